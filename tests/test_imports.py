@@ -35,7 +35,7 @@ dataspace/wire              dataspace/kernel
 dataspace/streams/stages
 dataspace/streams/sources   dataspace/streams/stages
 dataspace/streams/throughs  dataspace/streams/stages
-dataspace/streams/sinks     dataspace/streams/stages dataspace/kernel
+dataspace/streams/sinks     dataspace/kernel dataspace/streams/stages
 dataspace/streams/pipes     dataspace/streams/sinks dataspace/streams/sources dataspace/streams/stages dataspace/streams/throughs
 dataspace/actors/engine     dataspace/kernel
 dataspace/actors            dataspace/actors/engine
@@ -69,7 +69,10 @@ server/topics               dataspace/topics dataspace/wire relay/delivery relay
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/owners
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/conditions server/config server/lane server/owners server/publication server/streams server/system server/topics
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/owners server/publication server/sessions server/streams server/system server/topics
-server/cli                  dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/config server/daemon server/hosting
+server/cli/options
+server/cli                  dataspace/client dataspace/client/bulk dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/config server/daemon server/hosting
+server/cli/once             dataspace/client/bulk dataspace/kernel server/cli
+server/cli/main             dataspace/client server/cli server/cli/once
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""
 

@@ -9,12 +9,14 @@ Always: no token is part of a ``repr``; what is not given comes from the environ
 from __future__ import annotations
 
 import os
-import ssl
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dataspace.errors import UsageError
+
+if TYPE_CHECKING:
+    import ssl  # loaded by what uses TLS: most connections do not, and short commands are to start fast
+    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class Tls:
     def context(self) -> ssl.SSLContext:
         """Returns a context that verifies the daemon; raises ``UsageError`` for files that are no
         certificates."""
-        if self.ca is not None and not Path(self.ca).is_file():
+        import ssl
+
+        if self.ca is not None and not os.path.isfile(self.ca):
             raise UsageError(f"no file of certificates at {self.ca}")
         try:
             context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca)
@@ -53,6 +57,8 @@ class Tls:
 
 def load_certificate(context: ssl.SSLContext, certificate: str, key: str | None) -> None:
     """Loads a certificate into a context; raises ``UsageError`` that names the wrong file."""
+    import ssl
+
     for path in filter(None, (certificate, key)):
         if not os.access(path, os.R_OK):
             raise UsageError(f"no certificate or key can be read at {path}")
@@ -78,7 +84,8 @@ def read_token(path: str | Path) -> str:
     """Returns the token in a file, without surrounding white space; raises ``UsageError`` where there is
     none."""
     try:
-        token = Path(path).read_text(encoding="utf-8").strip()
+        with open(path, encoding="utf-8") as file:
+            token = file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"no token can be read from {path}: {error}") from None
     if not token:
@@ -113,6 +120,8 @@ class Credentials:
 
 def said_by_tls(error: ssl.SSLError) -> str:
     """Returns the reason of a TLS error as text for a message."""
+    import ssl
+
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the daemon's certificate does not convince: {error.verify_message}"
     if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):

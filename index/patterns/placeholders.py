@@ -16,7 +16,7 @@ not known, may get other results than outside.
 from __future__ import annotations
 
 import math
-import secrets
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -26,7 +26,7 @@ from index.patterns.events import Captures, Visible
 from index.patterns.skeletons import skeleton
 from index.values.values import Map, Record, Value
 
-_SECRET: Final = secrets.token_bytes(16)
+_SECRET: Final = os.urandom(16)
 _NUMBER: Final = int.from_bytes(_SECRET, "big")
 
 _PLACEHOLDERS: Final[dict[str | None, Value]] = {

@@ -16,7 +16,7 @@ Always: ``key(a) == key(b)`` exactly if ``a`` and ``b`` are the same value (NaN 
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from datetime import datetime
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Union
@@ -35,7 +35,7 @@ MAX_DEPTH: Final = 100
 SMALL: Final = 1 << 60
 """Integers below this are keyed by a product: any two of those have different hashes."""
 
-SECRET: Final = 1 << 59 | secrets.randbits(59)
+SECRET: Final = 1 << 59 | int.from_bytes(os.urandom(8)) >> 5
 """What integers are multiplied by.
 
 Python hashes an integer to its remainder by 2**61 - 1, and an integer below that to itself.  Even where all

@@ -6,16 +6,15 @@ Always: the command line takes precedence over the environment; a token is never
 from __future__ import annotations
 
 import argparse
-from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from index.values.values import Value, text_of
-
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from dataspace.client.bulk.short import ShortClient
     from dataspace.client.space import RemoteSpace
     from dataspace.transport.credentials import Tls
+    from index.values.values import Value
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -61,6 +60,20 @@ def connect(
     )
 
 
+def connect_short(args: argparse.Namespace) -> ShortClient:
+    """Returns the connection of a command that asks for one thing; it loads no event loop."""
+    from dataspace.client.bulk.short import ShortClient
+    from dataspace.transport.addresses import default_url
+
+    return ShortClient(
+        args.url or default_url(),
+        name=f"dataspace {args.command}",
+        space=args.space,
+        token=_token(args),
+        tls=_tls(args),
+    )
+
+
 def _token(args: argparse.Namespace) -> str | None:
     """Returns the token in the options, or None for that of the environment."""
     from dataspace.transport.credentials import read_token  # as above
@@ -70,6 +83,8 @@ def _token(args: argparse.Namespace) -> str | None:
 
 def _tls(args: argparse.Namespace) -> Tls:
     """Returns the TLS settings in the options, completed from the environment."""
+    from dataclasses import replace
+
     from dataspace.transport.credentials import Tls  # as above
 
     said = {"ca": args.tls_ca, "certificate": args.tls_certificate, "key": args.tls_key}
@@ -79,4 +94,8 @@ def _tls(args: argparse.Namespace) -> Tls:
 def durable_handle(value: Value) -> int:
     """Returns the handle under which commands claim a fact of a durable owner: several runs must agree on
     it."""
+    from hashlib import blake2b  # it loads OpenSSL, and few commands need it
+
+    from index.values.values import text_of
+
     return int.from_bytes(blake2b(text_of(value).encode(), digest_size=7).digest(), "big")

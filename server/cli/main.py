@@ -7,17 +7,12 @@ something was refused or failed, 2 for an invalid command line, 3 when no daemon
 from __future__ import annotations
 
 import argparse
-import logging
+import gc
 import os
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 
-import trio
-
-from dataspace.client.connect import alone
 from dataspace.errors import DataspaceError, Unreachable, UsageError
 from server.cli.parser import parse
 
@@ -30,68 +25,65 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(args)
     except BaseExceptionGroup as group:
+        from dataspace.client.connect import alone
+
         return _explain(alone(group))
     except (DataspaceError, KeyboardInterrupt, BrokenPipeError) as error:
         return _explain(error)
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Carries out a command, which loads what it needs and no more: loading is most of a short one."""
+    gc.disable()  # what a short command loads is no garbage, and to look for some is a fifth of its CPU
+    try:
+        short = _short(args)
+        if short is not None:
+            return short(args)
+    finally:
+        gc.enable()
+    return _run_long(args)
+
+
+def _short(args: argparse.Namespace) -> Callable[[argparse.Namespace], int] | None:
+    """Returns the function of a command that ends at once and needs no event loop; None for others."""
+    command = args.command
+    if command in ("status", "index", "owners", "actors"):
+        from server.cli.once import status
+
+        return {
+            "status": status.status,
+            "index": status.index,
+            "owners": status.owners,
+            "actors": status.actors,
+        }[command]
+    durable = command == "assert" and args.durable
+    if durable or command == "retract" or (command == "send" and args.message != ["-"]):
+        from server.cli.once import turns
+
+        return {"send": turns.send, "assert": turns.assert_, "retract": turns.retract}[command]
+    if command == "token":
+        from server.cli.token import token
+
+        return token
+    return None
+
+
+def _run_long(args: argparse.Namespace) -> int:
+    """Carries out a command that may last, or needs more than a connection."""
+    import logging
+
+    logging.getLogger("dataspace").addHandler(logging.NullHandler())
     if args.command == "serve":
-        from server.cli.serve import serve_command  # clients need not load the daemon
+        from server.cli.serve import serve_command
 
         return serve_command(args)
-    if args.command == "token":
-        from server.cli.token import token  # as above
-
-        return token(args)
     if args.command == "log" and args.verb != "read":
-        from server.cli.log import log_command  # as above
+        from server.cli.log import log_command
 
         return log_command(args)
-    return trio.run(_until_terminated, partial(_verb(args.command), args))
+    from server.cli.lasting import run
 
-
-def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
-    """Returns the function of a command that connects to a daemon; loaded late, as loading is most of a short
-    command."""
-    if command == "rule":
-        from server.cli.rule import rule
-
-        return rule
-    if command == "topic":
-        from server.cli.topic import topic
-
-        return topic
-    from server.cli import facts as commands
-
-    verbs: dict[str, Callable[[argparse.Namespace], Awaitable[int]]] = {
-        "assert": commands.assert_,
-        "retract": commands.retract,
-        "observe": commands.observe,
-        "send": commands.send,
-        "log": commands.log,
-        "status": commands.status,
-        "index": commands.index,
-        "owners": commands.owners,
-        "actors": commands.actors,
-    }
-    return verbs[command]
-
-
-async def _until_terminated(verb: Callable[[], Awaitable[int]]) -> int:
-    """Returns the exit code of a command; SIGTERM ends it in good order, as Ctrl-C does."""
-    code = 0
-    with trio.open_signal_receiver(signal.SIGTERM) as signals:
-        async with trio.open_nursery() as nursery:
-
-            async def wait() -> None:
-                async for _ in signals:
-                    nursery.cancel_scope.cancel()
-
-            nursery.start_soon(wait)
-            code = await verb()
-            nursery.cancel_scope.cancel()
-    return code
+    return run(args)
 
 
 def _explain(error: BaseException) -> int:
@@ -107,6 +99,3 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, Unreachable):
         return 3
     return 2 if isinstance(error, UsageError) else 1
-
-
-logging.getLogger("dataspace").addHandler(logging.NullHandler())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -43,6 +43,32 @@ def size_text(count: int) -> str:
 def say(text: str) -> None:
     """Prints a note to the standard error, apart from the output for other programs."""
     print(text, file=sys.stderr, flush=True)
+
+
+def counted(count: int, noun: str) -> str:
+    """Returns a number with its noun.
+
+    >>> counted(1, "fact"), counted(2, "fact")
+    ('1 fact', '2 facts')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def epochs_text(epochs: Sequence[int]) -> str:
+    """Returns where turns took effect.
+
+    >>> epochs_text([7]), epochs_text([7, 9])
+    ('epoch 7', '2 turns, epochs 7 to 9')
+    """
+    if len(epochs) == 1:
+        return f"epoch {epochs[0]}"
+    return f"{len(epochs)} turns, epochs {epochs[0]} to {epochs[-1]}"
+
+
+def say_accepted(epochs: Sequence[int]) -> None:
+    """Says how many turns have happened before one was refused, if any."""
+    if epochs:
+        say(f"dataspace: {counted(len(epochs), 'turn')} accepted before one was refused")
 
 
 def print_epoch(epoch: EpochChanges, *, as_json: bool, most: int | None = None) -> int:

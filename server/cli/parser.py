@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
-from difflib import get_close_matches
-from pathlib import Path
-from typing import NoReturn, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NoReturn, TypeAlias
 
-from dataspace.version import __version__, compiled_parts, described
 from server.cli import connecting as client_options, serve_options, topic_options
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -47,33 +44,24 @@ examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the whole command line."""
+def parser(only: str = "") -> argparse.ArgumentParser:
+    """Returns the parser of the whole command line; with ``only``, that of one command.
+
+    To make the parsers of all commands takes longer than most of them do.
+    """
     top: argparse.ArgumentParser = _Parser(
         prog="dataspace",
         description="A shared space of facts. A fact exists as long as at least one owner asserts it.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument(
-        "--version", action="version", version=f"dataspace {described(__version__, compiled_parts())}"
-    )
+    top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    serve_options.add_parser(commands)
     client = argparse.ArgumentParser(add_help=False)
     client_options.add_to(client)
-    _assert(commands, client)
-    _retract(commands, client)
-    _observe(commands, client)
-    _send(commands, client)
-    _log(commands, client)
-    _rule(commands, client)
-    _status(commands, client)
-    _index(commands, client)
-    _owners(commands, client)
-    _actors(commands, client)
-    _token(commands)
-    topic_options.add_parser(commands, client)
+    for name, add in COMMANDS.items():
+        if only in ("", name):
+            add(commands, client)
     return top
 
 
@@ -83,13 +71,29 @@ def parse(words: list[str]) -> argparse.Namespace:
     if "--" in words:
         at = words.index("--")
         words, program = words[:at], words[at + 1 :]
-    top = parser()
+    top = parser(words[0] if words and words[0] in COMMANDS else "")
     args = top.parse_args(_log_words(words))
     args.program = program
     mistake = _mistake(args)
     if mistake:
         top.error(mistake)
     return args
+
+
+class _Version(argparse.Action):
+    """Shows the version, for which it looks up what is machine code."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        _namespace: argparse.Namespace,
+        _values: str | Sequence[Any] | None,
+        _option: str | None = None,
+    ) -> None:
+        from dataspace.version import __version__, compiled_parts, described
+
+        print(f"dataspace {described(__version__, compiled_parts())}")
+        parser.exit()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -103,12 +107,15 @@ class _Parser(argparse.ArgumentParser):
         wrong = ""
         if message.startswith("unrecognized arguments: "):
             wrong = message.removeprefix("unrecognized arguments: ").split()[0].split("=")[0]
-            having = [parser.prog for parser in _parsers(self) if wrong in parser._option_string_actions]
+            everything = list(_parsers(parser()))  # this one may be of one command
+            having = [each.prog for each in everything if wrong in each._option_string_actions]
             if having:
                 return f"; it is an option of {having[0]}"
-            known = [option for parser in _parsers(self) for option in parser._option_string_actions]
+            known = [option for each in everything for option in each._option_string_actions]
         elif found := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
             wrong, known = found[1], re.findall(r"'([^']*)'", found[2])
+        from difflib import get_close_matches  # few command lines are wrong
+
         near = get_close_matches(wrong, known, n=1)
         return f"; did you mean {near[0]}?" if near else ""
 
@@ -221,7 +228,7 @@ def _send(commands: Commands, client: argparse.ArgumentParser) -> None:
     )
 
 
-LOG_VERBS = ("read", "verify", "compact", "export")
+LOG_VERBS: Final = ("read", "verify", "compact", "export")
 
 
 def _log(commands: Commands, client: argparse.ArgumentParser) -> None:
@@ -238,7 +245,10 @@ def _log(commands: Commands, client: argparse.ArgumentParser) -> None:
     past.add_argument("--count", type=_count, metavar="N", help="end after N changes")
     files = argparse.ArgumentParser(add_help=False)
     files.add_argument(
-        "--data", metavar="DIR", type=Path, help="directory of the log (default ~/.local/state/dataspace)"
+        "--data",
+        metavar="DIR",
+        type=serve_options.path,
+        help="directory of the log (default ~/.local/state/dataspace)",
     )
     verify = verbs.add_parser("verify", parents=[files], help="check that nothing is missing or altered")
     verify.add_argument("--json", action="store_true", help="print one JSON object")
@@ -250,7 +260,7 @@ def _log(commands: Commands, client: argparse.ArgumentParser) -> None:
     _epochs(export)
     export.add_argument("--format", choices=["jsonl", "msgpack", "parquet"], default="jsonl")
     export.add_argument(
-        "--output", metavar="FILE", type=Path, help="write to FILE (default: standard output)"
+        "--output", metavar="FILE", type=serve_options.path, help="write to FILE (default: standard output)"
     )
     export.add_argument(
         "--state", action="store_true", help="write the state before the first epoch, as additions"
@@ -370,7 +380,7 @@ def _actors(commands: Commands, client: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
-def _token(commands: Commands) -> None:
+def _token(commands: Commands, _client: argparse.ArgumentParser) -> None:
     made = commands.add_parser(
         "token",
         help="make a secret for a daemon, or a token with fewer rights",
@@ -427,3 +437,21 @@ def _count(text: str) -> int:
 def _epoch(text: str) -> int:
     """Returns the number of an epoch: at least one."""
     return topic_options.epoch_number(text, least=1)
+
+
+COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] = {
+    "serve": serve_options.add_parser,
+    "assert": _assert,
+    "retract": _retract,
+    "observe": _observe,
+    "send": _send,
+    "log": _log,
+    "rule": _rule,
+    "status": _status,
+    "index": _index,
+    "owners": _owners,
+    "actors": _actors,
+    "token": _token,
+    "topic": topic_options.add_parser,
+}
+"""What adds the parser of each command, in the order of the help."""

@@ -6,10 +6,15 @@ Always: each option stands for one setting of the file.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], _client: argparse.ArgumentParser
+) -> None:
     """Adds the command."""
     serve = commands.add_parser(
         "serve",
@@ -53,7 +58,7 @@ def _add_access(group: argparse._ArgumentGroup) -> None:
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--data", metavar="DIR", type=Path, help="directory of the log (default ~/.local/state/dataspace)"
+        "--data", metavar="DIR", type=path, help="directory of the log (default ~/.local/state/dataspace)"
     )
     group.add_argument(
         "--host-space", metavar="NAME", action="append", help="host another dataspace beside main"
@@ -70,7 +75,7 @@ def _add_hosted(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--rules",
         metavar="FILE",
-        type=Path,
+        type=path,
         action="append",
         default=[],
         help="add the rules in FILE; may be given several times",
@@ -95,7 +100,7 @@ def _add_hosted(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--trace",
         metavar="FILE",
-        type=Path,
+        type=path,
         help="write every turn of hosted actors to FILE, as a mermaid diagram if it ends in .mmd",
     )
 
@@ -113,3 +118,10 @@ def add_keeping(command: argparse._ActionsContainer) -> None:
         action="store_true",
         help="delete epochs that all named readers acknowledged; unread ones are always kept, up to 8GiB",
     )
+
+
+def path(text: str) -> Path:
+    """Returns the path in an option; apart from ``Path``, which takes as long to load as all options."""
+    from pathlib import Path
+
+    return Path(text)

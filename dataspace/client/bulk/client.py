@@ -10,13 +10,12 @@ Always: one thing at a time; an error of the connection leaves the client closed
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
-import ssl
-import uuid
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.blocks import Block, block
@@ -28,11 +27,14 @@ from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.transport.addresses import Address, parse_url, unreachable
 from dataspace.transport.credentials import Credentials, Tls, said_by_tls
 from dataspace.wire import packets as p
-from dataspace.wire.features import MAIN, Wanted
+from dataspace.wire.features import MAIN, SYSTEM, Wanted
 from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.session import Role, Session
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
+
+if TYPE_CHECKING:
+    import ssl
 
 MAX_FRAME: Final = 64 << 20
 WINDOW: Final = 8192
@@ -89,8 +91,8 @@ class BulkClient:
         self._session = Session(Role.CLIENT, max_frame=MAX_FRAME, max_elements=MAX_FRAME)
         credentials = Credentials.settle(token, tls)
         self._socket = _connected(parse_url(url), credentials, timeout)
-        wanted = Wanted(space=space, token=credentials.token)
-        self._send(p.Hello(p.VERSION, f"~{uuid.uuid4().hex}", name, wanted.packed()))
+        wanted = Wanted(space=MAIN if space == SYSTEM else space, token=credentials.token)
+        self._send(p.Hello(p.VERSION, f"~{os.urandom(16).hex()}", name, wanted.packed()))
         welcome, _ = self._receive()
         if not isinstance(welcome, p.Welcome):
             raise self._wrong(welcome)
@@ -378,19 +380,23 @@ def _connected(address: Address, credentials: Credentials, timeout: float) -> so
     """Returns a socket to a daemon, with TLS where the address demands it."""
     try:
         made = _opened(address, timeout)
-        try:
-            if not address.tls:
-                return made
-            return credentials.context().wrap_socket(
-                made, server_hostname=credentials.server_name(address.host)
-            )
-        except BaseException:
-            made.close()
-            raise
-    except ssl.SSLError as error:
-        raise Unreachable(f"no TLS with {address.url}: {said_by_tls(error)}") from error
+        return _secured(made, address, credentials) if address.tls else made
     except OSError as error:
         raise unreachable(address, error) from error
+
+
+def _secured(made: socket.socket, address: Address, credentials: Credentials) -> socket.socket:
+    """Returns a socket with TLS; ``Unreachable`` where that cannot be agreed on."""
+    import ssl
+
+    try:
+        return credentials.context().wrap_socket(made, server_hostname=credentials.server_name(address.host))
+    except ssl.SSLError as error:
+        made.close()
+        raise Unreachable(f"no TLS with {address.url}: {said_by_tls(error)}") from error
+    except BaseException:
+        made.close()
+        raise
 
 
 def _opened(address: Address, timeout: float) -> socket.socket:

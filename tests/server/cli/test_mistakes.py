@@ -13,9 +13,8 @@ from dataspace.transport.addresses import parse_url
 from dataspace.transport.credentials import Credentials
 from dataspace.transport.dialing import open_link
 from index.patterns.text import parse as parse_value
-from server.cli.facts import _parsed
-from server.cli.lines import given
 from server.cli.parser import parse
+from server.cli.values import given, parsed
 from tests.server.cli.test_command import run
 from tests.server.processes import DaemonProcess
 
@@ -77,7 +76,7 @@ def test_one_that_is_like_nothing_names_nothing(capsys: pytest.CaptureFixture[st
 def test_a_fact_that_looks_like_a_pattern_is_said_to_be_taken_as_it_is(
     capsys: pytest.CaptureFixture[str], text: str, is_said: bool
 ) -> None:
-    assert trio.run(given, [text]) == [parse_value(text)]
+    assert given([text]) == [parse_value(text)]
     said = (
         f"dataspace: {text} is no pattern here: $NAME and _ in it stay as they are, as a part of the value\n"
     )
@@ -88,7 +87,7 @@ def test_a_fact_that_looks_like_a_pattern_is_said_to_be_taken_as_it_is(
 def test_a_pattern_whose_names_the_shell_has_taken_is_named(
     capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
-    _parsed(text)
+    parsed(text)
     assert capsys.readouterr().err == (
         f"dataspace: {text} captures nothing: if you wrote $NAME within double quotes, the shell has put "
         "its own variable there; use single quotes\n"
@@ -97,7 +96,7 @@ def test_a_pattern_whose_names_the_shell_has_taken_is_named(
 
 @pytest.mark.parametrize("text", ["present($who)", "present(_)", 'present("Alice")', "at($x, [])", "$"])
 def test_other_patterns_are_not(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    _parsed(text)
+    parsed(text)
     assert capsys.readouterr().err == ""
 
 

@@ -16,7 +16,7 @@ from dataspace.wire import packets as p
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Record, Value
 from relay.store.errors import LogFailed
-from server.cli.facts import _status_lines
+from server.cli.once.status import _status_lines
 from server.config.model import Config
 from server.config.rights import Rights
 from server.config.tokens import Key

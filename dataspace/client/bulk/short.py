@@ -1,0 +1,84 @@
+"""The short client: what a command does that asks for one thing, or commits one turn, and ends.
+
+It adds turns and the present state to the bulk client, and loads no event loop: most of what a short command
+takes is to load what it needs.
+
+Always: a turn is on the daemon's disk once ``commit`` returned.  After a lost connection nothing is sent
+again, so the error says whether it is known what became of the turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from dataspace.client.assembling import Assembler
+from dataspace.client.bulk.client import BulkClient
+from dataspace.client.session.portions import portions
+from dataspace.errors import Broken, Refused
+from dataspace.kernel.actions import Action
+from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.wire import packets as p
+from dataspace.wire.observing import ObserveOptions
+from dataspace.wire.session import encode
+from index.patterns.patterns import capture_names
+from index.values.values import Value
+
+
+class ShortClient(BulkClient):
+    """A connection for one request, one look at the state, or some turns; arguments as of ``BulkClient``."""
+
+    _sequence = 0
+
+    def state(self, pattern: Value) -> EpochChanges:
+        """Returns the epoch of now with everything that matches, under ``added``."""
+        assembler = Assembler(capture_names(pattern))
+        with contextlib.closing(self._stream(ObserveOptions(pattern, quiet=True))) as values:
+            for value in values:
+                whole = assembler.feed(value)
+                if whole is not None:
+                    return whole
+        raise Broken(f"the daemon at {self.url} ended an observation before it said what matches")
+
+    def commit(self, actions: Sequence[Action], owner: str = "") -> int:
+        """Commits one turn, of the session or of a durable owner; returns its epoch.
+
+        Raises ``Refused`` where nothing has happened.
+        """
+        turn = self._turn(actions, owner)
+        self.limits.check(encode(turn), turn.actions)
+        self._sequence = turn.sequence
+        self._send(turn)
+        try:
+            return self._accepted(turn.sequence)
+        except Broken as error:
+            raise Broken(f"{error}; whether the daemon has carried out the turn is not known") from None
+
+    def cut(self, actions: Sequence[Action], owner: str = "") -> list[Sequence[Action]]:
+        """Returns the actions whole if the daemon takes them in one turn, else in as few as it surely takes.
+
+        Raises ``Refused("limit")`` if one of them is too large or nested too deeply for any turn.
+        """
+        limits = self.limits
+        if len(actions) <= limits.actions_per_turn:
+            try:
+                limits.check(encode(self._turn(actions, owner)), actions)
+            except Refused:
+                pass
+            else:
+                return [actions]
+        return list(portions(actions, most=limits.actions_per_turn, size=limits.portion_bytes))
+
+    def _turn(self, actions: Sequence[Action], owner: str) -> p.Turn:
+        return p.Turn(self._sequence + 1, self.space, owner, tuple(actions))
+
+    def _accepted(self, sequence: int) -> int:
+        while True:
+            packet, _ = self._receive()
+            match packet:
+                case p.Accepted(first, epochs) if first <= sequence < first + len(epochs):
+                    return epochs[sequence - first]
+                case p.Refusal(refused, code, text) if refused == sequence:
+                    raise Refused(code, text)
+                case _:
+                    self._unasked(packet)

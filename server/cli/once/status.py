@@ -1,0 +1,178 @@
+"""The commands that ask a daemon about itself: status, index, owners, actors.
+
+Each takes the parsed arguments and returns an exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from dataspace.kernel.epoch_changes import time_of
+from dataspace.version import described
+from index.patterns.text import parse_pattern, unparse
+from index.values.jsons import to_json
+from index.values.values import Map, Value
+from server.cli.connecting import connect_short
+from server.cli.output import counted, json_line, size_text, tame, time_text
+
+_FIGURES: Final = {
+    "actors": "actor",
+    "turns": "turn",
+    "facets": "facet",
+    "crashes": "crash",
+    "stalls": "stall",
+}
+"""Nouns for the counts of hosted actors, and for one of each."""
+
+
+def status(args: argparse.Namespace) -> int:
+    """Prints the status of the daemon."""
+    with connect_short(args) as space:
+        answer = space.request("status", {})
+    assert isinstance(answer, Map)  # by WIRE.md
+    fields = dict(answer.pairs())
+    if args.json:
+        print(json_line({str(name): to_json(value) for name, value in fields.items()}))
+        return 0
+    for name, value in _status_lines(fields):
+        print(f"{name:<10} {value}")
+    return 0
+
+
+def index(args: argparse.Namespace) -> int:
+    """Prints a drawing of the daemon's index: the observers of each pattern."""
+    with connect_short(args) as space:
+        drawn = space.request("index", {"form": args.form, "most": args.most})
+    assert isinstance(drawn, str)  # by WIRE.md
+    sys.stdout.write(drawn)
+    sys.stdout.flush()
+    return 0
+
+
+def owners(args: argparse.Namespace) -> int:
+    """Prints the owners of the facts that match a pattern, a claim on each line."""
+    asked: dict[str, Value] = {"pattern": parse_pattern(args.pattern), "most": args.most}
+    with connect_short(args) as space:
+        found = space.request("owners", asked)
+    assert isinstance(found, tuple)  # by WIRE.md
+    for claim in found:
+        assert isinstance(claim, Map) and isinstance(claim["stamp"], Map)  # as above
+        if args.json:
+            print(json_line({str(name): to_json(value) for name, value in claim.pairs()}))
+            continue
+        words = [str(claim["owner"]), str(claim["bearer"])]
+        words += [f"{name!s}={word!s}" for name, word in claim["stamp"].pairs()]
+        print(tame(f"{unparse(claim['fact'])}  {' '.join(filter(None, words))}"))
+    return 0
+
+
+def actors(args: argparse.Namespace) -> int:
+    """Prints the state of each hosted actor, and its last error."""
+    with connect_short(args) as space:
+        hosted = space.request("actors", {})
+    assert isinstance(hosted, tuple)  # by WIRE.md
+    for each in hosted:
+        assert isinstance(each, Map)  # as above
+        if args.json:
+            print(json_line({str(name): to_json(value) for name, value in each.pairs()}))
+            continue
+        figures = ", ".join([_figure(each, word, words) for words, word in _FIGURES.items()])
+        print(f"{each['name']!s} {each['state']!s}{_whereabouts(each)}: {figures}")
+        if each["last"] is not None:
+            print(f"    {each['last']!s}")
+    return 0
+
+
+def _figure(actor: Map, word: str, words: str) -> str:
+    count = actor[words]
+    return f"{count!r} {word if count == 1 else words}"
+
+
+def _whereabouts(actor: Map) -> str:
+    """Returns the space of an actor, and its process, where that is not the usual one."""
+    space = "" if actor["space"] == "main" else f" in {actor['space']!s}"
+    if not actor["isolated"]:
+        return space
+    return space + (" isolated" if actor["process"] is None else f" isolated in process {actor['process']!r}")
+
+
+def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
+    def number(name: str) -> int:
+        value = fields[name]
+        assert isinstance(value, int)  # by WIRE.md
+        return value
+
+    def some(names: str) -> str:
+        return counted(number(names), names[:-1])
+
+    def text(name: str) -> str:
+        value = fields.get(name, "(not shown to this token)")
+        return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+    waiting = number("waiting_epochs")
+    full = f", FULL: {counted(waiting, 'epoch')} wait for room" if fields["disk_full"] else ""
+    up = (number("now") - number("started")) / 1e6
+    since = time_text(time_of(number("started")))
+    return [
+        ("version", described(text("version"), _compiled(fields))),
+        ("address", text("addresses")),
+        ("process", f"{text('process')}, up {up:.0f} s, since {since}"),
+        ("space", f"{text('space')} ({text('identity')}){_others(fields)}"),
+        (
+            "epoch",
+            f"{number('epoch')} ({number('durable_epoch')} on disk, oldest {number('oldest_epoch')})",
+        ),
+        ("sessions", f"{number('sessions')} with {some('streams')}{_away(fields)}"),
+        ("facts", f"{number('facts')} ({some('claims')} by {some('owners')})"),
+        ("rules", _rules_line(fields)),
+        ("observers", f"{number('observers')} of {some('patterns')}"),
+        ("slow", _slow(fields)),
+        ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
+        ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}{full}"),
+    ]
+
+
+def _rules_line(told: dict[Value, Value]) -> str:
+    """How many rules are carried out, and which takes most time; a rule has one clause or more."""
+    if "rules" not in told:  # an older daemon
+        return "unknown"
+    clauses, texts = told["rules"], told.get("rule_texts", told["rules"])
+    assert isinstance(clauses, int)  # by WIRE.md
+    line = f"{texts!r} with {counted(clauses, 'clause')}" if texts else "0"
+    line += f", {told['rules_suspended']!r} suspended"
+    if not told.get("costliest_rule"):
+        return line
+    most, name = told["costliest_rule_milliseconds"], str(told["costliest_rule"])
+    return f"{line}; most time: {name!r:.40} with {most!r} of {told['rules_milliseconds']!r} ms"
+
+
+def _slow(told: dict[Value, Value]) -> str:
+    """What became of observers who did not keep up."""
+    epochs, changes = told["slow_conflated_epochs"], told["slow_dropped_changes"]
+    failed, fallen = told["slow_failed_streams"], told["slow_fallen_behind"]
+    return (
+        f"{epochs!r} epochs conflated, {changes!r} changes dropped, {failed!r} failed, {fallen!r} fell behind"
+    )
+
+
+def _compiled(fields: dict[Value, Value]) -> list[str]:
+    """Returns the parts of the daemon that are machine code; a daemon that states none has none."""
+    parts = fields.get("compiled", ())
+    return [str(part) for part in parts] if isinstance(parts, tuple) else []
+
+
+def _others(fields: dict[Value, Value]) -> str:
+    """Returns a text about the other dataspaces, empty if there are none."""
+    spaces = fields.get("spaces", Map())
+    assert isinstance(spaces, Map)  # by WIRE.md
+    names = [str(name) for name in spaces if name != fields["space"]]
+    return f", beside {', '.join(names)}" if names else ""
+
+
+def _away(fields: dict[Value, Value]) -> str:
+    """Returns a text about owners with facts but without a connection, empty if there are none."""
+    waiting, leases = fields["sessions_waiting"], fields["leases"]
+    assert isinstance(leases, int)  # by WIRE.md
+    return f", {waiting!r} waiting to come back, {counted(leases, 'lease')}" if waiting or leases else ""

@@ -1,0 +1,66 @@
+"""The commands that commit one turn and end: send, assert for a durable owner, retract.
+
+Always: a turn that was reported is on the daemon's disk; what is wrong with a handle is said of its fact.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from dataspace.client.bulk.short import ShortClient
+from dataspace.errors import Refused
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
+from index.patterns.text import unparse
+from index.values.values import Value
+from server.cli.connecting import connect_short, durable_handle
+from server.cli.output import counted, epochs_text, say, say_accepted
+from server.cli.values import given
+
+
+def send(args: argparse.Namespace) -> int:
+    """Sends messages, all in one turn."""
+    messages = given(args.message)
+    with connect_short(args) as space:
+        epoch = space.commit([(SEND, message) for message in messages])
+    say(f"sent {counted(len(messages), 'message')} in epoch {epoch}")
+    return 0
+
+
+def assert_(args: argparse.Namespace) -> int:
+    """Asserts facts for a durable owner."""
+    facts = given(args.fact)
+    with connect_short(args) as space:
+        epochs = _commit(space, args, facts, [(ASSERT, durable_handle(fact), fact) for fact in facts])
+    say(f"asserted {counted(len(facts), 'fact')} in {epochs_text(epochs)}")
+    return 0
+
+
+def retract(args: argparse.Namespace) -> int:
+    """Retracts facts of a durable owner."""
+    facts = given(args.fact)
+    with connect_short(args) as space:
+        epochs = _commit(space, args, facts, [(RETRACT, durable_handle(fact)) for fact in facts])
+    say(f"retracted {counted(len(facts), 'fact')} in {epochs_text(epochs)}")
+    return 0
+
+
+def _commit(
+    space: ShortClient, args: argparse.Namespace, facts: Sequence[Value], actions: Sequence[Action]
+) -> list[int]:
+    """Commits one turn, or several if one cannot hold all; returns their epochs."""
+    epochs: list[int] = []
+    try:
+        for part in space.cut(actions, args.durable):
+            epochs.append(space.commit(part, args.durable))
+    except Refused as refusal:
+        say_accepted(epochs)
+        which = unparse(facts[0]) if len(facts) == 1 else f"one of these {len(facts)} facts"
+        said = {
+            "handle-in-use": f"{args.durable} has already asserted {which}",
+            "unknown-handle": f"{args.durable} does not assert {which}, or not by this command",
+        }
+        if refusal.code not in said:
+            raise
+        raise Refused(refusal.code, said[refusal.code]) from None
+    return epochs

@@ -1,0 +1,91 @@
+"""Facts, messages and patterns as a command line has them.
+
+Always: what the shell seems to have changed, and what is taken otherwise than it looks, is named on standard
+error.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from index.errors import UsageError
+from index.patterns.patterns import capture_names
+from index.patterns.text import parse, parse_pattern
+from index.values.values import Map, Record, Value
+from server.cli.output import say
+
+_EATEN: Final = re.compile(r"\(\s*\)|\[\s*\]|:\s*[,}]|^\s*$")
+"""Matches a fact from which the shell removed a ``$NAME`` in double quotes: ``present()``, ``[]``, ``{k:
+}``."""
+
+
+def parsed(text: str) -> Value:
+    """Returns the pattern on a command line; says so if the shell seems to have removed a ``$NAME``."""
+    pattern = parse_pattern(text)
+    if _EATEN.search(text) and not capture_names(pattern):
+        say(
+            f"dataspace: {text} captures nothing: if you wrote $NAME within double quotes, the shell has put "
+            "its own variable there; use single quotes"
+        )
+    return pattern
+
+
+def given(texts: Sequence[str]) -> list[Value]:
+    """Returns the values of a command line, in which ``-`` stands for those of the standard input.
+
+    Says so on standard error if one looks like a pattern, which nothing here takes it for.
+    """
+    values: list[Value] = []
+    for text in texts:
+        if text == "-":
+            values += [value_in(number, line) for number, line in _lines()]
+        else:
+            value = parse(text)
+            if has_pattern(value):
+                say(
+                    f"dataspace: {text} is no pattern here: $NAME and _ in it stay as they are, as a part of "
+                    "the value"
+                )
+            values.append(value)
+    return values
+
+
+def value_in(number: int, text: str) -> Value:
+    """Returns the value in a line of the standard input; raises ``UsageError`` with the number of the
+    line."""
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise UsageError(f"line {number} of the standard input: {error}") from error
+
+
+def _lines() -> Iterator[tuple[int, str]]:
+    """Yields the lines of the standard input to its end, stripped, with their numbers."""
+    for number, line in enumerate(sys.stdin, 1):
+        if text := content(line):
+            yield number, text
+
+
+def content(line: str) -> str:
+    """Returns a line of the standard input without blanks around it; empty if it is a comment."""
+    text = line.strip()
+    return "" if text.startswith("#") else text
+
+
+def has_pattern(value: Value) -> bool:
+    """Whether there is a capture or ``_`` in a value; interests, which are about patterns, have none."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case Record(label="Observe"):
+                continue
+            case Record(label="$" | "_"):
+                return True
+            case Record(fields=parts) | (tuple() as parts):
+                waiting += parts
+            case Map() as mapping:
+                waiting += [part for pair in mapping.pairs() for part in pair]
+    return False
