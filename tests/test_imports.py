@@ -61,7 +61,7 @@ server
 server/system               dataspace/kernel dataspace/wire
 server/lane
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log
-server/owners               dataspace/wire server/config server/lane
+server/owners               dataspace/kernel dataspace/wire server/config server/lane
 server/conditions           dataspace/kernel dataspace/wire index/trie relay/log server/config server/lane server/owners
 server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/system
 server/publication          dataspace/kernel dataspace/wire relay/log relay/store server/config server/lane server/owners
@@ -70,9 +70,10 @@ server/hosting              dataspace/actors dataspace/actors/engine dataspace/c
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/conditions server/config server/lane server/owners server/publication server/streams server/system server/topics
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/owners server/publication server/sessions server/streams server/system server/topics
 server/cli/options
-server/cli                  dataspace/client dataspace/client/bulk dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/config server/daemon server/hosting
+server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/cli/options server/config server/daemon server/hosting
 server/cli/once             dataspace/client/bulk dataspace/kernel server/cli
-server/cli/main             dataspace/client server/cli server/cli/once
+server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/config
+server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""
 

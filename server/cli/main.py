@@ -56,6 +56,10 @@ def _short(args: argparse.Namespace) -> Callable[[argparse.Namespace], int] | No
             "owners": status.owners,
             "actors": status.actors,
         }[command]
+    if command == "get":
+        from server.cli.once.get import get
+
+        return get
     durable = command == "assert" and args.durable
     if durable or command == "retract" or (command == "send" and args.message != ["-"]):
         from server.cli.once import turns
@@ -81,7 +85,7 @@ def _run_long(args: argparse.Namespace) -> int:
         from server.cli.log import log_command
 
         return log_command(args)
-    from server.cli.lasting import run
+    from server.cli.lasting.run import run
 
     return run(args)
 

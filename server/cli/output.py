@@ -45,6 +45,12 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def note(text: str) -> None:
+    """Prints what a command is doing, if a person sees it: nothing where the output is for a program."""
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        say(text)
+
+
 def counted(count: int, noun: str) -> str:
     """Returns a number with its noun.
 
@@ -77,7 +83,7 @@ def print_epoch(epoch: EpochChanges, *, as_json: bool, most: int | None = None) 
     if epoch.lost:
         changes = iter(())
         _print_lost(epoch, as_json=as_json)
-    lines = [_json_line(change, epoch) if as_json else _text_line(change) for change in changes]
+    lines = [change_json(change, epoch) if as_json else _text_line(change) for change in changes]
     count = len(lines)
     if epoch.conflated and lines and not as_json:
         lines.insert(0, f"# epochs {epoch.first} to {epoch.number} at once: the net difference")
@@ -114,7 +120,8 @@ def tame(line: str) -> str:
     return "".join([each if each.isprintable() else json.dumps(each)[1:-1] for each in line])
 
 
-def _json_line(change: Change, epoch: EpochChanges) -> str:
+def change_json(change: Change, epoch: EpochChanges) -> str:
+    """Returns a change of an epoch as one line of JSON."""
     line: dict[str, object] = {
         "epoch": change.epoch,
         "time": time_text(change.time),

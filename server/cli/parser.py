@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
-from server.cli import connecting as client_options, serve_options, topic_options
+from server.cli import connecting as client_options, serve_options
+from server.cli.options import asking, topic as topic_options
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -21,6 +22,7 @@ examples:
   dataspace serve --listen tcp:127.0.0.1:7377 --data ./data
   dataspace serve --config dataspace.toml --check
   dataspace assert 'present("Alice")'
+  dataspace get 'present($who)'
   dataspace observe 'present($who)' --json
   dataspace send 'say("Alice", "hi")'
   dataspace log 'present($who)' --from 1
@@ -183,10 +185,17 @@ def _assert(commands: Commands, client: argparse.ArgumentParser) -> None:
 
 def _retract(commands: Commands, client: argparse.ArgumentParser) -> None:
     ended = commands.add_parser(
-        "retract", parents=[client], help="retract facts that were asserted with --durable"
+        "retract",
+        parents=[client],
+        help="retract facts that a durable owner asserts",
+        epilog="A pattern retracts all that NAME asserts and the pattern matches:"
+        " dataspace retract 'task(_, \"done\")' --durable NAME",
     )
     ended.add_argument(
-        "fact", nargs="+", metavar="FACT", help="a fact; - to read one per line from standard input"
+        "fact",
+        nargs="+",
+        metavar="FACT",
+        help="a fact, or a pattern; - to read facts, one per line, from standard input",
     )
     ended.add_argument("--durable", metavar="NAME", required=True, help="owner of the facts")
 
@@ -209,6 +218,13 @@ def _observe(commands: Commands, client: argparse.ArgumentParser) -> None:
         "--conflate", action="store_true", help="with --from: print only the net difference of the past"
     )
     seen.add_argument("--changes-only", action="store_true", help="omit what matches already")
+    seen.add_argument(
+        "--exec",
+        dest="execute",
+        metavar="COMMAND",
+        help="print nothing; run COMMAND in a shell for each change, one at a time, with the change as JSON"
+        " on its standard input, and in $DATASPACE_CHANGE, $DATASPACE_EPOCH and $DATASPACE_CAPTURE_NAME",
+    )
     seen.add_argument("--quiet", action="store_true", help="assert no interest")
     seen.add_argument(
         "--policy",
@@ -443,6 +459,7 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "serve": serve_options.add_parser,
     "assert": _assert,
     "retract": _retract,
+    "get": asking.add_get,
     "observe": _observe,
     "send": _send,
     "log": _log,

@@ -21,7 +21,7 @@ from index.patterns.text import parse, parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Record, Value
 from server.cli.connecting import connect, durable_handle
-from server.cli.output import json_line, say, tame
+from server.cli.output import json_line, note, say, tame
 
 
 async def rule(args: argparse.Namespace) -> int:
@@ -75,6 +75,7 @@ async def _add(args: argparse.Namespace) -> int:
             raise UsageError(f"{args.name} is not carried out{stands}: {refused[0][3]!s}")
         say(f"added rule {args.name}")
         if not args.durable:
+            note("carried out until Ctrl-C; --durable OWNER keeps it")
             await trio.sleep_forever()
     return 0
 

@@ -21,7 +21,7 @@ from index.values.jsons import to_json
 from index.values.values import Value
 from server.cli.connecting import connect
 from server.cli.lines import lines
-from server.cli.output import json_line
+from server.cli.output import json_line, note
 from server.config.units import duration, size
 
 
@@ -119,6 +119,7 @@ async def _subscribe(args: argparse.Namespace) -> int:
             timeout=duration(args.wait),
         ) as subscription,
     ):
+        note(f"subscribed to {args.topic}, Ctrl-C ends")
         printed = 0
         async for event in subscription.events():
             for epoch in subscription.collect(event):

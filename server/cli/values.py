@@ -39,18 +39,25 @@ def given(texts: Sequence[str]) -> list[Value]:
     Says so on standard error if one looks like a pattern, which nothing here takes it for.
     """
     values: list[Value] = []
+    for text, value in read(texts):
+        if text and has_pattern(value):
+            say(
+                f"dataspace: {text} is no pattern here: $NAME and _ in it stay as they are, as a part of "
+                "the value"
+            )
+        values.append(value)
+    return values
+
+
+def read(texts: Sequence[str]) -> Iterator[tuple[str, Value]]:
+    """Yields the values of a command line with their texts, which are empty for those of the standard
+    input."""
     for text in texts:
         if text == "-":
-            values += [value_in(number, line) for number, line in _lines()]
+            for number, line in _lines():
+                yield "", value_in(number, line)
         else:
-            value = parse(text)
-            if has_pattern(value):
-                say(
-                    f"dataspace: {text} is no pattern here: $NAME and _ in it stay as they are, as a part of "
-                    "the value"
-                )
-            values.append(value)
-    return values
+            yield text, parse(text)
 
 
 def value_in(number: int, text: str) -> Value:

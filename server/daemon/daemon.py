@@ -32,7 +32,7 @@ from server.daemon.space import HostedSpace, no_space, now
 from server.hosting.actors import HostedActors
 from server.hosting.verbs import hosting_verbs
 from server.lane import Lane
-from server.owners import claims, verbs as leases
+from server.owners import claims, verbs as leases, withdrawal
 from server.owners.accounts import Account, Accounts
 from server.publication import verbs as publication
 from server.sessions.connection import Connection, Verb
@@ -118,6 +118,7 @@ class Daemon:
             **publication.VERBS,
             **leases.VERBS,
             **claims.VERBS,
+            **withdrawal.VERBS,
             **hosting_verbs(self.hosting),
             **TopicVerbs(self.topics, self.durable_topics).table(),
         }

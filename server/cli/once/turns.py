@@ -12,10 +12,10 @@ from dataspace.client.bulk.short import ShortClient
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from index.patterns.text import unparse
-from index.values.values import Value
+from index.values.values import Map, Value
 from server.cli.connecting import connect_short, durable_handle
 from server.cli.output import counted, epochs_text, say, say_accepted
-from server.cli.values import given
+from server.cli.values import given, has_pattern, parsed, read
 
 
 def send(args: argparse.Namespace) -> int:
@@ -37,11 +37,27 @@ def assert_(args: argparse.Namespace) -> int:
 
 
 def retract(args: argparse.Namespace) -> int:
-    """Retracts facts of a durable owner."""
-    facts = given(args.fact)
+    """Retracts facts of a durable owner, and what it asserts that patterns match."""
+    facts: list[Value] = []
+    patterns: list[Value] = []
+    for text, value in read(args.fact):
+        if text and has_pattern(value):
+            patterns.append(parsed(text))
+        else:
+            facts.append(value)
+    epochs: list[int] = []
+    count = len(facts)
     with connect_short(args) as space:
-        epochs = _commit(space, args, facts, [(RETRACT, durable_handle(fact)) for fact in facts])
-    say(f"retracted {counted(len(facts), 'fact')} in {epochs_text(epochs)}")
+        if facts:
+            epochs += _commit(space, args, facts, [(RETRACT, durable_handle(fact)) for fact in facts])
+        for pattern in patterns:
+            answer = space.request("withdraw", {"owner": args.durable, "pattern": pattern})
+            assert isinstance(answer, Map) and isinstance(answer["retracted"], int)  # by WIRE.md
+            assert isinstance(answer["epochs"], tuple)  # as above
+            count += answer["retracted"]
+            epochs += [each for each in answer["epochs"] if isinstance(each, int)]
+    where = f" in {epochs_text(epochs)}" if epochs else f": {args.durable} asserts nothing that matches"
+    say(f"retracted {counted(count, 'fact')}{where}")
     return 0
 
 

@@ -60,6 +60,7 @@ NOT_THERE: Final = Record("not-there")
 ONE: Final = (("assert", Record("harmless", 1)),)
 
 NAMES_NOTHING: Final = "names nothing that could belong to anybody"
+ANYTHING: Final = Record("_")
 APART: Final = "apart"
 """Done for the stranger, under the same name but with nothing of the owner's in it."""
 
@@ -90,6 +91,13 @@ VERBS: Final[dict[str, str | list[Case]]] = {
     "renew": [({"owner": LEASE}, "no-lease"), ({"owner": KEPT}, "bad-request")],
     "lease": [({"owner": LEASE}, APART), ({"owner": KEPT}, "bad-request")],
     "release": [({"owner": LEASE}, APART), ({"owner": KEPT}, "bad-request")],
+    "withdraw": [
+        ({"owner": "robots", "pattern": ANYTHING}, DENIED),
+        ({"owner": "robots @ token:owner/owner", "pattern": ANYTHING}, "bad-request"),
+        ({"owner": KEPT, "pattern": ANYTHING}, "bad-request"),
+        ({"owner": LEASE, "pattern": ANYTHING}, "no-lease"),
+        ({"owner": "theirs", "pattern": ANYTHING}, APART),
+    ],
     "stage": [({"key": ("batch", "1"), "operations": ONE}, APART)],
     "discard": [
         ({"key": ("batch", "1")}, APART),

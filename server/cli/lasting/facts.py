@@ -25,8 +25,9 @@ from dataspace.facts import as_it_is
 from dataspace.kernel.actions import SEND
 from index.values.values import Map
 from server.cli.connecting import connect
+from server.cli.lasting.executing import execute
 from server.cli.lines import parsed_lines
-from server.cli.output import counted, epochs_text, print_epoch, say, say_accepted
+from server.cli.output import counted, epochs_text, note, print_epoch, say, say_accepted
 from server.cli.values import given, parsed
 from server.config.units import duration
 
@@ -58,6 +59,7 @@ async def assert_(args: argparse.Namespace) -> int:
         say(f"asserted {counted(len(facts), 'fact')} in {epochs_text(epochs)}")
         if args.program:
             return await _run_program(args.program)
+        note(f"held for {args.hold}, Ctrl-C ends" if args.hold else "held until Ctrl-C")
         await trio.sleep(seconds)
     return 0
 
@@ -95,7 +97,13 @@ async def observe(args: argparse.Namespace) -> int:
             net=args.conflate,
             progress=args.progress,
         ) as observation:
-            await _print_all(observation, as_json=args.json, count=args.count)
+            if args.since is not None or args.changes_only:
+                since = "now on" if args.since is None else f"epoch {args.since} on"
+                note(f"observing {args.pattern}: changes from {since}, Ctrl-C ends")
+                opening = None
+            else:
+                opening = f"observing {args.pattern}"
+            await _show_all(observation, args, opening=opening)
     return 0
 
 
@@ -126,10 +134,12 @@ async def log(args: argparse.Namespace) -> int:
             if after >= newest:
                 say(f"dataspace: nothing from epoch {after + 1} on: the newest is {newest} (--follow waits)")
             return 0
+        if args.follow and args.until is None:
+            note(f"following {args.pattern} from epoch {after + 1} on, Ctrl-C ends")
         async with space.observe(
             pattern, after=after, upto=_bounded(upto, newest, args.follow), quiet=True, durable=True
         ) as observation:
-            await _print_all(observation, as_json=args.json, count=args.count)
+            await _show_all(observation, args)
     return 0
 
 
@@ -138,15 +148,28 @@ def _bounded(upto: int | None, newest: int, follow: bool) -> int | None:
     return upto if follow or upto is None else min(upto, newest)
 
 
-async def _print_all(observation: Observation, *, as_json: bool, count: int | None) -> None:
-    """Prints changes until there are no more, until ``count`` were printed, or until the output is closed."""
+async def _show_all(
+    observation: Observation, args: argparse.Namespace, *, opening: str | None = None
+) -> None:
+    """Prints changes, or runs a command for each, until there are no more, until ``--count`` of them, or
+    until the output is closed.
+
+    The first epoch is a state that is counted for a person, if there are words to open with.
+    """
+    command = getattr(args, "execute", None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_wait_unread, nursery.cancel_scope)
-        left = count
+        left = args.count
         async for epoch in observation.epochs():
-            printed = print_epoch(epoch, as_json=as_json, most=left)
+            if opening is not None:
+                note(f"{opening}: {len(epoch.added)} now, Ctrl-C ends")
+                opening = None
+            if command:
+                shown = await execute(epoch, command, most=left)
+            else:
+                shown = print_epoch(epoch, as_json=args.json, most=left)
             if left is not None:
-                left -= printed
+                left -= shown
                 if not left:
                     break
         nursery.cancel_scope.cancel()
@@ -168,6 +191,8 @@ async def send(args: argparse.Namespace) -> int:
     sent = epoch = 0
     async with connect(args) as space:
         _follow_connection(space)
+        if sys.stdin.isatty():
+            note("one message on each line; Ctrl-D ends")
         try:
             async for message in parsed_lines():
                 waiting.append(await space.submit([(SEND, message)]))

@@ -28,7 +28,7 @@ def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
         from server.cli.topic import topic
 
         return topic
-    from server.cli import facts
+    from server.cli.lasting import facts
 
     verbs: dict[str, Callable[[argparse.Namespace], Awaitable[int]]] = {
         "assert": facts.assert_,
