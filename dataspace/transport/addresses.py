@@ -51,6 +51,11 @@ class Address:
         return f"unix://{self.path}" if self.path else f"{self._scheme}://{self._host}:{self.port}"
 
     @property
+    def http(self) -> str:
+        """The address of a host and a port as that of a page."""
+        return f"{'https' if self.tls else 'http'}://{self._host}:{self.port}"
+
+    @property
     def _scheme(self) -> str:
         return "tls" if self.tls else "tcp"
 

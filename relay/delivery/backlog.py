@@ -146,6 +146,18 @@ class DeliveryQueue:
         return self._used
 
     @property
+    def oldest(self) -> tuple[int, int] | None:
+        """Returns the epoch and the time of the oldest value that waits; None if nothing does.
+
+        Of a net difference it is the first epoch, and the time of the last one.  A state and a mark of what
+        was dropped have no time, 0.
+        """
+        if self._waiting:
+            first = self._waiting[0]
+            return first.first, 0 if first.snapshot else first.time
+        return None if self._difference is None else (self._difference.first, self._difference.time)
+
+    @property
     def full(self) -> bool:
         """True if so much waits that a source which can pause should."""
         half = self._size > self._limit // 2 or self._bytes > self._byte_limit // 2

@@ -151,6 +151,15 @@ class Follower:
         return 0 if self.queue is None else self.queue.used(self)
 
     @property
+    def oldest(self) -> tuple[int, int] | None:
+        """Returns the epoch and the time, in microseconds, of the oldest value that waits, 0 for one without
+        a time; None if nothing does."""
+        if self._own is not None:
+            return self._own.oldest
+        found = None if self.queue is None else self.queue.oldest(self)
+        return None if found is None else (found.first, found.time)
+
+    @property
     def full(self) -> bool:
         """True if so much waits, from a source that can pause, that it should."""
         return self._own is not None and self._own.full

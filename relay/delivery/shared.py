@@ -96,6 +96,12 @@ class SharedQueue:
         """True if there is no member."""
         return not (self._idle or self._behind or self._apart)
 
+    def oldest(self, member: Member) -> Changes | None:
+        """Returns the oldest value that waits for a member that is not apart; None if nothing does."""
+        if self._waiting is None or member.position >= self.end:
+            return None
+        return self._waiting.values[member.position - self.first]
+
     # -- members --------------------------------------------------------------------------------------
 
     def join(self, member: Member) -> None:

@@ -60,6 +60,7 @@ class CommitStatistics:
     epochs: int
     bytes: int
     snapshots: int
+    changes: int
 
 
 class _Entry:
@@ -126,7 +127,7 @@ class GroupCommit(GroupWriter[_Entry]):
         self._unsaved = 0
         self._wanted = False
         self._snapshot: SnapshotWriter | None = None
-        self._epochs = self._bytes = self._snapshots = self._written = 0
+        self._epochs = self._bytes = self._snapshots = self._written = self._changes = 0
 
     # -- turns ----------------------------------------------------------------------------------------
 
@@ -203,6 +204,7 @@ class GroupCommit(GroupWriter[_Entry]):
             self._epochs,
             self._bytes,
             self._snapshots,
+            self._changes,
         )
 
     # -- writing --------------------------------------------------------------------------------------
@@ -233,6 +235,7 @@ class GroupCommit(GroupWriter[_Entry]):
         if not await self._on_disk(self._append, group):
             self._unsaved, self._wanted = unsaved, wanted
             return
+        self._changes += changes - len(group)
         self._unsaved += changes if state is None else 0
         self._accept(group)
         if state is not None:

@@ -15,11 +15,13 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import trio
 
 from dataspace.errors import Closed
+from relay.store.durations import Durations
 from relay.store.errors import LogFailed
 from relay.store.write_thread import WriteThread
 
@@ -60,6 +62,10 @@ class GroupWriter(ABC, Generic[E]):
         self._whole_portion: Final = portion
         self._portion = portion
         self._groups = 0
+        self.durations: Final = Durations()
+        """How long the groups took that are on disk."""
+        self.writing_since = 0.0
+        """When the present write began, as of ``perf_counter``; 0 while there is none."""
         self._thread: Final = WriteThread(f"writer of {self.NAME}")
 
     # -- for those that submit ------------------------------------------------------------------------
@@ -141,13 +147,18 @@ class GroupWriter(ABC, Generic[E]):
 
         Raises ``LogFailed`` if the disk fails for good.
         """
+        self.writing_since = began = perf_counter()
         try:
             await self._thread.run(write, group)
         except LogFailed as failure:
             if not failure.full:
                 raise
+            self.writing_since = 0.0
             await self._wait_for_space(failure, self._size(group))
             return False
+        finally:
+            self.writing_since = 0.0
+        self.durations.add(perf_counter() - began)
         if self.full is not None:
             logger.warning("%s: there is free space on the disk again", self.NAME)
         self.full, self._portion = None, self._whole_portion

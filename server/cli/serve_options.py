@@ -26,10 +26,31 @@ def add_parser(
     serve.add_argument(
         "--check", action="store_true", help="print the settings and where each comes from; run nothing"
     )
-    serve.add_argument("--verbose", action="store_true", help="log every session")
+    _add_watching(serve.add_argument_group("metrics and logs"))
     _add_access(serve.add_argument_group("access"))
     _add_data(serve.add_argument_group("data"))
     _add_hosted(serve.add_argument_group("rules, actors and flows"))
+
+
+def _add_watching(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--admin",
+        metavar="HOST:PORT",
+        help="serve /metrics, /healthz and /readyz over HTTP, such as on 127.0.0.1:7379 (default: do not)",
+    )
+    group.add_argument("--verbose", action="store_true", help="log every session")
+    group.add_argument(
+        "--log-format", metavar="FORMAT", help="write log lines as text or json (default text)"
+    )
+    group.add_argument(
+        "--log-level", metavar="LEVEL", help="write debug, info, warning or error on (default warning)"
+    )
+    group.add_argument(
+        "--audit",
+        metavar="FILE",
+        type=Path,
+        help="append refused logins and rights, and administrative acts, to FILE as JSON lines",
+    )
 
 
 def _add_access(group: argparse._ArgumentGroup) -> None:

@@ -26,7 +26,16 @@ from dataspace.wire.features import MAIN, SYSTEM
 from index.values.freezing import freeze
 from index.values.values import Map, Value
 from relay.log.retention import Retention
-from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, SpaceConfig
+from server.config.model import (
+    Config,
+    HostedActor,
+    HostedFlow,
+    Limits,
+    Logging,
+    ServerTls,
+    Slow,
+    SpaceConfig,
+)
 from server.config.quotas import Quotas
 from server.config.rights import KNOWN as RIGHTS, Rights
 from server.config.rules import RuleText
@@ -156,6 +165,8 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         tls=_tls(value),
         socket_mode=value["socket_mode"],  # type: ignore[arg-type]
         verbose=value["verbose"],  # type: ignore[arg-type]
+        admin=value["admin"],  # type: ignore[arg-type]
+        logging=_logging(value),
         stall_seconds=value["stall"],  # type: ignore[arg-type]
         hang_seconds=value["hang"],  # type: ignore[arg-type]
         stop_seconds=value["stop"],  # type: ignore[arg-type]
@@ -191,6 +202,15 @@ def _stated(document: Mapping[str, object], file: Path | None) -> Iterator[tuple
 def _filled(kind: Any, value: Mapping[str, object], group: str = "limits") -> Any:
     """Returns an instance of a class of limits from the settings of its fields."""
     return kind(**{each.name: value[f"{group}.{each.name}"] for each in fields(kind)})
+
+
+def _logging(value: Mapping[str, object]) -> Logging:
+    said: dict[str, Any] = {
+        "format": value["log_format"],
+        "level": value["log_level"],
+        "audit": value["audit"],
+    }
+    return Logging(**said, slow=_filled(Slow, value, "slow"))
 
 
 def _tls(value: Mapping[str, object]) -> ServerTls | None:

@@ -152,6 +152,31 @@ class ServerTls:
 
 
 @dataclass(frozen=True, slots=True)
+class Slow:
+    """Seconds from which on something is a line of the log; 0 for never."""
+
+    turn: float = 1.0
+    """A turn, in one step of which nothing else runs."""
+    request: float = 10.0
+    replay: float = 60.0
+    """A replay, from its opening until it ends or is fed live; the time of its reader is a part of it."""
+    rules: float = 0.5
+    """What rules use of each second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logging:
+    """What the daemon writes of what happens: the lines on its standard error, and the audit log."""
+
+    format: str = "text"
+    """``text`` or ``json``."""
+    level: str = "warning"
+    audit: Path | None = None
+    """The file of refused logins, refused rights and administrative acts; none without it."""
+    slow: Slow = field(default_factory=Slow)
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All settings of ``dataspace serve``."""
 
@@ -183,6 +208,9 @@ class Config:
     """Permissions of the Unix sockets."""
     verbose: bool = False
     """True if every session is logged."""
+    admin: str | None = None
+    """Where metrics and health are served over HTTP, as ``tcp:HOST:PORT``; nowhere without it."""
+    logging: Logging = field(default_factory=Logging)
     stall_seconds: float = STALL_SECONDS
     """Seconds after which the watchdog logs a turn of a hosted actor that has not ended."""
     hang_seconds: float = HANG_SECONDS

@@ -27,6 +27,7 @@ from server.config.model import (
     STALL_SECONDS,
     STOP_SECONDS,
     Limits,
+    Slow,
     default_data,
 )
 from server.config.quotas import Quotas
@@ -135,6 +136,26 @@ def mode(value: object) -> int:
     raise UsageError(f"permissions such as '0660' are needed, not {value!r:.80}")
 
 
+def admin_address(value: object) -> str:
+    """Returns the address of the admin listener, from HOST:PORT."""
+    written = text(value)
+    try:
+        return parse_listen(f"tcp:{written.removeprefix('tcp:')}").listen
+    except UsageError:
+        raise UsageError(f"HOST:PORT is needed, such as 127.0.0.1:7379, not {written!r:.80}") from None
+
+
+def one_of(*known: str) -> Read:
+    """Returns what reads one of some words."""
+
+    def read(value: object) -> str:
+        if isinstance(value, str) and value.lower() in known:
+            return value.lower()
+        raise UsageError(f"{', '.join(known[:-1])} or {known[-1]} is needed, not {value!r:.80}")
+
+    return read
+
+
 def addresses(value: object) -> tuple[str, ...]:
     """Returns addresses to listen on: one or several, separated by commas in text."""
     given = value.split(",") if isinstance(value, str) else value
@@ -181,6 +202,11 @@ SETTINGS: Final = (
     Setting("stall", lasting, STALL_SECONDS),
     Setting("hang", lasting, HANG_SECONDS),
     Setting("stop", lasting, STOP_SECONDS),
+    Setting("admin", admin_address, None, "admin"),
+    Setting("log_format", one_of("text", "json"), "text", "log_format"),
+    Setting("log_level", one_of("debug", "info", "warning", "error"), "warning", "log_level"),
+    Setting("audit", path, None, "audit"),
+    *[Setting(f"slow.{each.name}", seconds, getattr(Slow(), each.name)) for each in fields(Slow)],
     Setting("tls.certificate", path, None, "tls_certificate"),
     Setting("tls.key", path, None, "tls_key"),
     Setting("tls.client_ca", path, None, "tls_client_ca"),

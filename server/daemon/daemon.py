@@ -11,6 +11,7 @@ import os
 import resource
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -23,7 +24,10 @@ from index.values.values import Map, Value
 from relay.delivery.followers import Delivery
 from relay.delivery.memory import MemoryBudget
 from relay.journal.journal import Journal
+from relay.journal.writer import TopicWriter
 from relay.log.log import Log
+from relay.log.writer import GroupCommit
+from relay.store.durations import Durations
 from server.config.model import Config, Limits, SpaceConfig
 from server.config.principals import Principal
 from server.config.tokens import Keys
@@ -32,6 +36,11 @@ from server.daemon.space import HostedSpace, no_space, now
 from server.hosting.actors import HostedActors
 from server.hosting.verbs import hosting_verbs
 from server.lane import Lane
+from server.monitoring.counts import Counts
+from server.monitoring.loop import BOUNDS
+from server.monitoring.pages import AdminPages
+from server.monitoring.readiness import Readiness
+from server.monitoring.watch import Watch
 from server.owners import claims, verbs as leases, withdrawal
 from server.owners.accounts import Account, Accounts
 from server.publication import verbs as publication
@@ -96,6 +105,13 @@ class Daemon:
             self.topics, Journal(config.data, accept_damage=config.accept_damage), self.flush
         )
         self.durable_topics.recover(accept_damage=config.accept_damage)
+        self.counts = Counts()
+        self.watch = Watch(self.counts, config.logging.slow)
+        self.readiness = Readiness()
+        self.loop_lag = Durations(BOUNDS)
+        """How late the event loop was."""
+        self.pages = AdminPages(self)
+        """What is answered over HTTP to operators; the listener for them is in ``monitoring/answerer.py``."""
         self.spaces: dict[str, HostedSpace] = {}
         names = [each.name for each, _ in logs]
         for each, log in logs:
@@ -129,6 +145,24 @@ class Daemon:
         """The addresses that the daemon listens on."""
         return [listener.name for listener in self.listeners]
 
+    @property
+    def topic_writer(self) -> TopicWriter:
+        """What writes durable topics to the disk."""
+        return self.durable_topics.writer
+
+    @property
+    def writers(self) -> list[tuple[str, GroupCommit | TopicWriter]]:
+        """All that writes to the disk, by name."""
+        logs: list[tuple[str, GroupCommit | TopicWriter]] = [
+            (f"the log of space {name}", home.commits) for name, home in self.spaces.items()
+        ]
+        return [*logs, (TopicWriter.NAME, self.topic_writer)]
+
+    @property
+    def directories(self) -> dict[str, Path]:
+        """The directory of each space."""
+        return {name: home.settings.data for name, home in self.spaces.items()}
+
     def find_space(self, name: str) -> HostedSpace:
         """Returns the space of that name; raises ``Refused`` if there is none."""
         found = self.spaces.get(name)
@@ -139,6 +173,12 @@ class Daemon:
     # -- connections ----------------------------------------------------------------------------------
 
     def refusal(self, peer: str) -> str:
+        """Returns why there is no room for a connection of a peer, and counts that; empty if there is."""
+        reason = self._refusal(peer)
+        self.counts.turned_away += bool(reason)
+        return reason
+
+    def _refusal(self, peer: str) -> str:
         """Returns why there is no room for a connection of a peer; empty if there is.
 
         Among those without a hello, one that has had its time makes room: of the same principal where that
@@ -178,6 +218,7 @@ class Daemon:
         """Serves a peer in a task of its own; one that the daemon started itself needs no token."""
         connection = Connection(self, link, next(_numbers), self.verbs, trusted=trusted)
         self.connections[connection.number] = connection
+        self.counts.connections += 1
         self.strangers[connection.number] = connection
         # Checked by ``admits`` before, and a connection that the daemon trusts has no bound.
         connection.account.give("strangers", -1)
@@ -191,7 +232,9 @@ class Daemon:
 
     def left(self, connection: Guest) -> None:
         """Notes that a connection has ended."""
-        self.connections.pop(connection.number, None)
+        ended = self.connections.pop(connection.number, None)
+        if ended is not None:
+            self.counts.left(ended)
         self.greeted(connection)
 
     def _accounted(self) -> int:

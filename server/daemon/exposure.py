@@ -20,6 +20,11 @@ def warnings(config: Config) -> Iterator[str]:
     addresses = [parse_listen(each) for each in config.listen]
     remote = [each for each in addresses if not each.path and not _is_local(each.host)]
     yield from _reachable(config, remote)
+    if config.admin is not None and not _is_local(parse_listen(config.admin).host):
+        yield (
+            f"the admin address {config.admin.removeprefix('tcp:')} is beyond this machine: every peer "
+            "reads the metrics, without a token; listen on 127.0.0.1, or keep others out by a firewall"
+        )
     yield from _readable([each for each in config.secret_files if _mode(each) & stat.S_IROTH])
     for space in config.all_spaces():
         if _mode(space.data) & OTHERS:

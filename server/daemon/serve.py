@@ -14,6 +14,7 @@ from typing import Final
 
 import trio
 
+from dataspace.transport.addresses import parse_listen
 from relay.journal.writer import TopicWriter
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
@@ -23,7 +24,10 @@ from server.daemon.exposure import warnings
 from server.daemon.lock import locked
 from server.daemon.reloading import reload_on_hangup
 from server.daemon.throttle import Throttle
-from server.sessions.listeners import accept, open_listeners
+from server.monitoring.answerer import answer_on
+from server.monitoring.loop import measure_lag
+from server.monitoring.pages import exposition
+from server.sessions.listeners import Listener, accept, open_listener, open_listeners
 
 SWITCH_SECONDS: Final = 0.00005
 """How long one thread may keep the interpreter while another wants it.
@@ -59,6 +63,9 @@ async def serve(
             log = Log.open(each.data, accept_damage=config.accept_damage)
             held.callback(log.close)
             logs.append((each, log))
+        admin = _open_admin(config)
+        if admin is not None:
+            held.callback(admin.close)
         daemon = Daemon(config, logs)
         held.callback(daemon.durable_topics.writer.journal.close)
         for home in daemon.spaces.values():
@@ -67,13 +74,25 @@ async def serve(
             logger.warning("%s", warning)
         gc.collect()
         gc.freeze()
-        await _run(daemon, reread, throttle, task_status)
+        await _run(daemon, reread, throttle, admin, task_status)
+
+
+def _open_admin(config: Config) -> Listener | None:
+    """Returns the socket of the admin address, if there is to be one.
+
+    Raises ``CannotListen``, and ``UsageError`` where the package for metrics is not installed.
+    """
+    if config.admin is None:
+        return None
+    exposition()
+    return open_listener(parse_listen(config.admin), None)
 
 
 async def _run(
     daemon: Daemon,
     reread: Callable[[], Config] | None,
     throttle: Throttle,
+    admin: Listener | None,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
     daemon.listeners = await open_listeners(daemon.config)
@@ -84,6 +103,9 @@ async def _run(
         scopes = [trio.CancelScope(shield=True) for _ in writers]
         for writer, scope in zip(writers, scopes, strict=True):
             nursery.start_soon(_write_log, writer, scope)
+        if admin is not None:  # it answers from before the daemon is ready until all is on disk
+            scopes.append(trio.CancelScope(shield=True))
+            nursery.start_soon(_answer, daemon, admin, scopes[-1])
         try:
             for home in spaces:
                 await home.commits.wait_durable(home.space.epoch)
@@ -96,13 +118,16 @@ async def _run(
                 daemon.peers.start_soon(daemon.flushing.run)
                 daemon.peers.start_soon(daemon.memory.run)
                 daemon.peers.start_soon(throttle.run)
+                daemon.peers.start_soon(measure_lag, daemon.loop_lag)
                 if daemon.config.actors:
                     daemon.peers.start_soon(daemon.hosting.run)
                 if reread is not None:
                     await daemon.peers.start(reload_on_hangup, daemon, reread)
-                task_status.started(daemon.addresses)
+                daemon.readiness.begin()
+                task_status.started([*daemon.addresses, *([] if admin is None else [admin.address.http])])
                 await trio.sleep_forever()
         finally:
+            daemon.readiness.end()
             for listener in daemon.listeners:
                 listener.close()
             with trio.CancelScope(shield=True):
@@ -116,3 +141,8 @@ async def _run(
 async def _write_log(writer: GroupCommit | TopicWriter, scope: trio.CancelScope) -> None:
     with scope:
         await writer.run()
+
+
+async def _answer(daemon: Daemon, admin: Listener, scope: trio.CancelScope) -> None:
+    with scope:
+        await answer_on(admin.socket, daemon.pages.answer)

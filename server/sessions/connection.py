@@ -324,6 +324,7 @@ class Connection:
         try:
             admitted = admit(self.house, hello, self.principal, trusted=self.trusted)
         except ProtocolError as error:
+            self.house.watch.login_refused(self, error.code, error.text)
             await self.places.slow_down(self.link.peer, error)
             raise
         wanted, self.bearer, self.home = admitted.wanted, admitted.bearer, admitted.home
@@ -449,6 +450,7 @@ class Connection:
     def say(self, packet: p.Packet) -> None:
         """Queues a control packet for the next flush; does nothing after a goodbye."""
         if isinstance(packet, _ERRORS):
+            self.house.watch.refused(self, packet.code, packet.text)
             packet = packet._replace(text=self.bearer.shown(packet.text, self.house.data))
         self.sending.say(packet)
 
@@ -460,6 +462,7 @@ class Connection:
 
     def part(self, code: str, text: str) -> None:
         """Sends a goodbye, and nothing after it; the connection closes once that is sent."""
+        self.house.watch.parted(self, code, text)
         self.sending.part(code, self.bearer.shown(text, self.house.data)[:4000])
         self.flush()
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from relay.log.log import Log
     from relay.log.writer import GroupCommit
     from server.conditions.checking import Conditions
+    from server.config.principals import Principal
     from server.config.tokens import Keys
     from server.lane import Lane
     from server.owners.accounts import Account
@@ -82,12 +83,41 @@ class Guest(Protocol):
         """What the principal of the peer has."""
 
 
+class Reports(Protocol):
+    """Where a connection reports what is rare."""
+
+    def refused(self, peer: Reporter, code: str, text: str) -> None:
+        """Notes that a turn, a request or a stream was refused."""
+
+    def parted(self, peer: Reporter, code: str, text: str) -> None:
+        """Notes that the daemon ends a connection; the code is empty for an orderly end."""
+
+    def login_refused(self, peer: Reporter, code: str, text: str) -> None:
+        """Notes that a hello was refused."""
+
+
+class Reporter(Guest, Protocol):
+    """A connection that reports."""
+
+    @property
+    def name(self) -> str:
+        """What the client calls itself."""
+
+    @property
+    def principal(self) -> Principal:
+        """Who the client is."""
+
+
 class House(Shared, Protocol):
     """The daemon as a connection uses it."""
 
     @property
     def data(self) -> str:
         """The path of the daemon's data."""
+
+    @property
+    def watch(self) -> Reports:
+        """Where refusals and the like are reported."""
 
     @property
     def main(self) -> HomeSpace:

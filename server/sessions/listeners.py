@@ -68,7 +68,7 @@ async def open_listeners(config: Config) -> list[Listener]:
     opened: list[Listener] = []
     try:
         for address in addresses:
-            opened.append(_open(address, context, config.socket_mode))
+            opened.append(open_listener(address, context, config.socket_mode))
     except BaseException:
         for listener in opened:
             listener.close()
@@ -88,7 +88,8 @@ def context_for(config: Config, addresses: Iterable[Address]) -> ssl.SSLContext 
     return config.tls.context()
 
 
-def _open(address: Address, context: ssl.SSLContext | None, mode: int) -> Listener:
+def open_listener(address: Address, context: ssl.SSLContext | None, mode: int = 0o600) -> Listener:
+    """Listens on one address, with TLS if there is a context and it says so; raises ``CannotListen``."""
     try:
         return _open_unix(address, mode) if address.path else _open_tcp(address, context)
     except OSError as error:

@@ -8,7 +8,7 @@ unless it is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -112,6 +112,10 @@ class Topics:
         # durable topics and their producers keep their numbers, so none may come again after a restart
         self._numbers = count(now())
         self._appeared = trio.Event()
+
+    def __iter__(self) -> Iterator[TopicEntry]:
+        """Yields the topics that there are now."""
+        return iter(list(self._entries.values()))
 
     def __len__(self) -> int:
         return len(self._entries)

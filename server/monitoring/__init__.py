@@ -1,0 +1,1 @@
+"""What an operator sees: metrics, health, sessions, the audit log and the slow log."""

@@ -1,0 +1,84 @@
+"""Counts of what the daemon has done since its start, as plain integers.
+
+What each connection counts by itself (turns, bytes) is added when the connection ends, so that a turn costs
+nothing more; whoever reads the sums adds those of the connections that are open.
+
+Always: no count goes down; codes that are counted are the daemon's own, and so few.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+MOST_CODES = 64
+"""Codes that are counted apart; others are counted as ``other``."""
+
+
+class Ended(Protocol):
+    """A connection that has ended."""
+
+    turns: int
+    received: int
+
+    @property
+    def home(self) -> Named:
+        """The space that its session was about."""
+
+    @property
+    def sending(self) -> Sent:
+        """Its send queue."""
+
+
+class Named(Protocol):
+    """A space."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Sent(Protocol):
+    """A send queue."""
+
+    @property
+    def sent(self) -> int: ...
+
+
+class Counts:
+    """What has happened since the start."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        """Connections that were accepted."""
+        self.turned_away = 0
+        """Connections for which there was no room."""
+        self.logins_refused = 0
+        """Hellos with a token that was not valid."""
+        self.turns: dict[str, int] = {}
+        """Turns of connections that have ended, by space."""
+        self.received = self.sent = 0
+        """Bytes of connections that have ended."""
+        self.refused: dict[str, int] = {}
+        """Turns, requests and streams that were refused, by code."""
+        self.goodbyes: dict[str, int] = {}
+        """Connections that the daemon has ended, by code."""
+        self.slow: dict[str, int] = {}
+        """Lines of the slow log, those that were left out included, by kind."""
+
+    def left(self, connection: Ended) -> None:
+        """Adds what a connection has counted that has ended."""
+        space = connection.home.name
+        self.turns[space] = self.turns.get(space, 0) + connection.turns
+        self.received += connection.received
+        self.sent += connection.sending.sent
+
+
+def count(counts: dict[str, int], code: str) -> None:
+    """Counts one more of a code.
+
+    >>> counts = {"limit": 1}
+    >>> count(counts, "limit"); counts
+    {'limit': 2}
+    """
+    if code not in counts and len(counts) >= MOST_CODES:
+        code = "other"
+    counts[code] = counts.get(code, 0) + 1

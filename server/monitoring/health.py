@@ -1,0 +1,31 @@
+"""Health: does the daemon work, and may clients be sent to it?
+
+*Healthy* is a daemon whose loop turns and whose logs can be written: if it is not for long, restart it.
+*Ready* is a healthy one that has started and does not end: if it is not, send new clients elsewhere.
+
+Always: who gets an answer has seen the loop turn; a disk that does not answer is noticed by the
+write that waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from server.monitoring.ports import Watched
+
+STUCK_SECONDS: Final = 10.0
+"""Seconds that one write to the disk may take before the log counts as not writable."""
+
+
+def ailments(daemon: Watched) -> Iterator[str]:
+    """Yields what keeps the daemon from writing its logs, without paths; O(spaces)."""
+    for name, writer in daemon.writers:
+        if writer.failure is not None:
+            yield f"{name} has failed, the daemon's log says why"
+        elif writer.full is not None:
+            yield f"{name} waits for room on the disk"
+        elif writer.writing_since and (spent := perf_counter() - writer.writing_since) > STUCK_SECONDS:
+            yield f"{name}: the disk has not answered for {spent:.0f} s"

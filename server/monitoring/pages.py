@@ -1,0 +1,99 @@
+"""The pages of an operator: ``/metrics``, ``/healthz`` and ``/readyz``, wherever HTTP is answered.
+
+Always: metrics are read at most once in a second, however often they are asked for; what is answered names no
+client, no fact and no path.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.errors import UsageError
+from server.monitoring.health import ailments
+from server.monitoring.readings import Reading, readings
+from server.monitoring.survey import Frontiers, survey
+
+if TYPE_CHECKING:
+    from server.monitoring.exposition import Exposition
+    from server.monitoring.ports import Watched
+
+FRESH_SECONDS: Final = 1.0
+"""Seconds for which what was read is answered again."""
+
+PATHS: Final = ("/metrics", "/healthz", "/readyz")
+
+Headers = list[tuple[str, str]]
+Answer = tuple[int, Headers, bytes]
+"""A status of HTTP, headers, and a body."""
+
+
+def exposition() -> Exposition:
+    """Returns what writes metrics; raises ``UsageError`` where the extra ``metrics`` is not installed."""
+    try:
+        from server.monitoring.exposition import Exposition  # only where metrics are asked for
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "prometheus_client":
+            raise
+        raise UsageError(
+            "metrics need the package prometheus-client: pip install 'dataspace-server[metrics]', "
+            "or start without admin"
+        ) from None
+    return Exposition()
+
+
+class AdminPages:
+    """The pages of one daemon."""
+
+    def __init__(self, daemon: Watched) -> None:
+        self._daemon = daemon
+        self._exposition: Exposition | None = None
+        self._frontiers: Final = Frontiers()
+        self._reading = trio.Lock()
+        self._read: list[Reading] = []
+        self._read_at = -math.inf
+
+    async def answer(self, path: str, headers: Iterable[tuple[str, str]] = ()) -> Answer:
+        """Returns what is answered to a GET of a path, whose query is ignored; 404 for another one.
+
+        Raises ``UsageError`` if metrics are asked for and cannot be written here.
+        """
+        at = path.partition("?")[0]
+        if at == "/metrics":
+            accept = ",".join([value for name, value in headers if name.lower() == "accept"])
+            return await self._metrics(accept)
+        await trio.lowlevel.checkpoint()
+        if at == "/healthz":
+            return _verdict(list(ailments(self._daemon)))
+        if at == "/readyz":
+            reason = self._daemon.readiness.reason
+            return _verdict([*([reason] if reason else []), *ailments(self._daemon)])
+        return _text(404, f"there is no such page, but {', '.join(PATHS)}\n")
+
+    async def _metrics(self, accept: str) -> Answer:
+        if self._exposition is None:
+            self._exposition = exposition()
+        async with self._reading:
+            if trio.current_time() - self._read_at >= FRESH_SECONDS:
+                found = await survey(self._daemon, self._frontiers, time.time_ns() // 1000)
+                self._read = readings(self._daemon, found)
+                self._read_at = trio.current_time()
+        kind, body = self._exposition.text(self._read, accept)
+        return 200, [("Content-Type", kind)], body
+
+
+def _verdict(reasons: list[str]) -> Answer:
+    """Returns 200 for no reasons, else 503 with them."""
+    return _text(503, "".join([f"{each}\n" for each in reasons])) if reasons else _text(200, "ok\n")
+
+
+def _text(status: int, said: str) -> Answer:
+    return (
+        status,
+        [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")],
+        said.encode(),
+    )

@@ -1,0 +1,146 @@
+"""Survey: how far behind are the slowest observers, and for how long have topics stood still?
+
+To look at every observer takes a microsecond for each, so it is done in slices, between which other tasks
+run; the figures are of some moment while it was done.  Disk sizes are asked for in a thread, since a disk may
+not answer.
+
+Always: a stream that ends meanwhile is no error; what a slow observer waits for is not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from relay.delivery.followers import Follower
+
+if TYPE_CHECKING:
+    from dataspace.topics.antichains import Antichain
+    from relay.delivery.outbox import OutStream
+    from server.monitoring.ports import Watched
+    from server.topics.catalogue import Topics
+
+SLICE: Final = 1024
+"""Streams that are looked at in one step, in about a millisecond."""
+
+PARTS: Final = ("log", "staged", "topics")
+"""What the files of a data directory begin with; others are counted as ``other``."""
+
+
+@dataclass(slots=True)
+class Lag:
+    """How far behind observers are: values that wait, and epochs and seconds since the oldest of them."""
+
+    backlog: int = 0
+    epochs: int = 0
+    seconds: float = 0.0
+
+    def include(self, backlog: int, epochs: int, seconds: float) -> None:
+        """Makes it that of the slowest of those so far and another one."""
+        self.backlog = max(self.backlog, backlog)
+        self.epochs = max(self.epochs, epochs)
+        self.seconds = max(self.seconds, seconds)
+
+
+@dataclass(slots=True)
+class Survey:
+    """What was found."""
+
+    slowest: dict[str, Lag]
+    """Of the observers of each space."""
+    disk: dict[str, dict[str, int]]
+    """Bytes of each space by part."""
+    topics_still: float
+    """The longest time, in seconds, for which a topic has waited for its frontier to move."""
+    topics_open: int
+    """Topics of which something was sent that is not complete."""
+
+
+def lag_of(streams: Iterable[OutStream], epoch: int, now: int) -> Lag:
+    """Returns how far behind the slowest of some streams is, at an epoch and a time in microseconds."""
+    slowest = Lag()
+    for stream in streams:
+        waiting = stream.backlog
+        if isinstance(waiting, Follower) and (oldest := waiting.oldest) is not None:
+            first, time = oldest
+            slowest.include(
+                len(waiting), max(0, epoch + 1 - first), max(0.0, (now - time) / 1e6) if time else 0.0
+            )
+    return slowest
+
+
+@dataclass(slots=True)
+class Frontiers:
+    """The frontiers of topics as they were seen last, and since when; kept from one survey to the next."""
+
+    _seen: dict[tuple[int, int], tuple[Antichain, float]] = field(default_factory=dict)
+
+    def look(self, topics: Topics, now: float) -> tuple[int, float]:
+        """Returns how many topics have open times, and for how many seconds the slowest has stood still.
+
+        A topic is open while something was sent at or after its frontier; O(partitions).
+        """
+        seen, opened, longest = {}, 0, 0.0
+        for entry in topics:
+            is_open = False
+            for partition in entry.topic.partitions:
+                lower = partition.lower
+                if (
+                    partition.ended
+                    or partition.dormant
+                    or not any(lower.less_equal(time) for time in partition.upper)
+                ):
+                    continue
+                is_open = True
+                at = entry.number, partition.partition
+                before, since = self._seen.get(at, (lower, now))
+                since = since if list(before) == list(lower) else now
+                seen[at] = lower, since
+                longest = max(longest, now - since)
+            opened += is_open
+        self._seen = seen
+        return opened, longest
+
+
+async def survey(daemon: Watched, frontiers: Frontiers, now: int) -> Survey:
+    """Returns what was found in one walk over all observers, topics and files."""
+    disk = await trio.to_thread.run_sync(sizes, dict(daemon.directories))
+    slowest = {name: Lag() for name in daemon.spaces}
+    looked = 0
+    for connection in list(daemon.connections.values()):
+        home = connection.home
+        streams = list(connection.streams.values())
+        for at in range(0, len(streams), SLICE):
+            part = streams[at : at + SLICE]
+            lag = lag_of(part, home.space.epoch, now)
+            slowest[home.name].include(lag.backlog, lag.epochs, lag.seconds)
+            looked += len(part)
+            if looked >= SLICE:
+                looked = 0
+                await trio.lowlevel.checkpoint()
+    opened, still = frontiers.look(daemon.topics, trio.current_time())
+    return Survey(slowest, disk, still, opened)
+
+
+def sizes(directories: Mapping[str, Path]) -> dict[str, dict[str, int]]:
+    """Returns the bytes on disk of each space by part; blocks."""
+    return {name: dict(_parts(directory)) for name, directory in directories.items()}
+
+
+def _parts(directory: Path) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for file in directory.iterdir():
+        try:
+            if not file.is_file():
+                continue
+            size = file.stat().st_size
+        except OSError:
+            continue  # it was just deleted
+        stem = file.name.partition(".")[0]
+        part = stem if stem in PARTS else "other"
+        found[part] = found.get(part, 0) + size
+    return found
