@@ -25,23 +25,24 @@ index/trie
 
 dataspace
 dataspace/topics
-dataspace/transport
+dataspace/loops
+dataspace/transport         dataspace/loops
 dataspace/flows
 dataspace/rules/language
 dataspace/rules/relations   dataspace/flows dataspace/rules/language
 dataspace/rules/engine      dataspace/flows dataspace/rules/language dataspace/rules/relations
 dataspace/kernel            dataspace/flows dataspace/rules/engine dataspace/rules/relations index/trie
 dataspace/wire              dataspace/kernel
-dataspace/streams/stages
-dataspace/streams/sources   dataspace/streams/stages
-dataspace/streams/throughs  dataspace/streams/stages
-dataspace/streams/sinks     dataspace/kernel dataspace/streams/stages
-dataspace/streams/pipes     dataspace/streams/sinks dataspace/streams/sources dataspace/streams/stages dataspace/streams/throughs
+dataspace/streams/stages    dataspace/loops
+dataspace/streams/sources   dataspace/loops dataspace/streams/stages
+dataspace/streams/throughs  dataspace/loops dataspace/streams/stages
+dataspace/streams/sinks     dataspace/kernel dataspace/loops dataspace/streams/stages
+dataspace/streams/pipes     dataspace/loops dataspace/streams/sinks dataspace/streams/sources dataspace/streams/stages dataspace/streams/throughs
 dataspace/actors/engine     dataspace/kernel
 dataspace/actors            dataspace/actors/engine
 dataspace/testing           dataspace/actors/engine dataspace/kernel
-dataspace/client/session    dataspace/kernel dataspace/transport dataspace/wire
-dataspace/client            dataspace/client/session dataspace/kernel dataspace/streams/sources dataspace/streams/stages dataspace/topics dataspace/transport dataspace/wire
+dataspace/client/session    dataspace/kernel dataspace/loops dataspace/transport dataspace/wire
+dataspace/client            dataspace/client/session dataspace/kernel dataspace/loops dataspace/streams/sources dataspace/streams/stages dataspace/topics dataspace/transport dataspace/wire
 dataspace/client/bulk       dataspace/client dataspace/client/session dataspace/kernel dataspace/topics dataspace/transport dataspace/wire
 dataspace/running           dataspace/actors/engine dataspace/client dataspace/client/session dataspace/flows dataspace/kernel dataspace/transport
 
@@ -67,20 +68,20 @@ server/streams              dataspace/kernel dataspace/wire relay/delivery relay
 server/publication          dataspace/kernel dataspace/wire relay/log relay/store server/config server/lane server/owners
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/owners server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/owners
-<<<<<<< HEAD
-server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/conditions server/config server/lane server/owners server/publication server/streams server/system server/topics
-server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/owners server/publication server/sessions server/streams server/system server/topics
-server/cli/options
-server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/cli/options server/config server/daemon server/hosting
-server/cli/once             dataspace/client/bulk dataspace/kernel server/cli
-server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/config
-server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once
-=======
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/publication server/streams server/system server/topics
+server/cli/options
 server/monitoring           dataspace/kernel dataspace/topics dataspace/transport relay/delivery relay/log relay/store server/config server/lane server/topics
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/hosting server/lane server/monitoring server/owners server/publication server/sessions server/streams server/system server/topics
 server/cli                  dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/config server/daemon server/hosting
->>>>>>> ab30835 (monitoring: metrics, health and readiness on an admin address)
+server/cli/once             dataspace/client/bulk dataspace/kernel server/cli
+server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/config
+server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once
+
+<<<<<<<                     HEAD
+
+=======
+
+>>>>>>>                     (monitoring: ab30835 address) admin an and health metrics, on readiness
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""
 
@@ -111,6 +112,7 @@ ADMITTED: Final = {
     "pyspark": ("relay/spark/",),
     "pyarrow": ("relay/spark/", "relay/log/export.py"),
     "py4j": ("relay/spark/",),
+    "anyio": ("dataspace/loops/on_asyncio.py",),
     "sqlite3": ("relay/", "server/"),
     "prometheus_client": ("server/monitoring/exposition.py",),
     "pandas": (),

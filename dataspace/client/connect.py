@@ -15,11 +15,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-import trio
-
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import ClientIdentity, ClientSession
 from dataspace.client.space import RemoteSpace
+from dataspace.loops.here import loop
 from dataspace.transport.addresses import default_url, parse_url
 from dataspace.transport.credentials import Credentials, Tls
 
@@ -81,7 +80,7 @@ async def connect(
     )
     kept = session.lease
     try:
-        async with trio.open_nursery() as nursery:
+        async with loop().open_nursery() as nursery:
             await nursery.start(session.uplink.run)
             try:
                 if kept is not None:

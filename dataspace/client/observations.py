@@ -19,11 +19,10 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-import trio
-
 from dataspace.client.assembling import Assembler
 from dataspace.errors import DataspaceError, ProtocolError, Refused
 from dataspace.kernel.epoch_changes import Change, EpochChanges
+from dataspace.loops.here import loop, parking_lot
 from dataspace.streams.sources.base import Source
 from dataspace.streams.stages.iteration import Iteration
 from dataspace.streams.stages.marks import End, EndOfStream, Reason
@@ -80,7 +79,7 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
         self._since = 0
         self._newest: int | None = options.after
         self._reached: int | None = None
-        self._arrival: Final = trio.lowlevel.ParkingLot()
+        self._arrival: Final = parking_lot()
         self._over = False
         self._error: DataspaceError | None = None
 
@@ -368,7 +367,7 @@ class Observation(Source[Change], Iteration[Change]):
         _traceback: TracebackType | None,
     ) -> None:
         if error is None or isinstance(error, Exception):
-            with trio.move_on_after(ABORT_SECONDS, shield=True):
+            with loop().move_on_after(ABORT_SECONDS, shield=True):
                 await self.abort(True if error is None else error)
         self.close()
 

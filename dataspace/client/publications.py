@@ -17,11 +17,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import trio
-
 from dataspace.client.session.pending import PendingRequest
 from dataspace.codec import MAX_ELEMENTS, may_exceed, pack, scan
 from dataspace.errors import AnotherSpace, Broken, DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.loops.here import loop
 from dataspace.topics import encoding as forms
 from dataspace.topics.times import Order, Time, less_equal
 from index.values.freezing import freeze
@@ -278,7 +277,7 @@ class Publication:
         self._say(step)
         self._steps += 1
         if self._steps % BUNDLE == 0:  # steps sent before the next checkpoint leave in one write
-            await trio.lowlevel.checkpoint()
+            await loop().checkpoint()
 
     def _check(self) -> None:
         if self._error is not None:

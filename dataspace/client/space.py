@@ -15,8 +15,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal
 
-import trio
-
 from dataspace.client.completed import CompletedEpochs
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Joining, Publication, publishing
@@ -27,6 +25,7 @@ from dataspace.client.subscriptions import OPEN_BYTES, Subscription
 from dataspace.errors import UsageError
 from dataspace.kernel.actions import Action
 from dataspace.kernel.expectations import Expectation
+from dataspace.loops.here import loop
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
 from dataspace.wire.observing import ObserveOptions
@@ -84,7 +83,7 @@ class RemoteSpace:
         try:
             yield claim
         finally:
-            with trio.move_on_after(1.0) as patience:
+            with loop().move_on_after(1.0) as patience:
                 patience.shield = True
                 if self._session.is_open:
                     await self.retract(claim)

@@ -16,10 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import trio
-
 from dataspace.codec import unpack
 from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.loops.here import loop
 from dataspace.topics import encoding as forms
 from dataspace.topics.messages import Batch, Crash, Frontier
 from dataspace.topics.subscriber import Subscriber, SubscriberStatistics
@@ -105,7 +104,7 @@ class Subscription:
         self._open: dict[Time, list[Batch]] = {}
         self._crashed: dict[Time, str] = {}
         self._complete: deque[TopicEpoch] = deque()
-        self._arrival = trio.Event()
+        self._arrival = loop().event()
         self._ended = False
         self._error: DataspaceError | None = None
 
@@ -121,7 +120,7 @@ class Subscription:
     async def aclose(self) -> None:
         """Ends the subscription; what has come and was not taken is dropped."""
         self._abort()
-        await trio.lowlevel.checkpoint()
+        await loop().checkpoint()
 
     async def open(self) -> None:
         """Finds the topic, waiting for it up to the timeout, and subscribes.
@@ -223,7 +222,7 @@ class Subscription:
 
     async def _next_arrival(self) -> None:
         if self._arrival.is_set():  # several tasks may read
-            self._arrival = trio.Event()
+            self._arrival = loop().event()
         await self._arrival.wait()
 
     def statistics(self) -> SubscriberStatistics:
@@ -372,19 +371,19 @@ class Events:
 async def _look_up(session: ClientSession, topic: str, timeout: float) -> Map:
     """Returns the daemon's description of a topic, once there is one; raises ``Refused`` after so many
     seconds."""
-    deadline = trio.current_time() + timeout
+    deadline = loop().current_time() + timeout
     while True:
-        left = max(0.0, deadline - trio.current_time())
+        left = max(0.0, deadline - loop().current_time())
         wait = round(min(left, LOOKUP) * 1000) if left < math.inf else round(LOOKUP * 1000)
         try:
             answer = await session.request("lookup", Map({"topic": topic, "wait": wait}))
             assert isinstance(answer, Map)  # by WIRE.md
             return answer
         except Refused as refusal:
-            if refusal.code != "no-topic" or trio.current_time() >= deadline:
+            if refusal.code != "no-topic" or loop().current_time() >= deadline:
                 raise
         except Broken:
-            if trio.current_time() >= deadline:
+            if loop().current_time() >= deadline:
                 raise
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import socket
 import ssl
 
-import trio
-
 from dataspace.errors import Unreachable
+from dataspace.loops.here import loop
 from dataspace.transport.addresses import Address, unreachable
 from dataspace.transport.credentials import Credentials, said_by_tls
 from dataspace.transport.sockets import Link, SocketLink
@@ -24,7 +23,7 @@ async def open_link(address: Address, credentials: Credentials, *, timeout: floa
     seconds."""
     context = credentials.context() if address.tls else None
     error: OSError | None = None
-    with trio.move_on_after(timeout) as patience:
+    with loop().move_on_after(timeout) as patience:
         try:
             link = SocketLink(await _connected(address))
         except OSError as refused:
@@ -48,7 +47,5 @@ async def _connected(address: Address) -> socket.socket:
     if address.descriptor is not None:
         return socket.socket(fileno=address.descriptor)
     if address.path:
-        stream = await trio.open_unix_socket(address.path)
-    else:
-        stream = await trio.open_tcp_stream(address.host, address.port)
-    return socket.socket(fileno=stream.socket.detach())
+        return await loop().open_unix(address.path)
+    return await loop().open_tcp(address.host, address.port)

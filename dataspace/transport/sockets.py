@@ -1,9 +1,9 @@
 """Links: connected sockets with the methods that a connection needs.
 
-With trio's own streams every write may wait.  A daemon that sends one turn to a hundred observers must hand
-bytes to the kernel at once and wait only where the kernel's buffer is full, so this link works on a plain
-non-blocking socket with trio's readiness calls.  Both ends use it; it is apart from them so that other
-transports can replace it.
+With the streams of an event loop every write may wait.  A daemon that sends one turn to a hundred observers
+must hand bytes to the kernel at once and wait only where the kernel's buffer is full, so this link works on a
+plain non-blocking socket with the loop's readiness calls.  Both ends use it; it is apart from them so that
+other transports can replace it.
 
 Always: ``send_nowait`` never blocks; a reset by the peer is an end of input, not an exception.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import socket
 from typing import Final, Protocol
 
-import trio
+from dataspace.loops.here import loop
 
 CHUNK: Final = 64 << 10
 """Bytes that one read takes at most."""
@@ -51,7 +51,7 @@ class Link(Protocol):
 class SocketLink:
     """A TCP or Unix socket."""
 
-    __slots__ = ("_socket", "peer")
+    __slots__ = ("_loop", "_socket", "peer")
     pending: Final = False
 
     def __init__(self, connected: socket.socket) -> None:
@@ -60,18 +60,19 @@ class SocketLink:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _find_dead_peers(connected)
         self._socket = connected
+        self._loop = loop()
         self.peer = _name_of(connected)
 
     async def receive(self) -> bytes:
         """Returns some bytes, or none at the end of input; always a checkpoint, and takes nothing when
         cancelled."""
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._loop.checkpoint_if_cancelled()
         data = self.receive_nowait()
         if data is not None:
-            await trio.lowlevel.cancel_shielded_checkpoint()
+            await self._loop.cancel_shielded_checkpoint()
             return data
         while data is None:
-            await trio.lowlevel.wait_readable(self._socket)
+            await self._loop.wait_readable(self._socket)
             data = self.receive_nowait()
         return data
 
@@ -93,7 +94,7 @@ class SocketLink:
 
     async def wait_writable(self) -> None:
         """Returns when the kernel has buffer space again."""
-        await trio.lowlevel.wait_writable(self._socket)
+        await self._loop.wait_writable(self._socket)
 
     def finish(self) -> None:
         """Ends the output; input can still be read."""
@@ -105,7 +106,7 @@ class SocketLink:
     def close(self) -> None:
         """Closes the socket and wakes every task that waits for it; may be called again."""
         if self._socket.fileno() >= 0:
-            trio.lowlevel.notify_closing(self._socket)
+            self._loop.notify_closing(self._socket)
             self._socket.close()
 
 

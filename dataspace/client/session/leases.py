@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-import trio
-
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent
 from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.pending import PendingRequest
 from dataspace.errors import Broken, DataspaceError, Refused
+from dataspace.loops.here import loop
 from index.values.values import Map, Value
 
 
@@ -57,7 +56,7 @@ class Lease:
     async def keep(self) -> None:
         """Renews the lease in good time, until cancelled; asserts everything again if it was too late."""
         while True:
-            await trio.sleep(self._seconds / 3)
+            await loop().sleep(self._seconds / 3)
             try:
                 await self._session.request("renew", self._about)
             except Refused:

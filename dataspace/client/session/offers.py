@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import trio
-
 from dataspace.errors import DataspaceError
+from dataspace.loops.here import loop
 from dataspace.wire import packets as p
 from dataspace.wire.outgoing import FrameLimits
 from dataspace.wire.session import encode
@@ -31,7 +30,7 @@ class OutgoingOffer:
         self._over = False
         self._waiting, self._peeked = 0, -1
         self._error: DataspaceError | None = None
-        self._changed = trio.Event()
+        self._changed = loop().event()
 
     @property
     def sent(self) -> int:
@@ -103,5 +102,5 @@ class OutgoingOffer:
 
     async def _wait(self) -> None:
         if self._changed.is_set():
-            self._changed = trio.Event()
+            self._changed = loop().event()
         await self._changed.wait()

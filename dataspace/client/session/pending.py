@@ -9,9 +9,8 @@ connection was lost is sent again to a session that is resumed.
 
 from __future__ import annotations
 
-import trio
-
 from dataspace.errors import DataspaceError
+from dataspace.loops.here import loop
 from index.values.values import Value
 
 
@@ -21,7 +20,7 @@ class PendingRequest:
     __slots__ = ("_done", "_error", "_value")
 
     def __init__(self) -> None:
-        self._done = trio.Event()
+        self._done = loop().event()
         self._error: DataspaceError | None = None
         self._value: Value = None
 
@@ -55,7 +54,7 @@ class PendingAbort:
 
     def __init__(self, dropped: list[int]) -> None:
         self._dropped = dropped
-        self._over = trio.Event()
+        self._over = loop().event()
 
     async def wait(self) -> None:
         """Returns when the stream has ended, or when the connection is lost."""

@@ -23,8 +23,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-import trio
-
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent
 from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
@@ -45,6 +43,7 @@ from dataspace.errors import (
 )
 from dataspace.kernel.actions import Action
 from dataspace.kernel.expectations import Expectation
+from dataspace.loops.here import loop
 from dataspace.transport.addresses import Address
 from dataspace.transport.credentials import Credentials
 from dataspace.transport.sockets import Link
@@ -168,7 +167,7 @@ class ClientSession:
         self._streams: dict[int, Stream] = {}
         self._requests: dict[int, PendingRequest] = {}
         self._offers: dict[int, OutgoingOffer] = {}
-        self._room = trio.Event()
+        self._room = loop().event()
         self._closed: DataspaceError | None = None
 
     @property
@@ -189,7 +188,7 @@ class ClientSession:
             self._check_open()
             self.uplink.flush()
             if self._room.is_set():  # several may wait for the same capacity
-                self._room = trio.Event()
+                self._room = loop().event()
             await self._room.wait()
         return self.submit_nowait(actions, expected, owner=owner)
 
@@ -209,7 +208,7 @@ class ClientSession:
 
     async def drain(self, timeout: float = 10.0) -> None:
         """Waits until every turn has its answer, or for so many seconds."""
-        with trio.move_on_after(timeout):
+        with loop().move_on_after(timeout):
             for ticket in self.in_flight.tickets():
                 await ticket.settled()
 

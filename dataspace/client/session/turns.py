@@ -9,12 +9,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-import trio
-
 from dataspace.errors import DataspaceError, UsageError
 from dataspace.facts import fact_of
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from dataspace.kernel.expectations import Expectation
+from dataspace.loops.here import loop
+from dataspace.loops.primitives import Event
 from index.values.values import Value
 
 
@@ -42,7 +42,7 @@ class Ticket:
         self.actions = actions
         self.epoch: int | None = None
         self._error: DataspaceError | None = None
-        self._done: trio.Event | None = None
+        self._done: Event | None = None
 
     @property
     def done(self) -> bool:
@@ -62,7 +62,7 @@ class Ticket:
         """Returns when there is an answer, whatever it is."""
         if not self.done:
             if self._done is None:
-                self._done = trio.Event()
+                self._done = loop().event()
             await self._done.wait()
 
     def accept(self, epoch: int) -> None:

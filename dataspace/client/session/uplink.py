@@ -19,6 +19,8 @@ from typing import Final, Protocol
 import trio
 
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Unreachable, UsageError
+from dataspace.loops.here import loop
+from dataspace.loops.primitives import TaskStatus
 from dataspace.transport.addresses import Address
 from dataspace.transport.credentials import Credentials
 from dataspace.transport.dialing import open_link
@@ -78,6 +80,7 @@ class Uplink:
         dial: Callable[[Address, Credentials], Awaitable[Link]] | None = None,
     ) -> None:
         self.address = address
+        self._loop: Final = loop()
         self._credentials = credentials
         self._reconnect = reconnect
         self.reconnects = 0
@@ -89,9 +92,9 @@ class Uplink:
         self._link: Link | None = None
         self._session = _new_session()
         self._out = bytearray()
-        self._kick = trio.Event()
+        self._kick = self._loop.event()
         self._beat = Heartbeat()
-        self._connected = trio.Event()
+        self._connected = self._loop.event()
         self._dismissal: ProtocolError | None = None
         self._over = self._welcomed = False
 
@@ -131,18 +134,18 @@ class Uplink:
                 return  # the reader detects the loss
             del self._out[:sent]
             if sent:
-                self._beat.said(trio.current_time())
+                self._beat.said(self._loop.current_time())
             if self._out or self._link.pending:
                 self._kick.set()
 
     async def _write_rest(self) -> None:
         """Writes the rest of the buffer, and a ping when nothing else was sent for an interval."""
         while True:
-            with trio.move_on_at(self._beat.due):
+            with self._loop.move_on_at(self._beat.due):
                 await self._kick.wait()
-            self._kick = trio.Event()
-            if not self._out and self._beat.due <= trio.current_time():
-                self._beat.said(trio.current_time())
+            self._kick = self._loop.event()
+            if not self._out and self._beat.due <= self._loop.current_time():
+                self._beat.said(self._loop.current_time())
                 self.send(p.Ping(0))
             self.flush()
             while self._link is not None and (self._out or self._link.pending):
@@ -154,14 +157,14 @@ class Uplink:
 
     # -- life -----------------------------------------------------------------------------------------
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, *, task_status: TaskStatus = trio.TASK_STATUS_IGNORED) -> None:
         """Keeps the connection up until cancelled; the first one must succeed.
 
         With ``reconnect=False`` returns when the connection is lost, after the user was called with the
         reason.
         """
         try:
-            async with trio.open_nursery() as nursery:
+            async with self._loop.open_nursery() as nursery:
                 nursery.start_soon(self._write_rest)
                 try:
                     await self._enter()
@@ -178,13 +181,13 @@ class Uplink:
 
     async def _enter(self) -> None:
         """Connects for the first time; while the daemon is full, tries for as long as connecting may take."""
-        deadline, attempt = trio.current_time() + CONNECT_SECONDS, 0
+        deadline, attempt = self._loop.current_time() + CONNECT_SECONDS, 0
         while True:
             try:
                 await self._connect()
                 return
             except ProtocolError as refusal:
-                if refusal.code not in _CROWDED or trio.current_time() > deadline:
+                if refusal.code not in _CROWDED or self._loop.current_time() > deadline:
                     raise
             attempt += 1
             await self._pause(attempt)
@@ -197,9 +200,9 @@ class Uplink:
             return
         attempt = 0
         while True:
-            since = trio.current_time()
+            since = self._loop.current_time()
             await self._read()
-            attempt = 0 if trio.current_time() - since > LASTING else attempt + 1
+            attempt = 0 if self._loop.current_time() - since > LASTING else attempt + 1
             while True:
                 await self._pause(attempt)
                 try:
@@ -215,14 +218,14 @@ class Uplink:
     async def _pause(self, attempt: int) -> None:
         """Waits between attempts: not at first, then longer and longer, with jitter so that clients do not
         return at once."""
-        await trio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)] * (0.5 + random.random()))
+        await self._loop.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)] * (0.5 + random.random()))
 
     async def _connect(self) -> None:
         """Sends hello, waits for the welcome, and calls the user, which restores its state."""
         link = await self._dial(self.address, self._credentials)
         self._session = _new_session()
         try:
-            with trio.move_on_after(CONNECT_SECONDS):
+            with self._loop.move_on_after(CONNECT_SECONDS):
                 try:
                     link.send_nowait(self._session.send(self._user.hello()))
                 except OSError as error:  # it was killed between its kernel's accept and its own
@@ -244,7 +247,7 @@ class Uplink:
         assert isinstance(first, p.Welcome)  # the session machine returns nothing else
         self._out.clear()
         self._link = link
-        self._beat = Heartbeat(Granted.read(first.features).heartbeat, now=trio.current_time())
+        self._beat = Heartbeat(Granted.read(first.features).heartbeat, now=self._loop.current_time())
         self._kick.set()
         self._connected.set()
         self.reconnects += self._welcomed
@@ -271,13 +274,13 @@ class Uplink:
         """Returns some bytes, or none at the end; raises ``TimeoutError`` when the daemon was silent for too
         long."""
         chunk = None
-        with trio.move_on_at(self._beat.lost):
+        with self._loop.move_on_at(self._beat.lost):
             chunk = await link.receive()
         if chunk is None:
             chunk = link.receive_nowait()  # it may be this process that was stopped
         if chunk is None:
             raise TimeoutError(f"no data for {2 * self._beat.interval:g} s")
-        self._beat.heard(trio.current_time())
+        self._beat.heard(self._loop.current_time())
         if chunk:
             self._note_received(time.time())
         return chunk
@@ -316,7 +319,7 @@ class Uplink:
             self._link = None
         if self._dismissal is not None:  # the user is called with that alone, as the end
             raise self._dismissal
-        self._connected = trio.Event()
+        self._connected = self._loop.event()
         broken = Broken(f"the connection to {self.address.url} was lost: {reason}")
         self._user.lost(broken, reason)
         return broken

@@ -13,9 +13,8 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeVar
 
-import trio
-
 from dataspace.errors import UsageError
+from dataspace.loops.here import parking_lot
 from dataspace.streams.pipes.pipes import Pipe, pipe
 from dataspace.streams.sources.base import Source
 from dataspace.streams.stages.functions import is_count
@@ -67,7 +66,7 @@ class _Forks(Generic[T]):
         self._end: End | None = None
         self._reason: Reason = True
         self._reading = False
-        self.taken: Final = trio.lowlevel.ParkingLot()
+        self.taken: Final = parking_lot()
         self.forks: Final = [Fork(self, f"{name} {at}") for at in range(number)]
         self._left: Final = list(self.forks)
 

@@ -13,9 +13,8 @@ from collections import deque
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
-import trio
-
 from dataspace.errors import UsageError
+from dataspace.loops.here import parking_lot
 from dataspace.streams.sources.base import Source
 from dataspace.streams.stages.functions import is_count
 from dataspace.streams.stages.iteration import Iteration
@@ -84,7 +83,7 @@ class Lender(Source[R], Generic[T, R]):
         self._returned: Final[deque[Loan[T, R]]] = deque()
         self._upstream_end: End | None = None
         self._reading = False
-        self._change: Final = trio.lowlevel.ParkingLot()
+        self._change: Final = parking_lot()
 
     def borrow(self) -> Borrower[T, R]:
         """Returns a stream of values for one worker; there may be any number of workers."""

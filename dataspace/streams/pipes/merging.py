@@ -15,9 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final, TypeVar
 
-import trio
-
 from dataspace.errors import Closed
+from dataspace.loops.here import cancellations, parking_lot
 from dataspace.streams.sources.base import Source
 from dataspace.streams.stages.functions import check_plain, check_sync
 from dataspace.streams.stages.marks import SIGNALS, End, EndOfStream, Reason, own_error
@@ -209,8 +208,8 @@ class Many(Joined[T]):
         self._begun: set[int] = set()
         self._ready: deque[T] = deque()
         self._failed: Exception | None = None
-        self._change: Final = trio.lowlevel.ParkingLot()
-        self._taken: Final = trio.lowlevel.ParkingLot()
+        self._change: Final = parking_lot()
+        self._taken: Final = parking_lot()
 
     def add(self, stream: Upstream[T]) -> None:
         """Adds an input; raises ``Closed`` after the end or ``cap()``."""
@@ -253,7 +252,7 @@ class Many(Joined[T]):
                 self._failed = error
             if stream in self._inputs:
                 self._inputs.remove(stream)
-        except trio.Cancelled:
+        except cancellations():
             raise
         except BaseException:
             self._interrupt(None)

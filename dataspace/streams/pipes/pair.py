@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeVar
 
-import trio
-
+from dataspace.loops.here import parking_lot
 from dataspace.streams.sinks.base import Sink
 from dataspace.streams.sources.pushed import Deferred
 from dataspace.streams.stages.marks import Reason
@@ -23,16 +22,23 @@ class PairSink(Sink[T, None]):
     def __init__(self, other: Deferred[T]) -> None:
         super().__init__("pair")
         self._other = other
-        self._over: Final = trio.Event()
+        self._over = False
+        self._change: Final = parking_lot()
 
     async def _drive(self, source: Upstream[T]) -> None:
         if self._other._stream is None:
             self._other.resolve(source)
-        await self._over.wait()
+        while not self._over:
+            await self._change.park()
         return None
 
+    def end(self) -> None:
+        """Notes that the source has been read to its end, or that there will be none."""
+        self._over = True
+        self._change.unpark_all()
+
     def _drop(self) -> None:
-        self._over.set()
+        self.end()
 
     def _close(self, reason: Reason | None) -> None:
         if self._other._stream is None:  # no source will be resolved any more
@@ -53,7 +59,7 @@ class PairSource(Deferred[T]):
     sink: PairSink[T]
 
     def _close(self, reason: Reason | None) -> None:
-        self.sink._over.set()
+        self.sink.end()
 
 
 def pair() -> tuple[PairSink[Any], PairSource[Any]]:

@@ -23,6 +23,8 @@ from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, cast, overload
 import trio
 
 from dataspace.errors import UsageError
+from dataspace.loops.here import loop
+from dataspace.loops.primitives import Nursery
 from dataspace.streams.pipes.bound import NOTHING, BoundStage
 from dataspace.streams.pipes.checker import Checker
 from dataspace.streams.stages.base import Kind
@@ -78,7 +80,7 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
         self.opaque: Final = opaque
         """True if its stages must stay as they are where it becomes a part of another pipe."""
         self._bound: object = None
-        self._nursery: trio.Nursery | None = None
+        self._nursery: Nursery | None = None
         self._source: Upstream[Any] | None = None
         self._links: tuple[BoundStage[Any], ...] = ()
         self._lacks_source: Final = lacks_source(self)
@@ -144,7 +146,7 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
 
     async def __aenter__(self) -> Self:
         if self.needs_tasks:
-            self._manager = trio.open_nursery()
+            self._manager = loop().open_nursery()
             self.enter(await self._manager.__aenter__())
         return self
 
@@ -166,7 +168,7 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
 
     async def _abort_in_time(self, reason: Reason) -> None:
         """Aborts and waits for a limited time; then indicates the abort to the stages that are left."""
-        with trio.move_on_after(self._abort_timeout, shield=True) as scope:
+        with loop().move_on_after(self._abort_timeout, shield=True) as scope:
             await self.abort(reason)
         if scope.cancelled_caught:
             for link in self._links:
@@ -212,7 +214,7 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
         elif self._bound is pipe:
             self._bound = None
 
-    def enter(self, nursery: trio.Nursery | None) -> None:
+    def enter(self, nursery: Nursery | None) -> None:
         """Gives the stages a nursery for their tasks, or takes it back."""
         self._nursery = nursery
         for stage in self._stages:

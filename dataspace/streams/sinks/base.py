@@ -14,8 +14,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-import trio
-
+from dataspace.loops.here import cancellations
 from dataspace.streams.stages.base import Base, Kind
 from dataspace.streams.stages.marks import End, EndOfStream, Reason
 from dataspace.streams.stages.paces import LONGEST
@@ -74,7 +73,7 @@ class Sink(Base, Generic[T, R]):
                         return result
             elif self._end is None:
                 await self._meet(met, source)
-        except trio.Cancelled:
+        except cancellations():
             raise
         except Exception as error:  # noqa: BLE001  # raised below, after upstream was aborted
             if self._end is not None and self._end.reason is None:

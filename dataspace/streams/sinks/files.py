@@ -9,6 +9,7 @@ whichever it is; a sink that is cancelled goes on with what it had taken.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO, Final, Generic, TypeVar
 import trio
 
 from dataspace.kernel.epoch_changes import Change, EpochChanges
+from dataspace.loops.here import loop
 from dataspace.streams.sinks.base import Sink
 from dataspace.streams.stages.functions import check_plain, check_sync
 from dataspace.streams.stages.marks import Reason
@@ -67,24 +69,24 @@ class ToFile(Sink[Any, int]):
         for line in lines:
             check_plain(line, self.description)
         data = "".join([line + "\n" for line in lines if line]).encode()
-        await self._in_thread(self._write, data)
-        self._count += len(values)
+        await self._in_thread(self._write, data, len(values))
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, count: int) -> None:
         if self._file is None:
             self._file = self._path.open(self._mode)
         assert self._file is not None  # just opened
         self._file.write(data)
         self._file.flush()
+        self._count += count
 
     async def _conclude(self) -> None:
-        await self._in_thread(self._write, b"")
+        await self._in_thread(self._write, b"", 0)
         if self._sync and self._file is not None:
             await self._in_thread(os.fsync, self._file.fileno())
 
     async def _in_thread(self, fn: Callable[..., Any], *args: Any) -> None:
         """Runs a blocking call to its end: what has been taken from upstream must not be lost half way."""
-        with trio.CancelScope(shield=True):
+        with loop().move_on_after(math.inf, shield=True):
             await self._threads.call(fn, *args)
 
     def _take(self, values: Sequence[Any]) -> None:

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import ClassVar, Final, Generic, TypeVar
 
-import trio
-
+from dataspace.loops.here import cancellations, loop, parking_lot
+from dataspace.loops.primitives import Scope
 from dataspace.streams.stages.base import Base, Kind
 from dataspace.streams.stages.functions import close_iterator
 from dataspace.streams.stages.marks import SIGNALS, End, EndOfStream, Mark, Reason, own_error
@@ -35,9 +35,9 @@ class Source(Base, Generic[T]):
         self._held: Final[deque[T]] = deque()
         self._given = 0
         self._reserved = 0
-        self._waiting: trio.CancelScope | None = None
+        self._waiting: Scope | None = None
         self._fetching = False
-        self._fetched: Final = trio.lowlevel.ParkingLot()
+        self._fetched: Final = parking_lot()
         self.pace: Final = pace or Pace()
         """Given by a reader that is itself a source with a pace, which both then share."""
 
@@ -134,7 +134,7 @@ class Source(Base, Generic[T]):
             return
         self._fetching = True
         try:
-            with trio.CancelScope() as self._waiting:
+            with loop().scope() as self._waiting:
                 await self._fetch()
         except Mark as mark:
             self._finish(End.met(mark))
@@ -142,7 +142,7 @@ class Source(Base, Generic[T]):
             self._finish(End(own_error(signal, self.description), owed=True))
         except Exception as error:  # noqa: BLE001  # what the source has to say; a read will raise it
             self._finish(End(error, owed=True))
-        except trio.Cancelled:
+        except cancellations():
             raise
         except BaseException:
             self._interrupt(None)

@@ -27,18 +27,22 @@ class FileLines(Source[str]):
         self._path = path
         self._encoding = encoding
         self._file: TextIO | None = None
+        self._lines: list[str] | None = None
+        """Lines that were read for a reader; the next one finds them, if that was cancelled."""
         self._threads: Final = Threads(self._close_file)
 
     async def _fetch(self) -> None:
-        lines = await self._threads.call(self._read)
+        if self._lines is None:
+            await self._threads.call(self._read)
+        lines, self._lines = self._lines, None
         if not lines:
             raise EndOfStream
         self._held.extend(line.rstrip("\r\n") for line in lines)
 
-    def _read(self) -> list[str]:
+    def _read(self) -> None:
         if self._file is None:
             self._file = self._path.open(encoding=self._encoding, newline="\n")
-        return self._file.readlines(CHUNK)
+        self._lines = self._file.readlines(CHUNK)
 
     def _close_file(self) -> None:
         if self._file is not None:

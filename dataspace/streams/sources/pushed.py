@@ -6,12 +6,15 @@ pull-defer; where the first loses a concurrent request, this one does not.)
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterable, Callable
 from typing import Any, ClassVar, Final, TypeVar
 
 import trio
 
 from dataspace.errors import Closed, UsageError
+from dataspace.loops.here import cancellations, loop, parking_lot
+from dataspace.loops.primitives import Scope, Waker
 from dataspace.streams.sources.base import Source
 from dataspace.streams.stages.functions import check_plain, check_sync, is_count
 from dataspace.streams.stages.marks import SIGNALS, Aborted, EndOfStream, Reason, own_error
@@ -32,22 +35,24 @@ class Pushable(Source[T]):
             check_sync(on_end, "pushable")
         self._limit = limit
         self._on_end = on_end
-        self._senders: Final[dict[trio.lowlevel.Task, T]] = {}
+        self._senders: Final[dict[Waker, T]] = {}
         """Tasks that wait for capacity and their values, in order; empty while there is capacity."""
-        self._refused: Final[set[trio.lowlevel.Task]] = set()
+        self._granted: Final[dict[Waker, T]] = {}
+        """The same for those that were woken to add their value, and have not run yet."""
+        self._refused: Final[set[Waker]] = set()
         self._finished = False
         self._failure: Exception | None = None
-        self._change: Final = trio.lowlevel.ParkingLot()
-        self._room: Final = trio.lowlevel.ParkingLot()
+        self._change: Final = parking_lot()
+        self._room: Final = parking_lot()
 
     @property
     def is_full(self) -> bool:
         """True if ``limit`` values wait, so that none can be pushed."""
-        return self._limit is not None and len(self._held) >= self._limit
+        return self._limit is not None and len(self._held) + len(self._granted) >= self._limit
 
     async def wait_room(self) -> None:
         """Waits until a value can be pushed; ``Closed`` after the end."""
-        await trio.lowlevel.checkpoint()
+        await loop().checkpoint()
         while self.is_full:
             self._check_open()
             await self._room.park()
@@ -62,43 +67,51 @@ class Pushable(Source[T]):
 
     async def send(self, value: T) -> None:
         """Adds a value, waiting for capacity; values of several tasks come in the order of the calls."""
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await loop().checkpoint_if_cancelled()
         if self.is_full and not self._is_over():
             await self._wait_sent(value)
         else:
             self.push(value)
-            await trio.lowlevel.cancel_shielded_checkpoint()
+            await loop().cancel_shielded_checkpoint()
 
     async def _wait_sent(self, value: T) -> None:
         """Returns when a reader has made room and the value was added; when cancelled, it was not."""
-        task = trio.lowlevel.current_task()
-
-        def withdraw(_raise_cancel: object) -> trio.lowlevel.Abort:
-            del self._senders[task]
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        self._senders[task] = value
-        await trio.lowlevel.wait_task_rescheduled(withdraw)
-        if task in self._refused:
-            self._refused.discard(task)
+        waker = loop().waker()
+        self._senders[waker] = value
+        await waker.wait(lambda: self._withdraw(waker), lambda: self._pass_room(waker))
+        if waker in self._refused:
+            self._refused.discard(waker)
             raise self._over()
+        while waker in self._granted:  # after those before it, which may run later
+            self._give(self._granted.pop(next(iter(self._granted))))
+        self._change.unpark_all()
+
+    def _withdraw(self, waker: Waker) -> None:
+        del self._senders[waker]
+
+    def _pass_room(self, waker: Waker) -> None:
+        """Gives the room of a task that does not use it to the next."""
+        self._refused.discard(waker)
+        self._granted.pop(waker, None)
+        self._took(0)
 
     def _took(self, count: int) -> None:
         senders = self._senders
         while senders and not self.is_full:
-            task = next(iter(senders))
-            self._give(senders.pop(task))
-            trio.lowlevel.reschedule(task)
+            waker = next(iter(senders))
+            self._granted[waker] = senders.pop(waker)
+            waker.wake()
         if self._room and not self.is_full:
             self._room.unpark_all()
 
     def _refuse_senders(self) -> None:
         self._room.unpark_all()
         senders = list(self._senders)
+        self._refused.update(senders, self._granted)
         self._senders.clear()
-        for task in senders:
-            self._refused.add(task)
-            trio.lowlevel.reschedule(task)
+        self._granted.clear()
+        for waker in senders:
+            waker.wake()
 
     def _is_over(self) -> bool:
         return self._finished or self._end is not None
@@ -151,7 +164,7 @@ class Deferred(Source[T]):
     def __init__(self, description: str = "defer") -> None:
         super().__init__(description)
         self._stream: Upstream[T] | None = None
-        self._resolved: Final = trio.Event()
+        self._resolved: Final = parking_lot()
 
     def resolve(self, stream: Upstream[T]) -> None:
         """Sets the stream; raises ``UsageError`` if it was set before.  Aborts the stream if this was
@@ -162,13 +175,13 @@ class Deferred(Source[T]):
         if stream is self:
             raise UsageError(f"{self.description} cannot be resolved with itself")
         self._stream = stream
-        self._resolved.set()
+        self._resolved.unpark_all()
         if self._end is not None:
             stream.abort_nowait(True if self._end.reason is None else self._end.reason)
 
     async def _fetch(self) -> None:
-        await self._resolved.wait()
-        assert self._stream is not None  # set by resolve
+        while self._stream is None:
+            await self._resolved.park()
         self._held.append(await self._stream.read())
 
     async def _teardown(self, reason: Reason) -> None:
@@ -229,13 +242,14 @@ class FromAsync(Source[T]):
         self._asked = self._running = self._started = False
         self._failure: Exception | None = None
         self._unclosed: Exception | None = None
-        self._scope: Final = trio.CancelScope()
-        self._change: Final = trio.lowlevel.ParkingLot()
-        self._room: Final = trio.lowlevel.ParkingLot()
+        self._scope: Scope | None = None
+        self._change: Final = parking_lot()
+        self._room: Final = parking_lot()
 
     async def _fetch(self) -> None:
         if not self._started:
             self._started = self._running = True
+            self._scope = loop().scope()
             self._tasks().start_soon(self._pump, name=self.description)
         before = self._given
         while self._given == before:
@@ -250,6 +264,7 @@ class FromAsync(Source[T]):
         items: Any = self._items
         try:
             items = aiter(items)
+            assert self._scope is not None  # made before this task was started
             with self._scope:
                 while True:
                     while not self._asked:
@@ -261,7 +276,7 @@ class FromAsync(Source[T]):
             self._failure = EndOfStream()
         except Aborted as error:  # the items of a stream
             self._failure = error
-        except trio.Cancelled:
+        except cancellations():
             raise
         except Exception as error:  # noqa: BLE001  # the next read raises it
             self._failure = own_error(error, self.description)
@@ -277,7 +292,7 @@ class FromAsync(Source[T]):
         aclose = getattr(items, "aclose", None)
         if aclose is not None:
             try:
-                with trio.CancelScope(shield=True):
+                with loop().move_on_after(math.inf, shield=True):
                     await aclose()
             except Exception as error:  # noqa: BLE001  # raised by the abort, or by the read that met the end
                 self._unclosed = own_error(error, self.description)
@@ -285,7 +300,8 @@ class FromAsync(Source[T]):
                     self._failure = self._unclosed
 
     def _close(self, reason: Reason | None) -> None:
-        self._scope.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
 
     async def _teardown(self, reason: Reason) -> None:
         while self._running:

@@ -13,9 +13,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, ClassVar, Final
 
-import trio
-
 from dataspace.errors import UsageError
+from dataspace.loops.primitives import Nursery
 from dataspace.streams.stages.marks import SIGNALS, End, Reason, check_reason, own_error
 from dataspace.streams.stages.protocol import VERSION, Upstream
 from dataspace.streams.stages.requests import Line
@@ -45,7 +44,7 @@ class Base:
         self._end: End | None = None
         self._closed = False
         self._bound: object = None
-        self._nursery: trio.Nursery | None = None
+        self._nursery: Nursery | None = None
 
     def __repr__(self) -> str:
         return f"<{self.kind.value} {self.description}>"
@@ -77,11 +76,11 @@ class Base:
         if self._bound is pipe:
             self._bound = None
 
-    def enter(self, nursery: trio.Nursery | None) -> None:
+    def enter(self, nursery: Nursery | None) -> None:
         """Gives the stage a nursery for its tasks, or takes it back."""
         self._nursery = nursery
 
-    def _tasks(self) -> trio.Nursery:
+    def _tasks(self) -> Nursery:
         """Returns the nursery, or raises an error that explains how to get one."""
         if self._nursery is None:
             raise UsageError(f"{self.description} works in tasks of its own: read it in `async with pipe(…)`")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Final
 
-import trio
+from dataspace.loops.here import loop
 
 LONGEST: Final = 128
 """Values between two checkpoints at the most."""
@@ -37,7 +37,7 @@ class Pace:
     async def rest(self) -> None:
         """Runs other tasks and sets the length of the next run.  A full checkpoint: may be cancelled."""
         self.adapt()
-        await trio.lowlevel.checkpoint()
+        await loop().checkpoint()
         self.begin()
 
     def begin(self) -> None:

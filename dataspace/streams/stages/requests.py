@@ -1,11 +1,11 @@
 """A line: requests are answered in the order in which they were made.
 
-Several tasks may read one stage at once, and trio runs those that become ready together in any order. Each
+Several tasks may read one stage at once, and those that become ready together run in any order. Each
 request takes a ticket when it is made; a stage that can do one thing at a time lets a reader in when its turn
 has come, and one that lets several through holds each at the exit until those before have left.
 
 A request that leaves wakes the next, which runs after it and not beside it: so what follows a read in its own
-task, up to its next wait, is done before the next answer is given.  It is apart from ``trio.Lock`` because a
+task, up to its next wait, is done before the next answer is given.  It is apart from a lock because a
 lock costs 3 µs for each value, and this, without other requests, two additions.
 
 Always: ``left`` is the ticket whose turn it is; a ticket that is withdrawn delays no other.
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import trio
+from dataspace.loops.here import loop
+from dataspace.loops.primitives import Waker
 
 
 class Line:
@@ -29,7 +30,7 @@ class Line:
         """The next ticket."""
         self.left = 0
         """The ticket whose turn it is."""
-        self._parked: dict[int, trio.lowlevel.Task] = {}
+        self._parked: dict[int, Waker] = {}
         self._withdrawn: set[int] = set()
 
     def __len__(self) -> int:
@@ -44,16 +45,8 @@ class Line:
 
     async def wait_turn(self, ticket: int) -> None:
         """Returns when it is this ticket's turn; cancelled, the ticket is withdrawn and must not leave."""
-        if self.left == ticket:
-            return
-
-        def withdraw(_raise_cancel: object) -> trio.lowlevel.Abort:
-            del self._parked[ticket]
-            self._withdrawn.add(ticket)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        self._parked[ticket] = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(withdraw)
+        if self.left != ticket:
+            await self._wait(ticket, _nothing)
 
     async def wait_exit(self, ticket: int, keep: Callable[[], None]) -> None:
         """Returns at the turn of a request that has its answer already; if cancelled, ``keep()`` is called at
@@ -62,16 +55,21 @@ class Line:
         ``keep`` puts the answer where a later request finds it.  It runs before any other task does, so that
         no request can pass between the withdrawal and the keeping.
         """
+        if self.left != ticket:
+            await self._wait(ticket, keep)
 
-        def withdraw(_raise_cancel: object) -> trio.lowlevel.Abort:
+    async def _wait(self, ticket: int, keep: Callable[[], None]) -> None:
+        def withdraw() -> None:
             del self._parked[ticket]
             self._withdrawn.add(ticket)
             keep()
-            return trio.lowlevel.Abort.SUCCEEDED
 
-        if self.left != ticket:
-            self._parked[ticket] = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(withdraw)
+        def passed() -> None:  # it was its turn already, which the next one gets
+            keep()
+            self.leave(ticket)
+
+        waker = self._parked[ticket] = loop().waker()
+        await waker.wait(withdraw, passed)
 
     def leave(self, ticket: int) -> None:
         """Notes that a request is answered, or withdrawn before its turn; no effect for one that has left;
@@ -85,6 +83,10 @@ class Line:
             self._withdrawn.discard(left)
             left += 1
         self.left = left
-        task = self._parked.pop(left, None)
-        if task is not None:
-            trio.lowlevel.reschedule(task)
+        waker = self._parked.pop(left, None)
+        if waker is not None:
+            waker.wake()
+
+
+def _nothing() -> None:
+    """Keeps nothing: the request has no answer yet."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-import trio
+from dataspace.loops.here import loop, parking_lot
 
 T = TypeVar("T")
 
@@ -23,15 +23,20 @@ class Threads:
 
     def __init__(self, close: Callable[[], object]) -> None:
         self._close: Final = close
-        self._idle: Final = trio.lowlevel.ParkingLot()
+        self._idle: Final = parking_lot()
         self._over = False
         self.busy = False
 
     async def call(self, fn: Callable[..., T], *args: Any) -> T:
-        """Calls a function in a thread and waits for its end, cancelled or not."""
+        """Calls a function in a thread and waits for its end, cancelled or not.
+
+        Under asyncio a cancellation is raised after the call, and its result is lost: what must not get lost,
+        the function itself stores.
+        """
         self.busy = True
         try:
-            return await trio.to_thread.run_sync(fn, *args)
+            result: T = await loop().run_in_thread(fn, *args)
+            return result
         finally:
             self.busy = False
             self._idle.unpark_all()

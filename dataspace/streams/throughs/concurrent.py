@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-import trio
-
 from dataspace.errors import UsageError
+from dataspace.loops.here import cancellations, loop, parking_lot
+from dataspace.loops.primitives import Scope
 from dataspace.streams.stages.base import Base, Kind
 from dataspace.streams.stages.functions import is_count, name_of
 from dataspace.streams.stages.marks import End, Reason, own_error
@@ -39,7 +39,7 @@ class Slot(Generic[U]):
         self.done = False
         self.value: U
         self.error: Exception | None = None
-        self.scope: trio.CancelScope | None = None
+        self.scope: Scope | None = None
 
 
 class Ahead(Base, Generic[T, U]):
@@ -53,8 +53,8 @@ class Ahead(Base, Generic[T, U]):
         self._slots: Final[deque[Slot[U]]] = deque()
         self._workers = self._idle = self._starting = self._given = 0
         self._stopped = self._told = False
-        self._room: Final = trio.lowlevel.ParkingLot()
-        self._arrival: Final = trio.lowlevel.ParkingLot()
+        self._room: Final = parking_lot()
+        self._arrival: Final = parking_lot()
 
     @abstractmethod
     def _wanted(self) -> int:
@@ -154,7 +154,7 @@ class Ahead(Base, Generic[T, U]):
                     continue
                 self._idle += 1
                 await self._room.park()
-        except trio.Cancelled:
+        except cancellations():
             raise
         except BaseException:
             self._interrupt(source)  # readers may be in tasks that do not end with this one
@@ -195,7 +195,7 @@ class AsyncMap(Ahead[T, U]):
         if slot.done or self._stopped_at(slot):
             return
         try:
-            with trio.CancelScope() as slot.scope:
+            with loop().scope() as slot.scope:
                 slot.value = await self._awaitable(self._fn(value))
                 slot.done = True
         except Exception as error:  # noqa: BLE001  # upstream is failed first, then the read raises it
@@ -292,7 +292,7 @@ class Buffer(Transform[T, T]):
         super().__init__(f"buffer({size})")
         self._size = size
         self._started = False
-        self._change: Final = trio.lowlevel.ParkingLot()
+        self._change: Final = parking_lot()
 
     def _feed(self, value: T) -> None:
         self._held.append(value)
@@ -321,7 +321,7 @@ class Buffer(Transform[T, T]):
                     self._change.unpark_all()
                 else:
                     await self._change.park()
-        except trio.Cancelled:
+        except cancellations():
             raise
         except BaseException:
             self._interrupt(source)  # readers may be in tasks that do not end with this one

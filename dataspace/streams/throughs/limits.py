@@ -8,11 +8,12 @@ Always: requests go upstream in the order in which they came.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, Final, TypeVar
 
-import trio
-
 from dataspace.errors import UsageError
+from dataspace.loops.here import loop
+from dataspace.loops.primitives import Scope, Waker
 from dataspace.streams.stages.functions import is_count
 from dataspace.streams.stages.protocol import Upstream
 from dataspace.streams.throughs.base import Abreast, Transform
@@ -27,7 +28,7 @@ class Limit(Abreast[T]):
         super().__init__(description)
         self._number = number
         self._inside = 0
-        self._gate: Final = trio.lowlevel.ParkingLot()
+        self._gate: Final[deque[Waker]] = deque()
 
     async def read(self, source: Upstream[T]) -> T:
         ticket = self._line.join()
@@ -57,19 +58,25 @@ class Limit(Abreast[T]):
         return await self._in_turn(ticket, 1, values, error)
 
     async def _pass_gate(self) -> None:
-        if self._inside >= self._number:
-            await self._gate.park()  # a task that is cancelled passes its place on
-        else:
+        if self._inside < self._number:
             self._inside += 1
+            return
+        waker = loop().waker()
+        self._gate.append(waker)
+        await waker.wait(lambda: self._gate.remove(waker), self._leave_gate)
 
     def _leave_gate(self) -> None:
-        if not self._gate.unpark():
+        """Gives the place of a request to the one that has waited longest."""
+        if self._gate:
+            self._gate.popleft().wake()
+        else:
             self._inside -= 1
 
     def _drop(self) -> None:
         super()._drop()
         self._inside += len(self._gate)
-        self._gate.unpark_all()
+        while self._gate:
+            self._gate.popleft().wake()
 
 
 def limit(number: int) -> Limit[Any]:
@@ -93,7 +100,7 @@ class RateLimit(Transform[T, T]):
         self._seconds = seconds
         self._began = -1.0
         self._passed = 0
-        self._sleeping: trio.CancelScope | None = None
+        self._sleeping: Scope | None = None
 
     def _feed(self, value: T) -> None:
         self._held.append(value)
@@ -113,10 +120,10 @@ class RateLimit(Transform[T, T]):
     async def _wait_allowed(self) -> None:
         """Sleeps to the end of a period that is used up; an abort wakes it."""
         if self._passed >= self._number:
-            with trio.CancelScope() as self._sleeping:
-                await trio.sleep_until(self._began + self._seconds)
+            with loop().scope() as self._sleeping:
+                await loop().sleep(max(0.0, self._began + self._seconds - loop().current_time()))
             self._sleeping = None
-        now = trio.current_time()
+        now = loop().current_time()
         if self._began < 0 or now >= self._began + self._seconds:
             self._began, self._passed = now, 0
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 from typing import Any, TypeVar
 
-import trio
-
 from dataspace.errors import UsageError
+from dataspace.loops.here import loop
 from dataspace.streams.stages.functions import check_sync, close_iterator, is_count, truth
 from dataspace.streams.stages.marks import End, Reason
 from dataspace.streams.stages.paces import LONGEST
@@ -191,7 +190,7 @@ class WindowThrough(Transform[T, tuple[T, ...]]):
 
     def _feed(self, value: T) -> None:
         if not self._open and self._seconds is not None:
-            self._deadline = trio.current_time() + self._seconds
+            self._deadline = loop().current_time() + self._seconds
         self._open.append(value)
         if len(self._open) == self._size:
             self._flush()
@@ -211,7 +210,7 @@ class WindowThrough(Transform[T, tuple[T, ...]]):
         if self._seconds is None or not self._open:
             await super()._feed_some(limit, source)
             return
-        with trio.move_on_at(self._deadline) as scope:  # a read that is withdrawn has taken nothing
+        with loop().move_on_at(self._deadline) as scope:  # a read that is withdrawn has taken nothing
             await super()._feed_some(limit, source)
         if scope.cancelled_caught and self._end is None:
             self._flush()

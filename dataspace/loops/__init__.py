@@ -1,0 +1,1 @@
+"""What waits: trio's primitives under trio, anyio's under asyncio."""

@@ -1,0 +1,107 @@
+"""Which event loop runs here: trio's or asyncio's?
+
+It is asked where something is made that waits, and costs 0.1 µs under trio.  What lives long, such as a
+connection, asks once and keeps the answer.
+
+Always: asyncio and anyio are loaded only where asyncio runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import trio
+from trio.lowlevel import in_trio_task
+
+from dataspace.errors import UsageError
+from dataspace.loops.on_trio import TRIO
+from dataspace.loops.primitives import Loop, ParkingLot
+
+if TYPE_CHECKING:
+    import types
+
+
+def loop() -> Loop:
+    """Returns the primitives of the loop that runs here; trio's where none runs.
+
+    Raises ``UsageError`` where asyncio runs and anyio is not installed.
+    """
+    if in_trio_task() or not _is_asyncio():
+        return TRIO
+    return _asyncio()
+
+
+def running_loop() -> Loop:
+    """Returns the same; raises ``UsageError`` where neither trio nor asyncio runs."""
+    if in_trio_task():
+        return TRIO
+    if _is_asyncio():
+        return _asyncio()
+    raise UsageError(
+        "neither trio nor asyncio runs here, one of which this needs; without them, use connect_blocking"
+    )
+
+
+def parking_lot() -> ParkingLot:
+    """Returns a parking lot of the loop that runs here, or of the one that will run when it is first used."""
+    return loop().parking_lot() if in_trio_task() or _is_asyncio() else LateLot()
+
+
+def cancellations() -> tuple[type[BaseException], ...]:
+    """Returns the exceptions by which tasks are cancelled, for an ``except`` clause."""
+    asyncio = _loaded_asyncio()
+    return (trio.Cancelled,) if asyncio is None else (trio.Cancelled, asyncio.CancelledError)
+
+
+class LateLot:
+    """A parking lot that was made where no loop runs, as streams may be."""
+
+    __slots__ = ("_lot",)
+
+    def __init__(self) -> None:
+        self._lot: ParkingLot | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._lot)
+
+    async def park(self) -> None:
+        """Waits until it is woken."""
+        if not self._lot:  # with nobody in it, it may also be of a loop that has ended
+            self._lot = loop().parking_lot()
+        await self._lot.park()
+
+    def unpark(self) -> None:
+        """Wakes the task that has waited longest."""
+        if self._lot:
+            self._lot.unpark()
+
+    def unpark_all(self) -> None:
+        """Wakes every task that waits."""
+        if self._lot:
+            self._lot.unpark_all()
+
+
+def _loaded_asyncio() -> types.ModuleType | None:
+    return sys.modules.get("asyncio")
+
+
+def _is_asyncio() -> bool:
+    asyncio = _loaded_asyncio()
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _asyncio() -> Loop:
+    try:
+        from dataspace.loops.on_asyncio import ASYNCIO
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.split(".")[0] != "anyio":
+            raise
+        raise UsageError("asyncio needs anyio here: pip install 'dataspace-server[asyncio]'") from missing
+    return ASYNCIO
