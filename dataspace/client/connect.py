@@ -12,13 +12,13 @@ from __future__ import annotations
 import ssl
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Final
 
+from dataspace.client.lifetime import connecting
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import ClientIdentity, ClientSession
 from dataspace.client.space import RemoteSpace
-from dataspace.loops.here import loop
+from dataspace.loops.here import running_loop
 from dataspace.transport.addresses import default_url, parse_url
 from dataspace.transport.credentials import Credentials, Tls
 
@@ -26,7 +26,7 @@ HEARTBEAT: Final = 15.0
 """Seconds within which each side of a connection sends something, unless the daemon wants it sooner."""
 
 
-@asynccontextmanager
+@connecting
 async def connect(
     url: str | None = None,
     *,
@@ -42,7 +42,11 @@ async def connect(
     tls: Tls | ssl.SSLContext | None = None,
     on_connection: Callable[[ConnectionEvent], None] | None = None,
 ) -> AsyncIterator[RemoteSpace]:
-    """Connects to a daemon, for as long as the block runs.
+    """Connects to a daemon, for as long as the block runs: ``async with connect(…) as space``.
+
+    Works under trio and under asyncio; asyncio needs anyio (``pip install 'dataspace-server[asyncio]'``).
+    Where beginning and end are in different tasks of asyncio, as in a notebook, ``open()`` and ``aclose()``
+    of what is returned take the place of the block.
 
     ``url`` is ``tcp://HOST:PORT``, ``tls://HOST:PORT`` or ``unix:///PATH`` (default: ``$DATASPACE_URL``, else
     the local default); ``space`` is one of the daemon's dataspaces.  Facts belong to the session and end with
@@ -67,9 +71,11 @@ async def connect(
 
     ``on_connection`` is called with each ``ConnectionEvent``: lost, reconnected, and the state of the facts.
 
-    Raises ``Unreachable`` if nothing answers, ``ProtocolError`` if the daemon refuses the session, with the
-    code ``unauthorized`` where the token is not one of its own.
+    Raises ``UsageError`` where neither trio nor asyncio runs, ``Unreachable`` if nothing answers,
+    ``ProtocolError`` if the daemon refuses the session, with the code ``unauthorized`` where the token is not
+    one of its own.
     """
+    loop = running_loop()
     identity = client or (f"owner:{owner}" if owner and not lease else f"~{uuid.uuid4().hex}")
     if lease:
         owner = f"lease:{max(1, round(lease * 1000))}:{owner or name or 'client'}-{uuid.uuid4().hex[:12]}"
@@ -80,7 +86,7 @@ async def connect(
     )
     kept = session.lease
     try:
-        async with loop().open_nursery() as nursery:
+        async with loop.open_nursery() as nursery:
             await nursery.start(session.uplink.run)
             try:
                 if kept is not None:

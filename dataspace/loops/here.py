@@ -27,7 +27,7 @@ def loop() -> Loop:
 
     Raises ``UsageError`` where asyncio runs and anyio is not installed.
     """
-    if in_trio_task() or not _is_asyncio():
+    if in_trio_task() or not is_asyncio():
         return TRIO
     return _asyncio()
 
@@ -36,7 +36,7 @@ def running_loop() -> Loop:
     """Returns the same; raises ``UsageError`` where neither trio nor asyncio runs."""
     if in_trio_task():
         return TRIO
-    if _is_asyncio():
+    if is_asyncio():
         return _asyncio()
     raise UsageError(
         "neither trio nor asyncio runs here, one of which this needs; without them, use connect_blocking"
@@ -45,7 +45,7 @@ def running_loop() -> Loop:
 
 def parking_lot() -> ParkingLot:
     """Returns a parking lot of the loop that runs here, or of the one that will run when it is first used."""
-    return loop().parking_lot() if in_trio_task() or _is_asyncio() else LateLot()
+    return loop().parking_lot() if in_trio_task() or is_asyncio() else LateLot()
 
 
 def cancellations() -> tuple[type[BaseException], ...]:
@@ -86,7 +86,8 @@ def _loaded_asyncio() -> types.ModuleType | None:
     return sys.modules.get("asyncio")
 
 
-def _is_asyncio() -> bool:
+def is_asyncio() -> bool:
+    """Returns True if asyncio runs here."""
     asyncio = _loaded_asyncio()
     if asyncio is None:
         return False
