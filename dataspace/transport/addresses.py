@@ -2,7 +2,8 @@
 
 ``tcp:HOST:PORT``, ``tls:HOST:PORT`` and ``unix:/PATH`` are what a daemon listens on, ``tcp://HOST:PORT``,
 ``tls://HOST:PORT`` and ``unix:///PATH`` what a client connects to; each form is also accepted where the other
-belongs.  IPv6 hosts stand in brackets.  ``fd:NUMBER`` is for a process that inherited a socket to its daemon.
+belongs.  IPv6 hosts stand in brackets.  A daemon also listens on ``http:HOST:PORT`` and ``https:HOST:PORT``.
+``fd:NUMBER`` is for a process that inherited a socket to its daemon.
 """
 
 from __future__ import annotations
@@ -21,22 +22,26 @@ DEFAULT_PORT: Final = 7377
 MAX_PATH: Final = 100
 """Bytes of the path of a Unix socket: systems allow 104 or 108, including what they add."""
 
-_HOST: Final = r"(?P<scheme>tcp|tls):(?://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)"
-_LISTEN: Final = re.compile(_HOST + r":(?P<port>\d{1,5})")
-_URL: Final = re.compile(_HOST + r"(:(?P<port>\d{1,5}))?/?")
+_HOST: Final = r":(?://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)"
+_LISTEN: Final = re.compile(r"(?P<scheme>tcp|tls|http|https)" + _HOST + r":(?P<port>\d{1,5})")
+_URL: Final = re.compile(r"(?P<scheme>tcp|tls)" + _HOST + r"(:(?P<port>\d{1,5}))?/?")
 _INHERITED: Final = re.compile(r"fd:(\d{1,7})")
 _UNIX: Final = re.compile(r"unix:(?://)?(?P<path>/[^\0]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host and a port, with TLS or without, or the path of a Unix socket; port 0 lets the system choose."""
+    """A host and a port, with TLS or without, or the path of a Unix socket; port 0 lets the system choose.
+
+    One of the ``web`` is for HTTP and WebSocket, and only to listen on.
+    """
 
     host: str = ""
     port: int = 0
     tls: bool = False
     path: str = ""
     descriptor: int | None = None
+    web: bool = False
 
     @property
     def listen(self) -> str:
@@ -57,6 +62,8 @@ class Address:
 
     @property
     def _scheme(self) -> str:
+        if self.web:
+            return "https" if self.tls else "http"
         return "tls" if self.tls else "tcp"
 
     @property
@@ -72,7 +79,8 @@ def parse_listen(text: str) -> Address:
     >>> parse_listen("unix:/run/dataspace.sock").url
     'unix:///run/dataspace.sock'
     """
-    return _parsed(_LISTEN, text, "tcp:HOST:PORT, tls:HOST:PORT or unix:/PATH, as in tcp:127.0.0.1:7377")
+    forms = "tcp:HOST:PORT, tls:HOST:PORT, http:HOST:PORT, https:HOST:PORT or unix:/PATH"
+    return _parsed(_LISTEN, text, f"{forms}, as in tcp:127.0.0.1:7377")
 
 
 def parse_url(text: str) -> Address:
@@ -101,7 +109,9 @@ def _parsed(form: re.Pattern[str], text: str, forms: str) -> Address:
     if found is None or int(found["port"] or DEFAULT_PORT) > 65_535:
         raise UsageError(f"{text!r} is no address, write {forms}")
     port = int(found["port"] or DEFAULT_PORT)
-    return Address(found["host"].strip("[]"), port, tls=found["scheme"] == "tls")
+    scheme = found["scheme"]
+    web = scheme.startswith("http")
+    return Address(found["host"].strip("[]"), port, tls=scheme in ("tls", "https"), web=web)
 
 
 def _unix(path: str) -> Address:

@@ -58,8 +58,9 @@ def _add_access(group: argparse._ArgumentGroup) -> None:
         "--listen",
         metavar="ADDRESS",
         action="append",
-        help="listen on tcp:HOST:PORT, tls:HOST:PORT or unix:/PATH; may be given several times; port 0 picks"
-        " a free one (default tcp:127.0.0.1:7377)",
+        help="listen on tcp:HOST:PORT, tls:HOST:PORT or unix:/PATH, or for browsers and curl on"
+        " http:HOST:PORT or https:HOST:PORT; may be given several times; port 0 picks a free one"
+        " (default tcp:127.0.0.1:7377)",
     )
     group.add_argument("--socket-mode", metavar="MODE", help="permissions of Unix sockets (default 0600)")
     group.add_argument("--tls-certificate", metavar="FILE", help="certificate for tls: addresses (PEM)")

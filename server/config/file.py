@@ -55,6 +55,7 @@ from server.config.settings import (
     unknown,
 )
 from server.config.tokens import Key
+from server.config.web import Web
 
 TABLES: Final = ("spaces", "rules", "actors", "flows", "tokens")
 SPACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -163,6 +164,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         keys=tuple(_tokens(document, file)),
         secret_files=tuple(_secret_files(document, file, value)),
         tls=_tls(value),
+        web=_filled(Web, value, "web"),
         socket_mode=value["socket_mode"],  # type: ignore[arg-type]
         verbose=value["verbose"],  # type: ignore[arg-type]
         admin=value["admin"],  # type: ignore[arg-type]

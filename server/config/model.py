@@ -22,6 +22,7 @@ from server.config.names import IDENTITIES, NAME_BYTES
 from server.config.quotas import Quotas
 from server.config.rules import RuleText
 from server.config.tokens import Key
+from server.config.web import Web
 
 DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
 DEFAULT_URL: Final = "tcp://127.0.0.1:7377"
@@ -203,7 +204,9 @@ class Config:
     secret_files: tuple[Path, ...] = ()
     """Files that hold secrets: of tokens, and the key of the certificate."""
     tls: ServerTls | None = None
-    """Certificate for addresses that begin with ``tls:``."""
+    """Certificate for addresses that begin with ``tls:`` or ``https:``."""
+    web: Web = field(default_factory=Web)
+    """What holds for addresses that begin with ``http:`` or ``https:``."""
     socket_mode: int = 0o600
     """Permissions of the Unix sockets."""
     verbose: bool = False

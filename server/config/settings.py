@@ -32,6 +32,7 @@ from server.config.model import (
 )
 from server.config.quotas import Quotas
 from server.config.units import duration, size
+from server.config.web import Web, origins
 
 PREFIX: Final = "DATASPACE_SERVE_"
 CONFIG: Final = f"{PREFIX}CONFIG"
@@ -165,13 +166,15 @@ def addresses(value: object) -> tuple[str, ...]:
 
 
 def _limits() -> Iterable[Setting]:
-    """Yields a setting for each limit of a connection, of a space and of a principal."""
-    for kind, group in ((Limits, "limits"), (SpaceLimits, "limits"), (Quotas, "quota")):
+    """Yields a setting for each limit of a connection, of a space, of a principal and of HTTP."""
+    for kind, group in ((Limits, "limits"), (SpaceLimits, "limits"), (Quotas, "quota"), (Web, "web")):
         for field in fields(kind):
             default = getattr(kind(), field.name)
             if field.name in ("heartbeat_seconds", "grace_seconds"):
                 continue  # settings of their own, above
             read: Read = seconds if isinstance(default, float) else count
+            if field.name == "origins":
+                read = origins
             if field.name.endswith("_bytes") or field.name == "memory":
                 read = number_of_bytes
             yield Setting(f"{group}.{field.name}", read, default)

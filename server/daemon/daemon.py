@@ -20,6 +20,8 @@ from dataspace.errors import Refused
 from dataspace.transport.sockets import Link
 from dataspace.version import __version__, compiled_parts
 from dataspace.wire.features import MAIN
+from dataspace.wire.packets import Bye
+from dataspace.wire.session import Role, Session
 from index.values.values import Map, Value
 from relay.delivery.followers import Delivery
 from relay.delivery.memory import MemoryBudget
@@ -46,7 +48,7 @@ from server.owners.accounts import Account, Accounts
 from server.publication import verbs as publication
 from server.sessions.connection import Connection, Verb
 from server.sessions.flushing import Flushing
-from server.sessions.house import Guest, HomeSpace
+from server.sessions.house import Guest, HomeSpace, Stranger
 from server.sessions.listeners import Listener
 from server.streams import verbs as past
 from server.system import SystemSpace
@@ -84,7 +86,9 @@ class Daemon:
         self.started = now()
         self.listeners: list[Listener] = []
         self.connections: dict[int, Connection] = {}
-        self.strangers: dict[int, Connection] = {}
+        self.guests: dict[int, Stranger] = {}
+        """The connections that are no sessions, as those of HTTP, by number."""
+        self.strangers: dict[int, Stranger] = {}
         """The connections without a hello by number, in the order in which they came."""
         self.memory = Memory(config.limits.memory, resident_bytes(), self._accounted)
         self.accounts = Accounts(config.quotas, self.memory.admit, config.quotas_of_tokens())
@@ -185,10 +189,8 @@ class Daemon:
         has too many, else of the one that has most.
         """
         limits, account = self.limits, self.accounts.of(Principal.of_peer(peer))
-        if len(self.connections) >= limits.connections:
-            return (
-                f"{len(self.connections)} connections, the limit is limits.connections={limits.connections}"
-            )
+        if (count := len(self.connections) + len(self.guests)) >= limits.connections:
+            return f"{count} connections, the limit is limits.connections={limits.connections}"
         try:
             account.check("strangers")
         except Refused as refusal:
@@ -216,14 +218,30 @@ class Daemon:
 
     def serve(self, link: Link, *, trusted: bool = False) -> Connection:
         """Serves a peer in a task of its own; one that the daemon started itself needs no token."""
-        connection = Connection(self, link, next(_numbers), self.verbs, trusted=trusted)
+        connection = Connection(self, link, self.new_number(), self.verbs, trusted=trusted)
         self.connections[connection.number] = connection
         self.counts.connections += 1
-        self.strangers[connection.number] = connection
-        # Checked by ``admits`` before, and a connection that the daemon trusts has no bound.
-        connection.account.give("strangers", -1)
+        self.admit(connection)
         self.peers.start_soon(connection.run)
         return connection
+
+    def turned_away(self, refusal: str) -> bytes:
+        """Returns what is sent to a connection for which there is no room."""
+        return Session(Role.SERVER).send(Bye("limit", refusal))
+
+    def new_number(self) -> int:
+        """Returns the number of the next connection."""
+        return next(_numbers)
+
+    def admit(self, guest: Stranger) -> None:
+        """Counts a connection as one without a hello, the latest of them."""
+        self.strangers[guest.number] = guest
+        # Checked by ``refusal`` before, and a connection that the daemon trusts has no bound.
+        guest.account.give("strangers", -1)
+
+    def enter(self, guest: Stranger) -> None:
+        """Counts a connection that is no session."""
+        self.guests[guest.number] = guest
 
     def greeted(self, connection: Guest) -> None:
         """Notes that a connection has sent hello, or has lost the place of one that has not."""
@@ -235,6 +253,7 @@ class Daemon:
         ended = self.connections.pop(connection.number, None)
         if ended is not None:
             self.counts.left(ended)
+        self.guests.pop(connection.number, None)
         self.greeted(connection)
 
     def _accounted(self) -> int:
@@ -242,7 +261,13 @@ class Daemon:
         replays = REPLAY_BYTES * (self.limits.all_replays - self.replays.value)
         waiting = self.delivery.room.used + sum([each.sending.unheard for each in self.connections.values()])
         spaces = sum([each.accounted_bytes for each in self.spaces.values()])
-        return spaces + self.topics.bytes + waiting + replays + CONNECTION_BYTES * len(self.connections)
+        return (
+            spaces
+            + self.topics.bytes
+            + waiting
+            + replays
+            + CONNECTION_BYTES * (len(self.connections) + len(self.guests))
+        )
 
     # -- status ---------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import stat
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from dataspace.transport.addresses import Address, parse_listen
@@ -46,8 +47,13 @@ def _reachable(config: Config, remote: Iterable[Address]) -> Iterator[str]:
         elif not address.tls:
             yield (
                 f"listening on {address.listen}, beyond this machine, with tokens but without TLS: they "
-                f"and all facts can be read on the way; listen on tls:{address.listen.partition(':')[2]}"
+                f"and all facts can be read on the way; listen on {_safe(address)}"
             )
+
+
+def _safe(address: Address) -> str:
+    """Returns the same address with TLS."""
+    return replace(address, tls=True).listen
 
 
 def _readable(files: Iterable[Path]) -> Iterator[str]:

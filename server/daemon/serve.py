@@ -20,6 +20,7 @@ from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from server.config.model import Config
 from server.daemon.daemon import Daemon
+from server.daemon.doors import check_extras, doorkeeper
 from server.daemon.exposure import warnings
 from server.daemon.lock import locked
 from server.daemon.reloading import reload_on_hangup
@@ -51,6 +52,7 @@ async def serve(
     ``reread`` reads the configuration again at a SIGHUP; without it the signal is not handled.
     ``task_status`` gets the listening addresses, once everything durable is restored.
     """
+    check_extras(config)
     gc.set_threshold(100_000, 50, 100)
     sys.setswitchinterval(SWITCH_SECONDS)
     throttle = Throttle()
@@ -111,7 +113,7 @@ async def _run(
                 await home.commits.wait_durable(home.space.epoch)
             async with trio.open_nursery() as daemon.peers:
                 for listener in daemon.listeners:
-                    daemon.peers.start_soon(accept, daemon, listener)
+                    daemon.peers.start_soon(accept, doorkeeper(daemon, listener), listener)
                 for home in spaces:
                     daemon.peers.start_soon(home.run)
                 daemon.peers.start_soon(daemon.durable_topics.run)

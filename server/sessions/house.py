@@ -108,6 +108,17 @@ class Reporter(Guest, Protocol):
         """Who the client is."""
 
 
+class Stranger(Guest, Protocol):
+    """A connection that has yet to say what it wants."""
+
+    @property
+    def since(self) -> float:
+        """The time from which on it has said nothing, on trio's clock."""
+
+    def dismiss(self, code: str, text: str) -> None:
+        """Ends the connection."""
+
+
 class House(Shared, Protocol):
     """The daemon as a connection uses it."""
 

@@ -21,8 +21,6 @@ from dataspace.errors import DataspaceError, UsageError
 from dataspace.transport.addresses import Address, parse_listen
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.transport.tls import TlsLink
-from dataspace.wire.packets import Bye
-from dataspace.wire.session import Role, Session
 from server.config.model import Config
 from server.sessions.ports import Doorkeeper
 
@@ -83,7 +81,7 @@ def context_for(config: Config, addresses: Iterable[Address]) -> ssl.SSLContext 
         return None
     if config.tls is None:
         raise UsageError(
-            "to listen on tls: a certificate is needed: --tls-certificate, or [tls] in the config"
+            "to listen on tls: or https: a certificate is needed: --tls-certificate, or [tls] in the config"
         )
     return config.tls.context()
 
@@ -182,7 +180,7 @@ def _admit(house: Doorkeeper, listener: Listener, connected: socket.socket) -> N
         refusal = house.refusal(link.peer)
         if refusal:
             logger.warning("refused a connection: %s", refusal)
-            link.send_nowait(Session(Role.SERVER).send(Bye("limit", refusal)))
+            link.send_nowait(house.turned_away(refusal))
     except OSError:
         refusal = "it has gone already"
     if refusal:

@@ -91,5 +91,8 @@ class Doorkeeper(Protocol):
     def refusal(self, peer: str) -> str:
         """Returns why there is no room for another connection of a peer; empty if there is."""
 
+    def turned_away(self, refusal: str) -> bytes:
+        """Returns what is sent to a connection for which there is no room."""
+
     def serve(self, link: Link) -> object:
         """Serves the peer at the other end in a task of its own."""

@@ -1,0 +1,42 @@
+"""Doors: what admits the connections of a listener, by its kind.
+
+Always: nothing of HTTP is loaded by a daemon that listens on no such address.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from dataspace.errors import UsageError
+from dataspace.transport.addresses import parse_listen
+from server.config.model import Config
+
+if TYPE_CHECKING:
+    from server.daemon.daemon import Daemon
+    from server.sessions.listeners import Listener
+    from server.sessions.ports import Doorkeeper
+
+EXTRA: Final = ("h11", "orjson", "starlette")
+"""What an HTTP listener needs beside the daemon."""
+
+
+def check_extras(config: Config) -> None:
+    """Raises ``UsageError`` if there is an address for HTTP and not what it needs."""
+    if not any(parse_listen(each).web for each in config.listen):
+        return
+    missing = [name for name in EXTRA if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"an address for http needs {', '.join(missing)}: pip install 'dataspace-server[web]'"
+        )
+
+
+def doorkeeper(daemon: Daemon, listener: Listener) -> Doorkeeper:
+    """Returns what admits and serves the connections of a listener."""
+    if not listener.address.web:
+        return daemon
+    from server.web.asgi import nothing_here
+    from server.web.door import WebDoor
+
+    return WebDoor(daemon, listener, daemon.config.web, nothing_here, daemon.peers)

@@ -1,0 +1,149 @@
+"""An accepted HTTP connection: one request after the other, until it ends.
+
+While it has no request it counts as a connection that has not said what it wants, as one without a hello
+does: it makes room for others where there is none.
+
+Always: the headers of a request come before their deadline, however slowly; what a peer sends ends this
+connection at the most.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import h11
+import trio
+
+from dataspace.errors import Refused
+from dataspace.transport.sockets import Link
+from server.config.principals import Principal
+from server.owners.accounts import Account
+from server.web.asgi import ClientGone
+from server.web.exchange import Exchange, scope_of
+from server.web.guard import refusal
+from server.web.ports import Door
+from server.web.problems import problem
+from server.web.stream import HttpStream, header
+
+logger = logging.getLogger("dataspace")
+
+
+class HttpConnection:
+    """One connection; ``run`` serves it."""
+
+    def __init__(self, door: Door, link: Link, number: int) -> None:
+        self._door = door
+        self._link = link
+        self._web: Final = door.web
+        self.number: Final = number
+        self.since = trio.current_time()
+        """When it began to be idle."""
+        self.account: Final[Account] = door.house.accounts.of(Principal.of_peer(link.peer))
+        self._is_counted = False
+        self._scope: Final = trio.CancelScope()
+        self._stream: Final = HttpStream(
+            link, header_bytes=door.web.header_bytes, stalled_seconds=door.house.limits.stalled_seconds
+        )
+
+    def dismiss(self, _code: str, _text: str) -> None:
+        """Ends the connection at once: another one needs its place, and it has no request."""
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Serves requests until the connection ends."""
+        try:
+            with self._scope:
+                await self._serve()
+                await self._stream.linger()
+        except Exception:  # a fence around a connection: a defect in it ends nothing else
+            logger.exception("an HTTP connection failed: this is a defect, please report it")
+        finally:
+            self._give_place()
+            self._door.house.left(self)
+            self._link.close()
+
+    async def _serve(self) -> None:
+        """Answers requests."""
+        try:
+            while (request := await self._head()) is not None:
+                exchange = Exchange(self._stream, request, self._web)
+                self._door.house.greeted(self)
+                refused = self._refusal(request)
+                if refused is not None:
+                    goes_on = await exchange.refuse(*refused)
+                else:
+                    goes_on = await exchange.run(self._door.app, self._scope_of(request))
+                if not goes_on or not self._is_idle():
+                    break
+        except ClientGone:
+            pass
+
+    async def _head(self) -> h11.Request | None:
+        """Returns the next request; None at the end, or where there is none in time."""
+        web = self._web
+        if self._is_counted:
+            with trio.move_on_after(web.idle_seconds) as waiting:
+                if not await self._stream.wait_begun():
+                    return None
+            if waiting.cancelled_caught:
+                return None
+        event: object = None
+        try:
+            with trio.move_on_after(web.header_seconds):
+                event = await self._stream.next_event()
+        except h11.RemoteProtocolError as error:
+            code = "limit" if error.error_status_hint == 431 else "malformed"
+            await self._complain(error.error_status_hint, code, str(error))
+        if isinstance(event, h11.Request):
+            return event
+        if event is None and self._stream.machine.trailing_data[0]:
+            await self._complain(
+                408, "timeout", f"the headers took longer than web.header_seconds={web.header_seconds:g}"
+            )
+        return None
+
+    async def _complain(self, status: int, code: str, text: str) -> None:
+        """Answers what is no request; the connection closes after it."""
+        if self._stream.machine.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        headers, body = problem(status, code, text)
+        head = h11.Response(status_code=status, headers=[*headers, (b"connection", b"close")])
+        await self._stream.send(head, h11.Data(data=body), h11.EndOfMessage())
+
+    def _refusal(self, request: h11.Request) -> tuple[int, str, str] | None:
+        """Returns why a request is not served, whatever it is about."""
+        if not self._is_counted:
+            try:
+                self.account.take("connections")
+            except Refused as refused:
+                return 503, refused.code, refused.text
+            self._is_counted = True
+        host, origin = [_text(header(request.headers, name)) for name in (b"host", b"origin")]
+        return refusal(
+            self._web, host, origin, scheme=self._door.scheme, with_tokens=bool(len(self._door.house.keys))
+        )
+
+    def _is_idle(self) -> bool:
+        """Counts the connection as idle; False if there is no place for another one of these."""
+        house, account = self._door.house, self.account
+        self.since = trio.current_time()
+        try:
+            account.check("strangers")
+        except Refused:
+            return False
+        house.admit(self)
+        return True
+
+    def _give_place(self) -> None:
+        if self._is_counted:
+            self.account.give("connections")
+            self._is_counted = False
+
+    def _scope_of(self, request: h11.Request) -> dict[str, object]:
+        door = self._door
+        return scope_of(request, scheme=door.scheme, server=door.server, peer=self._link.peer)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")
