@@ -69,7 +69,7 @@ server/publication          dataspace/kernel dataspace/wire relay/log relay/stor
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/owners server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/owners
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/publication server/streams server/system server/topics
-server/web                  dataspace/transport server/config server/owners server/sessions
+server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/owners server/sessions
 server/cli/options
 server/monitoring           dataspace/kernel dataspace/topics dataspace/transport relay/delivery relay/log relay/store server/config server/lane server/topics
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/hosting server/lane server/monitoring server/owners server/publication server/sessions server/streams server/system server/topics server/web
@@ -77,8 +77,6 @@ server/cli                  dataspace/client dataspace/client/session dataspace/
 server/cli/once             dataspace/client/bulk dataspace/kernel server/cli
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/config
 server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once
-
-
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""
 

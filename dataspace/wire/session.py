@@ -15,9 +15,10 @@ import enum
 from collections.abc import Iterator
 from typing import Final
 
-from dataspace.codec import MAX_ELEMENTS, pack, unpack
+from dataspace.codec import MAX_DEPTH, MAX_ELEMENTS, pack, unpack
 from dataspace.errors import ProtocolError, UsageError
 from dataspace.wire import packets as p
+from dataspace.wire.forms import BodyCutter, Form
 from dataspace.wire.frames import MAX_FRAME, Cutter, frame
 from dataspace.wire.outgoing import CLIENT_DEPTH, FrameLimits
 from dataspace.wire.slices import PIECE_BYTES, unpacking
@@ -73,12 +74,15 @@ _FIRST: Final = {Role.SERVER: State.FRESH, Role.CLIENT: State.GREETING}
 
 
 class Session:
-    """The protocol machine of one side of one connection."""
+    """The protocol machine of one side of one connection, which writes and reads frames, or as its ``form``
+    says."""
 
     __slots__ = (
         "_cutter",
+        "_decode",
         "_depth",
         "_elements",
+        "_encode",
         "_expected",
         "_heard",
         "_opened",
@@ -90,12 +94,22 @@ class Session:
         "size",
     )
 
-    def __init__(self, role: Role, *, max_frame: int = MAX_FRAME, max_elements: int = MAX_ELEMENTS) -> None:
+    def __init__(
+        self,
+        role: Role,
+        *,
+        max_frame: int = MAX_FRAME,
+        max_elements: int = MAX_ELEMENTS,
+        form: Form | None = None,
+    ) -> None:
         self.role = role
         self._elements = max_elements
         # A daemon has bounded what it passes on; to look again costs a client as much as to decode.
         self._depth = CLIENT_DEPTH if role is Role.SERVER else None
-        self._cutter = Cutter(min(FIRST_FRAME, max_frame) if role is Role.SERVER else max_frame)
+        self._cutter: BodyCutter = Cutter() if form is None else form.cutter
+        self._cutter.limit = min(FIRST_FRAME, max_frame) if role is Role.SERVER else max_frame
+        self._encode = encode if form is None else form.encode
+        self._decode = None if form is None else form.decode
         self._hear(_FIRST[role])
         self._said = _FIRST[_other(role)]
         self.parted = False
@@ -139,9 +153,14 @@ class Session:
         is_server, elements, depth = self.role is Role.SERVER, self._elements, self._depth
         try:
             for body in self._cutter.feed(chunk):
-                if self._heard is State.FRESH:
+                if self._decode is not None:
+                    value = yield from self._decode(
+                        body, elements, depth or MAX_DEPTH, self._heard is State.FRESH
+                    )
+                elif self._heard is State.FRESH:
                     p.check_version(body)  # before anything else, since the rest depends on it
-                if depth is not None and len(body) > PIECE_BYTES:
+                    value = unpack(body, elements=elements, depth=depth)
+                elif depth is not None and len(body) > PIECE_BYTES:
                     value = yield from unpacking(body, elements=elements, depth=depth)
                 else:
                     value = unpack(body, elements=elements, depth=depth)
@@ -184,7 +203,7 @@ class Session:
         after = TRANSITIONS[_other(self.role)][self._said].get(packet.__class__)
         if after is None:
             raise UsageError(f"a {self.role.value} cannot send {type(packet).__name__} now")
-        framed = encode(packet)
+        framed = self._encode(packet)
         if packet.__class__ in _MEASURED:
             self.limits.check_frame(framed)
         self._said = after

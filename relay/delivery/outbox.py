@@ -22,6 +22,7 @@ from typing import Final
 import trio
 
 from dataspace.codec import array_head
+from dataspace.wire.forms import Framed
 from dataspace.wire.frames import HEAD
 from dataspace.wire.packets import NUMBERS, Available, Done, Error, Packet, Values
 from relay.delivery.memory import LEAST
@@ -52,6 +53,17 @@ def _framed(stream: int, first: int, count: int, body: bytes, left: int) -> tupl
     array, tail = _ARRAYS[count], _SMALL[left] if left < 128 else _NUMBER.pack(0xCF, left)
     size = len(_HEAD) + len(head) + len(since) + len(array) + len(body) + len(tail)
     return b"".join((size.to_bytes(HEAD, "big"), _HEAD, head, since, array, body, tail)), size
+
+
+def values_body(stream: int, first: int, count: int, body: bytes, left: int) -> bytes:
+    """Returns a packet of values without the length before it, for transports that have messages."""
+    return _framed(stream, first, count, body, left)[0][HEAD:]
+
+
+def values_size(stream: int, first: int, count: int, body: bytes, left: int) -> int:
+    """Returns the length of that packet; O(1)."""
+    numbers = [1 if each < 128 else 9 for each in (stream, first, left)]
+    return len(_HEAD) + sum(numbers) + len(_ARRAYS[count]) + len(body)
 
 
 class OutStream:
@@ -109,10 +121,10 @@ class OutStream:
         self.items = max(self.items, items)
         self.bytes = max(self.bytes, size)
 
-    def next_frame(self) -> tuple[bytes, int, int] | None:
+    def next_frame(self, framed: Framed = _framed) -> tuple[bytes, int, int] | None:
         """Returns one frame of values that the credit allows, how many are in it, and how many are left.
 
-        Only its head and its end are of this stream: the body may be that of many.
+        Only its head and its end are of this stream: the body may be that of many.  ``framed`` writes it.
         """
         waiting = self.backlog
         items, size = self.items - self.sent_items, self.bytes - self.sent_bytes
@@ -127,7 +139,7 @@ class OutStream:
             self._taken.set()
             self._taken = None
         left = len(waiting)
-        frame, size = _framed(self.number, self.sent_items, count, body, left)
+        frame, size = framed(self.number, self.sent_items, count, body, left)
         self.sent_items += count
         self.sent_bytes += size
         return frame, count, left
@@ -157,13 +169,15 @@ class OutStream:
 class Outbox:
     """What one connection has yet to say.
 
-    ``encode`` turns a control packet into bytes; ``over`` is called with a stream that has ended by itself.
+    ``encode`` turns a control packet into bytes, and ``framed`` values of a stream; ``over`` is called with a
+    stream that has ended by itself.
     """
 
     __slots__ = (
         "_control",
         "_encode",
         "_ended",
+        "_framed",
         "_over",
         "_ready",
         "_ready_set",
@@ -171,8 +185,14 @@ class Outbox:
         "values_sent",
     )
 
-    def __init__(self, encode: Callable[[Packet], bytes], over: Callable[[OutStream], None]) -> None:
+    def __init__(
+        self,
+        encode: Callable[[Packet], bytes],
+        over: Callable[[OutStream], None],
+        framed: Framed | None = None,
+    ) -> None:
         self._encode = encode
+        self._framed: Final = framed or _framed
         self._over = over
         self._control: list[bytes] = []
         self.control_bytes = 0
@@ -208,10 +228,10 @@ class Outbox:
         """Returns the bytes to send now: all control packets, then values up to about ``budget`` bytes."""
         pieces, self._control = self._control, []
         size, self.control_bytes = self.control_bytes, 0
-        ready = self._ready
+        ready, framed = self._ready, self._framed
         while ready and size < budget:
             stream = ready.popleft()
-            got = stream.next_frame()
+            got = stream.next_frame(framed)
             if got is not None:
                 pieces.append(got[0])
                 size += len(got[0])

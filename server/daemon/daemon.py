@@ -20,6 +20,7 @@ from dataspace.errors import Refused
 from dataspace.transport.sockets import Link
 from dataspace.version import __version__, compiled_parts
 from dataspace.wire.features import MAIN
+from dataspace.wire.forms import Form
 from dataspace.wire.packets import Bye
 from dataspace.wire.session import Role, Session
 from index.values.values import Map, Value
@@ -216,9 +217,12 @@ class Daemon:
                 return True
         return False
 
-    def serve(self, link: Link, *, trusted: bool = False) -> Connection:
-        """Serves a peer in a task of its own; one that the daemon started itself needs no token."""
-        connection = Connection(self, link, self.new_number(), self.verbs, trusted=trusted)
+    def serve(self, link: Link, *, trusted: bool = False, form: Form | None = None) -> Connection:
+        """Serves a peer in a task of its own; one that the daemon started itself needs no token.
+
+        It writes and reads packets as frames, or as its ``form`` says.
+        """
+        connection = Connection(self, link, self.new_number(), self.verbs, trusted=trusted, form=form)
         self.connections[connection.number] = connection
         self.counts.connections += 1
         self.admit(connection)

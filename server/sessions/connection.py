@@ -21,6 +21,7 @@ from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.faults import reach
 from dataspace.wire import packets as p
 from dataspace.wire.features import EMPTY, SYSTEM
+from dataspace.wire.forms import Form
 from dataspace.wire.session import Role, Session, State
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
@@ -61,10 +62,20 @@ Verb: TypeAlias = "Callable[[Connection, Map], Awaitable[Value]]"
 
 
 class Connection:
-    """One accepted peer, whose requests are among ``verbs``; a ``trusted`` one needs no token."""
+    """One accepted peer, whose requests are among ``verbs``; a ``trusted`` one needs no token.
+
+    It writes and reads packets as frames, or as its ``form`` says.
+    """
 
     def __init__(
-        self, house: House, link: Link, number: int, verbs: Mapping[str, Verb], *, trusted: bool = False
+        self,
+        house: House,
+        link: Link,
+        number: int,
+        verbs: Mapping[str, Verb],
+        *,
+        trusted: bool = False,
+        form: Form | None = None,
     ) -> None:
         self.house: Final = house
         self.limits: Final = house.limits
@@ -89,7 +100,7 @@ class Connection:
         self.streams: dict[int, OutStream] = {}
         limits = house.limits
         self.session: Final = Session(
-            Role.SERVER, max_frame=limits.frame_bytes, max_elements=limits.frame_elements
+            Role.SERVER, max_frame=limits.frame_bytes, max_elements=limits.frame_elements, form=form
         )
         self.observations: Final = Observations(
             self,
@@ -105,6 +116,7 @@ class Connection:
             touch=house.touch,
             lose=self._lose,
             defect=self.defect,
+            framed=None if form is None else form.framed,
         )
         self.wake: Final = self.sending.wake
         """Notes that a stream has something to send; the queue's own, as every epoch of a stream calls it."""
@@ -183,6 +195,8 @@ class Connection:
             self.received += len(chunk)
             some = await act_on(self, self.session.steps(chunk))
             self.flush()
+            if self.link.pending:
+                self.sending.stir()
             patience.extend(some)
             await self._wait_room()
             self.sending.beat.heard(trio.current_time())  # this process may not have run for a while

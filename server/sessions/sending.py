@@ -20,6 +20,7 @@ from dataspace.faults import reach
 from dataspace.kernel.epochs import Epoch
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
+from dataspace.wire.forms import Framed
 from dataspace.wire.heartbeat import Heartbeat
 from dataspace.wire.session import Session
 from relay.delivery.outbox import Outbox, OutStream
@@ -47,10 +48,12 @@ class SendQueue:
         touch: Callable[[SendQueue], None],
         lose: Callable[[], None],
         defect: Callable[[], None],
+        framed: Framed | None = None,
     ) -> None:
+        """``framed`` writes the values of streams, where not as frames."""
         self._link = link
         self._session = session
-        self._outbox: Final = Outbox(session.send, over)
+        self._outbox: Final = Outbox(session.send, over, framed)
         self._beaten = beaten
         self._touch = touch
         self._lose = lose
@@ -109,6 +112,10 @@ class SendQueue:
         if not self.is_touched:
             self.is_touched = True
             self._touch(self)
+
+    def stir(self) -> None:
+        """Has the task write what waits in the link, such as the answer to a ping of its protocol."""
+        self._writable.set()
 
     def _say_accepted(self) -> None:
         if self._accepted and not self._session.parted:

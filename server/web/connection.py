@@ -25,6 +25,10 @@ from server.web.guard import refusal
 from server.web.ports import Door
 from server.web.problems import problem
 from server.web.stream import HttpStream, header
+from server.web.upgrade import Upgrade, accept_upgrade, wants_websocket
+
+MORE: Final = {426: ((b"upgrade", b"websocket"), (b"sec-websocket-version", b"13"))}
+"""Headers of a problem by its status."""
 
 logger = logging.getLogger("dataspace")
 
@@ -51,20 +55,25 @@ class HttpConnection:
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Serves requests until the connection ends."""
+        """Serves requests until the connection ends, or is a WebSocket, which goes on as a session."""
+        upgrade: Upgrade | None = None
         try:
             with self._scope:
-                await self._serve()
-                await self._stream.linger()
+                upgrade = await self._serve()
+                if upgrade is None:
+                    await self._stream.linger()
         except Exception:  # a fence around a connection: a defect in it ends nothing else
             logger.exception("an HTTP connection failed: this is a defect, please report it")
         finally:
             self._give_place()
             self._door.house.left(self)
-            self._link.close()
+            if upgrade is None:
+                self._link.close()
+        if upgrade is not None:
+            self._door.house.serve(upgrade.link, form=upgrade.form)
 
-    async def _serve(self) -> None:
-        """Answers requests."""
+    async def _serve(self) -> Upgrade | None:
+        """Answers requests; returns the WebSocket if the connection has become one."""
         try:
             while (request := await self._head()) is not None:
                 exchange = Exchange(self._stream, request, self._web)
@@ -72,12 +81,18 @@ class HttpConnection:
                 refused = self._refusal(request)
                 if refused is not None:
                     goes_on = await exchange.refuse(*refused)
+                elif wants_websocket(request):
+                    found = await accept_upgrade(self._stream, request)
+                    if isinstance(found, Upgrade):
+                        return found
+                    goes_on = await exchange.refuse(*found, *MORE.get(found[0], ()))
                 else:
                     goes_on = await exchange.run(self._door.app, self._scope_of(request))
                 if not goes_on or not self._is_idle():
                     break
         except ClientGone:
             pass
+        return None
 
     async def _head(self) -> h11.Request | None:
         """Returns the next request; None at the end, or where there is none in time."""

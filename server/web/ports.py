@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from dataspace.transport.sockets import Link
+    from dataspace.wire.forms import Form
     from server.config.model import Limits
     from server.config.tokens import Keys
     from server.config.web import Web
@@ -45,6 +47,9 @@ class WebHouse(Protocol):
 
     def left(self, guest: Stranger) -> None:
         """Notes that a guest has ended."""
+
+    def serve(self, link: Link, *, form: Form | None = None) -> object:
+        """Serves a client at the other end of a link in a task of its own."""
 
 
 class Door(Protocol):

@@ -21,7 +21,7 @@ def test_a_client_may_leave_the_port_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "7377", "somewhere:7377", "http://a:1", "tcp://a:65536", "tcp:a:b", "tcp://::1:7377"]
+    "text", ["", "7377", "somewhere:7377", "ftp://a:1", "tcp://a:65536", "tcp:a:b", "tcp://::1:7377"]
 )
 def test_what_is_no_address_is_refused_with_the_form(text: str) -> None:
     with pytest.raises(UsageError, match=r"is no address, write tcp://HOST:PORT"):

@@ -1,0 +1,25 @@
+"""Packets in binary messages: the very bytes of WIRE.md, one packet in each, without the length before it."""
+
+from __future__ import annotations
+
+from dataspace.codec import pack
+from dataspace.wire.forms import Form
+from dataspace.wire.packets import NUMBERS, Packet
+from relay.delivery.outbox import values_body
+from server.web.messages import BINARY, MessageCutter, message
+
+
+def packed_form(cutter: MessageCutter) -> Form:
+    """Returns the form of the subprotocol ``dataspace.1.msgpack``."""
+    return Form(cutter, encode, framed)
+
+
+def encode(packet: Packet) -> bytes:
+    """Returns the message of a packet."""
+    return message(BINARY, pack((NUMBERS[packet.__class__], *packet)))
+
+
+def framed(stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:
+    """Returns the message of a packet of values, and its cost in credit."""
+    whole = values_body(stream, first, count, body, left)
+    return message(BINARY, whole), len(whole)

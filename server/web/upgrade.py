@@ -1,0 +1,103 @@
+"""From HTTP to WebSocket: the handshake of RFC 6455, and which subprotocol is spoken after it.
+
+Always: exactly one of the subprotocols that the client offers is spoken, the first that is known; a request
+that asks for a WebSocket and gets none is answered with the reason.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import h11
+
+from dataspace.wire.forms import Form
+from server.web.jsons import json_form
+from server.web.messages import BINARY, TEXT, MessageCutter
+from server.web.packed import packed_form
+from server.web.sockets import WebSocketLink
+from server.web.stream import HttpStream, header, listed
+
+PATH: Final = b"/ws"
+VERSION: Final = b"13"
+_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+SUBPROTOCOLS: Final[dict[str, tuple[int, Callable[[MessageCutter], Form]]]] = {
+    "dataspace.1.msgpack": (BINARY, packed_form),
+    "dataspace.1.json": (TEXT, json_form),
+}
+"""The kind of messages, and the form of packets, by the name of the subprotocol."""
+
+Refusal = tuple[int, str, str]
+"""Status, code and text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A connection that has become a WebSocket."""
+
+    link: WebSocketLink
+    form: Form
+
+
+def wants_websocket(request: h11.Request) -> bool:
+    """True for a request to upgrade, whether or not all of it is right, and for any to the path of it."""
+    asked = [each.lower() for each in listed(request.headers, b"upgrade")]
+    return "websocket" in asked or request.target.partition(b"?")[0] == PATH
+
+
+async def accept_upgrade(stream: HttpStream, request: h11.Request) -> Upgrade | Refusal:
+    """Makes a WebSocket of a connection; returns status, code and text where that cannot be."""
+    key = header(request.headers, b"sec-websocket-key") or b""
+    offered = listed(request.headers, b"sec-websocket-protocol")
+    refused = _refusal(request, key)
+    if refused is not None:
+        return refused
+    chosen = next((each for each in offered if each in SUBPROTOCOLS), None)
+    if chosen is None:
+        known = " or ".join(SUBPROTOCOLS)
+        said = f"the subprotocols offered are {', '.join(offered)[:200] or 'none'}"
+        return 400, "bad-request", f"{said}; offer {known}"
+    if not isinstance(await stream.next_event(), h11.EndOfMessage):
+        return 400, "malformed", "a request for a WebSocket has no body"
+    answer = [
+        (b"upgrade", b"websocket"),
+        (b"connection", b"Upgrade"),
+        (b"sec-websocket-accept", base64.b64encode(hashlib.sha1(key + _GUID).digest())),
+        (b"sec-websocket-protocol", chosen.encode()),
+    ]
+    await stream.send(
+        h11.InformationalResponse(status_code=101, headers=answer, reason=b"Switching Protocols")
+    )
+    kind, form = SUBPROTOCOLS[chosen]
+    link = WebSocketLink(stream.link, kind, stream.machine.trailing_data[0])
+    return Upgrade(link, form(link.cutter))
+
+
+def _refusal(request: h11.Request, key: bytes) -> Refusal | None:
+    path, _, query = request.target.partition(b"?")
+    words = [{each.lower() for each in listed(request.headers, name)} for name in (b"connection", b"upgrade")]
+    if path != PATH:
+        return 404, "no-route", f"a WebSocket is at {PATH.decode()}"
+    if "upgrade" not in words[0] or "websocket" not in words[1] or request.http_version != b"1.1":
+        return 426, "bad-request", "here is a WebSocket: ask for an upgrade of HTTP/1.1"
+    if request.method != b"GET":
+        return 405, "bad-request", "a WebSocket is asked for with GET"
+    if query:
+        return 400, "bad-request", "there are no parameters here; a token belongs into the hello"
+    if header(request.headers, b"sec-websocket-version") != VERSION:
+        return 426, "version", "the version of WebSocket is 13"
+    if not _is_key(key):
+        return 400, "malformed", "Sec-WebSocket-Key must be 16 bytes in base 64"
+    return None
+
+
+def _is_key(key: bytes) -> bool:
+    try:
+        return len(base64.b64decode(key, validate=True)) == 16
+    except binascii.Error:
+        return False
