@@ -48,7 +48,7 @@ def _add_watching(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--audit",
         metavar="FILE",
-        type=Path,
+        type=path,
         help="append refused logins and rights, and administrative acts, to FILE as JSON lines",
     )
 

@@ -20,7 +20,7 @@ import trio
 from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.faults import reach
 from dataspace.wire import packets as p
-from dataspace.wire.features import EMPTY, SYSTEM
+from dataspace.wire.features import SYSTEM
 from dataspace.wire.forms import Form
 from dataspace.wire.session import Role, Session, State
 from index.values.values import Map, Value
@@ -33,7 +33,7 @@ from server.owners.accounts import Account
 from server.owners.bearers import LEASE, Bearer
 from server.publication.offers import Offers
 from server.sessions.bundles import act_on
-from server.sessions.greeting import admit, heartbeat, spoken, welcome
+from server.sessions.greeting import admit, heartbeat, welcome
 from server.sessions.lingering import linger
 from server.sessions.old_turns import OldTurns
 from server.sessions.patience import Patience
@@ -46,7 +46,6 @@ from server.streams.slots import ReplaySlots
 from server.topics.following import TopicConnection
 
 if TYPE_CHECKING:
-    from dataspace.kernel.epochs import Epoch
     from dataspace.transport.sockets import Link
     from server.sessions.house import HomeSpace, House
 
@@ -120,6 +119,8 @@ class Connection:
         )
         self.wake: Final = self.sending.wake
         """Notes that a stream has something to send; the queue's own, as every epoch of a stream calls it."""
+        self.accept: Final = self.sending.accept
+        """Called with the epoch of a turn once that is on disk."""
         self.following: Final = TopicConnection(
             self, house.topics, house.durable_topics, house.system, frame_bytes=limits.frame_bytes
         )
@@ -221,11 +222,6 @@ class Connection:
     def account(self) -> Account:
         """What the principal of the peer has."""
         return self.places.account
-
-    @property
-    def accept(self) -> Callable[[Epoch], None]:
-        """Called with the epoch of a turn once that is on disk."""
-        return self.sending.accept
 
     @property
     def own(self) -> SessionState:
@@ -363,11 +359,7 @@ class Connection:
         interval = heartbeat(self.limits, wanted)
         self.sending.beat_at(interval)
         self.session.allow_frames(self.limits.frame_bytes)
-        listed = spoken(self._verbs) if wanted.spoken else EMPTY
-        conditional = wanted.expectations
-        self.say(
-            welcome(self.home, self.state, interval, resumed=resumed, spoken=listed, expectations=conditional)
-        )
+        self.say(welcome(self.home, self.state, interval, wanted, self._verbs, resumed=resumed))
 
     async def _expel(self, until: datetime) -> None:
         """Ends the connection when its token expires."""
@@ -390,9 +382,7 @@ class Connection:
             home.check_space(space)
             if not self.permit.open:
                 self.permit.check_actions(actions)
-            home.commit(
-                owner, actions, own.client, sequence, self.sending.accept, account=self.places.account
-            )
+            home.commit(owner, actions, own.client, sequence, self.accept, account=self.places.account)
         except Refused as refusal:
             self.say(p.Refusal(sequence, refusal.code, refusal.text[:4000]))
             return

@@ -78,12 +78,13 @@ def welcome(
     home: HomeSpace,
     state: SessionState,
     interval: float,
+    wanted: Wanted,
+    verbs: Iterable[str],
     *,
     resumed: bool,
-    spoken: Map = EMPTY,
-    expectations: bool = False,
 ) -> p.Welcome:
     """Returns the answer to a hello; ``interval`` is that of the heartbeat, in seconds."""
+    listed = spoken(verbs) if wanted.spoken else EMPTY
     return p.Welcome(
         p.VERSION,
         state.number,
@@ -91,7 +92,7 @@ def welcome(
         home.space.epoch,
         state.client.sequence,
         home.limits_map(),
-        Granted(interval, state.grace, state.secret, resumed, spoken, expectations).packed(),
+        Granted(interval, state.grace, state.secret, resumed, listed, wanted.expectations).packed(),
     )
 
 
