@@ -161,6 +161,7 @@ class BlockingSpace(Blocking[RemoteSpace]):
     replace = waiting(RemoteSpace.replace)
     send = waiting(RemoteSpace.send)
     matches = waiting(RemoteSpace.matches)
+    query = waiting(RemoteSpace.query)
     sync = waiting(RemoteSpace.sync)
     status = waiting(RemoteSpace.status)
     request = waiting(RemoteSpace.request)

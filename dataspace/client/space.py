@@ -13,7 +13,8 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Literal
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
 
 from dataspace.client.completed import CompletedEpochs
 from dataspace.client.observations import Observation
@@ -22,8 +23,9 @@ from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import ClientSession
 from dataspace.client.session.turns import Claim, Draft, HandleNumbers, Ticket
 from dataspace.client.subscriptions import OPEN_BYTES, Subscription
-from dataspace.errors import UsageError
+from dataspace.errors import Refused, UsageError
 from dataspace.kernel.actions import Action
+from dataspace.kernel.epoch_changes import micros_of
 from dataspace.kernel.expectations import Expectation
 from dataspace.loops.here import loop
 from dataspace.topics.times import Time
@@ -32,6 +34,9 @@ from dataspace.wire.observing import ObserveOptions
 from index.patterns.patterns import Pattern
 from index.values.freezing import freeze
 from index.values.values import Map, Value
+
+if TYPE_CHECKING:
+    from dataspace.client.query.rows import Rows
 
 
 class RemoteSpace:
@@ -278,6 +283,51 @@ class RemoteSpace:
         try:
             state = await observation.next_epoch()
             return state.added if state is not None else []
+        finally:
+            observation.close()
+
+    async def query(self, text: str, /, *, as_of: int | datetime | None = None, **parameters: object) -> Rows:
+        """Returns the rows of the body of a rule, evaluated once over the facts of one epoch.
+
+        ``text`` is such as ``"task($id, $who), not done($id), $id > 3"``: a row for each distinct solution,
+        with a column for each variable in the order of the text.  A head, as in ``"load($who, count($id)) <-
+        task($id, $who)"``, names the columns, and may have aggregates.  ``parameters`` are values for
+        variables, which get no columns.
+
+        ``as_of`` is an epoch or a time in the past that is retained; without it, now.  The facts that the
+        atoms match are fetched, at most a million, and joined here, so a query needs the rights to observe
+        them.  Raises ``UsageError`` for a text that is no body, or needs too much work; ``Refused`` for facts
+        that may not be observed or are too many.
+        """
+        from dataspace.client.query.answering import answered, looking
+        from dataspace.client.query.questions import question
+
+        asked = question(text, {name: freeze(value) for name, value in parameters.items()})
+        steps = looking(asked, await self._epoch(as_of))
+        look = next(steps)
+        while True:
+            state = await self._state(look.pattern, look.as_of)
+            try:
+                look = steps.send(state)
+            except StopIteration as end:
+                return await trio.to_thread.run_sync(answered, asked, *end.value)
+
+    async def _epoch(self, as_of: int | datetime | None) -> int | None:
+        """Returns the epoch that is meant by a time."""
+        if not isinstance(as_of, datetime):
+            return as_of
+        answer = await self.request("frontier", Map({"at": micros_of(as_of)}))
+        if not isinstance(answer, Map) or not isinstance(answer.get("at"), int):
+            raise Refused("unknown-verb", "this daemon finds no epochs by time: name an epoch")
+        return answer["at"]  # type: ignore[return-value]  # as just checked
+
+    async def _state(self, pattern: Value, as_of: int | None) -> tuple[int, list[tuple[Value, ...]]]:
+        """Returns what matches now, or as of an epoch, and of which epoch it is."""
+        window = 1 if as_of is None else None
+        observation = self.observe(pattern, quiet=True, as_of=as_of, upto=as_of, window=window)
+        try:
+            state = await observation.next_epoch()
+            return (as_of or 0, []) if state is None else (state.number, state.added)
         finally:
             observation.close()
 

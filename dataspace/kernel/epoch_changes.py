@@ -22,6 +22,12 @@ def time_of(micros: int) -> datetime:
     return _ZERO + timedelta(microseconds=micros)
 
 
+def micros_of(time: datetime) -> int:
+    """Returns a time as microseconds since 1970 UTC; one without a zone is in UTC."""
+    known = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return (known - _ZERO) // timedelta(microseconds=1)
+
+
 class Change:
     """One fact that came or went, or one message: ``kind`` is ``+``, ``-`` or ``!``.
 

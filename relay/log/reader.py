@@ -199,6 +199,24 @@ class LogReader(StoreReader):
                     time = entry.time
         return time
 
+    def epoch_at(self, time: int) -> int:
+        """Returns the newest epoch that was made at a time or before it; O(log segments).
+
+        The time is in microseconds since 1970.  Raises ``Refused`` if what was newest then is not retained.
+        """
+        if time < self._before:
+            raise Refused(
+                "epoch-gone", f"what there was at that time is gone, the oldest held is {self.oldest}"
+            )
+        found = self.oldest - 1
+        first = self._chain.since(time + 1)  # all before it is at that time or earlier
+        for segment in self._chain.walk(max(first - 1, self._chain.first), limit=1):
+            for entry in segment.epochs():
+                if entry.time > time:
+                    return found
+                found = entry.number
+        return found
+
     def distance(self, one: int, other: int) -> int:
         """Returns how many segments lie between two epochs."""
         return abs(self._chain.beyond(one) - self._chain.beyond(other))

@@ -56,10 +56,10 @@ def _short(args: argparse.Namespace) -> Callable[[argparse.Namespace], int] | No
             "owners": status.owners,
             "actors": status.actors,
         }[command]
-    if command == "get":
-        from server.cli.once.get import get
+    if command in ("get", "query"):
+        from server.cli.once import get
 
-        return get
+        return get.get if command == "get" else get.query
     durable = command == "assert" and args.durable
     if durable or command == "retract" or (command == "send" and args.message != ["-"]):
         from server.cli.once import turns

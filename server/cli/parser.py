@@ -23,6 +23,7 @@ examples:
   dataspace serve --config dataspace.toml --check
   dataspace assert 'present("Alice")'
   dataspace get 'present($who)'
+  dataspace query 'present($who), not busy($who)' --table
   dataspace observe 'present($who)' --json
   dataspace send 'say("Alice", "hi")'
   dataspace log 'present($who)' --from 1
@@ -460,6 +461,7 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "assert": _assert,
     "retract": _retract,
     "get": asking.add_get,
+    "query": asking.add_query,
     "observe": _observe,
     "send": _send,
     "log": _log,

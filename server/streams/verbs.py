@@ -65,7 +65,10 @@ async def _visible(reader: HistoryReader) -> tuple[list[Interest], int]:
 
 
 async def _frontier(reader: HistoryReader, arguments: Map) -> Value:
-    """Returns the highest epoch on disk; waits up to ``wait`` ms for one beyond ``after``."""
+    """Returns the highest epoch on disk; waits up to ``wait`` ms for one beyond ``after``.
+
+    With ``at``, a time, also the newest epoch that was made then or before.
+    """
     home = reader.home
     home.check_space(text(arguments, "space", home.name))
     after = number(arguments, "after", -1)
@@ -73,8 +76,14 @@ async def _frontier(reader: HistoryReader, arguments: Map) -> Value:
     if home.commits.durable <= after and wait > 0:
         with trio.move_on_after(wait):
             await home.commits.wait_beyond(after)
+    then: dict[str, Value] = {}
+    if "at" in arguments:
+        reader.permit.check_reads()
+        async with reader.work():
+            then["at"] = await trio.to_thread.run_sync(home.log.epoch_at, number(arguments, "at"))
     return Map(
         {
+            **then,
             "epoch": home.commits.durable,
             "oldest": home.log.oldest,
             "space": home.identity,

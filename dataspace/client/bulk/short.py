@@ -10,7 +10,8 @@ again, so the error says whether it is known what became of the turn.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.client import BulkClient
@@ -22,7 +23,10 @@ from dataspace.wire import packets as p
 from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.session import encode
 from index.patterns.patterns import capture_names
-from index.values.values import Value
+from index.values.values import Map, Value
+
+if TYPE_CHECKING:
+    from dataspace.client.query.rows import Rows
 
 
 class ShortClient(BulkClient):
@@ -30,15 +34,44 @@ class ShortClient(BulkClient):
 
     _sequence = 0
 
-    def state(self, pattern: Value) -> EpochChanges:
-        """Returns the epoch of now with everything that matches, under ``added``."""
-        assembler = Assembler(capture_names(pattern))
-        with contextlib.closing(self._stream(ObserveOptions(pattern, quiet=True))) as values:
+    def state(self, pattern: Value, as_of: int | None = None) -> EpochChanges:
+        """Returns an epoch, that of now or ``as_of``, with everything that matches under ``added``."""
+        names = capture_names(pattern)
+        if as_of is not None:
+            options = ObserveOptions(pattern, as_of=as_of, upto=as_of, quiet=True)
+        else:
+            options = ObserveOptions(pattern, quiet=True)
+        assembler = Assembler(names)
+        with contextlib.closing(self._stream(options)) as values:
             for value in values:
                 whole = assembler.feed(value)
                 if whole is not None:
                     return whole
-        raise Broken(f"the daemon at {self.url} ended an observation before it said what matches")
+        if as_of is None:
+            raise Broken(f"the daemon at {self.url} ended an observation before it said what matches")
+        return EpochChanges(as_of, 0, as_of, names, [], [], [], 0)
+
+    def epoch_at(self, micros: int) -> int:
+        """Returns the newest epoch that was made at a time, in microseconds since 1970, or before it."""
+        answer = self._ask("frontier", {"at": micros})
+        if not isinstance(answer, Map) or answer.get("at").__class__ is not int:
+            raise Refused("unknown-verb", "this daemon finds no epochs by time: name an epoch")
+        return answer["at"]  # type: ignore[return-value]  # as just checked
+
+    def query(self, text: str, parameters: Mapping[str, Value], *, as_of: int | None = None) -> Rows:
+        """Returns the rows of a query; see ``RemoteSpace.query``."""
+        from dataspace.client.query.answering import answered, looking
+        from dataspace.client.query.questions import question
+
+        asked = question(text, parameters)
+        steps = looking(asked, as_of)
+        look = next(steps)
+        try:
+            while True:
+                state = self.state(look.pattern, look.as_of)
+                look = steps.send((state.number, state.added))
+        except StopIteration as end:
+            return answered(asked, *end.value)
 
     def commit(self, actions: Sequence[Action], owner: str = "") -> int:
         """Commits one turn, of the session or of a durable owner; returns its epoch.

@@ -81,6 +81,21 @@ def read_rule(text: str) -> Rule:
     return rules[0]
 
 
+def read_body(text: str) -> tuple[Literal, ...]:
+    """Returns the literals of a body alone; what is unsafe in it is found where it becomes part of a rule.
+
+    >>> [str(literal) for literal in read_body("edge($x, $y), not gone($x), $x != $y")]
+    ['edge($x, $y)', 'not gone($x)', '$x != $y']
+    """
+    if len(text) > MAX_TEXT:
+        raise UsageError(f"a text of {len(text)} characters, limit {MAX_TEXT}")
+    reader = _RuleReader(text)
+    try:
+        return reader.body()
+    except RecursionError:
+        raise reader.error("nested too deeply for this interpreter") from None
+
+
 class _RuleReader(Reader):
     __slots__ = ("_constants",)
 
@@ -98,6 +113,24 @@ class _RuleReader(Reader):
             else:
                 found.append(self._rule(at))
             self.blanks()
+        return tuple(found)
+
+    def body(self) -> tuple[Literal, ...]:
+        """Reads literals to the end of the text, which may have a point."""
+        found: list[Literal] = []
+        while True:
+            self.blanks()
+            if self.ahead() in ("", ".", ","):
+                raise self.error(f"expected what is asked for, such as edge($x, $y), found {self.found()}")
+            found.append(self._literal())
+            self.blanks()
+            if not self.ahead() or not self._goes_on():
+                break
+        self.blanks()
+        if self.ahead():
+            raise self.error(f"expected the end, found {self.found()}")
+        if len(found) > MAX_LITERALS:
+            raise self.error(f"{len(found)} literals in one body, limit {MAX_LITERALS}", 0)
         return tuple(found)
 
     def value(self, level: int = 0) -> Value:

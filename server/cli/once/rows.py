@@ -39,7 +39,9 @@ def print_rows(names: Sequence[str], rows: Sequence[Sequence[Value]], form: str,
 
 
 def _text(names: Sequence[str], row: Sequence[Value]) -> str:
-    """Returns a row as ``observe`` has it: names and values, a number for a capture without a name."""
+    """Returns a row as ``observe`` has it; a row without columns says that there is one."""
+    if not names:
+        return "true"
     return " ".join(
         unparse(value) if name.isdigit() or name == FACT else f"{name}={unparse(value)}"
         for name, value in zip(names, row, strict=True)

@@ -6,6 +6,10 @@ Always: loading this costs no more than argparse.
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 GET = """\
 examples:
@@ -15,6 +19,20 @@ examples:
 
 Each row has what the pattern captures; a pattern without $NAME prints the facts that it matches.
 The number of rows and the epoch of the state are printed to standard error.
+"""
+
+
+QUERY = """\
+examples:
+  dataspace query 'task($id, $who), not done($id), $id > 3' --table
+  dataspace query 'load($who, count($id)) <- task($id, $who)'
+  dataspace query 'present($who)' --as-of 2026-11-22T09:00:00Z
+
+BODY is the body of a rule: patterns, not, comparisons, arithmetic. It is evaluated once, over the facts of
+one epoch; each distinct solution is a row, with a column for each variable. A head before <- names the
+columns and may have aggregates (count, sum, avg, min, max, collect, top). To keep what follows up to date,
+add it as a rule: dataspace rule add. The facts that the patterns match, at most a million, are fetched and
+joined by this command.
 """
 
 
@@ -33,6 +51,21 @@ def add_get(
     _add_forms(command)
 
 
+def add_query(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    """Adds the command that evaluates the body of a rule once."""
+    command = commands.add_parser(
+        "query",
+        parents=[client],
+        help="join facts of one epoch by the body of a rule, print the rows, and end",
+        epilog=QUERY,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("body", metavar="BODY", help="such as 'task($id, $who), not done($id)'")
+    _add_forms(command)
+
+
 def _add_forms(command: argparse.ArgumentParser) -> None:
     forms = command.add_mutually_exclusive_group()
     for form, said in (
@@ -43,3 +76,23 @@ def _add_forms(command: argparse.ArgumentParser) -> None:
         forms.add_argument(
             f"--{form}", dest="form", action="store_const", const=form, default="text", help=said
         )
+    command.add_argument(
+        "--as-of",
+        type=_moment,
+        metavar="EPOCH|TIME",
+        help="the state at an epoch, or at a time such as 2026-11-22T09:00:00Z, from the log (default: now)",
+    )
+
+
+def _moment(text: str) -> int | datetime:
+    """Returns the epoch or the time of an option."""
+    from datetime import datetime
+
+    if text.isdecimal():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no epoch and no time, give for example 120 or 2026-11-22T09:00:00Z"
+        ) from None

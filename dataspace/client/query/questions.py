@@ -1,0 +1,150 @@
+"""Questions: what a query reads, and the rule that gives its rows.
+
+A query is the body of a rule.  Each of its atoms is a pattern, and the facts that this matches are fetched as
+any observer gets them, so the rights are those of observing.  The rule is carried out over these facts alone:
+each fact is filed under the atom that it was fetched for, so nothing that the rule derives is read by it.
+
+Always: equal patterns are fetched once; a parameter is a value, whatever its text looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dataspace.rules.language.parser import read_body, read_rule
+from dataspace.rules.language.safety import UnsafeVariable, bound_by, check, names_in
+from dataspace.rules.language.syntax import (
+    Aggregate,
+    Atom,
+    Comparison,
+    Expression,
+    Head,
+    Literal,
+    Rule,
+    Structure,
+    Variable,
+    Verb,
+    variables_of,
+)
+from index.errors import UsageError
+from index.patterns.patterns import DISCARD
+from index.values.values import Map, Record, Value, text_of
+
+ANSWER: Final = "answer"
+"""Label of what the rule of a query derives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query: the patterns whose matches it reads, whole, the rule over them, and the names of its columns.
+
+    The rule reads the matches of the pattern at place ``n`` as records with the label ``facts-n``.
+    """
+
+    patterns: tuple[Value, ...]
+    rule: Rule
+    names: tuple[str, ...]
+
+
+def question(text: str, parameters: Mapping[str, Value]) -> Question:
+    """Returns the query of a text, with values for some of its variables; raises ``UsageError`` with the
+    place.
+
+    >>> question("edge($x, $y), not gone($y), $x != $home", {"home": 1}).names
+    ('x', 'y')
+    """
+    arguments, body = _read(text)
+    body = (*body, *[Comparison("=", Variable(name), _constant(value)) for name, value in parameters.items()])
+    unknown = set(parameters) - {
+        name for each in body[: len(body) - len(parameters)] for name in _names(each)
+    }
+    if unknown:
+        raise UsageError(f"no ${min(unknown)} in {text.strip()}, so it needs no value")
+    if arguments is None:
+        bound = bound_by(Rule(Head(ANSWER, ()), body))
+        columns = dict.fromkeys(name for each in body for name in _names(each))
+        arguments = tuple(Variable(each) for each in columns if each in bound and each not in parameters)
+    try:
+        check(Rule(Head(ANSWER, arguments), body))
+    except UnsafeVariable as error:
+        raise UsageError(str(error).removeprefix("unsafe rule: ")) from None
+    patterns: dict[str, tuple[int, Value]] = {}
+    filed = tuple([_filed(each, patterns, parameters) for each in body])
+    return Question(
+        tuple([pattern for _, pattern in patterns.values()]),
+        Rule(Head(ANSWER, arguments), filed),
+        tuple([_column(each) for each in arguments]),
+    )
+
+
+def label(place: int) -> str:
+    """Returns the label under which the rule reads the matches of the pattern at a place."""
+    return f"facts-{place}"
+
+
+def _read(text: str) -> tuple[tuple[Expression | Aggregate, ...] | None, tuple[Literal, ...]]:
+    """Returns the columns that a text names in a head, if it has one, and its body."""
+    try:
+        return None, read_body(text)
+    except UsageError:
+        if "<-" not in text:
+            raise
+    whole = text.strip()
+    rule = read_rule(whole if whole.endswith(".") else f"{whole}.")
+    if rule.head.verb is not Verb.ASSERT:
+        raise UsageError(f"a query derives nothing: write its head without {rule.head.verb}")
+    return rule.head.arguments, rule.body
+
+
+def _filed(literal: Literal, patterns: dict[str, tuple[int, Value]], known: Mapping[str, Value]) -> Literal:
+    """Returns a literal that reads what was fetched for it; notes the pattern to fetch."""
+    if not isinstance(literal, Atom):
+        return literal
+    wanted = anonymous(literal.pattern, known)
+    place, _ = patterns.setdefault(text_of(wanted), (len(patterns), wanted))
+    return Atom(Record(label(place), literal.pattern), negated=literal.negated)
+
+
+def anonymous(pattern: Value, known: Mapping[str, Value]) -> Value:
+    """Returns a pattern that matches the same and captures nothing; known variables become their values.
+
+    >>> from index.patterns.text import parse_pattern, unparse
+    >>> unparse(anonymous(parse_pattern("at($x, $n:int, on($))"), {"x": 1}))
+    'at(lit(1), _:int, on(_))'
+    """
+    match pattern:
+        case Record(label="$", fields=(name, of_class, sub)):
+            if sub == DISCARD:
+                if name in known and of_class is None:
+                    return Record("lit", known[str(name)])
+                return DISCARD if of_class is None else Record("_", of_class)
+            inner = anonymous(sub, known)
+            return inner if of_class is None else Record("$", None, of_class, inner)
+        case Record(label="lit" | "exact" | "_"):
+            return pattern
+        case Record(label=of, fields=parts):
+            return Record.of(of, tuple([anonymous(each, known) for each in parts]))
+        case tuple():
+            return tuple([anonymous(each, known) for each in pattern])
+        case Map():
+            return Map({at: anonymous(part, known) for at, part in pattern.pairs()})
+        case _:
+            return pattern
+
+
+def _constant(value: Value) -> Structure:
+    return Structure(Record("lit", value))
+
+
+def _names(literal: Literal) -> list[str]:
+    """Returns the variables of a literal, in order."""
+    if isinstance(literal, Comparison):
+        return [*variables_of(literal.left), *variables_of(literal.right)]
+    return list(names_in(literal))
+
+
+def _column(argument: Expression | Aggregate) -> str:
+    """Returns the name of a column: that of a variable, else the text of the expression."""
+    return argument.name if isinstance(argument, Variable) else str(argument)

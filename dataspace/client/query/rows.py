@@ -1,0 +1,51 @@
+"""The rows of a query: tuples of values with the names of their columns, all of one epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, overload
+
+from dataspace.errors import UsageError
+from index.values.values import Value
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+
+class Rows(Sequence[tuple[Value, ...]]):
+    """What a query found: a sequence of tuples, each once; ``names`` are those of the columns."""
+
+    __slots__ = ("_rows", "epoch", "names")
+
+    def __init__(self, names: tuple[str, ...], rows: Sequence[tuple[Value, ...]], epoch: int) -> None:
+        self.names = names
+        self.epoch = epoch
+        self._rows = rows
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[Value, ...]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[tuple[Value, ...]]: ...
+
+    def __getitem__(self, at: int | slice) -> tuple[Value, ...] | Sequence[tuple[Value, ...]]:
+        return self._rows[at]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows of {', '.join(self.names)} at epoch {self.epoch}>"
+
+    def dicts(self) -> Iterator[dict[str, Value]]:
+        """Yields each row as a dictionary."""
+        for row in self._rows:
+            yield dict(zip(self.names, row, strict=True))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Returns the rows as a data frame; needs pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise UsageError("pandas is not installed: pip install pandas") from None
+        return pandas.DataFrame(list(self._rows), columns=list(self.names))
