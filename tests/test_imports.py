@@ -72,7 +72,11 @@ server/hosting              dataspace/actors dataspace/actors/engine dataspace/c
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/conditions server/config server/lane server/owners server/publication server/streams server/system server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/owners server/sessions
 server/cli/options
+<<<<<<< HEAD
 server/monitoring           dataspace/kernel dataspace/topics dataspace/transport relay/delivery relay/log relay/store server/config server/lane server/topics
+=======
+server/monitoring           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/topics
+>>>>>>> 6addb3d (sessions: who is connected, what each costs and how far behind, and to end one)
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/monitoring server/owners server/publication server/sessions server/streams server/system server/topics server/web
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/cli/options server/config server/daemon server/hosting
 server/cli/once             dataspace/client/bulk dataspace/kernel server/cli

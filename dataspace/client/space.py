@@ -310,7 +310,7 @@ class RemoteSpace:
             try:
                 look = steps.send(state)
             except StopIteration as end:
-                return await trio.to_thread.run_sync(answered, asked, *end.value)
+                return await loop().run_in_thread(answered, asked, *end.value)
 
     async def _epoch(self, as_of: int | datetime | None) -> int | None:
         """Returns the epoch that is meant by a time."""

@@ -15,7 +15,7 @@ import logging
 import ssl
 from typing import Final
 
-from dataspace.transport.sockets import CHUNK, SocketLink
+from dataspace.transport.sockets import CHUNK, Link, SocketLink
 
 logger = logging.getLogger("dataspace")
 
@@ -46,6 +46,11 @@ class TlsLink:
         self._shaken = False
         self._finished = False
         self.peer = link.peer
+
+    @property
+    def encryption(self) -> str:
+        """The version of TLS, such as ``TLSv1.3``; empty before the handshake."""
+        return self._machine.version() or "" if self._shaken else ""
 
     async def shake_hands(self) -> None:
         """Completes the handshake; raises ``ssl.SSLError`` if that fails."""
@@ -163,3 +168,8 @@ class TlsLink:
     def close(self) -> None:
         """Closes the socket and wakes every task that waits for it; may be called again."""
         self._link.close()
+
+
+def encryption_of(link: Link) -> str:
+    """Returns the version of TLS of a link, such as ``TLSv1.3``; empty without it."""
+    return link.encryption if isinstance(link, TlsLink) else ""

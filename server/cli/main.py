@@ -56,6 +56,10 @@ def _short(args: argparse.Namespace) -> Callable[[argparse.Namespace], int] | No
             "owners": status.owners,
             "actors": status.actors,
         }[command]
+    if command == "sessions":
+        from server.cli.once.sessions import sessions
+
+        return sessions
     if command in ("get", "query"):
         from server.cli.once import get
 

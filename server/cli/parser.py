@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 from server.cli import connecting as client_options, serve_options
-from server.cli.options import asking, topic as topic_options
+from server.cli.options import asking, topic as topic_options, watching
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -470,6 +470,7 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "index": _index,
     "owners": _owners,
     "actors": _actors,
+    "sessions": watching.add_sessions,
     "token": _token,
     "topic": topic_options.add_parser,
 }

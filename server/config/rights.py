@@ -267,6 +267,11 @@ class Permit:
         """True if the daemon may be inspected."""
         return all(table.inspect and not table.denied.inspect for table in self._tables)
 
+    def check_administer(self, what: str) -> None:
+        """Raises ``Refused`` unless everything is allowed, at most for a time: it concerns all clients."""
+        if any(replace(table, until=None, stamp=()) != EVERYTHING for table in self._tables):
+            raise self._refusal(f"{what}, which needs a token that may do everything")
+
     def _allows_name(self, scope: Callable[[Rights], Scope], name: str) -> bool:
         return all(
             _within(scope(table), name.__eq__) and not _within(scope(table.denied), name.__eq__)

@@ -42,7 +42,9 @@ from server.lane import Lane
 from server.monitoring.counts import Counts
 from server.monitoring.loop import BOUNDS
 from server.monitoring.pages import AdminPages
+from server.monitoring.rates import Rates
 from server.monitoring.readiness import Readiness
+from server.monitoring.sessions import session_verbs
 from server.monitoring.watch import Watch
 from server.owners import claims, verbs as leases, withdrawal
 from server.owners.accounts import Account, Accounts
@@ -113,6 +115,7 @@ class Daemon:
         self.counts = Counts()
         self.watch = Watch(self.counts, config.logging.slow)
         self.readiness = Readiness()
+        self.rates = Rates()
         self.loop_lag = Durations(BOUNDS)
         """How late the event loop was."""
         self.pages = AdminPages(self)
@@ -141,6 +144,7 @@ class Daemon:
             **claims.VERBS,
             **withdrawal.VERBS,
             **hosting_verbs(self.hosting),
+            **session_verbs(self),
             **TopicVerbs(self.topics, self.durable_topics).table(),
         }
         self.verbs = {name: _in_turn(verb) if name in QUESTIONS else verb for name, verb in verbs.items()}

@@ -121,6 +121,7 @@ async def _run(
                 daemon.peers.start_soon(daemon.memory.run)
                 daemon.peers.start_soon(throttle.run)
                 daemon.peers.start_soon(measure_lag, daemon.loop_lag)
+                daemon.peers.start_soon(daemon.rates.run, daemon.connections.values)
                 if daemon.config.actors:
                     daemon.peers.start_soon(daemon.hosting.run)
                 if reread is not None:

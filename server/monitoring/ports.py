@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from server.config.model import Limits, SpaceConfig
     from server.config.principals import Principal
     from server.config.rights import Permit
-    from server.lane import Lane
+    from server.lane import Lane, Work
     from server.monitoring.counts import Counts
+    from server.monitoring.rates import Rates
     from server.monitoring.readiness import Readiness
+    from server.owners.bearers import Bearer
     from server.topics.catalogue import Topics
 
 
@@ -43,6 +45,8 @@ class WatchedState(Protocol):
     def number(self) -> int: ...
     @property
     def grace(self) -> float: ...
+    @property
+    def bearer(self) -> Bearer: ...
 
 
 class WatchedSessions(Protocol):
@@ -50,6 +54,11 @@ class WatchedSessions(Protocol):
 
     @property
     def waiting(self) -> int: ...
+    def suspended(self) -> Iterable[WatchedState]:
+        """Returns the sessions that are without a connection now."""
+
+    def end_suspended(self, number: int) -> bool:
+        """Ends the suspended session of a number; False if there is none."""
 
 
 class WatchedSpace(Protocol):
@@ -93,6 +102,7 @@ class WatchedConnection(Protocol):
     turns: int
     received: int
     since: float
+    asked: int
 
     @property
     def home(self) -> WatchedHome: ...
@@ -108,6 +118,9 @@ class WatchedConnection(Protocol):
     def streams(self) -> Mapping[int, OutStream]: ...
     @property
     def state(self) -> WatchedState | None: ...
+    def work(self) -> Work:
+        """Returns a piece of background work of this client."""
+
     def dismiss(self, code: str, text: str) -> None:
         """Ends the connection with a goodbye that gives the reason."""
 
@@ -145,7 +158,7 @@ class Watched(Protocol):
     @property
     def connections(self) -> Mapping[int, WatchedConnection]: ...
     @property
-    def strangers(self) -> Mapping[int, object]: ...
+    def strangers(self) -> Sized: ...
     @property
     def spaces(self) -> Mapping[str, WatchedSpace]: ...
     @property
@@ -173,6 +186,10 @@ class Watched(Protocol):
     @property
     def writers(self) -> Iterable[tuple[str, WatchedWriter]]:
         """All that writes to the disk, by name."""
+
+    @property
+    def rates(self) -> Rates:
+        """How much each connection has done in the last seconds."""
 
     @property
     def directories(self) -> Mapping[str, Path]:

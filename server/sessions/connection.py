@@ -343,7 +343,7 @@ class Connection:
             self.start(self._expel, self.permit.until)
         self.name = hello.name
         self.house.greeted(self)
-        self.places.enter(self.principal, self.number, self.home.name, self.name)
+        self.places.enter(self.principal, self.number, self.home.name, self.name, self.link)
         self.state, resumed = self.home.sessions.greet(self, admitted.client, wanted)
         if resumed:
             self.session.resume()

@@ -6,15 +6,18 @@ Always: what a connection has taken is given back once, when it ends.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from dataspace.errors import ProtocolError, Refused
+from dataspace.transport.tls import encryption_of
 from dataspace.wire import packets as p
 from index.values.values import Record
 from server.owners.accounts import Account
 
 if TYPE_CHECKING:
+    from dataspace.transport.sockets import Link
     from relay.delivery.outbox import OutStream
     from server.config.model import Limits
     from server.config.principals import Principal
@@ -57,10 +60,10 @@ class Places:
         self._house = house
         self.account: Account = house.accounts.of(principal)
         """That of the address until the hello, and of the token, if there is one, from then on."""
-        self._about: Record | None = None
+        self._about: tuple[Record, ...] = ()
         """What is stated of a connection that has been counted."""
 
-    def enter(self, principal: Principal, number: int, space: str, name: str) -> None:
+    def enter(self, principal: Principal, number: int, space: str, name: str, link: Link) -> None:
         """Counts a connection of a principal, and states it; raises ``ProtocolError`` for one too many."""
         account = self._house.accounts.of(principal)
         try:
@@ -68,8 +71,11 @@ class Places:
         except Refused as refusal:
             raise ProtocolError(refusal.code, refusal.text) from None
         self.account = account
-        self._about = Record("session", number, space, name[:NAME_SHOWN], str(principal))
-        self._house.system.state([self._about], [])
+        self._about = (
+            Record("session", number, space, name[:NAME_SHOWN], str(principal)),
+            Record("connection", number, link.peer, encryption_of(link), time.time_ns() // 1000),
+        )
+        self._house.system.state(self._about, ())
 
     def take_stream(self, streams: Mapping[int, OutStream]) -> None:
         """Counts one more stream; raises ``Refused`` where those are too many here, or in all."""
@@ -91,10 +97,10 @@ class Places:
     def leave(self, streams: int) -> None:
         """Gives back all places, those of so many streams among them."""
         self.give_streams(streams)
-        if self._about is not None:
+        if self._about:
             self.account.give("connections")
-            self._house.system.state([], [self._about])
-            self._about = None
+            self._house.system.state((), self._about)
+            self._about = ()
 
     async def pace(self, packet: p.Packet) -> None:
         """Waits while the principal has sent more turns or requests than it may in a second."""

@@ -208,6 +208,19 @@ class Sessions:
         self._home.end_due()
         return len(ended)
 
+    def suspended(self) -> list[SessionState]:
+        """Returns the sessions that are without a connection now."""
+        return list(self._left.values())
+
+    def end_suspended(self, number: int) -> bool:
+        """Ends the suspended session of a number; False if there is none."""
+        for state in self.suspended():
+            if state.number == number:
+                self._end(state)
+                self._home.end_due()
+                return True
+        return False
+
     def _may_wait(self, state: SessionState) -> bool:
         """True if there is room to keep a session: one that holds nothing makes room for one that does.
 

@@ -358,6 +358,9 @@ class Script(Palette):
     def _nothing(self) -> dict[str, Value]:
         return {}
 
+    def _end_session(self) -> dict[str, Value]:
+        return {"session": self.chance.randrange(1, 30)}
+
 
 _PACKETS: Final[dict[Callable[[Script], p.Packet], float]] = {
     Script._turn: 30,
@@ -395,6 +398,8 @@ _ARGUMENTS: Final[dict[str, Callable[[Script], dict[str, Value]]]] = {
     "rules": Script._rules,
     "join": Script._join,
     "no-such-verb": Script._nothing,
+    "sessions": Script._nothing,
+    "end-session": Script._end_session,
     **dict.fromkeys(
         ("lookup", "end-topic", "topic-frontier", "topic-epochs", "topic-number", "topic-acknowledge"),
         Script._about_topic,

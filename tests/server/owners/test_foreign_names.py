@@ -83,6 +83,8 @@ VERBS: Final[dict[str, str | list[Case]]] = {
     "within": NAMES_NOTHING,
     "actors": NAMES_NOTHING,
     "rules": NAMES_NOTHING,
+    "sessions": NAMES_NOTHING,
+    "end-session": [({"session": number}, DENIED) for number in (1, 2, 3)],
     "prepare": NAMES_NOTHING,
     "acknowledge": [
         ({"reader": "nightly", "epoch": 1}, DENIED),

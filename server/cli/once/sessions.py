@@ -1,0 +1,130 @@
+"""The command ``dataspace sessions``: who is connected, what each costs, and to end one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from dataspace.errors import UsageError
+from index.values.jsons import to_json
+from index.values.values import Map, Value
+from server.cli.connecting import connect_short
+from server.cli.output import json_line, say, size_text, tame
+
+COLUMNS: Final = (
+    "session",
+    "name",
+    "principal",
+    "address",
+    "tls",
+    "up",
+    "turns/s",
+    "streams",
+    "waiting",
+    "lag",
+)
+
+ORDERS: Final[Mapping[str, str]] = {
+    "turns": "turns_per_second",
+    "waiting": "waiting_bytes",
+    "lag": "lag_epochs",
+}
+"""What the lines are ordered by, the highest first."""
+
+Fields = dict[str, Value]
+
+
+def sessions(args: argparse.Namespace) -> int:
+    """Prints the sessions of the daemon, or ends one."""
+    if args.verb == "end":
+        return _end(args)
+    if args.number is not None:
+        raise UsageError("to end a session: dataspace sessions end ID")
+    with connect_short(args) as space:
+        found = listed(space.request("sessions", {}))
+    found = ordered(found, args.sort)
+    if args.json:
+        for each in found:
+            print(json_line({name: to_json(value) for name, value in each.items()}))
+        return 0
+    for line in aligned([COLUMNS, *[cells(each) for each in found]]):
+        print(line)
+    return 0
+
+
+def _end(args: argparse.Namespace) -> int:
+    if args.number is None:
+        raise UsageError("which session is to end? dataspace sessions lists them: dataspace sessions end ID")
+    with connect_short(args) as space:
+        ended = space.request("end-session", {"session": args.number})
+    assert isinstance(ended, Map)  # by WIRE.md
+    say(tame(f"ended session {args.number}: {ended['name']!s}, {ended['principal']!s}"))
+    return 0
+
+
+def listed(answer: Value) -> list[Fields]:
+    """Returns the fields of each session in an answer."""
+    assert isinstance(answer, tuple)  # by WIRE.md
+    return [{str(name): value for name, value in each.pairs()} for each in answer if isinstance(each, Map)]
+
+
+def ordered(found: list[Fields], by: str) -> list[Fields]:
+    """Returns the sessions in an order of ``--sort``."""
+    field = ORDERS.get(by)
+    return found if field is None else sorted(found, key=lambda each: -_figure(each, field))
+
+
+def cells(each: Fields) -> tuple[str, ...]:
+    """Returns what is shown of a session, one text for each of ``COLUMNS``."""
+    who = (str(each["session"]), tame(str(each["name"])) or "-", tame(str(each["principal"])))
+    if each["state"] != "connected":
+        return (*who, str(each["state"]), *["-"] * (len(COLUMNS) - 4))
+    return (
+        *who,
+        tame(str(each["address"])),
+        str(each["tls"]) or "no",
+        since_text(_figure(each, "seconds")),
+        f"{_figure(each, 'turns_per_second'):.1f}",
+        str(each["streams"]),
+        size_text(int(_figure(each, "waiting_bytes"))),
+        _lag(each),
+    )
+
+
+def since_text(seconds: float) -> str:
+    """Returns a duration in its largest unit.
+
+    >>> [since_text(each) for each in (5.0, 130.0, 7200.0, 200_000.0)]
+    ['5s', '2m', '2h', '2d']
+    """
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns rows of a table as lines of text.
+
+    >>> aligned([("a", "bc"), ("def", "g")])
+    ['a    bc', 'def  g']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip()
+        for row in rows
+    ]
+
+
+def _lag(each: Fields) -> str:
+    epochs, seconds = _figure(each, "lag_epochs"), _figure(each, "lag_seconds")
+    if not epochs:
+        return "-"
+    return f"{epochs:.0f} epochs" + (f", {since_text(seconds)}" if seconds >= 1 else "")
+
+
+def _figure(each: Fields, name: str) -> float:
+    value = each.get(name, 0)
+    assert isinstance(value, int | float)  # by WIRE.md
+    return value

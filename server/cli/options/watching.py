@@ -1,0 +1,26 @@
+"""The options of ``dataspace sessions`` and ``dataspace top``."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_sessions(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    """Adds the command ``sessions``."""
+    listed = commands.add_parser(
+        "sessions",
+        parents=[client],
+        help="show who is connected and how far behind, or end a session",
+        epilog="dataspace sessions end ID ends one; that needs a token that may do everything.",
+    )
+    listed.add_argument("verb", nargs="?", choices=["list", "end"], default="list", metavar="end")
+    listed.add_argument("number", nargs="?", type=int, metavar="ID", help="number of the session to end")
+    listed.add_argument("--json", action="store_true", help="print one JSON object per line")
+    listed.add_argument(
+        "--sort",
+        choices=["session", "turns", "waiting", "lag"],
+        default="session",
+        help="order of the lines (default session: as they came)",
+    )

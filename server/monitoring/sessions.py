@@ -1,0 +1,139 @@
+"""Requests about sessions: who is connected, what each costs, and to end one.
+
+A session is known by its number, which is that of its first connection and stays when it is resumed.
+
+Always: a list is made in slices, between which others are served; to end a session needs a token that may do
+everything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from dataspace.errors import Refused
+from dataspace.transport.tls import encryption_of
+from dataspace.wire.arguments import number
+from index.values.values import Map, Value
+from relay.delivery.followers import Follower
+from server.monitoring.survey import lag_of
+
+if TYPE_CHECKING:
+    from server.config.rights import Permit
+    from server.lane import Work
+    from server.monitoring.ports import Watched, WatchedConnection, WatchedSpace, WatchedState
+
+MOST: Final = 10_000
+"""Sessions in one answer."""
+
+ENDED: Final = "ended"
+"""The code of the goodbye to a session that an administrator ends."""
+
+CONNECTION_BYTES: Final = 32 << 10
+STREAM_BYTES: Final = 4096
+"""About what a connection and an open stream take beside what waits for them."""
+
+
+class Administrator(Protocol):
+    """The connection that sent the request."""
+
+    number: int
+
+    @property
+    def permit(self) -> Permit: ...
+    def work(self) -> Work: ...
+
+
+def session_verbs(daemon: Watched) -> Mapping[str, Callable[[Administrator, Map], Awaitable[Value]]]:
+    """Returns the requests by the names that they have on the wire."""
+
+    async def _sessions(asker: Administrator, arguments: Map) -> Value:
+        """Returns a map for each session: connected ones first, in the order in which they came."""
+        await trio.lowlevel.checkpoint()
+        asker.permit.check_inspect("the sessions")
+        most = number(arguments, "most", MOST)
+        found: list[Value] = []
+        async with asker.work() as work:
+            for connection in list(daemon.connections.values()):
+                if connection.state is not None and len(found) < most:
+                    found.append(_connected(daemon, connection, connection.state))
+                if work.is_over:
+                    await work.pass_on()
+        for home in daemon.spaces.values():
+            found += [_suspended(home, each) for each in home.sessions.suspended()]
+        return tuple(found[: min(most, MOST)])
+
+    async def _end(asker: Administrator, arguments: Map) -> Value:
+        """Ends a session, connected or suspended; its facts are retracted."""
+        await trio.lowlevel.checkpoint()
+        asker.permit.check_administer("end sessions")
+        wanted = number(arguments, "session")
+        for connection in list(daemon.connections.values()):
+            if connection.state is not None and connection.state.number == wanted:
+                if connection.number == asker.number:
+                    raise Refused("bad-request", f"session {wanted} is the one that asks")
+                connection.dismiss(ENDED, "an administrator has ended this session")
+                return _named(connection.name, connection.state)
+        for home in daemon.spaces.values():
+            for state in home.sessions.suspended():
+                if state.number == wanted and home.sessions.end_suspended(wanted):
+                    return _named("", state)
+        raise Refused("no-session", f"there is no session {wanted}: dataspace sessions lists them")
+
+    return {"sessions": _sessions, "end-session": _end}
+
+
+def _named(name: str, state: WatchedState) -> Map:
+    return Map({"session": state.number, "name": name, "principal": str(state.bearer.principal)})
+
+
+def _connected(daemon: Watched, connection: WatchedConnection, state: WatchedState) -> Map:
+    """Returns what is known of a session with a connection; O(streams and what waits for them)."""
+    home, link = connection.home, connection.link
+    rate, now = daemon.rates.of(connection), time.time_ns() // 1000
+    streams = list(connection.streams.values())
+    lag = lag_of(streams, home.space.epoch, now)
+    waiting = [each.backlog for each in streams if isinstance(each.backlog, Follower)]
+    waiting_bytes = sum([each.used for each in waiting if len(each)])
+    unsent = connection.sending.unheard
+    return Map(
+        {
+            **_named(connection.name, state),
+            "connection": connection.number,
+            "state": "connected",
+            "space": home.name,
+            "address": link.peer,
+            "tls": encryption_of(link),
+            "since": now - int((trio.current_time() - connection.since) * 1e6),
+            "seconds": trio.current_time() - connection.since,
+            "grace": state.grace,
+            "turns": connection.turns,
+            "received_bytes": connection.received,
+            "sent_bytes": connection.sending.sent,
+            "turns_per_second": rate.turns,
+            "received_bytes_per_second": rate.received,
+            "sent_bytes_per_second": rate.sent,
+            "requests": connection.asked,
+            "streams": len(streams),
+            "backlog": sum(map(len, waiting)),
+            "lag_epochs": lag.epochs,
+            "lag_seconds": lag.seconds,
+            "waiting_bytes": waiting_bytes + unsent,
+            "memory_bytes": CONNECTION_BYTES + STREAM_BYTES * len(streams) + waiting_bytes + unsent,
+        }
+    )
+
+
+def _suspended(home: WatchedSpace, state: WatchedState) -> Map:
+    """Returns what is known of a session that waits for its client."""
+    return Map(
+        {
+            **_named("", state),
+            "state": "suspended",
+            "space": home.name,
+            "grace": state.grace,
+        }
+    )
