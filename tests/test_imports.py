@@ -52,6 +52,7 @@ relay/store
 relay/log                   dataspace/kernel relay/delivery relay/store
 relay/topics                dataspace/topics
 relay/journal               dataspace/topics relay/store relay/topics
+relay/backup                relay/journal relay/log relay/store
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning
 relay/spark/common          dataspace/client/bulk dataspace/transport dataspace/wire
@@ -69,6 +70,7 @@ server/streams              dataspace/kernel dataspace/wire relay/delivery relay
 server/publication          dataspace/kernel dataspace/wire relay/log relay/store server/config server/lane server/owners
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/owners server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/owners
+<<<<<<< HEAD
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/conditions server/config server/lane server/owners server/publication server/streams server/system server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/owners server/sessions
 server/cli/options
@@ -82,6 +84,12 @@ server/cli                  dataspace/client dataspace/client/bulk dataspace/ker
 server/cli/once             dataspace/client/bulk dataspace/kernel server/cli
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/config
 server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once
+=======
+server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/publication server/streams server/system server/topics
+server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/config server/hosting server/lane server/owners server/publication server/sessions server/streams server/system server/topics
+server/upkeep               relay/backup server/config server/daemon
+server/cli                  dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/config server/daemon server/hosting server/upkeep
+>>>>>>> c4e67ba (backup: a running daemon's data is copied to a named epoch, and restored to any moment of it)
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""
 

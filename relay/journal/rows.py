@@ -10,10 +10,10 @@ a row that was altered is ``LogDamaged``, never handed out.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from dataspace.codec import pack, unpack_own
 from index.values.values import Value
@@ -146,6 +146,15 @@ def insert_topic(connection: sqlite3.Connection, begun: Begun) -> None:
     connection.execute("INSERT INTO topics VALUES (?, ?, ?)", (slot, _seal(b"topic", slot, body), body))
     connection.execute("INSERT OR IGNORE INTO meta VALUES (?, 0)", (last_name(slot),))
     _put_state(connection, slot, 0, begun.state)
+
+
+def renumber(connection: sqlite3.Connection, numbers: Callable[[], int]) -> None:
+    """Gives each topic a new number, its identity: those who know the old one find that it is gone."""
+    for slot, seal, body in connection.execute("SELECT slot, seal, body FROM topics").fetchall():
+        _, *shape = cast("Sequence[Any]", unpack_own(_unsealed(b"topic", slot, seal, body)))
+        body = pack((numbers(), *shape))
+        row = (_seal(b"topic", slot, body), body, slot)
+        connection.execute("UPDATE topics SET seal = ?, body = ? WHERE slot = ?", row)
 
 
 def _put_state(connection: sqlite3.Connection, slot: int, position: int, state: Value) -> None:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from hashlib import blake2b
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dataspace.codec import pack
@@ -279,12 +280,18 @@ def read_meta(storage: Storage, found: Callable[[str], None] = refuse) -> dict[s
     with storage.reading() as connection:
         connection.execute("BEGIN")  # a writer must not come between the names and their seal
         try:
-            meta = dict(connection.execute("SELECT name, value FROM meta"))
-            altered = meta.get(SEAL, b"") not in (b"", _seal(connection))
+            return meta_of(connection, storage.path, found)
         finally:
             connection.execute("COMMIT")
-    if altered:
-        found(f"{storage.path}: the header of the log was altered")
+
+
+def meta_of(
+    connection: sqlite3.Connection, path: Path, found: Callable[[str], None] = refuse
+) -> dict[str, Any]:
+    """Like ``read_meta``, for a connection that is in a transaction of the file at ``path``."""
+    meta = dict(connection.execute("SELECT name, value FROM meta"))
+    if meta.get(SEAL, b"") not in (b"", _seal(connection)):
+        found(f"{path}: the header of the log was altered")
     meta.pop(SEAL, None)
     return meta
 

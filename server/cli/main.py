@@ -85,6 +85,10 @@ def _run_long(args: argparse.Namespace) -> int:
         from server.cli.serve import serve_command
 
         return serve_command(args)
+    if args.command in ("backup", "restore"):
+        from server.upkeep import copies
+
+        return copies.backup(args) if args.command == "backup" else copies.restore(args)
     if args.command == "log" and args.verb != "read":
         from server.cli.log import log_command
 

@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from server.cli import connecting as client_options, serve_options
 from server.cli.options import asking, topic as topic_options, watching
+from server.upkeep import options as upkeep_options
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -473,5 +474,7 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "sessions": watching.add_sessions,
     "token": _token,
     "topic": topic_options.add_parser,
+    "backup": upkeep_options.add_backup,
+    "restore": upkeep_options.add_restore,
 }
 """What adds the parser of each command, in the order of the help."""

@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from dataspace.transport.addresses import parse_listen
+from relay.backup.manifest import is_backup
 from relay.journal.writer import TopicWriter
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
@@ -22,7 +23,7 @@ from server.config.model import Config
 from server.daemon.daemon import Daemon
 from server.daemon.doors import check_extras, doorkeeper
 from server.daemon.exposure import warnings
-from server.daemon.lock import locked
+from server.daemon.lock import DataUnusable, locked
 from server.daemon.reloading import reload_on_hangup
 from server.daemon.throttle import Throttle
 from server.monitoring.answerer import answer_on
@@ -56,6 +57,11 @@ async def serve(
     gc.set_threshold(100_000, 50, 100)
     sys.setswitchinterval(SWITCH_SECONDS)
     throttle = Throttle()
+    if is_backup(config.data):
+        raise DataUnusable(
+            f"{config.data} is a backup, with the identity and the numbers of its original; "
+            "restore it to another directory: dataspace restore BACKUP DIR"
+        )
     with ExitStack() as held:
         logger.addFilter(throttle)
         held.callback(logger.removeFilter, throttle)

@@ -11,8 +11,8 @@ import server
 
 LAYERS = (dataspace, relay, server)
 
-ELSEWHERE = ("spark-", "trim-")
-"""Points that are struck by ``tests/relay/spark/test_torture.py`` and ``tests/relay/log/test_crashes.py``."""
+ELSEWHERE = ("spark-", "trim-", "backup-", "restore-")
+"""Points that tests of their own strike, in ``relay/spark``, ``relay/log`` and ``server/upkeep``."""
 
 
 def named_points() -> list[str]:

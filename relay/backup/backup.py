@@ -1,0 +1,127 @@
+"""Backing up a data directory, of a running daemon or of a stopped one, from a process of its own.
+
+What is copied, in this order: what is staged, durable topics, then the log of each space.  Each is of one
+moment by itself, the logs the latest: a batch that was published between two copies is in the copied log as
+an epoch, and perhaps staged as well, where it expires.
+
+Always: a new backup appears under its name when it is whole and verified; an earlier one is whole at any
+moment while it is brought up to date.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dataspace.errors import UsageError
+from relay.backup.files import copy_staged, copy_topics
+from relay.backup.logs import NEW, CopiedLog, copy_log
+from relay.backup.manifest import BackedUp, Manifest, is_backup
+from relay.backup.pace import Pace
+from relay.journal.verification import verify_topics
+from relay.log.reader import LogReader, verify
+from relay.store.errors import LogDamaged, translated
+from relay.store.private import DIRECTORY_MODE
+from relay.store.storage import flush
+
+MAIN: Final = "main"
+SPACES: Final = "spaces"
+PARTIAL: Final = ".partial"
+"""What the name of a directory ends with until it is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a backup did: the logs by space, the bytes of topics and staged batches, bytes copied in all."""
+
+    logs: dict[str, CopiedLog]
+    topics: int
+    staged: int
+    bytes: int
+
+
+def spaces_of(data: Path) -> dict[str, Path]:
+    """Returns the directories of the logs in a data directory, by the names of their spaces."""
+    others = sorted((data / SPACES).iterdir()) if (data / SPACES).is_dir() else []
+    found = {each.name: each for each in others if (each / LogReader.FILE).exists()}
+    return ({MAIN: data} if (data / LogReader.FILE).exists() else {}) | found
+
+
+def working_directory(data: Path, target: Path) -> Path:
+    """Returns where a backup of ``data`` is made: in place if it goes on with an earlier one, else beside.
+
+    Raises ``UsageError`` for a directory with something else in it, or where there is nothing to back up.
+    """
+    if MAIN not in spaces_of(data):
+        raise UsageError(f"there is no log in {data}; give the daemon's directory with --data")
+    if is_backup(target):
+        return target
+    if target.is_dir() and not any(target.iterdir()):
+        return beside(target)
+    if target.exists():
+        raise UsageError(
+            f"{target} is not empty and no backup; give a directory that is empty, new, or an earlier backup"
+        )
+    return beside(target)
+
+
+def beside(target: Path) -> Path:
+    """Returns the directory in which another one is made until it is whole."""
+    target = target.absolute()
+    return target.with_name(target.name + PARTIAL)
+
+
+def back_up(data: Path, target: Path, pace: Pace) -> Done:
+    """Makes or continues a backup in ``target``, which must be its working directory; does not rename it.
+
+    Raises ``NotThisLog``, ``LogDamaged`` or ``LogFailed``; then it can be continued by another call.
+    """
+    found = spaces_of(data)
+    with translated("write", target):
+        for each in found:
+            _place(target, each).mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    staged = sum([copy_staged(found[each], _place(target, each), pace, f"staged {each}") for each in found])
+    topics = copy_topics(data, target, pace, "topics")
+    logs: dict[str, CopiedLog] = {}
+    noted: list[BackedUp] = []
+    for name, directory in found.items():
+        now = time.time_ns() // 1000  # not later than the moment that is copied
+        logs[name] = log = copy_log(directory, _place(target, name), pace, f"space {name}")
+        noted.append(BackedUp(name, log.identity, log.oldest, log.epoch, log.time, log.reserved, now))
+    for damage in damages(target):
+        raise LogDamaged(f"the backup is not whole, and is not to be used: {damage}")
+    _forget_parts(target)
+    Manifest(tuple(noted)).write(target)
+    return Done(logs, topics, staged, pace.copied)
+
+
+def publish(made: Path, target: Path) -> None:
+    """Gives a directory that is whole its name, on disk when it returns."""
+    if made == target:
+        return
+    with translated("rename", made):
+        os.rename(made, target)
+    flush(target.absolute().parent)
+
+
+def damages(directory: Path) -> Iterator[str]:
+    """Yields what ``log verify`` finds wrong in any space or topic of a directory."""
+    for name, each in spaces_of(directory).items():
+        for damage in verify(each).damages:
+            yield f"space {name}: {damage}"
+    topics = verify_topics(directory)
+    yield from topics.damages if topics else ()
+
+
+def _place(target: Path, space: str) -> Path:
+    return target if space == MAIN else target / SPACES / space
+
+
+def _forget_parts(target: Path) -> None:
+    """Deletes what an interrupted copy left that was begun anew since."""
+    for each in spaces_of(target).values():
+        (each / NEW).unlink(missing_ok=True)

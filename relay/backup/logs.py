@@ -1,0 +1,240 @@
+"""Copying one log: the segments that the copy does not hold yet, then the header and the newest snapshot.
+
+Segments ascend and are sealed to one another, and none ever changes.  So what is copied first can be read in
+short moments, at any pace, while the log goes on; an interrupted copy is continued where it stopped; and an
+earlier copy is brought up to date by what it lacks.  Only the last part, the header and the snapshot are read
+in one moment, which is the epoch that the copy is of.
+
+Always: the copy is of one epoch, and whole after every transaction; a copy of another log, or of one that
+went on differently, is refused and left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from dataspace.errors import DataspaceError
+from dataspace.faults import reach
+from relay.backup.pace import Pace
+from relay.backup.source import End, LogSource, Moment, Snapshot
+from relay.backup.target import LogTarget, put_mark, replace
+from relay.log.reader import LogReader
+from relay.log.segments import FORMAT, Segment
+from relay.store.acknowledged import AcknowledgedMark
+
+PORTION_BYTES: Final = 4 << 20
+"""Bytes that are read in one short moment, and written in one transaction."""
+
+MOST_ROWS: Final = 4096
+"""The same in rows."""
+
+ROUNDS: Final = 64
+"""Times that what was written meanwhile is copied in short moments; the rest is copied in the last one."""
+
+SMALL_BYTES: Final = 16 << 20
+"""What was written meanwhile is small enough for the last moment."""
+
+OVERTAKEN: Final = 3
+"""Times that a copy begins anew because retention has deleted what was next."""
+
+KEPT_SNAPSHOTS: Final = 8
+"""Snapshots that a copy keeps, so that one of them is not later than the epoch to be restored."""
+
+NEW: Final = "log.sqlite.new"
+
+T = TypeVar("T")
+
+
+class NotThisLog(DataspaceError):
+    """A copy is there already, and the log is not its continuation."""
+
+
+class _Overtaken(Exception):
+    """Retention has deleted segments that were to be copied next."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedLog:
+    """What a copy holds: identity, oldest and newest epoch, time of that, and the highest number issued by
+    then.
+
+    ``added`` are the segments that were copied now, ``anew`` is true if all of them had to be.
+    """
+
+    identity: str
+    oldest: int
+    epoch: int
+    time: int
+    reserved: int
+    added: int
+    anew: bool
+
+
+def copy_log(source: Path, target: Path, pace: Pace, what: str) -> CopiedLog:
+    """Brings the copy in a directory up to date, or makes one; O(what it lacks).  ``what`` names it for
+    reports.
+
+    Raises ``NotThisLog``, ``LogDamaged`` where the log is not what was written, or ``LogFailed``.
+    """
+    with closing(LogSource(source)) as log:
+        for attempt in range(OVERTAKEN + 1):
+            with suppress(_Overtaken):
+                return _Copy(log, target, pace, what, patient=attempt < OVERTAKEN).run()
+    raise AssertionError  # in one moment nothing is deleted
+
+
+class _Copy:
+    """One attempt: ``patient`` if it may read in many moments."""
+
+    def __init__(self, log: LogSource, directory: Path, pace: Pace, what: str, *, patient: bool) -> None:
+        self._log = log
+        self._directory = directory
+        self._pace = pace
+        self._what = what
+        self._patient = patient
+        self._added = 0
+
+    def run(self) -> CopiedLog:
+        whole = self._directory / LogReader.FILE
+        with self._log.moment() as now:
+            anew = whole.exists() and not self._continues(whole, now)
+        path = self._directory / NEW if anew else whole
+        if anew:
+            path.unlink(missing_ok=True)
+        target = LogTarget(path)
+        try:
+            if self._patient:
+                self._catch_up(target)
+            with self._log.moment() as now:
+                self._finish(target, now)
+                copied = CopiedLog(
+                    now.identity, now.oldest, now.end.epoch, now.end.time, now.reserved, self._added, anew
+                )
+                mark = _mark(now.end, now.reserved)
+        except BaseException:
+            target.abandon()
+            raise
+        target.close()
+        reach("backup-before-mark")
+        if anew:
+            replace(path, whole)
+        put_mark(self._directory, mark)
+        return copied
+
+    def _continues(self, path: Path, now: Moment) -> bool:
+        """True if the log goes on from the copy; False if what comes next is not there any more.
+
+        Raises ``NotThisLog`` if it is another log, or went on differently.
+        """
+        held = LogTarget(path)
+        held.abandon()
+        before = held.meta.get("identity", now.identity)
+        if before != now.identity:
+            raise NotThisLog(
+                f"{path.parent} is a copy of the log {before}, this one is {now.identity}; "
+                "back up to another directory"
+            )
+        if held.segment == 0:
+            return True
+        checksum = now.checksum_of(held.segment)
+        if held.segment > now.end.segment or checksum not in (None, held.checksum):
+            raise NotThisLog(
+                f"{path.parent} goes to epoch {held.epoch} (segment {held.segment}), and the log, at epoch "
+                f"{now.end.epoch}, has gone on differently from there; back up to another directory"
+            )
+        if checksum is not None:
+            return True
+        rows = now.rows("SELECT segment, first FROM segments WHERE segment = ?", held.segment + 1)
+        return bool(rows) and rows[0][1] > held.epoch and now.anchor_of(held.segment + 1) == held.checksum
+
+    def _catch_up(self, target: LogTarget) -> None:
+        """Copies segments in short moments, until what is left is small."""
+        with self._log.moment() as now:
+            goal = now.end.segment
+        for _ in range(ROUNDS):
+            while target.segment < goal:
+                with self._log.moment() as now:
+                    portion = next(_portions(self._lacking(target, now)), [])
+                    self._write(target, portion, now)
+                self._pause(portion)
+            with self._log.moment() as now:
+                goal = now.end.segment
+                if now.bytes_after(target.segment) < SMALL_BYTES:
+                    return
+
+    def _lacking(self, target: LogTarget, now: Moment) -> Iterator[Segment]:
+        """Returns the segments that the copy does not hold."""
+        if now.end.segment == 0:
+            return iter(())
+        first = target.segment + 1 if target.segment else now.first
+        if first < now.first or (target.segment and now.anchor_of(first) != target.checksum):
+            raise _Overtaken
+        return now.segments(first, now.anchor_of(first))
+
+    def _write(self, target: LogTarget, portion: list[Segment], now: Moment) -> None:
+        begins = target.meta.get("identity") is None
+        if not portion and not begins:
+            return
+        header = {"format": FORMAT, "identity": now.identity, "reserved": now.reserved, "clean": 0}
+        if begins:
+            header |= {"oldest": now.oldest, "anchor": now.anchor_of(now.first)}
+        target.extend(portion, now.rows("SELECT first, before FROM starts"), **header)
+        self._added += len(portion)
+        reach("backup-portion")
+
+    def _pause(self, portion: list[Segment]) -> None:
+        self._pace.spent(self._what, sum([len(each.body) for each in portion]))
+
+    def _finish(self, target: LogTarget, now: Moment) -> None:
+        """Copies the rest, and makes the copy one of this moment."""
+        self._write(target, [], now)
+        for portion in _portions(self._lacking(target, now)):
+            self._write(target, portion, now)
+            self._pause(portion)
+        snapshots = now.snapshots()
+        snapshot = snapshots[-1] if snapshots else None
+        if snapshot is not None and not target.holds(snapshot):
+            self._copy_snapshot(target, now, snapshot)
+        meta = now.meta | {"anchor": now.anchor_of(now.first)}
+        meta.pop("snapshot", None)
+        target.complete(
+            snapshot,
+            first=now.first,
+            kept=KEPT_SNAPSHOTS,
+            starts=now.rows("SELECT first, before FROM starts"),
+            readers=now.rows("SELECT name, epoch, seen FROM readers"),
+            meta=meta,
+        )
+
+    def _copy_snapshot(self, target: LogTarget, now: Moment, snapshot: Snapshot) -> None:
+        target.begin_snapshot(snapshot)
+        for rows in parts(now.chunks(snapshot), lambda row: len(row[3])):
+            target.add_chunks(rows)
+            self._pace.spent(self._what, sum([len(row[3]) for row in rows]))
+            reach("backup-chunks")
+
+
+def _mark(end: End, reserved: int) -> AcknowledgedMark:
+    return AcknowledgedMark(end.epoch, end.segment, reserved, end.checksum)
+
+
+def _portions(segments: Iterator[Segment]) -> Iterator[list[Segment]]:
+    return parts(segments, lambda segment: len(segment.body))
+
+
+def parts(things: Iterator[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yields lists of things in order, each of about ``PORTION_BYTES``."""
+    part: list[T] = []
+    total = 0
+    for each in things:
+        part.append(each)
+        total += size(each)
+        if total >= PORTION_BYTES or len(part) >= MOST_ROWS:
+            yield part
+            part, total = [], 0
+    if part:
+        yield part

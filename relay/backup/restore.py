@@ -1,0 +1,155 @@
+"""Restoring: a data directory from a backup, as it was at the backup or at an earlier epoch.
+
+What is restored is another space, although it has the facts of the first.  The daemon went on after that
+epoch, and clients have seen what it did: turns that were accepted, epochs under numbers.  So the restored
+log has an identity of its own, by which clients and Spark notice; and it begins with a number beyond all
+that may have been given out, so that no number means two things.
+
+Always: the backup is not changed; the directory appears under its name when it is whole and verified.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from dataspace.errors import UsageError
+from dataspace.faults import reach
+from relay.backup.backup import MAIN, SPACES, beside, damages, spaces_of
+from relay.backup.cutting import Cut, at_end, at_epoch, at_time, kept
+from relay.backup.files import copy_staged, copy_topics
+from relay.backup.logs import parts
+from relay.backup.manifest import Manifest
+from relay.backup.pace import Pace
+from relay.backup.source import LogSource, Moment
+from relay.backup.target import LogTarget, put_mark, settle
+from relay.journal.reader import JournalReader
+from relay.journal.rows import SCHEMA as TOPICS_SCHEMA, renumber
+from relay.log.log import BLOCK
+from relay.log.segments import FORMAT
+from relay.store.acknowledged import AcknowledgedMark
+from relay.store.errors import LogDamaged, translated
+from relay.store.private import DIRECTORY_MODE
+from relay.store.storage import Storage
+
+FASTEST: Final = 100_000
+"""Epochs that no daemon makes in a second: one takes more than 10 µs of its only thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """One restored space: where it ends, newest epoch of the backup, new identity, first new number."""
+
+    epoch: int
+    time: int
+    newest: int
+    identity: str
+    next_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The moment to restore: an epoch of ``main``, or a time in microseconds; neither for all there is."""
+
+    epoch: int | None = None
+    time: int | None = None
+
+
+def working_directory(target: Path) -> Path:
+    """Returns the directory in which a restored one is made; ``UsageError`` if the target is not empty."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} is not empty; give a new directory, or an empty one")
+    made = beside(target)
+    if made.exists():
+        raise UsageError(f"{made} is left of a backup or restore that was interrupted; delete it")
+    return made
+
+
+def restore(backup: Path, target: Path, wanted: Wanted, pace: Pace) -> dict[str, Restored]:
+    """Restores all spaces of a backup into a new directory; returns what was restored, by space.  O(backup).
+
+    An epoch is one of ``main``; the other spaces are restored to the time of it.  Raises ``UsageError`` for
+    what the backup does not reach, ``LogDamaged`` if it is not whole.
+    """
+    read = {each.space: each.read for each in Manifest.read(backup).spaces}
+    found = spaces_of(backup)
+    if MAIN not in found:
+        raise UsageError(f"there is no log in {backup}")
+    restored: dict[str, Restored] = {}
+    for name, directory in found.items():
+        place = target if name == MAIN else target / SPACES / name
+        with translated("write", place):
+            place.mkdir(DIRECTORY_MODE, parents=True)
+        with closing(LogSource(directory)) as source, source.moment() as log:
+            where = _where(log, wanted, name)
+            passed = max(0, time.time_ns() // 1000 - read.get(name, log.end.time))
+            restored[name] = done = _restore_log(log, where, place, passed, pace, f"space {name}")
+        if wanted.epoch is not None and name == MAIN:
+            wanted = Wanted(time=done.time)
+        copy_staged(directory, place, pace, f"staged {name}")
+    if copy_topics(backup, target, pace, "topics"):
+        _renumber_topics(target)
+    reach("restore-before-verify")
+    for damage in damages(target):
+        raise LogDamaged(f"what was restored is not whole, and is not to be used: {damage}")
+    return restored
+
+
+def _where(log: Moment, wanted: Wanted, space: str) -> Cut:
+    try:
+        if wanted.epoch is not None:
+            return at_epoch(log, wanted.epoch)
+        return at_end(log) if wanted.time is None else at_time(log, wanted.time)
+    except UsageError as error:
+        raise UsageError(f"space {space}: {error}") from None
+
+
+def _restore_log(log: Moment, where: Cut, directory: Path, passed: int, pace: Pace, what: str) -> Restored:
+    identity = uuid.uuid4().hex
+    issued = max(log.reserved, log.end.epoch) + BLOCK + passed * FASTEST // 1_000_000
+    target = LogTarget(directory / "log.sqlite")
+    try:
+        for portion in parts(kept(log, where), lambda segment: len(segment.body)):
+            target.extend(portion, (), format=FORMAT, identity=identity)
+            pace.spent(what, sum([len(each.body) for each in portion]))
+        if where.snapshot is not None:
+            target.begin_snapshot(where.snapshot)
+            for rows in parts(log.chunks(where.snapshot), lambda row: len(row[3])):
+                target.add_chunks(rows)
+                pace.spent(what, sum([len(row[3]) for row in rows]))
+        header: dict[str, object] = {
+            name: log.meta[name] for name in ("oldest", "before") if name in log.meta
+        }
+        header |= {"anchor": log.anchor_of(log.first), "format": FORMAT, "identity": identity}
+        target.complete(
+            where.snapshot,
+            first=0,
+            kept=1,
+            starts=log.rows("SELECT first, before FROM starts WHERE first <= ?", where.epoch),
+            readers=log.rows("SELECT name, min(epoch, ?), seen FROM readers", where.epoch),
+            meta=header | {"reserved": issued, "clean": 0},
+        )
+    except BaseException:
+        target.abandon()
+        raise
+    target.close()
+    put_mark(directory, AcknowledgedMark(target.epoch, target.segment, issued, target.checksum or bytes(16)))
+    return Restored(where.epoch, where.time, log.end.epoch, identity, issued + 1)
+
+
+def _renumber_topics(directory: Path) -> None:
+    """Gives the durable topics new identities, from the clock as the daemon does."""
+    numbers: Callable[[], int] = count(time.time_ns() // 1000).__next__
+    storage = Storage(directory / JournalReader.FILE, TOPICS_SCHEMA)
+    try:
+        with storage.transaction() as connection:
+            renumber(connection, numbers)
+    finally:
+        storage.close()
+    settle(directory / JournalReader.FILE)

@@ -1,0 +1,64 @@
+"""The options of ``dataspace backup`` and ``restore``; the commands themselves load more."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TypeAlias
+
+EPILOG: Final = """\
+The daemon may be running: nothing waits for a backup. A directory that is an earlier backup of the same
+log is brought up to date. Ctrl-C leaves an earlier backup whole; the same command continues.
+"""
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_backup(commands: Commands, _client: argparse.ArgumentParser) -> None:
+    """Adds the command."""
+    backup = commands.add_parser(
+        "backup", help="copy the data of a running or stopped daemon to a directory", epilog=EPILOG
+    )
+    backup.add_argument("target", metavar="DIR", type=Path, help="a new directory, or an earlier backup")
+    backup.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        help="the daemon's directory, on this machine (default ~/.local/state/dataspace)",
+    )
+    backup.add_argument("--rate", metavar="SIZE", help="copy at most SIZE in a second, such as 20MiB")
+    backup.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def add_restore(commands: Commands, _client: argparse.ArgumentParser) -> None:
+    """Adds the command."""
+    restore = commands.add_parser(
+        "restore",
+        help="make a data directory from a backup, of its end or of an earlier moment",
+        epilog="Clients find another dataspace there: epochs that they saw after that moment never happened.",
+    )
+    restore.add_argument("backup", metavar="BACKUP", type=Path, help="directory of the backup")
+    restore.add_argument("target", metavar="DIR", type=Path, help="a new or empty directory")
+    restore.add_argument(
+        "--at",
+        type=_moment,
+        metavar="EPOCH|TIME",
+        help="restore the state after this epoch of main, or at this time, such as 2026-11-22T14:05:00Z"
+        " (UTC where no offset is given)",
+    )
+    restore.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def _moment(text: str) -> int | datetime:
+    """Returns an epoch, or a time with its zone."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither an epoch nor a time such as 2026-11-22T14:05:00Z"
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
