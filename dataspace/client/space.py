@@ -310,7 +310,8 @@ class RemoteSpace:
             try:
                 look = steps.send(state)
             except StopIteration as end:
-                return await loop().run_in_thread(answered, asked, *end.value)
+                rows: Rows = await loop().run_in_thread(answered, asked, *end.value)
+                return rows
 
     async def _epoch(self, as_of: int | datetime | None) -> int | None:
         """Returns the epoch that is meant by a time."""

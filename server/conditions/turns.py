@@ -16,7 +16,6 @@ from typing import Final
 import trio
 
 from dataspace.errors import ExpectationFailed, Refused, UsageError
-from dataspace.faults import reach
 from dataspace.kernel.expectations import UNCHANGED, Condition, too_much
 from dataspace.wire import packets as p
 from index.patterns.readers import match_reader
@@ -58,7 +57,6 @@ def _commit(peer: ConditionPeer, turn: p.ConditionalTurn, conditions: Sequence[C
     home.finish_ending(owner)  # what ends before the turn has ended before the check
     check(home, conditions)
     home.commit(owner, actions, own.client, sequence, peer.accept, account=peer.account)
-    reach("turn-committed")
     peer.turns += 1
 
 

@@ -110,7 +110,7 @@ def _filed(literal: Literal, patterns: dict[str, tuple[int, Value]], known: Mapp
 def anonymous(pattern: Value, known: Mapping[str, Value]) -> Value:
     """Returns a pattern that matches the same and captures nothing; known variables become their values.
 
-    >>> from index.patterns.text import parse_pattern, unparse
+    >>> from dataspace.text import parse_pattern, unparse
     >>> unparse(anonymous(parse_pattern("at($x, $n:int, on($))"), {"x": 1}))
     'at(lit(1), _:int, on(_))'
     """
