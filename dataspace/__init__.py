@@ -13,11 +13,13 @@ from dataspace.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dataspace.client.blocking import (
+        BlockingLock as BlockingLock,
         BlockingObservation as BlockingObservation,
         BlockingSpace as BlockingSpace,
         connect_blocking as connect_blocking,
     )
     from dataspace.client.connect import connect as connect
+    from dataspace.client.coordination.locks import Lock as Lock
     from dataspace.client.observations import Observation as Observation
     from dataspace.client.publications import Capability as Capability, Publication as Publication
     from dataspace.client.session.events import (
@@ -53,10 +55,11 @@ if TYPE_CHECKING:
 __all__, __getattr__ = face(
     __name__,
     {
-        "dataspace.client.blocking": "BlockingObservation BlockingSpace connect_blocking",
+        "dataspace.client.blocking": "BlockingLock BlockingObservation BlockingSpace connect_blocking",
         "dataspace.kernel.epoch_changes": "Change EpochChanges",
         "dataspace.kernel.expectations": "Expectation absent exactly unchanged",
         "dataspace.client.connect": "connect",
+        "dataspace.client.coordination.locks": "Lock",
         "dataspace.client.observations": "Observation",
         "dataspace.client.publications": "Capability Publication",
         "dataspace.client.space": "RemoteSpace",

@@ -19,6 +19,7 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 import trio
 
 from dataspace.client.connect import connect
+from dataspace.client.coordination.locks import TTL, Lock
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Publication
 from dataspace.client.session.events import ConnectionEvent
@@ -26,6 +27,7 @@ from dataspace.client.space import RemoteSpace
 from dataspace.client.subscriptions import TopicEpoch
 from dataspace.errors import Closed, DataspaceError
 from dataspace.kernel.epoch_changes import Change, EpochChanges
+from dataspace.kernel.expectations import Expectation
 from dataspace.topics.times import Time
 
 P = ParamSpec("P")
@@ -166,11 +168,37 @@ class BlockingSpace(Blocking[RemoteSpace]):
     status = waiting(RemoteSpace.status)
     request = waiting(RemoteSpace.request)
     end_topic = waiting(RemoteSpace.end_topic)
+    put = waiting(RemoteSpace.put)
+    first = waiting(RemoteSpace.first)
     asserting = entering(RemoteSpace.asserting, lambda _space, claim: claim)
     turn = entering(RemoteSpace.turn, lambda _space, draft: draft)
     observe = observing(RemoteSpace.observe)
     publish = entering(RemoteSpace.publish, lambda space, each: BlockingPublication(each, space._wait))
     subscribe = entering(RemoteSpace.subscribe, lambda space, each: space._each(each.next_epoch), last=False)
+
+    def lock(
+        self, name: object, me: object = None, *, ttl: float = TTL, timeout: float | None = None
+    ) -> AbstractContextManager[BlockingLock]:
+        """As ``RemoteSpace.lock``, for a ``with`` block, which is not interrupted if the lock is lost: ask
+        ``lock.valid``, or call ``lock.check()``, before each step that needs it."""
+        return self._holding(Lock(self._remote, name, me or self._remote.name, ttl, announce=False), timeout)
+
+    def elect(
+        self, name: object, me: object, *, ttl: float = TTL, timeout: float | None = None
+    ) -> AbstractContextManager[BlockingLock]:
+        """As ``RemoteSpace.elect``, for a ``with`` block, as ``lock``."""
+        return self._holding(Lock(self._remote, name, me, ttl, announce=True), timeout)
+
+    @contextmanager
+    def _holding(self, lock: Lock, timeout: float | None) -> Iterator[BlockingLock]:
+        held = BlockingLock(lock, self._wait)
+        self._wait(lock.acquire, timeout)
+        try:
+            yield held
+            held.check()
+        finally:
+            if not self._closed:
+                self._wait(lock.release)
 
     @property
     def on_connection(self) -> Callable[[ConnectionEvent], None]:
@@ -208,6 +236,51 @@ class BlockingSpace(Blocking[RemoteSpace]):
         if isinstance(self._failure, DataspaceError):
             return type(self._failure)(*self._failure.args)
         return Closed(f"the connection has ended: {self._failure or 'it was closed'}")
+
+
+class BlockingLock:
+    """A lock, or an election, that is held; see ``Lock``."""
+
+    def __init__(self, lock: Lock, wait: Waiter) -> None:
+        self._lock = lock
+        self._wait = wait
+
+    @property
+    def token(self) -> int:
+        """The epoch of the claim; of two holders, the later one has the higher token."""
+        return self._lock.token
+
+    @property
+    def identity(self) -> str:
+        """The identity of the space: tokens of another one cannot be compared."""
+        return self._lock.identity
+
+    @property
+    def held(self) -> Expectation:
+        """What a turn expects that must happen under this lock only."""
+        return self._lock.held
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which the lock is surely held, if it is not renewed."""
+
+        async def ask() -> float:
+            return self._lock.remaining
+
+        return self._wait(ask)
+
+    @property
+    def valid(self) -> bool:
+        """True while the lock is surely held; reads the clock."""
+        return self.remaining > 0
+
+    def check(self) -> None:
+        """Raises ``LockLost`` unless the lock is surely held now."""
+
+        async def ask() -> None:
+            self._lock.check()
+
+        self._wait(ask)
 
 
 class BlockingPublication(Blocking[Publication]):

@@ -38,6 +38,7 @@ async def connect(
     grace: float = 0.0,
     lease: float = 0.0,
     reconnect: bool = True,
+    reassert: bool = True,
     token: str | None = None,
     tls: Tls | ssl.SSLContext | None = None,
     on_connection: Callable[[ConnectionEvent], None] | None = None,
@@ -66,6 +67,9 @@ async def connect(
     With ``reconnect=False`` a lost connection is not made again: what has come can still be read, and then
     everything raises ``Broken`` with the reason.
 
+    With ``reassert=False`` facts that ended while the connection was lost, or whose lease ended, are not
+    asserted again: the event ``ANEW`` (or ``LEASE_ENDED``) says that they have gone.
+
     ``token`` proves what this client may do (default: ``$DATASPACE_TOKEN``, or the content of the file
     ``$DATASPACE_TOKEN_FILE``), ``tls`` is which certificates are accepted (default: ``Tls.default()``).
 
@@ -82,11 +86,17 @@ async def connect(
     who = ClientIdentity(name, identity, owner, space, heartbeat, grace, lease)
     credentials = Credentials.settle(token, tls)
     session = ClientSession(
-        parse_url(url or default_url()), who, credentials, reconnect=reconnect, on_connection=on_connection
+        parse_url(url or default_url()),
+        who,
+        credentials,
+        reconnect=reconnect,
+        reassert=reassert,
+        on_connection=on_connection,
     )
     kept = session.lease
     try:
         async with loop.open_nursery() as nursery:
+            session.start_soon = nursery.start_soon
             await nursery.start(session.uplink.run)
             try:
                 if kept is not None:

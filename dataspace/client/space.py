@@ -17,6 +17,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from dataspace.client.completed import CompletedEpochs
+from dataspace.client.coordination.locks import TTL, Lock, holding
+from dataspace.client.coordination.puts import Puts
+from dataspace.client.coordination.waits import first
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Joining, Publication, publishing
 from dataspace.client.session.events import ConnectionEvent
@@ -33,7 +36,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.observing import ObserveOptions
 from index.patterns.patterns import Pattern
 from index.values.freezing import freeze
-from index.values.values import Map, Value
+from index.values.values import Map, Record, Value
 
 if TYPE_CHECKING:
     from dataspace.client.query.rows import Rows
@@ -49,6 +52,7 @@ class RemoteSpace:
         self.owner = who.owner
         self.space = who.space
         self._session = session
+        self._puts = Puts(self)
         # A durable owner may have claims from other runs: a random start avoids their handles,
         # and, this high, those that the daemon chooses (dataspace.kernel.handles.FRESH).
         self._handles = HandleNumbers(1 << 60 | random.getrandbits(60) if who.owner and not who.lease else 1)
@@ -104,6 +108,54 @@ class RemoteSpace:
         draft = self.draft(expect=expect)
         yield draft
         await self.commit(draft)
+
+    async def put(self, *fact: object, by: Pattern | str | None = None) -> int:
+        """Asserts a fact in place of the one of this owner with the same key; returns the epoch.
+
+        ``put("config", "billing", "rate", 7)`` asserts ``config("billing", "rate", 7)``, whose key is all
+        but the last field; ``put(record, by=pattern)`` takes what the pattern matches for the key.  It is one
+        turn, so no observer sees both facts, or none.  Each owner has one fact for each key: for one of all
+        clients, they must use the same durable ``owner``.
+        """
+        return await self._puts.put(_record(fact), by)
+
+    async def first(self, pattern: Pattern | str, *, timeout: float | None = None) -> tuple[Value, ...]:
+        """Returns the captures of a fact that matches, or of the first fact or message that comes.
+
+        Raises ``TimeoutError`` after so many seconds.
+        """
+        return await first(self, pattern, timeout)
+
+    def lock(
+        self, name: object, me: object = None, *, ttl: float = TTL, timeout: float | None = None
+    ) -> AbstractAsyncContextManager[Lock]:
+        """Holds a lock for as long as the block runs; clients that wait for it take turns in order.
+
+        ``lock.token`` is its fencing token, ``lock.valid`` is true while it is surely held, and
+        ``lock.held`` is what a turn expects that must happen under this lock only (COORDINATION.md).  A
+        client that cannot renew the lock for ``ttl`` seconds loses it: before another one can hold it,
+        ``lock.lost`` is set, the block is cancelled, and its end raises ``LockLost``.  ``me`` is how others
+        see the holder, the name of this client unless given.  Raises ``TimeoutError`` after ``timeout``
+        seconds.
+        """
+        who = me if me is not None else self.name
+        return holding(self, name, who, ttl=ttl, timeout=timeout, announce=False)
+
+    def elect(
+        self, name: object, me: object, *, ttl: float = TTL, timeout: float | None = None
+    ) -> AbstractAsyncContextManager[Lock]:
+        """Leads for as long as the block runs, once no other client does: a ``lock`` of this name, whose
+        holder is announced as the fact ``leader(NAME, ME)`` in the same turn."""
+        return holding(self, name, me, ttl=ttl, timeout=timeout, announce=True)
+
+    def watch(self, pattern: Pattern | str) -> Observation:
+        """Observes a pattern quietly; see ``observe``."""
+        return self.observe(pattern, quiet=True)
+
+    @property
+    def session(self) -> ClientSession:
+        """What is under way between this client and its daemon; for the other rooms of the client."""
+        return self._session
 
     def draft(self, *, expect: Iterable[Expectation] = ()) -> Draft:
         """Returns an empty turn to fill by hand; ``submit`` or ``commit`` takes it."""
@@ -399,6 +451,15 @@ class RemoteSpace:
 
 def _actions(draft: Draft | Sequence[Action]) -> tuple[Action, ...]:
     return tuple(draft.actions if isinstance(draft, Draft) else draft)
+
+
+def _record(given: tuple[object, ...]) -> object:
+    """Returns the fact that is put: the only argument, or a record of a label and its fields."""
+    if len(given) == 1:
+        return given[0]
+    if not given or not isinstance(given[0], str):
+        raise UsageError("put takes a record, or its label and fields, such as put('config', 'rate', 7)")
+    return Record(given[0], *given[1:])
 
 
 def _expected(draft: Draft | Sequence[Action]) -> tuple[Expectation, ...]:

@@ -22,6 +22,7 @@ class Proxy:
         self.refusing = False
         """While true links are cut as soon as they are made."""
         self._scopes: set[trio.CancelScope] = set()
+        self._above: list[trio.SocketStream] = []
 
     async def move_to(self, url: str, *, refusing: bool = False) -> None:
         """Cuts all links, once something was swallowed in silence; further ones lead to another daemon."""
@@ -36,6 +37,12 @@ class Proxy:
         """Cuts all links."""
         for scope in self._scopes:
             scope.cancel()
+
+    def reset_above(self) -> None:
+        """Ends the links to the daemon, which sees them end; clients notice nothing."""
+        self.silent = True
+        for link in self._above:
+            link.socket.close()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
@@ -57,6 +64,7 @@ class Proxy:
             return
         async with client, daemon, trio.open_nursery() as nursery:
             self._scopes.add(nursery.cancel_scope)
+            self._above.append(daemon)
             nursery.start_soon(self._pass_on, client, daemon, up, nursery.cancel_scope)
             nursery.start_soon(self._pass_on, daemon, client, down, nursery.cancel_scope)
 
@@ -71,7 +79,7 @@ class Proxy:
                     await trio.sleep_forever()
                 await target.send_all(data[:allowed])
                 allowed -= len(data)
-        except trio.BrokenResourceError:
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         if self.silent:
             await trio.sleep_forever()

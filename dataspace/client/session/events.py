@@ -24,12 +24,12 @@ class ConnectionChange(enum.Enum):
     """The client has reconnected, and none of its facts were retracted meanwhile."""
     ANEW = "anew"
     """The client has reconnected with a new session: the facts of the old one were retracted, and asserted
-    again."""
+    again, unless it was made with ``reassert=False``."""
     ANOTHER_SPACE = "another-space"
     """The client has reconnected to a space with another identity, which holds nothing of the one before."""
     LEASE_ENDED = "lease-ended"
     """The lease ended before it was renewed, and its facts were retracted; the client requests another
-    lease."""
+    lease, and asserts them again as above."""
     REFUSED = "refused"
     """The daemon refused to assert some facts again."""
     ENDED = "ended"

@@ -173,6 +173,10 @@ class InFlight:
             self._held = self._held or []
             self._held.append(ticket)
 
+    def forget(self) -> None:
+        """Drops the claims, which have ended and are not to be asserted again."""
+        self._claims.forget()
+
     def release(self, *, restate: bool) -> int:
         """Sends what was held, after the claims of the owner if they have ended; O(claims + turns).
 

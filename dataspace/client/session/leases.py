@@ -35,6 +35,9 @@ class LeaseHolder(Protocol):
     def ask(self, verb: str, arguments: Map, question: PendingRequest) -> None:
         """Sends a request without waiting; ``question`` is settled by the answer."""
 
+    def release(self, *, fresh: bool) -> int:
+        """Sends what was held, after the claims where these have ended; returns how many there were."""
+
     def restored(self, *, fresh: bool, facts: int) -> None:
         """Called when the claims of the lease hold again."""
 
@@ -81,7 +84,7 @@ class Lease:
         self._asking = False
         fresh, again = answer["fresh"] is True, self._granted.is_settled
         self._granted.answer(None)
-        facts = self._session.in_flight.release(restate=fresh)
+        facts = self._session.release(fresh=fresh)
         if again:
             self._session.restored(fresh=fresh, facts=facts)
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent
 from dataspace.client.session.in_flight import InFlight
@@ -29,6 +29,7 @@ from dataspace.client.session.leases import Lease
 from dataspace.client.session.offers import OutgoingOffer
 from dataspace.client.session.pending import PendingAbort, PendingRequest
 from dataspace.client.session.portions import TurnLimits
+from dataspace.client.session.ports import Lasting, Stream
 from dataspace.client.session.turns import ClaimSet, Ticket
 from dataspace.client.session.uplink import Uplink
 from dataspace.errors import (
@@ -93,40 +94,8 @@ def _ignored(_event: ConnectionEvent) -> None:
     """Ignores a connection event."""
 
 
-class Stream(Protocol):
-    """Receives what comes over a stream: an observation, or a subscription to a topic."""
-
-    def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:
-        """Receives a frame of values, of which the first has this number; ``available`` more are ready at the
-        daemon.
-
-        It cost ``size`` bytes of credit.
-        """
-
-    def know(self, total: int) -> None:
-        """Notes that so many values, since the stream was opened, have come or are ready."""
-
-    def reach(self, epoch: int) -> None:
-        """Notes that everything up to this epoch has come, and that it is on the daemon's disk."""
-
-    def finish(self) -> None:
-        """Notes that the stream is complete."""
-
-    def fail(self, error: DataspaceError) -> None:
-        """Notes that the stream has failed, or that the space was closed."""
-
-    def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
-        """Called when the client has reconnected."""
-
-
-class Lasting(Protocol):
-    """Outlives a connection without being a stream: a publication."""
-
-    def reconnected(self, *, moved: bool) -> None:
-        """Called when the client has reconnected; ``moved`` if it is to another space."""
-
-    def fail(self, error: DataspaceError) -> None:
-        """Called when the client will not reconnect."""
+def _nowhere(_task: Callable[[], Awaitable[None]]) -> None:
+    raise Closed("there is no connection in which a task could run")
 
 
 class ClientSession:
@@ -139,6 +108,7 @@ class ClientSession:
         credentials: Credentials,
         *,
         reconnect: bool,
+        reassert: bool = True,
         on_connection: Callable[[ConnectionEvent], None] | None = None,
         dial: Callable[[Address, Credentials], Awaitable[Link]] | None = None,
     ) -> None:
@@ -149,6 +119,11 @@ class ClientSession:
         self.lasting: Final[set[Lasting]] = set()
         """Objects that are notified of a reconnect; each adds and removes itself."""
         self.uplink: Final = Uplink(address, self, credentials, reconnect=reconnect, dial=dial)
+        self.forgotten = 0
+        """How often the claims have ended and were not asserted again."""
+        self.start_soon: Callable[[Callable[[], Awaitable[None]]], None] = _nowhere
+        """Runs a task that raises nothing, until the connection ends; there is one inside ``connect``."""
+        self._reassert: Final = reassert
         claims = ClaimSet(identity.owner if identity.lease else "")
         self.in_flight: Final = InFlight(identity.space, claims, self._write)
         self.lease: Final = Lease(self, identity.owner, identity.lease) if identity.lease else None
@@ -341,7 +316,7 @@ class ClientSession:
             self.lease.ask()
             self._reopen(resumed=granted.resumed, moved=moved)
             return
-        facts = self.in_flight.release(restate=not granted.resumed)
+        facts = self.release(fresh=not granted.resumed)
         self._reopen(resumed=granted.resumed, moved=moved)
         if before is not None:
             self.restored(fresh=not granted.resumed, facts=facts)
@@ -353,6 +328,14 @@ class ClientSession:
             lambda turn: AnotherSpace(f"turn {turn.sequence} was lost before its answer: {place}")
         )
         self._room.set()
+
+    def release(self, *, fresh: bool) -> int:
+        """Sends what was held; where the claims have ended (``fresh``), they are asserted again before it,
+        unless the client wants none of that.  Returns how many there were."""
+        if fresh and not self._reassert:
+            self.forgotten += 1
+            self.in_flight.forget()
+        return self.in_flight.release(restate=fresh and self._reassert)
 
     def restored(self, *, fresh: bool, facts: int) -> None:
         """Notes that the client's claims hold again; ``fresh`` if they had ended and ``facts`` were asserted

@@ -194,6 +194,10 @@ class ClaimSet:
                 self._held.pop(action[1], None)  # type: ignore[arg-type]  # a handle
                 self._held[action[2]] = action[3]  # type: ignore[index]  # a handle
 
+    def forget(self) -> None:
+        """Notes that the claims have ended, and are not asserted again."""
+        self._held.clear()
+
     def after(self, tickets: Iterable[Ticket]) -> ClaimSet:
         """Returns what the claims are once these turns are answered as well; O(claims)."""
         claims = ClaimSet(self.owner)

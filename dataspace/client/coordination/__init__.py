@@ -1,0 +1,1 @@
+"""Coordination: locks, elections, one fact for each key, and waiting for a fact."""

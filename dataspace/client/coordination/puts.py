@@ -1,0 +1,130 @@
+"""Put: one fact for each key of one owner.
+
+Facts of a session, or of its lease, are this client's alone, so it knows the claim that a new fact replaces.
+A durable owner may have other clients, so there the daemon finds what the new fact replaces: that is a
+publication by key.  Either way it is one turn: no observer sees both facts, or none.
+
+Always: puts of one client take effect in the order in which they were called; a put that is sent again after
+a lost connection happens once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Hashable
+from typing import Final
+
+import trio
+
+from dataspace.client.coordination.locks import ANY, literally
+from dataspace.client.coordination.ports import Coordinated
+from dataspace.client.session.turns import Claim
+from dataspace.codec import pack
+from dataspace.errors import Broken, UsageError
+from dataspace.facts import fact_of
+from index.patterns.patterns import matcher
+from index.patterns.text import parse_pattern, unparse
+from index.values.values import Map, Record, Value, key, keys
+
+
+class Puts:
+    """The puts of one client."""
+
+    def __init__(self, space: Coordinated) -> None:
+        self._space = space
+        self._claims: dict[Hashable, Claim] = {}
+        self._era = space.session.forgotten
+        self._client: Final = f"~put-{uuid.uuid4().hex}"
+        self._sequence = 0
+        self._busy: trio.Event | None = None
+
+    async def put(self, value: object, by: Value | str | None) -> int:
+        """Asserts a fact in place of the one with the same key; returns the epoch.
+
+        The key is what the pattern ``by`` matches; by default all fields but the last.
+        """
+        fact = fact_of(value)
+        pattern = _pattern(fact, by)
+        while self._busy is not None:
+            await self._busy.wait()
+        self._busy = busy = trio.Event()
+        try:
+            if self._space.owner and not self._space.session.lease:
+                return await self._publish(fact, pattern)
+            return await self._replace(fact, pattern)
+        finally:
+            self._busy = None
+            busy.set()
+
+    async def _replace(self, fact: Value, pattern: Value) -> int:
+        """Replaces what this client has put before."""
+        if self._era != self._space.session.forgotten:  # the claims have ended, and are not asserted again
+            self._era = self._space.session.forgotten
+            self._claims.clear()
+        place, draft = _place(fact), self._space.draft()
+        before = self._before(fact, pattern, place)
+        claim = draft.replace(self._claims[before[0]], fact) if before else draft.assert_(fact)
+        for other in before[1:]:
+            draft.retract(self._claims[other])
+        epoch = await self._space.commit(draft)
+        for each in before:
+            del self._claims[each]
+        self._claims[place] = claim
+        return epoch
+
+    def _before(self, fact: Value, pattern: Value, place: Hashable) -> list[Hashable]:
+        """Returns where the claims are that have the key of a fact; O(1) for a key of all fields but the
+        last, else O(claims)."""
+        if key(pattern) == place:
+            return [place] if place in self._claims else []
+        match = matcher(pattern)
+        wanted = match(fact)
+        assert wanted is not None  # as was checked
+        found = [(at, match(claim.value)) for at, claim in self._claims.items()]
+        return [at for at, row in found if row is not None and keys(row) == keys(wanted)]
+
+    async def _publish(self, fact: Value, pattern: Value) -> int:
+        """Has the daemon replace what the durable owner has under the key."""
+        session = self._space.session
+        self._sequence += 1
+        told = {
+            "keys": (pack((("assert", fact),)),),
+            "owner": self._space.owner,
+            "client": self._client,
+            "sequence": self._sequence,
+            "by": pattern,
+        }
+        while True:
+            try:
+                epoch = await session.request("publish", Map(told))
+                assert isinstance(epoch, int)  # by WIRE.md
+                return epoch
+            except Broken:
+                if not session.is_open:
+                    raise
+
+
+def _pattern(fact: Value, by: Value | str | None) -> Value:
+    """Returns the pattern of all facts that have the key of this one; raises ``UsageError`` for none."""
+    if by is None:
+        if not isinstance(fact, Record) or len(fact.fields) < 2:
+            raise UsageError(
+                f"put needs a record with a key and a value, such as config('rate', 7), got {fact!r:.80}"
+            )
+        return _all_but_last(fact)
+    pattern = parse_pattern(by) if isinstance(by, str) else by
+    if matcher(pattern)(fact) is None:
+        raise UsageError(f"{unparse(fact):.80} does not have the key {unparse(pattern):.80}")
+    return pattern
+
+
+def _all_but_last(fact: Value) -> Value:
+    """Returns the pattern of the facts that differ in the last field alone; None for what has no such key."""
+    if not isinstance(fact, Record) or len(fact.fields) < 2:
+        return None
+    return Record("exact", Record(fact.label, *[literally(each) for each in fact.fields[:-1]], ANY))
+
+
+def _place(fact: Value) -> Hashable:
+    """Returns where the claim on a fact is kept: by its usual key, or by itself."""
+    return key(_all_but_last(fact) or fact)
