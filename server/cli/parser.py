@@ -464,6 +464,7 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "get": asking.add_get,
     "query": asking.add_query,
     "observe": _observe,
+    "watch": asking.add_watch,
     "send": _send,
     "log": _log,
     "rule": _rule,

@@ -28,6 +28,10 @@ def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
         from server.cli.topic import topic
 
         return topic
+    if command == "watch":
+        from server.cli.lasting.watch import watch
+
+        return watch
     from server.cli.lasting import facts
 
     verbs: dict[str, Callable[[argparse.Namespace], Awaitable[int]]] = {

@@ -66,6 +66,20 @@ def add_query(
     _add_forms(command)
 
 
+def add_watch(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    """Adds the command that draws live tables."""
+    command = commands.add_parser(
+        "watch",
+        parents=[client],
+        help="draw live tables of what matches several patterns",
+        epilog="example: dataspace watch 'task($id, $state)' 'worker($name)'. It asserts no interest, and"
+        " needs rich: pip install 'dataspace-server[terminal]'",
+    )
+    command.add_argument("pattern", nargs="+", metavar="PATTERN", help="a table for each")
+
+
 def _add_forms(command: argparse.ArgumentParser) -> None:
     forms = command.add_mutually_exclusive_group()
     for form, said in (
