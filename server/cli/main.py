@@ -69,6 +69,10 @@ def _short(args: argparse.Namespace) -> Callable[[argparse.Namespace], int] | No
         from server.cli.once import turns
 
         return {"send": turns.send, "assert": turns.assert_, "retract": turns.retract}[command]
+    if command == "completion":
+        from server.cli.completion import completion
+
+        return completion
     if command == "token":
         from server.cli.token import token
 

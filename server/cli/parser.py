@@ -477,5 +477,6 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "topic": topic_options.add_parser,
     "backup": upkeep_options.add_backup,
     "restore": upkeep_options.add_restore,
+    "completion": asking.add_completion,
 }
 """What adds the parser of each command, in the order of the help."""

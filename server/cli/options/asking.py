@@ -1,4 +1,4 @@
-"""The options of the commands that look once: get and query.
+"""The options of the commands that look: get, query and watch; and of the one that prints completions.
 
 Always: loading this costs no more than argparse.
 """
@@ -33,6 +33,13 @@ one epoch; each distinct solution is a row, with a column for each variable. A h
 columns and may have aggregates (count, sum, avg, min, max, collect, top). To keep what follows up to date,
 add it as a rule: dataspace rule add. The facts that the patterns match, at most a million, are fetched and
 joined by this command.
+"""
+
+
+COMPLETION = """\
+  bash  source <(dataspace completion bash)                 in ~/.bashrc
+  zsh   source <(dataspace completion zsh)                  in ~/.zshrc, after compinit
+  fish  dataspace completion fish > ~/.config/fish/completions/dataspace.fish
 """
 
 
@@ -78,6 +85,20 @@ def add_watch(
         " needs rich: pip install 'dataspace-server[terminal]'",
     )
     command.add_argument("pattern", nargs="+", metavar="PATTERN", help="a table for each")
+
+
+def add_completion(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], _client: argparse.ArgumentParser
+) -> None:
+    """Adds the command that prints what a shell completes by."""
+    command = commands.add_parser(
+        "completion",
+        help="print a script by which a shell completes commands and options",
+        description="The script is loaded once; a Tab runs nothing.",
+        epilog=COMPLETION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("shell", choices=["bash", "zsh", "fish"], metavar="SHELL", help="bash, zsh or fish")
 
 
 def _add_forms(command: argparse.ArgumentParser) -> None:
