@@ -171,6 +171,10 @@ class Interests:
         self.size = 0
         """Bytes that the patterns take, about."""
 
+    def relimit(self, limits: SpaceLimits) -> None:
+        """Changes the limits; patterns that are observed stay."""
+        self._limits = limits
+
     def __len__(self) -> int:
         return len(self._by_place)
 

@@ -26,8 +26,12 @@ class RuleQuotas:
         self.exempt: frozenset[str] = frozenset()
         self.admit: Callable[[str, int, int], None] = _unbounded
         """Gets an owner, the rules that it would assert and their bytes; raises ``Refused`` to refuse."""
-        self._limits = limits
+        self.relimit(limits)
         self._places: dict[str, set[int]] = {}  # of rules, and of what was a rule and is not there any more
+
+    def relimit(self, limits: SpaceLimits) -> None:
+        """Changes the limits; rules that are there stay."""
+        self._limits = limits
 
     def check(
         self, owner: str, places: Mapping[int, Value], asserted: Sequence[tuple[int, Value]] | None

@@ -52,7 +52,7 @@ class Space:
 
     def __init__(self, name: str, *, limits: SpaceLimits | None = None) -> None:
         self.name = name
-        self.limits: Final = limits or SpaceLimits()
+        self.limits = limits or SpaceLimits()
         self.epoch = 0
         self.time = 0
         self.index: Final = Index()
@@ -70,6 +70,14 @@ class Space:
         self.rule_quotas: Final = RuleQuotas(self.limits)
         bounds = bounds_of(self.limits)
         self.rules: Final = RuleHost(self.index, max_rules=self.limits.rules, bounds=bounds)
+
+    def relimit(self, limits: SpaceLimits) -> None:
+        """Changes what the space may hold, but for its rules; what it holds stays, and cannot grow."""
+        self.limits = limits
+        self.interests.relimit(limits)
+        self.rule_quotas.relimit(limits)
+        if self.damage is None:
+            self._most = limits.actions_per_turn
 
     # -- turns ----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -28,11 +29,17 @@ WORTH_BYTES: Final = 1 << 20
 """Bytes that a new snapshot must free, at least; in a small file a quarter of it is enough."""
 
 
-async def retain(log: Log, commits: GroupCommit, retention: Retention, *, every: float = SECONDS) -> None:
-    """Trims the log until cancelled.  Raises ``LogFailed`` if the disk fails; a full disk is tried again."""
-    while not retention.endless:
+async def retain(
+    log: Log, commits: GroupCommit, wanted: Callable[[], Retention], *, every: float = SECONDS
+) -> None:
+    """Trims the log to what is wanted by then, until cancelled.
+
+    Raises ``LogFailed`` if the disk fails; a full disk is tried again.
+    """
+    while True:
         await trio.sleep(every)
-        await _trim(log, commits, retention)
+        if not (retention := wanted()).endless:
+            await _trim(log, commits, retention)
 
 
 async def _trim(log: Log, commits: GroupCommit, retention: Retention) -> None:

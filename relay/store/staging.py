@@ -104,6 +104,10 @@ class Staging:
         with closed_on_failure(self._storage):
             self.purge(kept)
 
+    def relimit(self, limit: int) -> None:
+        """Changes the bytes that may be staged; what is staged stays."""
+        self._limit = limit
+
     async def run(self) -> None:
         """Drops what has been staged for too long, until cancelled; looks some ten times in that time."""
         while True:

@@ -43,12 +43,17 @@ CONNECTION_BYTES: Final = 32 << 10
 """About what a connection takes beside what waits for it."""
 
 
+def memory_limit(stated: int) -> int:
+    """Returns the bytes that a daemon may account for: 0 stands for ``SHARE`` of what there is."""
+    return stated or int(SHARE * available())
+
+
 class Memory:
     """The memory of one daemon: ``accounted`` adds up what is in use, beside the ``base`` of its start."""
 
     def __init__(self, limit: int, base: int, accounted: Callable[[], int]) -> None:
         """``limit`` is in bytes; 0 is ``SHARE`` of what the machine, or the control group, has."""
-        self.limit: Final = limit or int(SHARE * available())
+        self.limit = memory_limit(limit)
         self.base: Final = base
         self._accounted = accounted
         self.used = base

@@ -13,20 +13,39 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from dataspace.errors import DataspaceError
-from server.config.model import Config, SpaceConfig
+from server.config.model import Config
 from server.config.tokens import Keys
+from server.daemon.relimiting import take_limits
+from server.hosting.loading import set_verbose
 from server.sessions.listeners import context_for
 
 if TYPE_CHECKING:
     from server.daemon.daemon import Daemon
 
-TAKEN: Final = frozenset(["keys", "secret_files", "tls", "rules", "spaces"])
-"""The fields of ``Config`` that are applied at once; of spaces, their rules."""
+TAKEN: Final = frozenset(
+    [
+        "keys",
+        "secret_files",
+        "tls",
+        "rules",
+        "spaces",
+        "limits",
+        "space_limits",
+        "quotas",
+        "retention",
+        "verbose",
+    ]
+)
+"""The fields of ``Config`` that are applied at once; of limits those that can be (``take_limits``)."""
+
+SETTINGS: Final = ("limits", "space_limits", "quotas", "retention", "spaces", "verbose")
+"""Of these, what is applied without a word of its own is named."""
 
 
 async def reload_on_hangup(
@@ -47,8 +66,7 @@ async def reload_on_hangup(
 
 
 def reload(daemon: Daemon, config: Config) -> str:
-    """Applies tokens and certificates, and ends sessions without a valid token; returns a text about the
-    result.
+    """Applies what can be applied, and ends sessions without a valid token; returns a text about the result.
 
     Raises ``UsageError`` for an unusable certificate, and nothing has changed.  O(sessions).
     """
@@ -57,13 +75,19 @@ def reload(daemon: Daemon, config: Config) -> str:
         if listener.address.tls:
             listener.context = context
     later = [each.name for each in fields(Config) if _differs(each.name, daemon.config, config)]
-    later += ["spaces"] if _without_rules(daemon.config) != _without_rules(config) else []
+    later += ["spaces"] if _places(daemon.config) != _places(config) else []
     daemon.keys = Keys(config.keys)
-    daemon.config = replace(daemon.config, keys=config.keys, tls=config.tls)
-    daemon.accounts.give_quotas(daemon.config.quotas_of_tokens())
+    before = daemon.config
+    taken, limits_later = take_limits(daemon, config)
+    later += limits_later
+    daemon.config = replace(taken, keys=config.keys, tls=config.tls, verbose=config.verbose)
+    if config.verbose != before.verbose:
+        set_verbose(config.verbose)
+    changed = [name for name in SETTINGS if getattr(before, name) != getattr(daemon.config, name)]
     ended = _expel(daemon)
     counts = f"{_counted('token', len(daemon.keys))}, {_counted('session', ended)} ended"
     told = [f"the configuration was reloaded: {counts}"]
+    told += [f"changed: {', '.join(changed)}"] if changed else []
     told += _take_rules(daemon, config)
     told += [f"these have changed and need a restart: {', '.join(later)}"] if later else []
     return "; ".join(told)
@@ -77,8 +101,9 @@ def _differs(name: str, before: Config, now: Config) -> bool:
     return name not in TAKEN and getattr(before, name) != getattr(now, name)
 
 
-def _without_rules(config: Config) -> list[SpaceConfig]:
-    return [replace(each, rules=()) for each in config.spaces]
+def _places(config: Config) -> list[tuple[str, Path]]:
+    """Returns which spaces there are besides ``main``; their rules, limits and retention are taken."""
+    return [(each.name, each.data) for each in config.spaces]
 
 
 def _take_rules(daemon: Daemon, config: Config) -> list[str]:

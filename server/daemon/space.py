@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -23,11 +23,12 @@ import trio
 from dataspace.errors import Closed, Refused
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.epochs import Epoch
-from dataspace.kernel.limits import size_of
+from dataspace.kernel.limits import SpaceLimits, size_of
 from dataspace.kernel.space import Admit, Space
 from dataspace.wire.features import SYSTEM
 from index.values.values import Map, Record
 from relay.log.log import Log
+from relay.log.retention import Retention
 from relay.log.trimming import retain
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
@@ -166,6 +167,14 @@ class HostedSpace:
             warn_of_errors(self.space.rules, facts)
         return bool(rules), errors
 
+    def relimit(self, limits: Limits, own: SpaceLimits, retention: Retention) -> None:
+        """Takes the limits of the daemon, those of the space and its retention, from now on."""
+        self.limits = limits
+        self.settings = replace(self.settings, limits=own, retention=retention)
+        self.space.relimit(own)
+        self.leases.relimit(most=limits.leases, longest=limits.lease_seconds)
+        self.staging.relimit(limits.staged_bytes)
+
     # -- life -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -178,7 +187,7 @@ class HostedSpace:
             nursery.start_soon(self._departures.run, self.lane, self.name, self.flush)
             nursery.start_soon(self._advance)
             nursery.start_soon(self.flows.run, self._turn)
-            nursery.start_soon(retain, self.log, self.commits, self.settings.retention)
+            nursery.start_soon(retain, self.log, self.commits, lambda: self.settings.retention)
 
     async def _advance(self) -> None:
         """Makes the turns that rules need for ``next``, in between those of clients, until cancelled."""

@@ -60,7 +60,12 @@ def log_to_stderr(*, verbose: bool) -> None:
     handler.setFormatter(formatter)
     logger = logging.getLogger("dataspace")
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO if verbose else logging.WARNING)
+    set_verbose(verbose)
+
+
+def set_verbose(verbose: bool) -> None:
+    """Makes the log of this process have every session, or only what needs attention."""
+    logging.getLogger("dataspace").setLevel(logging.INFO if verbose else logging.WARNING)
 
 
 @contextmanager

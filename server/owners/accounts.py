@@ -164,11 +164,16 @@ class Accounts:
             account = self._accounts[at] = Account(name, quotas, self._grow)
         return account
 
-    def give_quotas(self, of_tokens: Mapping[str, Quotas]) -> None:
-        """Replaces the quotas of single tokens; nothing is taken from those that have more; O(accounts)."""
+    def give_quotas(self, of_tokens: Mapping[str, Quotas], quotas: Quotas | None = None) -> None:
+        """Replaces the quotas of single tokens, and those of all others; O(accounts).
+
+        Nothing is taken from those that have more.
+        """
+        self._quotas = quotas or self._quotas
         self._of_tokens = _by_principal(of_tokens)
         for at, account in self._accounts.items():
-            account.quotas = self._of_tokens.get(at, self._quotas)
+            if account.quotas is not None:
+                account.quotas = self._of_tokens.get(at, self._quotas)
 
     def __iter__(self) -> Iterator[Account]:
         return iter(list(self._accounts.values()))

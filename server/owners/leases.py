@@ -39,6 +39,10 @@ class Leases:
         self._longest = longest
         self._running: Final = Deadlines(self._expire)
 
+    def relimit(self, *, most: int, longest: float) -> None:
+        """Changes how many there may be, and for how many seconds each is granted at most."""
+        self._most, self._longest = most, longest
+
     def __len__(self) -> int:
         return len(self._running)
 

@@ -120,6 +120,10 @@ class Topics:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def relimit(self, *, retained: int) -> None:
+        """Changes what topics in memory may retain together, in bytes; what they retain stays."""
+        self._most_retained = retained
+
     def number(self) -> int:
         """Returns a number that was never used, for a topic, a producer or a subscription."""
         return next(self._numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ from dataspace.kernel.limits import SpaceLimits
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.values.values import Map
+from relay.log.retention import Retention
 from server.config.model import Config, Limits, ServerTls, SpaceConfig
 from server.config.rights import Rights
 from server.config.rules import RuleText
@@ -162,8 +164,9 @@ async def test_what_is_wrong_changes_nothing_and_what_waits_for_a_restart_is_nam
                 == "dataspace: SIGHUP, the configuration is not taken: daemon.toml: tokns: no such setting\n"
             )
             reread.fails = ""
-            said = await reread.take(replace(before, limits=Limits(streams=1), verbose=True), capfd)
-            assert said.endswith("these have changed and need a restart: limits, verbose\n")
+            wrong = replace(before, limits=Limits(identities=1), listen=("tcp:127.0.0.1:1",))
+            said = await reread.take(wrong, capfd)
+            assert said.endswith("these have changed and need a restart: listen, limits.identities\n")
             await stays.assert_(Record("reading", "d1", 1.0))
 
 
@@ -379,3 +382,43 @@ async def test_quotas_of_a_token_are_taken_and_its_sessions_go_on(
                 await sensor.assert_(Record("reading", 3, 1))
             await reread.take(config_of(tmp_path, OPEN, SENSOR), capfd)
             await sensor.assert_(Record("reading", 3, 1))
+
+
+async def test_limits_quotas_and_retention_hold_from_the_reload_on(
+    tmp_path: Path, nursery: trio.Nursery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = config_of(tmp_path)
+    reread = Reread(before)
+    url = await reread.start(nursery)
+    with trio.fail_after(20):
+        async with dataspace.connect(url) as space:
+            for n in range(2):
+                await space.assert_(Record("fact", n))
+            less = replace(
+                before,
+                limits=Limits(connections=2),
+                space_limits=SpaceLimits(facts=2, patterns=1, actions_per_turn=3, derive_work=7),
+                retention=Retention(age=0.0),
+                verbose=True,
+            )
+            said = await reread.take(less, capfd)
+            assert "; changed: limits, space_limits, retention, verbose" in said
+            assert said.endswith("these have changed and need a restart: limits.derive_work\n")
+            with pytest.raises(Refused, match=r"limits\.facts=2"):
+                await space.assert_(Record("fact", 3))
+            with pytest.raises(Refused, match=r"limits\.actions_per_turn=3"):
+                draft = space.draft()
+                for _ in range(4):
+                    draft.send(Record("said"))
+                await space.commit(draft)
+            async with space.observe("fact($)", quiet=True), dataspace.connect(url) as other:
+                with pytest.raises(Refused, match=r"limits\.patterns=1"):
+                    async with other.observe("other($)", quiet=True) as stream:
+                        await anext(stream)
+                with pytest.raises(ProtocolError, match=r"limits\.connections=2"):
+                    async with dataspace.connect(url, reconnect=False):
+                        pass
+            back = await reread.take(before, capfd)
+            assert "; changed: limits, space_limits, retention, verbose" in back
+            await space.assert_(Record("fact", 3))
+    logging.getLogger("dataspace").setLevel(logging.NOTSET)
