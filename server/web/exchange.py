@@ -141,8 +141,6 @@ class Exchange:
 
     async def _drop_body(self) -> bool:
         """Reads what the application did not; returns False if that cannot be."""
-        if not self._is_read and self._stream.machine.they_are_waiting_for_100_continue:
-            return False  # the client may send the body or not
         while not self._is_read:
             await self._read_body()
         return self._failure is None
@@ -195,6 +193,8 @@ class Exchange:
             known.append((b"content-length", b"%d" % size))
         if b"date" not in names:
             known.append((b"date", formatdate(usegmt=True).encode()))
+        if self._stream.machine.they_are_waiting_for_100_continue:
+            self._is_closing = True  # the client may send the body now or not
         if self._is_closing:
             known.append((b"connection", b"close"))
         return h11.Response(status_code=status, headers=known, reason=REASONS.get(status, b""))
@@ -214,8 +214,6 @@ class Exchange:
     async def _problem(
         self, status: int, code: str, text: str, more: Sequence[tuple[bytes, bytes]] = ()
     ) -> None:
-        if self._stream.machine.they_are_waiting_for_100_continue:
-            self._is_closing = True
         headers: Headers
         headers, body = problem(status, code, text)
         self._start = {"status": status, "headers": [*headers, *more]}

@@ -60,7 +60,9 @@ class WebSocketLink:
             self._flush()
             if self._out:
                 return 0
-        if data and not self._is_finished:
+        if not data:
+            self._link.send_nowait(data)  # what waits below, where that is TLS
+        elif not self._is_finished:
             self._pass_on(data)
         return len(data)
 

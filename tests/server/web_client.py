@@ -22,6 +22,9 @@ from index.values.values import Value
 from tests.server.peers import hello
 
 MSGPACK: Final = "dataspace.1.msgpack"
+PATIENCE: Final = 20
+"""Seconds after which what does not come never will."""
+
 JSON: Final = "dataspace.1.json"
 
 
@@ -102,7 +105,8 @@ class Plain:
     async def more(self) -> bool:
         """Waits for some bytes, which are kept in ``held``; False at the end."""
         try:
-            chunk = await self.stream.receive_some()
+            with trio.fail_after(PATIENCE):
+                chunk = await self.stream.receive_some()
         except trio.BrokenResourceError:
             return False
         self.held += chunk
@@ -208,6 +212,9 @@ class WebPeer(Plain):
                 self.pongs.append(payload)
             elif first & 0x0F == 0x8:
                 self.closed = int.from_bytes(payload[:2], "big")
+                await self.close(self.closed)
+                if isinstance(self.stream, trio.SocketStream):
+                    await self._send_eof(self.stream)
             else:
                 assert first == 0x80 | self.kind
                 return self._packet(payload)
@@ -246,6 +253,12 @@ class WebPeer(Plain):
         last = (await self.all_packets())[-1]
         assert isinstance(last, p.Bye), last
         return last
+
+    async def _send_eof(self, stream: trio.SocketStream) -> None:
+        try:
+            await stream.send_eof()
+        except trio.BrokenResourceError:
+            pass
 
     async def close(self, code: int = 1000) -> None:
         """Sends the closing frame."""

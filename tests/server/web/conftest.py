@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import trio
 
+from relay.log.log import Log
 from server.config.model import Config, Limits
 from server.config.quotas import Quotas
 from server.config.web import Web
+from server.daemon.daemon import Daemon
 from server.daemon.serve import serve
+from server.sessions.listeners import accept, open_listeners
+from server.web.asgi import App
+from server.web.door import WebDoor
 from tests.server.web_client import Doors
 
 
@@ -30,3 +36,28 @@ async def doors(
     addresses = await nursery.start(serve, Config(listen, tmp_path, limits=limits, quotas=quotas, web=web))
     tcp, http = [address.rpartition(":")[2] for address in addresses]
     yield Doors(f"tcp://127.0.0.1:{tcp}", int(http))
+
+
+Listen = Callable[..., Awaitable[int]]
+
+
+@pytest.fixture
+async def listen(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Listen]:
+    """Listens for HTTP with an application of the test; returns the port."""
+    with ExitStack() as held:
+
+        async def listening(app: App, *, web: Web | None = None, limits: Limits | None = None) -> int:
+            config = Config(("http:127.0.0.1:0",), tmp_path, limits=limits or Limits(), web=web or Web())
+            logs = [(each, Log.open(each.data)) for each in config.all_spaces()]
+            made = Daemon(config, logs)
+            held.callback(logs[0][1].close)
+            held.callback(made.durable_topics.writer.journal.close)
+            held.callback(made.main.staging.close)
+            made.peers = nursery
+            (listener,) = await open_listeners(config)
+            held.callback(listener.close)
+            nursery.start_soon(accept, WebDoor(made, listener, config.web, app, nursery), listener)
+            return listener.address.port
+
+        yield listening
+        nursery.cancel_scope.cancel()

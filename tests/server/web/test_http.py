@@ -1,0 +1,458 @@
+"""Requests are answered one after the other, within bounds; what an application raises ends nothing else."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from dataspace.errors import UsageError
+from server.config.model import Config, Limits
+from server.config.quotas import Quotas
+from server.config.web import Web, origins
+from server.daemon import doors as extras
+from server.daemon.serve import serve
+from server.web.asgi import ClientGone, Receive, Scope, Send
+from tests.server.web_client import Doors, Plain
+
+Listen = Callable[..., Awaitable[int]]
+
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+
+
+async def answer(send: Send, body: bytes = b"fine", **more: object) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body, **more})
+
+
+async def fine(_scope: Scope, _receive: Receive, send: Send) -> None:
+    """Answers without reading the body."""
+    await answer(send)
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the body."""
+    body = scope["path"].encode()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RuntimeError("the body has no end")
+        body += message["body"]
+        if not message["more_body"]:
+            return await answer(send, body)
+
+
+def code(body: bytes) -> object:
+    """The code of a problem."""
+    return json.loads(body)["code"]
+
+
+# -- requests -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("app", [fine, echo])
+async def test_requests_on_one_connection_are_answered_in_order(app: object, listen: Listen) -> None:
+    port = await listen(app)
+    with trio.fail_after(10):
+        async with Plain(port) as client:
+            chunked = CHUNKED.replace(b"/", b"/2", 1) + b"3\r\nabc\r\n0\r\n\r\n"
+            await client.shout(POST % 100_000 + b"x" * 100_000 + chunked + GET)
+            bodies = [(await client.response())[2] for _ in range(3)]
+            assert bodies == ([b"fine"] * 3 if app is fine else [b"/" + b"x" * 100_000, b"/2abc", b"/"])
+
+
+async def test_the_scope_says_what_was_asked(listen: Listen) -> None:
+    seen: list[Scope] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        seen.append(scope)
+        await answer(send)
+
+    async with Plain(await listen(app)) as client:
+        await client.shout(b"PUT /a%20b/c?d=%20e HTTP/1.1\r\nHOST: localhost\r\nX-Y: z\r\n\r\n")
+        assert (await client.response())[0] == 200
+    scope = seen[0]
+    assert (scope["method"], scope["path"], scope["raw_path"]) == ("PUT", "/a b/c", b"/a%20b/c")
+    assert (scope["query_string"], scope["scheme"], scope["server"]) == (
+        b"d=%20e",
+        "http",
+        ("127.0.0.1", client.port),
+    )
+    assert scope["headers"] == [(b"host", b"localhost"), (b"x-y", b"z")]
+    assert scope["client"][0] == "127.0.0.1" and scope["state"]["peer"].startswith("127.0.0.1:")
+    assert scope["asgi"] == {"version": "3.0", "spec_version": "2.4"}
+
+
+async def test_a_head_has_the_headers_and_no_body(listen: Listen) -> None:
+    async with Plain(await listen(fine)) as client:
+        await client.shout(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n" + GET)
+        head = await client.until(b"\r\n\r\n")
+        assert b"content-length: 4\r\n" in head
+        assert (await client.response())[2] == b"fine"
+
+
+async def test_an_old_client_is_answered_and_let_go(listen: Listen) -> None:
+    async with Plain(await listen(fine)) as client:
+        await client.shout(b"GET / HTTP/1.0\r\n\r\n")
+        assert (await client.rest()).endswith(b"\r\n\r\nfine")
+
+
+async def test_a_client_that_waits_to_be_asked_for_the_body_is_asked(listen: Listen) -> None:
+    waiting = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+    port = await listen(echo)
+    with trio.fail_after(10):
+        async with Plain(port) as client:
+            await client.shout(waiting)
+            assert (await client.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+            await client.shout(b"abc")
+            assert (await client.response())[2] == b"/abc"
+
+
+async def test_a_body_that_is_not_asked_for_ends_the_connection(listen: Listen) -> None:
+    waiting = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+    port = await listen(fine)
+    with trio.fail_after(10):
+        async with Plain(port) as client:
+            await client.shout(waiting)
+            said = await client.rest()
+            assert said.startswith(b"HTTP/1.1 200 ") and said.endswith(b"fine")
+
+
+async def test_a_stream_comes_as_it_is_sent(listen: Listen) -> None:
+    goes_on = trio.Event()
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await answer(send, b"first", more_body=True)
+        await goes_on.wait()
+        await send({"type": "http.response.body", "body": b"second"})
+
+    port = await listen(app)
+    with trio.fail_after(10):
+        async with Plain(port) as client:
+            await client.shout(GET)
+            head = await client.until(b"5\r\nfirst\r\n")
+            assert b"transfer-encoding: chunked" in head.lower()
+            goes_on.set()
+            assert await client.until(b"0\r\n\r\n") == b"6\r\nsecond\r\n0\r\n\r\n"
+
+
+# -- bounds -------------------------------------------------------------------------------------------
+
+TIGHT = Web(header_bytes=2000, body_bytes=1000)
+HURRIED = Web(header_seconds=0.05, body_seconds=0.05, idle_seconds=0.05)
+
+
+WRONG = [
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 3000, 431, "limit"),
+    (b"GET /" + b"x" * 3000, 431, "limit"),
+    (b"\x00\x01\x02\r\n\r\n", 400, "malformed"),
+    (b"GET / HTTP/1.1\r\n\r\n", 400, "malformed"),
+    (POST % 1001 + b"x" * 1001, 413, "limit"),
+    (
+        CHUNKED + b"7d0\r\n" + b"x" * 2000,
+        413,
+        "limit",
+    ),
+    (CHUNKED + b"zz\r\n", 400, "malformed"),
+]
+
+
+async def test_too_much_and_what_is_no_request_is_answered_with_a_problem(listen: Listen) -> None:
+    port = await listen(echo, web=TIGHT)
+    for said, status, what in WRONG:
+        async with Plain(port) as client:
+            await client.shout(said)
+            found, headers, body = await client.response()
+            assert (found, headers["content-type"]) == (status, "application/problem+json"), said
+            assert code(body) == what
+            assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\nHost", POST % 10 + b"x"])
+async def test_a_slow_request_is_answered_with_a_problem(said: bytes, listen: Listen) -> None:
+    port = await listen(echo, web=HURRIED)
+    with trio.fail_after(10):
+        async with Plain(port) as client:
+            await client.shout(said)
+            found, _, body = await client.response()
+            assert (found, code(body)) == (408, "timeout")
+            assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("said", [b"", GET])
+async def test_a_silent_connection_is_closed(said: bytes, listen: Listen) -> None:
+    port = await listen(fine, web=HURRIED)
+    with trio.fail_after(10):
+        async with Plain(port) as client:
+            await client.shout(said)
+            if said:
+                await client.response()
+            assert await client.rest() == b""
+
+
+async def test_a_body_that_nobody_reads_is_bounded_as_well(listen: Listen) -> None:
+    port = await listen(fine, web=TIGHT)
+    with trio.fail_after(10):
+        async with Plain(port) as client:
+            await client.shout(POST % 1001 + b"x" * 1001 + GET)
+            assert (await client.response())[2] == b"fine"
+            assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("quotas", [Quotas(strangers=4)])
+async def test_connections_without_a_request_are_few_and_make_room(doors: Doors) -> None:
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            idle = [Plain(doors.port) for _ in range(4)]
+            for each in idle:
+                await each.__aenter__()
+            while True:  # until the daemon has accepted all of them
+                async with Plain(doors.port) as late:
+                    await late.shout(GET)
+                    said = await late.rest()
+                    if b"503" in said:
+                        assert b"quota.strangers=4" in said
+                        break
+            await trio.sleep(0.3)  # they have their time, which is of the daemon
+            async with Plain(doors.port) as late:
+                await late.shout(GET)
+                assert (await late.response())[0] == 404
+            assert await idle[0].rest() == b""
+            for each in idle:
+                await each.__aexit__(None, None, None)
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("quotas", [Quotas(connections=2)])
+async def test_connections_with_requests_are_counted_too(doors: Doors) -> None:
+    with trio.fail_after(20):
+        async with Plain(doors.port) as one, Plain(doors.port) as two, Plain(doors.port) as three:
+            for each, status in ((one, 404), (two, 404), (three, 503)):
+                await each.shout(GET)
+                assert (await each.response())[0] == status
+            await one.stream.aclose()
+            while True:
+                await three.shout(GET)
+                if (await three.response())[0] == 404:
+                    break
+
+
+# -- applications -------------------------------------------------------------------------------------
+
+RAISED = [
+    ValueError("mine"),
+    ExceptionGroup("some", [ValueError("one"), ExceptionGroup("more", [OSError("two")])]),
+    SystemExit(3),
+    GeneratorExit(),
+    BaseExceptionGroup("worse", [SystemExit(1), ValueError("two")]),
+]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=repr)
+@pytest.mark.parametrize("begun", [False, True])
+async def test_whatever_an_application_raises_ends_its_request_only(
+    error: BaseException, begun: bool, listen: Listen, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        if scope["path"] == "/fine":
+            return await answer(send)
+        if begun:
+            await answer(send, b"half", more_body=True)
+        raise error
+
+    port = await listen(app)
+    with trio.fail_after(10), caplog.at_level(logging.ERROR, logger="dataspace"):
+        async with Plain(port) as client, Plain(port) as other:
+            await client.shout(GET)
+            if begun:
+                assert (await client.rest()).endswith(b"4\r\nhalf\r\n")  # without the end of a stream
+            else:
+                status, _, body = await client.response()
+                assert (status, code(body)) == (500, "internal")
+            await other.shout(GET.replace(b"/ ", b"/fine "))
+            assert (await other.response())[0] == 200
+    assert [repr(each.exc_info[1]) for each in caplog.records if each.exc_info] == [repr(error)]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [{"type": "http.response.body", "body": b"x"}],
+        [{"type": "http.response.start", "status": 99}, {"type": "http.response.body"}],
+        [
+            {"type": "http.response.start", "status": 200, "headers": [(b"a b", b"c")]},
+            {"type": "http.response.body"},
+        ],
+        [
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]},
+            {"type": "http.response.body", "body": b"more"},
+        ],
+        [{"type": "lifespan.startup.complete"}],
+    ],
+)  # fmt: skip
+async def test_a_wrong_response_is_a_defect_and_closes_at_the_most(
+    messages: list[dict[str, object]], listen: Listen, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        for each in messages:
+            await send(each)
+
+    port = await listen(app)
+    with trio.fail_after(10):
+        async with Plain(port) as client:
+            await client.shout(GET)
+            await client.stream.send_eof()  # type: ignore[attr-defined]  # a socket has it
+            said = await client.rest()
+            assert said == b"" or said.startswith(b"HTTP/1.1 500 ")
+        async with Plain(port) as client:
+            await client.shout(GET)
+            await client.more()
+    assert caplog.records or not messages
+
+
+async def test_the_end_of_a_client_is_told_while_a_stream_is_silent(listen: Listen) -> None:
+    told = trio.Event()
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(send, b"first", more_body=True)
+        await receive()
+        assert (await receive())["type"] == "http.disconnect"
+        assert (await receive())["type"] == "http.disconnect"
+        told.set()
+
+    port = await listen(app)
+    with trio.fail_after(10):
+        async with Plain(port) as client:
+            await client.shout(GET + GET)  # with another request that came meanwhile
+            await client.until(b"first\r\n")
+        await told.wait()
+
+
+async def test_waiting_for_the_end_of_a_client_ends_with_the_response(listen: Listen) -> None:
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive)
+            nursery.start_soon(receive)
+            await trio.testing.wait_all_tasks_blocked()
+            await answer(send)
+
+    port = await listen(app)
+    with trio.fail_after(10):
+        async with Plain(port) as client:
+            await client.shout(GET + GET)
+            for _ in range(2):
+                assert (await client.response())[2] == b"fine"
+
+
+async def flood(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while True:
+        await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+
+
+async def test_a_client_that_does_not_read_holds_the_application_back_and_is_let_go(listen: Listen) -> None:
+    ended = trio.Event()
+    raised: list[ClientGone] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await flood(scope, receive, send)
+        except ClientGone as error:
+            raised.append(error)
+            ended.set()
+            raise
+
+    port = await listen(app, limits=Limits(stalled_seconds=0.1))
+    with trio.fail_after(10):
+        async with Plain(port, window=4096) as client:
+            await client.shout(GET)
+            await ended.wait()
+    assert "has read nothing for 0.1 s" in str(raised[0])
+
+
+async def test_a_write_that_waits_for_a_client_can_be_cancelled(
+    listen: Listen, nursery: trio.Nursery
+) -> None:
+    port = await listen(flood)
+    with trio.fail_after(10):
+        async with Plain(port, window=4096) as client:
+            await client.shout(GET)
+            await client.until(b"x" * 1000)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            nursery.cancel_scope.cancel()
+            await client.rest()
+
+
+# -- pages --------------------------------------------------------------------------------------------
+
+
+PAGES = [
+    ("localhost", None, 404),
+    ("127.0.0.1:7378", "http://127.0.0.1:7378", 404),
+    ("localhost:80", "http://localhost", 404),
+    ("[::1]:7378", "HTTP://[::1]:7378", 404),
+    ("localhost", "https://app.example", 404),
+    ("app.example", "https://app.example", 404),
+    ("localhost", "https://localhost", 403),
+    ("localhost", "http://localhost:81", 403),
+    ("localhost", "https://evil.example", 403),
+    ("localhost", "null", 403),
+    ("evil.example", "http://evil.example", 421),
+    ("evil.example", None, 421),
+    ("127.0.0.1.evil.example", None, 421),
+]
+
+
+@pytest.mark.parametrize("web", [Web(origins=("https://app.example",))])
+async def test_only_pages_of_known_origins_are_served(doors: Doors) -> None:
+    for host, origin, status in PAGES:
+        page = "" if origin is None else f"Origin: {origin}\r\n"
+        async with Plain(doors.port) as client:
+            await client.shout(f"GET / HTTP/1.1\r\nHost: {host}\r\n{page}\r\n".encode())
+            found, _, body = await client.response()
+            assert found == status, (host, origin)
+            assert code(body) == ("no-route" if status == 404 else "not-allowed")
+
+
+# -- settings -----------------------------------------------------------------------------------------
+
+
+async def test_a_daemon_without_the_extra_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extras, "EXTRA", ("h11", "no_such_package"))
+    with pytest.raises(UsageError, match=r"needs no_such_package: pip install 'dataspace-server\[web\]'"):
+        await serve(Config(("http:127.0.0.1:0",), tmp_path))
+
+
+async def test_https_needs_a_certificate(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="https: a certificate is needed"):
+        await serve(Config(("https:127.0.0.1:0",), tmp_path))
+
+
+def test_a_daemon_without_http_loads_nothing_of_it() -> None:
+    program = "import importlib, sys; [*map(importlib.import_module, sys.argv[1:])]; print(*sys.modules)"
+    daemon = ["server.daemon.serve", "server.cli.main"]
+    found = subprocess.run(
+        [sys.executable, "-c", program, *daemon], capture_output=True, text=True, check=True
+    )
+    loaded = set(found.stdout.split())
+    assert {*daemon} <= loaded
+    assert not loaded & {"h11", "orjson", "starlette", "anyio", "server.web"}
+
+
+@pytest.mark.parametrize("said", ["app.example", "https://", "ftp://a", "https://a/b", 7, ["https://a b"]])
+def test_what_is_no_origin_is_refused(said: object) -> None:
+    with pytest.raises(UsageError, match="origin"):
+        origins(said)
