@@ -36,7 +36,7 @@ def doorkeeper(daemon: Daemon, listener: Listener) -> Doorkeeper:
     """Returns what admits and serves the connections of a listener."""
     if not listener.address.web:
         return daemon
-    from server.web.asgi import nothing_here
     from server.web.door import WebDoor
+    from server.web.routes.app import application
 
-    return WebDoor(daemon, listener, daemon.config.web, nothing_here, daemon.peers)
+    return WebDoor(daemon, listener, daemon.config.web, application(daemon), daemon.peers)

@@ -1,0 +1,107 @@
+"""Inner links: both ends of a connection within this process.
+
+A request over HTTP is served by the session machine that serves every other client, over a link without a
+socket.  The end of the session has the methods of ``dataspace.transport.sockets.Link``.
+
+Always: what is on its way to a route is bounded, so that a route that does not read holds its session back
+as a full socket does; after ``hang_up`` nothing that the session sends is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+ROOM: Final = 64 << 10
+"""Bytes on their way to a route, beyond which the session waits."""
+
+
+class InnerLink:
+    """One connection; ``peer`` is the address of the client that sent the request."""
+
+    pending: Final = False
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self._in = bytearray()
+        self._out = bytearray()
+        self._closed = self._finished = self._hung_up = False
+        self._changed = trio.Event()
+
+    # -- the session's end ----------------------------------------------------------------------------
+
+    async def receive(self) -> bytes:
+        """Returns some bytes, or none at the end of input; always a checkpoint."""
+        await trio.lowlevel.checkpoint()
+        while (data := self.receive_nowait()) is None:
+            await self._wait()
+        return data
+
+    def receive_nowait(self) -> bytes | None:
+        """Returns what has come already, no bytes at the end of input, or None where nothing has come."""
+        if self._in:
+            data = bytes(self._in)
+            self._in.clear()
+            return data
+        return b"" if self._hung_up or self._closed else None
+
+    def send_nowait(self, data: bytes | bytearray) -> int:
+        """Returns how many bytes were taken, perhaps 0."""
+        if self._hung_up:
+            return len(data)
+        taken = min(len(data), max(0, ROOM - len(self._out)))
+        if taken:
+            self._out += memoryview(data)[:taken]
+            self._notify()
+        return taken
+
+    async def wait_writable(self) -> None:
+        """Returns when there is room again."""
+        await trio.lowlevel.checkpoint()
+        while len(self._out) >= ROOM and not (self._hung_up or self._closed):
+            await self._wait()
+
+    def finish(self) -> None:
+        """Ends the output; input can still be read."""
+        self._finished = True
+        self._notify()
+
+    def close(self) -> None:
+        """Ends both directions; may be called again."""
+        self._closed = True
+        self.finish()
+
+    # -- the route's end ------------------------------------------------------------------------------
+
+    def tell(self, data: bytes) -> None:
+        """Sends bytes to the session; does nothing after the end."""
+        if not (self._hung_up or self._closed):
+            self._in += data
+            self._notify()
+
+    async def hear(self) -> bytes:
+        """Returns what the session has sent, no bytes at its end; takes nothing when cancelled."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._out and not self._finished:
+            await self._wait()
+        data = bytes(self._out)
+        if data:
+            self._out.clear()
+            self._notify()
+        return data
+
+    def hang_up(self) -> None:
+        """Ends the connection from the side of the route; what comes after that is dropped."""
+        self._hung_up = True
+        self._out.clear()
+        self._notify()
+
+    # -------------------------------------------------------------------------------------------------
+
+    async def _wait(self) -> None:
+        await self._changed.wait()
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()

@@ -1,0 +1,30 @@
+"""What the routes need of the daemon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from server.config.model import Limits
+    from server.web.inner.link import InnerLink
+
+
+class Served(Protocol):
+    """A connection that the daemon serves."""
+
+    async def wait_ended(self) -> None:
+        """Returns once the connection has ended and its facts are retracted."""
+
+
+class Door(Protocol):
+    """The daemon, which admits and serves a session for each request."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that the daemon was given."""
+
+    def refusal(self, peer: str) -> str:
+        """Returns why there is no room for another connection of a peer; empty if there is."""
+
+    def serve(self, link: InnerLink) -> Served:
+        """Serves the peer at the other end in a task of its own."""

@@ -1,0 +1,205 @@
+"""Sessions of requests: a route talks to the daemon as any client does, in packets over an inner link.
+
+So there is one judge of tokens and rights, one place where streams are fed and bounded, and one account of
+what a principal has: each request is a connection of its principal for as long as it takes.
+
+Always: a session ends with the block that opened it, and with it its facts, interests, streams and places;
+a denial is raised with the code and the text of the wire.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from dataspace.errors import Broken, ProtocolError, Refused
+from dataspace.wire import packets as p
+from dataspace.wire.features import MAIN, SYSTEM, Wanted
+from dataspace.wire.session import Role, Session
+from index.values.values import Map, Value
+from server.web.inner.link import InnerLink
+from server.web.inner.ports import Door
+
+LARGEST: Final = 1 << 30
+"""Bytes and elements of a packet of the daemon: it is in this process, and its own limits bound them."""
+
+WINDOW_ITEMS: Final = 1024
+WINDOW_BYTES: Final = 256 << 10
+"""What a stream is asked for ahead of the reader of a response."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request: the address, and the token, empty if there is none."""
+
+    peer: str
+    token: str
+
+
+class InnerSession:
+    """A session that has been welcomed, with one stream at a time."""
+
+    def __init__(self, link: InnerLink) -> None:
+        self.welcome: p.Welcome
+        self._link = link
+        self._session = Session(Role.CLIENT, max_frame=LARGEST, max_elements=LARGEST)
+        self._heard: deque[tuple[p.Packet, int]] = deque()
+        self._requests = 0
+        self._streams = 0
+
+    async def greet(self, caller: Caller, space: str, heartbeat: float) -> None:
+        """Says hello; raises ``ProtocolError`` if the daemon does not admit the caller."""
+        home = MAIN if space == SYSTEM else space
+        wanted = Wanted(heartbeat=heartbeat, space=home, token=caller.token)
+        self.say(p.Hello(p.VERSION, f"~http-{uuid.uuid4().hex}", "http", wanted.packed()))
+        packet, _ = await self.next()
+        assert isinstance(packet, p.Welcome)  # nothing else may come
+        self.welcome = packet
+
+    def say(self, packet: p.Packet) -> None:
+        """Sends a packet; raises ``Refused("limit")`` for one that is too large for the daemon."""
+        self._link.tell(self._session.send(packet))
+
+    def beat(self) -> None:
+        """Shows the daemon that this end is there, though it waits for the reader of a response."""
+        if not self._session.parted:
+            self.say(p.Pong(0))
+
+    async def next(self) -> tuple[p.Packet, int]:
+        """Returns the next packet, and the bytes that it counts as; takes nothing when cancelled.
+
+        Raises ``ProtocolError`` for a goodbye with a reason, and ``Broken`` for one without.
+        """
+        while True:
+            while not self._heard:
+                chunk = await self._link.hear()
+                if not chunk:
+                    raise Broken("the daemon ended the session")
+                for packet in self._session.feed(chunk):
+                    self._heard.append((packet, self._session.size))
+            packet, size = self._heard.popleft()
+            match packet:
+                case p.Ping(number):
+                    self.say(p.Pong(number))
+                case p.Bye("", _):
+                    raise Broken("the daemon ended the session")
+                case p.Bye(code, text):
+                    raise ProtocolError(code, text)
+                case _:
+                    return packet, size
+
+    async def request(self, verb: str, arguments: dict[str, Value]) -> Value:
+        """Returns the answer to one of the requests of WIRE.md; raises ``Refused`` where it is denied."""
+        self._requests += 1
+        self.say(p.Request(self._requests, verb, Map(arguments)))
+        return await self._answer(self._requests)
+
+    async def produce(self, producer: int, steps: tuple[Value, ...]) -> Value:
+        """Has a producer of a topic do some steps, and returns the answer."""
+        self._requests += 1
+        self.say(p.Produce(self._requests, producer, steps))
+        return await self._answer(self._requests)
+
+    async def _answer(self, asked: int) -> Value:
+        while True:
+            match (await self.next())[0]:
+                case p.Answer(number, value) if number == asked:
+                    return value
+                case p.Denied(number, code, text) if number == asked:
+                    raise Refused(code, text)
+
+    async def turn(self, space: str, actions: tuple[tuple[Value, ...], ...]) -> int:
+        """Commits a turn of the session, and returns its epoch once that is on disk."""
+        self.say(p.Turn(1, space, "", actions))
+        while True:
+            match (await self.next())[0]:
+                case p.Accepted(_, epochs):
+                    return epochs[0]
+                case p.Refusal(_, code, text):
+                    raise Refused(code, text)
+
+    def open(self, spec: dict[str, Value], window: int | None = None) -> Reading:
+        """Opens a stream, whose values ``Reading`` asks for as they are taken."""
+        self._streams += 1
+        reading = Reading(self, self._streams, window or WINDOW_ITEMS)
+        self.say(p.Open(self._streams, Map(spec), *reading.credit))
+        return reading
+
+    def end(self) -> None:
+        """Says goodbye, and drops what still comes."""
+        if not self._session.parted:
+            self.say(p.Bye("", ""))
+        self._link.hang_up()
+
+
+class Reading:
+    """A stream as a route reads it: its packets one by one, and credit in their wake."""
+
+    def __init__(self, session: InnerSession, number: int, items: int) -> None:
+        self._session = session
+        self._number = number
+        self._items = items
+        self._taken = self._taken_size = 0
+        self._seen = 0, 0
+        self.credit = items, WINDOW_BYTES
+
+    async def next(self) -> p.Values | p.Reached | p.Done:
+        """Returns values, how far the stream is, or its end; raises ``Refused`` for an error.
+
+        Asks for more as soon as half of what was asked for has been taken by calls before this one.
+        """
+        self._ask()
+        while True:
+            packet, size = await self._session.next()
+            match packet:
+                case p.Values(stream, _, values, _) if stream == self._number:
+                    self._taken += len(values)
+                    self._taken_size += size
+                    return packet
+                case p.Error(stream, code, text) if stream == self._number:
+                    raise Refused(code, text)
+                case p.Done(stream) if stream == self._number:
+                    return packet
+                case p.Reached(_, streams) if self._number in streams:
+                    return packet
+
+    def _ask(self) -> None:
+        items, size = self._taken + self._items, self._taken_size + WINDOW_BYTES
+        asked_items, asked_size = self.credit
+        if 2 * (items - asked_items) >= self._items or 2 * (size - asked_size) >= WINDOW_BYTES:
+            self.credit = items, size
+            self._session.say(p.Ask(self._number, items, size))
+
+
+@asynccontextmanager
+async def inner_session(
+    door: Door, caller: Caller, space: str = MAIN, *, heartbeat: float = math.inf
+) -> AsyncIterator[InnerSession]:
+    """Opens a session for the block, and waits at its end until the daemon has ended it.
+
+    Raises ``Refused`` or ``ProtocolError`` for a caller that is not admitted.
+    """
+    refusal = door.refusal(caller.peer)
+    if refusal:
+        raise NotAdmitted("limit", refusal)
+    link = InnerLink(caller.peer)
+    served = door.serve(link)
+    session = InnerSession(link)
+    try:
+        try:
+            await session.greet(caller, space, heartbeat)
+        except ProtocolError as error:
+            raise NotAdmitted(error.code, error.text) from None
+        yield session
+    finally:
+        session.end()
+        await served.wait_ended()
+
+
+class NotAdmitted(Refused):
+    """The daemon did not admit the session of a request."""

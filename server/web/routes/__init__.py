@@ -1,0 +1,1 @@
+"""Routes: what a daemon answers to plain HTTP requests."""

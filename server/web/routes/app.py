@@ -1,0 +1,84 @@
+"""The application: what answers each request that is no WebSocket.
+
+Always: every error is a problem, with a code; an error of one request ends no other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import orjson
+import trio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dataspace.errors import DataspaceError
+from server.web.inner.ports import Door
+from server.web.routes.openapi import description
+from server.web.routes.parameters import Asked
+from server.web.routes.problems import Problem, problem_of
+from server.web.routes.table import DESCRIPTION, ROUTES, Row
+
+logger = logging.getLogger("dataspace")
+
+
+def application(door: Door) -> ASGIApp:
+    """Returns the ASGI application of a daemon."""
+    routes = [_route(row.path, row.method, _endpoint(door, row)) for row in ROUTES]
+    routes.append(_route(DESCRIPTION, "GET", _describe()))
+    return Starlette(routes=routes, exception_handlers={HTTPException: _no_route, Exception: _defect})
+
+
+def _route(path: str, method: str, endpoint: Callable[[Request], Awaitable[ASGIApp]]) -> Route:
+    route = Route(path, endpoint, methods=[method])
+    route.methods = {method}  # without HEAD: a stream has no end to which its headers could be asked
+    return route
+
+
+def _endpoint(door: Door, row: Row) -> Callable[[Request], Awaitable[ASGIApp]]:
+    async def endpoint(request: Request) -> ASGIApp:
+        try:
+            return await row.answer(door, Asked(request, row.parameters))
+        except DataspaceError as error:
+            return problem_of(error).response()
+        except ClientDisconnect:
+            return _nothing  # the listener has said what was wrong with the body, or there is no client
+
+    return endpoint
+
+
+async def _nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    """Sends no response."""
+    await trio.lowlevel.checkpoint()
+
+
+def _describe() -> Callable[[Request], Awaitable[ASGIApp]]:
+    body = orjson.dumps(description())
+
+    async def endpoint(_request: Request) -> ASGIApp:
+        return Response(body, media_type="application/json")
+
+    return endpoint
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """Answers a path or a method that there is not."""
+    assert isinstance(error, HTTPException)  # of no other it is called
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        said = f"{request.method} is not allowed at {request.url.path}, only {allowed}"
+        return Problem("no-method", said, headers={"allow": allowed}).response()
+    said = f"there is nothing at {request.url.path:.200}, see {DESCRIPTION}"
+    return Problem("no-route", said, error.status_code).response()
+
+
+async def _defect(request: Request, _error: Exception) -> Response:
+    """Answers a request that has met a defect of the daemon, which is raised to the listener as well."""
+    return Problem(
+        "internal", f"a defect in the daemon ended {request.method} {request.url.path:.200}"
+    ).response()

@@ -1,0 +1,194 @@
+"""``GET …/observe``: the changes of a pattern as server-sent events.
+
+The id of an event is its epoch, and an epoch is one event however large it is, so that a browser that comes
+back with ``Last-Event-ID`` goes on after the last one that came whole.
+
+Always: no epoch is left out or told twice; while nothing happens, something is written every ``BEAT``
+seconds; a client that does not read costs no more than the policy of the stream allows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+import trio
+
+from dataspace.errors import DataspaceError, Refused
+from dataspace.wire import packets as p
+from index.patterns.patterns import capture_names
+from index.values.values import Record, Value
+from server.web.inner.ports import Door
+from server.web.inner.sessions import InnerSession, Reading, inner_session
+from server.web.routes.parameters import PATTERN, POLICY, SPACE, Asked, Parameter
+from server.web.routes.problems import Problem, problem_of
+from server.web.routes.rows import EpochWriter, part_of
+from server.web.routes.streaming import Out, Streaming
+
+BEAT: Final = 15.0
+"""Seconds after which a comment is written where nothing else was, for proxies that close what is silent."""
+
+PATIENCE: Final = 0.5
+"""Seconds that the status waits for the first value or error of a stream."""
+
+MOST_AHEAD: Final = 4096
+
+RESTARTS: Final = frozenset(["epoch-gone", "epoch-lost", "epoch-ahead"])
+"""Codes which say that a stream cannot go on after an epoch, though there is a state."""
+
+HEADERS: Final = {
+    "content-type": "text/event-stream",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",
+}
+
+OPTIONS: Final = (
+    Parameter("snapshot", "false leaves out the state at the beginning", kind="flag"),
+    Parameter("after", "begin with what follows this epoch, from the log", kind="number"),
+    Parameter("as_of", "begin with the state at this epoch, from the log", kind="number"),
+    Parameter("upto", "end after this epoch", kind="number"),
+    Parameter("durable", "true shows an epoch only when it is on disk", kind="flag"),
+    Parameter("net", "true, with after: the past comes as its net difference", kind="flag"),
+    Parameter("quiet", "true asserts no interest", kind="flag"),
+    POLICY,
+)
+WINDOW: Final = Parameter(
+    "window", f"epochs that are taken ahead of the reader, 1 to {MOST_AHEAD} (default 1024)", kind="number"
+)
+LAST: Final = Parameter(
+    "Last-Event-ID", "the id of the last event that came: goes on after it", kind="number", place="header"
+)
+PARAMETERS: Final = (SPACE, PATTERN, *OPTIONS, WINDOW, LAST)
+
+
+async def observe(door: Door, asked: Asked) -> Streaming:
+    """Returns the changes of a pattern as events."""
+    caller, last, window = asked.caller, asked.values.get("Last-Event-ID"), asked.values.get("window")
+    if window is not None and not 1 <= window <= MOST_AHEAD:
+        raise Problem("bad-request", f"window must be a number from 1 to {MOST_AHEAD}, got {window}")
+    spec = {each.name: asked.values[each.name] for each in OPTIONS if each.name in asked.values}
+    spec |= {"space": asked.space, "pattern": asked.values["pattern"]}
+
+    async def run(out: Out) -> None:
+        if last is not None and spec.get("upto", last + 1) <= last:
+            out.whole({"cache-control": "no-store"}, status=204)  # an EventSource comes back no more
+            return
+        async with inner_session(door, caller, asked.space, heartbeat=BEAT) as session:
+            out.beside(_beat, session)
+            await Telling(session, out, spec, last, window).run()
+
+    return Streaming(run)
+
+
+async def _beat(session: InnerSession) -> None:
+    """Keeps a session that does not listen while its client does not read."""
+    while True:
+        await trio.sleep(BEAT / 2)
+        session.beat()
+
+
+class Telling:
+    """One stream of events."""
+
+    def __init__(
+        self, session: InnerSession, out: Out, spec: dict[str, Value], last: int | None, window: int | None
+    ) -> None:
+        self._session = session
+        self._out = out
+        self._spec = spec
+        self._last = last
+        self._window = window
+        self._told = -1 if last is None else last
+        self._writer = EpochWriter(capture_names(spec["pattern"]))
+        self._reading = self._open()
+        self._has_begun = False
+        upto = spec.get("upto")
+        self._upto = upto if isinstance(upto, int) else 0
+
+    async def run(self) -> None:
+        """Writes the events until the stream or its client ends."""
+        try:
+            packet = None
+            while not isinstance(packet, p.Done):
+                packet = await self._next()
+                await self._tell(packet)
+        except DataspaceError as error:
+            if not self._out.started:
+                raise
+            await self._write(self._problem(problem_of(error)))
+
+    def _problem(self, problem: Problem) -> bytes:
+        """Returns the last event; a comment in the midst of an epoch, of which readers keep nothing then."""
+        if self._writer.whole:
+            return b"event: problem\ndata: " + problem.body() + b"\n\n"
+        return b": problem " + problem.body() + b"\n"
+
+    def _open(self) -> Reading:
+        last = self._last
+        if last is None:
+            return self._session.open(self._spec, self._window)
+        past = {name: value for name, value in self._spec.items() if name != "as_of"}
+        return self._session.open({**past, "after": last}, self._window)
+
+    async def _next(self) -> p.Packet | None:
+        """Returns what comes next, or None where nothing has come for a while.
+
+        A stream that cannot go on after the last event begins anew with the state, if it may.
+        """
+        packet = None
+        try:
+            with trio.move_on_after(BEAT if self._out.started else PATIENCE):
+                packet = await self._reading.next()
+        except Refused as refusal:
+            if self._has_begun or refusal.code not in RESTARTS or not self._may_restate():
+                raise
+            self._reading, self._told = self._session.open(self._spec, self._window), -1
+            self._has_begun = True
+        self._has_begun = self._has_begun or isinstance(packet, p.Values)
+        return packet
+
+    def _may_restate(self) -> bool:
+        """True if the state may stand for epochs that the log has no longer, as for clients over TCP."""
+        spec, policy = self._spec, self._spec.get("policy", "conflate")
+        past = any(name in spec for name in ("after", "as_of", "upto")) or spec.get("durable") is True
+        follows = spec.get("snapshot", True) is True and not past
+        return self._last is not None and follows and policy in ("conflate", "drop")
+
+    async def _tell(self, packet: p.Packet | None) -> None:
+        match packet:
+            case p.Values(_, _, values, _):
+                pieces = [self._event(value) for value in values]
+                await self._write(b"".join(pieces))
+            case p.Reached(epoch, _):
+                await self._write(self._reached(epoch))
+            case p.Done():
+                await self._write(b"id: %d\nevent: end\ndata: {}\n\n" % max(self._told, self._upto))
+            case _:
+                await self._write(b": beat\n\n" if self._writer.whole else b"")
+
+    def _event(self, value: Value) -> bytes:
+        if isinstance(value, Record):
+            count, first, last = value.fields
+            assert isinstance(last, int)  # by WIRE.md
+            self._told = max(self._told, last)
+            said = orjson.dumps({"lost": count, "first": first, "last": last})
+            return b"id: %d\nevent: lost\ndata: %s\n\n" % (last, said)
+        data = b"data: " + self._writer.part(part_of(value)) + b"\n"
+        if not self._writer.whole:
+            return data
+        self._told = self._writer.number
+        return data + b"id: %d\n\n" % self._told
+
+    def _reached(self, epoch: int) -> bytes:
+        """Moves the id forward without an event: a client that comes back begins there."""
+        if epoch <= self._told or not self._writer.whole:
+            return b": beat\n\n" if self._writer.whole else b""
+        self._told = epoch
+        return b"id: %d\n\n" % epoch
+
+    async def _write(self, data: bytes) -> None:
+        if not self._out.started:
+            await self._out.start(HEADERS)
+            data = b"retry: 1000\n" + data
+        if data:
+            await self._out.write(data)

@@ -1,0 +1,71 @@
+"""``GET …/log``: the changes of a pattern in a range of epochs, as JSON lines from the log."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dataspace.errors import DataspaceError
+from dataspace.wire import packets as p
+from index.patterns.patterns import capture_names
+from index.values.values import Map, Value
+from server.web.inner.ports import Door
+from server.web.inner.sessions import InnerSession, inner_session
+from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter
+from server.web.routes.problems import Problem, problem_of
+from server.web.routes.rows import EpochWriter, part_of
+from server.web.routes.streaming import Out, Streaming
+
+PARAMETERS: Final = (
+    SPACE,
+    PATTERN,
+    Parameter("from", "the first epoch (default: the oldest that the log has)", kind="number"),
+    Parameter("until", "the last epoch, at most the newest on disk (default: that)", kind="number"),
+)
+HEADERS: Final = {"content-type": "application/x-ndjson", "cache-control": "no-store"}
+
+
+async def log(door: Door, asked: Asked) -> Streaming:
+    """Returns the epochs of a range in which something matched, one in each line."""
+    caller = asked.caller
+    first, last = asked.values.get("from"), asked.values.get("until")
+    if first is not None and last is not None and last < first:
+        raise Problem("bad-request", f"until={last} is before from={first}")
+
+    async def run(out: Out) -> None:
+        async with inner_session(door, caller, asked.space) as session:
+            await _lines(session, asked, out)
+
+    return Streaming(run)
+
+
+async def _lines(session: InnerSession, asked: Asked, out: Out) -> None:
+    pattern: Value = asked.values["pattern"]
+    frontier = await session.request("frontier", {"space": asked.space})
+    assert isinstance(frontier, Map)  # by WIRE.md
+    newest, oldest = frontier["epoch"], frontier["oldest"]
+    assert isinstance(newest, int) and isinstance(oldest, int)  # as well
+    after = max(0, asked.values.get("from", oldest) - 1)
+    upto = min(asked.values.get("until", newest), newest)
+    spec: dict[str, Value] = {"space": asked.space, "pattern": pattern, "quiet": True, "durable": True}
+    reading = session.open({**spec, "after": after, "upto": upto})
+    writer = EpochWriter(capture_names(pattern))
+    try:
+        while not isinstance(packet := await reading.next(), p.Done):
+            if isinstance(packet, p.Values):
+                pieces = [
+                    writer.part(part_of(value)) + (b"\n" if writer.whole else b"") for value in packet.values
+                ]
+                await _write(out, b"".join(pieces))
+    except DataspaceError as error:
+        if not out.started:
+            raise
+        end = b"\n" if not writer.whole else b""
+        await out.write(end + b'{"problem":' + problem_of(error).body() + b"}\n")
+    await _write(out, b"")
+
+
+async def _write(out: Out, data: bytes) -> None:
+    if not out.started:
+        await out.start(HEADERS)
+    if data:
+        await out.write(data)

@@ -1,0 +1,121 @@
+"""Problems: errors as ``application/problem+json`` (RFC 9457), with the codes of the wire.
+
+Always: each code of WIRE.md has one HTTP status; ``detail`` is the text of the wire, which says what was
+found and what was allowed.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+import orjson
+from starlette.responses import Response
+
+from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, UsageError
+from server.web.inner.sessions import NotAdmitted
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+STATUS: Final = {
+    "bad-request": 400,
+    "malformed": 400,
+    "unauthorized": 401,
+    "not-allowed": 403,
+    "read-only": 403,
+    "no-space": 404,
+    "no-topic": 404,
+    "no-rule": 404,
+    "no-producer": 404,
+    "epoch-ahead": 404,
+    "timeout": 408,
+    "stalled": 408,
+    "closed": 409,
+    "handle-in-use": 409,
+    "no-lease": 409,
+    "not-applied": 409,
+    "not-durable": 409,
+    "not-owner": 409,
+    "not-staged": 409,
+    "old-sequence": 409,
+    "superseded": 409,
+    "suspended": 409,
+    "topic-differs": 409,
+    "unknown-handle": 409,
+    "writer-taken": 409,
+    "epoch-gone": 410,
+    "epoch-lost": 410,
+    "limit": 429,
+    "overrun": 429,
+    "slow-observer": 429,
+    "slow-subscriber": 429,
+    "internal": 500,
+    "unexpected": 500,
+    "unknown-packet": 500,
+    "unknown-verb": 500,
+    "version": 500,
+    "disk-failed": 500,
+    "log-damaged": 500,
+    "expectation": 412,
+    "disk-full": 507,
+}
+"""The status of each code of the wire."""
+
+ALSO: Final = {
+    "no-route": 404,
+    "no-method": 405,
+    "media-type": 415,
+    "ended": 503,
+}
+"""Codes that only HTTP has."""
+
+
+class Problem(DataspaceError):
+    """An error that is answered with a problem of this code; ``status`` where it is not the code's own."""
+
+    def __init__(self, code: str, text: str, status: int = 0, headers: dict[str, str] | None = None) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+        self.status = status or STATUS.get(code) or ALSO.get(code, 400)
+        self.headers = {**_headers(code, self.status), **(headers or {})}
+
+    def body(self) -> bytes:
+        """Returns the JSON of the problem."""
+        said = {
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "code": self.code,
+            "detail": self.text,
+        }
+        return orjson.dumps(said)
+
+    def response(self) -> Response:
+        """Returns the problem as the answer to a request."""
+        return Response(self.body(), self.status, self.headers, MEDIA_TYPE)
+
+
+def problem_of(error: DataspaceError, *, limit: int = 0) -> Problem:
+    """Returns the problem for an error; ``limit`` is the status of the code ``limit`` in this place."""
+    match error:
+        case Problem():
+            return error
+        case NotAdmitted(code="limit"):
+            return Problem("limit", error.text, 503)
+        case Refused() | ProtocolError():
+            return Problem(error.code, error.text, limit if error.code == "limit" else 0)
+        case UsageError():
+            return Problem("bad-request", str(error))
+        case Broken():
+            return Problem("ended", str(error))
+        case _:
+            return Problem("internal", str(error))
+
+
+def _headers(code: str, status: int) -> dict[str, str]:
+    headers = {"cache-control": "no-store"}
+    if status == 401:
+        headers["www-authenticate"] = 'Bearer realm="dataspace"'
+    if code in ("limit", "ended", "disk-full") and status != 413:
+        headers["retry-after"] = "1"
+    return headers

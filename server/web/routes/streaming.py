@@ -1,0 +1,85 @@
+"""Streaming: responses that are written bit by bit, and end when their client does.
+
+Always: nothing more is made while the client does not read, since each write waits for it; an error before
+the first byte is a problem with its status; what runs for a response ends with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import trio
+from starlette.types import Receive, Scope, Send
+
+from dataspace.errors import DataspaceError
+from server.web.routes.problems import problem_of
+
+
+class Out:
+    """What a response is written to."""
+
+    def __init__(self, send: Send, nursery: trio.Nursery) -> None:
+        self._send = send
+        self._nursery = nursery
+        self._whole: tuple[Mapping[str, str], bytes, int] | None = None
+        self.started = False
+        """True once status and headers are on their way."""
+
+    async def start(self, headers: Mapping[str, str], status: int = 200) -> None:
+        """Sends the status and the headers."""
+        self.started = True
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+    async def write(self, data: bytes) -> None:
+        """Sends a part of the body; waits while the client does not read."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    def whole(self, headers: Mapping[str, str], body: bytes = b"", status: int = 200) -> None:
+        """Notes a response that is known whole: it is sent by ``finish``."""
+        sized = {} if status in (204, 304) else {"content-length": str(len(body))}
+        self._whole = {**headers, **sized}, body, status
+
+    async def finish(self) -> None:
+        """Sends the end of the body, once all that was taken for the response is given back."""
+        headers, body, status = self._whole or ({}, b"", 200)
+        if not self.started:
+            await self.start(headers, status)
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def beside(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Runs a task for as long as the response is written."""
+        self._nursery.start_soon(function, *args)
+
+
+Run: TypeAlias = Callable[[Out], Awaitable[None]]
+
+
+class Streaming:
+    """A response that ``run`` writes."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, receive, nursery.cancel_scope)
+            out = Out(send, nursery)
+            try:
+                await self._run(out)
+                await out.finish()
+            except DataspaceError as error:
+                if not out.started:
+                    await problem_of(error).response()(scope, receive, send)
+                # else without its end the connection is cut: so the reader sees that it was not all
+            except OSError:
+                pass  # the client has gone, or does not read for too long
+            nursery.cancel_scope.cancel()
+
+
+async def _watch(receive: Receive, scope: trio.CancelScope) -> None:
+    """Ends the response when its client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()

@@ -1,0 +1,198 @@
+"""``POST /v1/topics/{topic}`` and ``GET /v1/topics/{topic}/events``: durable topics over HTTP.
+
+A request publishes items at one time and is done with it.  Completed epochs of a durable topic have numbers,
+and are the same each time they are read; so these are the ids of the events.
+
+Always: a reader gets every completed epoch after the one that it names, whole, once and in order; no more
+than one answer of the daemon is held for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+from starlette.responses import Response
+
+from dataspace.codec import pack, unpack
+from dataspace.errors import DataspaceError, Refused
+from dataspace.wire.features import MAIN
+from index.values.jsons import to_json
+from index.values.values import Map, Value
+from server.web.inner.ports import Door
+from server.web.inner.sessions import InnerSession, inner_session
+from server.web.routes.bodies import read_list, read_number, read_object, read_value
+from server.web.routes.events import BEAT, HEADERS
+from server.web.routes.parameters import Asked, Parameter
+from server.web.routes.problems import problem_of
+from server.web.routes.rows import value_json
+from server.web.routes.streaming import Out, Streaming
+
+MOST_ITEMS: Final = 65_536
+
+TOPIC: Final = Parameter("topic", "the name of a durable topic", place="path", needed=True)
+AFTER: Final = Parameter(
+    "after",
+    "begin after the epoch of this number, 0 for the first (default: with what completes from now on)",
+    "number",
+)
+LAST: Final = Parameter(
+    "Last-Event-ID", "the id of the last event that came: goes on after it", kind="number", place="header"
+)
+PUBLISH: Final = (TOPIC,)
+UPTO: Final = Parameter("upto", "end after the epoch of this number", "number")
+SUBSCRIBE: Final = (TOPIC, AFTER, UPTO, LAST)
+
+_NUMBER: Final = {"type": "integer", "minimum": 0}
+ITEMS: Final[dict[str, object]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["items"],
+    "properties": {
+        "items": {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Value"}},
+        "time": {
+            "description": "their time, which must not be over (default: where the partition is)",
+            "oneOf": [_NUMBER, {"type": "array", "items": _NUMBER}],
+        },
+        "partition": {**_NUMBER, "description": "default 0"},
+    },
+}
+
+
+async def publish(door: Door, asked: Asked) -> Response:
+    """Sends items to a topic at one time, which is over for this publisher then; makes the topic."""
+    topic = asked.values["topic"]
+    async with inner_session(door, asked.caller) as session:
+        said = await read_object(asked.request, door.limits, ("items", "time", "partition"))
+        listed = read_list(said, "items", MOST_ITEMS)
+        items = [read_value(each, f"items[{at}]", door.limits) for at, each in enumerate(listed)]
+        joining = await _shape(session, topic)
+        joining["partition"] = read_number(said, "partition") if "partition" in said else 0
+        if "time" in said:
+            joining["time"] = read_value(said["time"], "time", door.limits)
+        joined = await _map(session, "join", joining)
+        producer, time = joined["producer"], joined["time"]
+        assert isinstance(producer, int)  # by WIRE.md, for one that does not come back
+        await session.produce(producer, ((0, time, pack(tuple(items))), (2,)))
+    answer = {"topic": topic, "time": to_json(time)}
+    return Response(orjson.dumps(answer) + b"\n", media_type="application/json")
+
+
+async def _shape(session: InnerSession, topic: str) -> dict[str, Value]:
+    """Returns the arguments with which to join a topic that is there, or to make it."""
+    try:
+        known = await _map(session, "lookup", {"topic": topic})
+    except Refused as refusal:
+        if refusal.code != "no-topic":
+            raise
+        known = Map()
+    shape = {name: known[name] for name in ("partitions", "dimensions") if name in known}
+    return {"topic": topic, "durable": True, **shape}
+
+
+async def subscribe(door: Door, asked: Asked) -> Streaming:
+    """Returns the completed epochs of a topic as events."""
+    caller, topic = asked.caller, asked.values["topic"]
+    after = asked.values.get("Last-Event-ID", asked.values.get("after"))
+    upto = asked.values.get("upto")
+
+    async def run(out: Out) -> None:
+        if after is not None and upto is not None and upto <= after:
+            out.whole({"cache-control": "no-store"}, status=204)  # an EventSource comes back no more
+            return
+        async with inner_session(door, caller, MAIN) as session:
+            known = await _map(session, "topic-frontier", {"topic": topic})
+            reading = _Reading(session, topic, known, after, upto)
+            pieces = await reading.next()  # an epoch that is not retained is an error with its status
+            await out.start(HEADERS)
+            await out.write(b"retry: 1000\n\n")
+            try:
+                await out.write(b"".join(map(reading.told, pieces)))
+                while not reading.is_done:
+                    pieces = await reading.next(wait=BEAT)
+                    await out.write(b"".join(map(reading.told, pieces)) or b": beat\n\n")
+                await out.write(b"event: end\ndata: {}\n\n")
+            except DataspaceError as error:
+                await out.write(reading.problem(error))
+
+    return Streaming(run)
+
+
+class _Reading:
+    """How far the epochs of a topic were read."""
+
+    def __init__(
+        self, session: InnerSession, topic: str, known: Map, after: int | None, upto: int | None
+    ) -> None:
+        self._session = session
+        self._topic = topic
+        self._id = known["id"]
+        self._completed: Any = known["completed"]
+        self._after: Any = self._completed if after is None else after
+        self._upto = upto
+        self._at: Value = None
+        self._written: int | None = None
+        """Items that were written of an epoch that goes on; None between two epochs."""
+
+    @property
+    def is_done(self) -> bool:
+        """True once the last epoch that was wanted has been written."""
+        return self._upto is not None and self._after >= self._upto
+
+    async def next(self, *, wait: float = 0.0) -> tuple[Any, ...]:
+        """Returns some pieces of epochs, none if nothing completes in so many seconds."""
+        if wait and self._after == self._completed:
+            await self._wait(wait)
+        if self._after == self._completed:
+            return ()
+        upto = max(self._after, self._completed if self._upto is None else min(self._upto, self._completed))
+        asked = {"id": self._id, "after": self._after, "upto": upto, "at": self._at}
+        answer = await self._session.request("topic-epochs", {"topic": self._topic, **asked})
+        assert isinstance(answer, tuple)  # by WIRE.md
+        return answer
+
+    async def _wait(self, seconds: float) -> None:
+        asked: dict[str, Value] = {"topic": self._topic, "after": self._after, "wait": round(seconds * 1000)}
+        known = await _map(self._session, "topic-frontier", asked)
+        if known["id"] != self._id:
+            raise Refused("no-topic", f"topic {self._topic!r} was ended, and another one has its name")
+        self._completed = known["completed"]
+
+    def told(self, piece: Any) -> bytes:
+        """Returns the lines of a piece; an epoch is one event, however many pieces it has."""
+        number, time, crashed, batches, self._at = piece
+        lines = []
+        if self._written is None:
+            head = orjson.dumps({"number": number, "time": to_json(time)})
+            lines, self._written = [head[:-1] + b',"items":['], 0
+        items = list(_items(batches))
+        if items:
+            lines.append((b"," if self._written else b"") + b",".join(items))
+            self._written += len(items)
+        if self._at is None:
+            crash = b',"crashed":' + orjson.dumps(crashed) if crashed else b""
+            lines.append(b"]" + crash + b"}")
+            self._after, self._written = number, None
+        said = b"data: " + b"".join(lines) + b"\n"
+        return said + b"id: %d\n\n" % number if self._at is None else said
+
+    def problem(self, error: DataspaceError) -> bytes:
+        """Returns the last event, a comment in the midst of an epoch."""
+        body = problem_of(error).body()
+        if self._written is None:
+            return b"event: problem\ndata: " + body + b"\n\n"
+        return b": problem " + body + b"\n"
+
+
+def _items(batches: tuple[bytes, ...]) -> Iterator[bytes]:
+    for batch in batches:
+        items = unpack(batch)
+        assert isinstance(items, tuple)  # as the daemon has checked
+        yield from map(value_json, items)
+
+
+async def _map(session: InnerSession, verb: str, arguments: Mapping[str, Value]) -> Map:
+    answer = await session.request(verb, dict(arguments))
+    assert isinstance(answer, Map)  # by WIRE.md
+    return answer

@@ -1,0 +1,152 @@
+"""``POST …/turns`` and ``POST …/messages``: several actions, or several messages, as one turn.
+
+A turn names facts, since a request has no handles, so it is carried out as a publication: for a durable owner
+or a lease that the body names, numbered by ``client`` and ``sequence`` where these are given.
+
+Always: all of a body happens in one epoch or none of it; a number that was applied before changes nothing and
+is answered with its epoch.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable
+from typing import Any, Final
+
+import orjson
+from starlette.responses import Response
+
+from dataspace.codec import pack
+from dataspace.errors import DataspaceError
+from dataspace.kernel.actions import SEND
+from dataspace.wire.features import SYSTEM
+from index.patterns.text import parse_pattern
+from index.values.values import Value
+from server.config.model import Limits
+from server.web.inner.ports import Door
+from server.web.inner.sessions import InnerSession, inner_session
+from server.web.routes.bodies import read_list, read_number, read_object, read_text, read_value
+from server.web.routes.parameters import SPACE, Asked
+from server.web.routes.problems import Problem, problem_of
+
+VALUE: Final[dict[str, object]] = {"$ref": "#/components/schemas/Value"}
+ACTION: Final = {
+    "oneOf": [
+        *[
+            {"type": "object", "properties": {verb: VALUE}, "required": [verb], "additionalProperties": False}
+            for verb in ("assert", "retract", "send")
+        ],
+        {
+            "type": "object",
+            "properties": {"replace": VALUE, "with": VALUE},
+            "required": ["replace", "with"],
+            "additionalProperties": False,
+        },
+    ]
+}
+PARAMETERS: Final = (SPACE,)
+
+TURN: Final[dict[str, object]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["owner", "actions"],
+    "properties": {
+        "owner": {
+            "type": "string",
+            "description": "a durable owner, or lease:MILLISECONDS:NAME, which is begun or renewed",
+        },
+        "client": {"type": "string", "description": "who numbers its turns; with sequence"},
+        "sequence": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "higher than in any turn of this client before: a retry changes nothing",
+        },
+        "by": {
+            "type": "string",
+            "description": "a pattern: a fact takes the place of those of the owner with the same captures",
+        },
+        "actions": {"type": "array", "minItems": 1, "items": ACTION},
+    },
+}
+MESSAGES: Final[dict[str, object]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["messages"],
+    "properties": {"messages": {"type": "array", "minItems": 1, "items": VALUE}},
+}
+
+MEMBERS: Final = ("owner", "client", "sequence", "by", "actions")
+FORMS: Final = '{"assert": VALUE}, {"retract": VALUE}, {"replace": VALUE, "with": VALUE} and {"send": VALUE}'
+
+TOO_MUCH: Final = 422
+"""The status of the code ``limit`` where a turn is too much as it is: to send it again is of no use."""
+
+
+async def turns(door: Door, asked: Asked) -> Response:
+    """Commits actions as one turn of an owner; returns its epoch once it is on disk."""
+    async with inner_session(door, asked.caller, asked.space) as session:
+        said = await read_object(asked.request, door.limits, MEMBERS)
+        arguments = _publication(said, session, door.limits)
+        if asked.space == SYSTEM:
+            raise Problem("read-only", f"space {SYSTEM!r} can only be observed")
+        return await _epoch(session.request("publish", arguments))
+
+
+async def messages(door: Door, asked: Asked) -> Response:
+    """Sends messages in one turn; returns its epoch once it is on disk."""
+    async with inner_session(door, asked.caller, asked.space) as session:
+        said = await read_object(asked.request, door.limits, ["messages"])
+        listed = read_list(said, "messages", _most(session, "actions_per_turn"))
+        values = [read_value(each, f"messages[{at}]", door.limits) for at, each in enumerate(listed)]
+        return await _epoch(session.turn(asked.space, tuple([(SEND, value) for value in values])))
+
+
+def _most(session: InnerSession, name: str) -> int:
+    most = session.welcome.limits[name]
+    assert isinstance(most, int)  # by WIRE.md
+    return most
+
+
+def _publication(said: dict[str, Any], session: InnerSession, limits: Limits) -> dict[str, Value]:
+    """Returns the arguments of the request that carries out a turn."""
+    numbered = [name for name in ("client", "sequence") if name in said]
+    if len(numbered) == 1:
+        raise Problem("bad-request", f"client and sequence belong together, got {numbered[0]} alone")
+    listed = read_list(said, "actions", _most(session, "actions_per_publication"))
+    operations = [pair for at, each in enumerate(listed) for pair in _pairs(each, f"actions[{at}]", limits)]
+    arguments: dict[str, Value] = {
+        "keys": (pack(operations),),
+        "owner": read_text(said, "owner"),
+        "client": read_text(said, "client") if numbered else f"~http-{uuid.uuid4().hex}",
+        "sequence": read_number(said, "sequence") if numbered else 1,
+    }
+    if "by" in said:
+        arguments["by"] = parse_pattern(read_text(said, "by"))
+    return arguments
+
+
+def _pairs(said: object, path: str, limits: Limits) -> list[tuple[str, Value]]:
+    """Returns an action as operations of a publication."""
+    match said:
+        case {"assert": value, **rest} if not rest:
+            return [("assert", read_value(value, f"{path}.assert", limits))]
+        case {"retract": value, **rest} if not rest:
+            return [("retract", read_value(value, f"{path}.retract", limits))]
+        case {"send": value, **rest} if not rest:
+            return [("send", read_value(value, f"{path}.send", limits))]
+        case {"replace": old, "with": new, **rest} if not rest:
+            return [
+                ("assert", read_value(new, f"{path}.with", limits)),
+                ("retract", read_value(old, f"{path}.replace", limits)),
+            ]
+    names = f"an object with {', '.join(map(repr, said))}" if isinstance(said, dict) else f"{said!r:.60}"
+    raise Problem("bad-request", f"{path} must be one of {FORMS}, got {names:.200}")
+
+
+async def _epoch(committed: Awaitable[Value]) -> Response:
+    """Returns the epoch of a turn as the answer; a turn beyond a limit cannot be taken as it is."""
+    try:
+        epoch = await committed
+    except DataspaceError as error:
+        raise problem_of(error, limit=TOO_MUCH) from None
+    return Response(orjson.dumps({"epoch": epoch}) + b"\n", media_type="application/json")

@@ -1,0 +1,90 @@
+"""Durable topics over HTTP: every completed epoch, whole and under its number."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import dataspace
+from dataspace import Record
+from index.values.jsons import to_json
+from tests.server.web.routes.callers import EventSource, HttpDaemon
+
+
+def publish(daemon: HttpDaemon, topic: str, *items: object, **more: object) -> Any:
+    return daemon.call("POST", f"/v1/topics/{topic}", {"items": items, **more}).json()
+
+
+def test_what_is_published_comes_as_epochs(daemon: HttpDaemon) -> None:
+    assert publish(daemon, "readings", 1, 2.5) == {"topic": "readings", "time": 0}
+    with EventSource(daemon, "", topic="readings", after=0) as source:
+        first = source.next()
+        assert (first.id, first.data) == ("1", {"number": 1, "time": 0, "items": [1, 2.5]})
+        time = publish(daemon, "readings", to_json(Record("reading", "hall")))["time"]
+        second = source.next()
+        assert second.data == {"number": 2, "time": time, "items": [{"@": "reading", "fields": ["hall"]}]}
+    publish(daemon, "readings", "third")
+    with EventSource(daemon, "", topic="readings", last=second.id) as source:
+        assert (source.next().id, source.last) == ("3", "3")
+    with EventSource(daemon, "", topic="readings") as source:
+        publish(daemon, "readings", "fourth")
+        assert source.next().data["items"] == ["fourth"]
+
+
+def test_a_time_that_is_over_is_refused(daemon: HttpDaemon) -> None:
+    assert publish(daemon, "timed", "a", time=7)["time"] == 7
+    again = daemon.call("POST", "/v1/topics/timed", {"items": ["a"], "time": 7})
+    assert again.problem()[:2] == (400, "bad-request")
+    with EventSource(daemon, "", topic="timed", after=0) as source:
+        assert source.next().data == {"number": 1, "time": 7, "items": ["a"]}
+
+
+def test_items_of_a_client_are_seen_and_those_of_requests_by_it(daemon: HttpDaemon) -> None:
+    with dataspace.connect_blocking(daemon.url) as space:
+        with space.publish("both", durable=True, partitions=2) as publication:
+            publication.finish("theirs", then=1)
+    publish(daemon, "both", "ours", partition=1)
+    seen: list[object] = []
+    with EventSource(daemon, "", topic="both", after=0) as source:
+        while len(seen) < 2:
+            seen += source.next().data["items"]
+    assert sorted(map(str, seen)) == ["ours", "theirs"]
+
+
+def test_a_range_of_epochs_has_an_end(daemon: HttpDaemon) -> None:
+    for at in range(3):
+        publish(daemon, "ranged", at)
+    with EventSource(daemon, "", topic="ranged", after=0, upto=2) as source:
+        seen = list(source)
+    assert [(each.id, each.name) for each in seen] == [("1", "message"), ("2", "message"), ("2", "end")]
+    done = EventSource(daemon, "", topic="ranged", upto=2, last=seen[-1].id)
+    assert done.status == 204
+    done.close()
+
+
+@pytest.mark.slow
+def test_a_large_epoch_is_one_event(daemon: HttpDaemon) -> None:
+    items = ["x" * 100_000] * 30
+    publish(daemon, "large", *items)
+    with EventSource(daemon, "", topic="large", after=0) as source:
+        assert source.next().data["items"] == items
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/v1/topics/none/events", None, 404, "no-topic"),
+        ("GET", "/v1/topics/readings/events?after=1000", None, 404, "epoch-ahead"),
+        ("POST", "/v1/topics/readings", {"items": []}, 400, "bad-request"),
+        ("POST", "/v1/topics/readings", {"items": [1], "time": "x"}, 400, "bad-request"),
+        ("POST", "/v1/topics/readings", {"items": [1], "partition": 9}, 400, "bad-request"),
+    ],
+)
+def test_a_request_that_makes_no_sense_says_so(
+    daemon: HttpDaemon, method: str, path: str, body: object, status: int, code: str
+) -> None:
+    publish(daemon, "readings", "one")
+    answer = daemon.call(method, path, body)
+    assert answer.problem()[:2] == (status, code), json.loads(answer.body)
