@@ -1,0 +1,68 @@
+// Drives the JavaScript client for the conformance kit: a command on each line of stdin, an event on each of stdout.
+// `node javascript.mjs MODULE`; README.md of the kit has the commands and events.
+import { createInterface } from "node:readline";
+import { pathToFileURL } from "node:url";
+import { tcp } from "./tcp.mjs";
+
+const d = await import(pathToFileURL(process.argv[2]));
+
+let space = null;
+const claims = new Map();
+const observations = new Map();
+
+const tell = (event) => process.stdout.write(`${JSON.stringify(event)}\n`);
+const codeOf = (error) => error.code || error.name.replace(/(?<=[a-z])(?=[A-Z])/g, "-").toLowerCase();
+const report = (of, promise, shown) =>
+  promise.then(
+    (value) => tell({ of, ...shown(value) }),
+    (error) => {
+      if (!(error instanceof d.DataspaceError)) throw error;
+      tell({ of, error: codeOf(error), text: error.message });
+    },
+  );
+const rows = (list) => list.map((row) => row.map(d.toJson));
+const changes = (epoch) =>
+  epoch === undefined
+    ? { end: true }
+    : {
+        changes: {
+          number: epoch.number,
+          first: epoch.first,
+          added: rows(epoch.added),
+          messages: rows(epoch.messages),
+          removed: rows(epoch.removed),
+          lost: epoch.lost,
+        },
+      };
+
+function fill(draft, actions) {
+  for (const [verb, ...rest] of actions) {
+    if (verb === "send") draft.send(d.fromJson(rest[0]));
+    else if (verb === "assert") claims.set(rest[0], draft.assert(d.fromJson(rest[1])));
+    else if (verb === "replace") draft.replace(claims.get(rest[0]), d.fromJson(rest[1]));
+    else if (verb === "retract") draft.retract(claims.get(rest[0]));
+  }
+}
+
+const commands = {
+  connect({ url, options }) {
+    const transport = url.startsWith("tcp:") ? tcp : undefined;
+    const onConnection = ({ change }) => tell({ of: "connection", change });
+    const connected = d.connect(url, { ...options, transport, onConnection });
+    return report("connect", connected.then((made) => (space = made)), () => ({ done: true }));
+  },
+  turn: ({ as, actions }) => report(as, space.turn((draft) => fill(draft, actions)), (epoch) => ({ epoch })),
+  observe: ({ as, pattern, options }) => observations.set(as, space.observe(pattern, options)),
+  read: ({ of }) => report(of, observations.get(of).read(), changes),
+  waiting: ({ of }) => tell({ of, ...observations.get(of).waiting }),
+  stop: ({ of }) => observations.get(of).close(),
+  matches: ({ as, pattern }) => report(as, space.matches(pattern), (found) => ({ rows: rows(found) })),
+  request: ({ as, verb, arguments: given }) =>
+    report(as, space.request(verb, d.fromJson(given)), (answer) => ({ answer: d.toJson(answer) })),
+  close: () => report("close", space.close(), () => ({ done: true })),
+};
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const command = JSON.parse(line);
+  commands[command.do](command);
+}
