@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,12 +42,22 @@ def test_its_values_are_those_of_the_kit() -> None:
 
 
 @asynccontextmanager
-async def daemon(data: Path, **settings: Any) -> AsyncIterator[str]:
-    """The URL of a daemon in this process, for as long as the block runs."""
+async def daemon(data: Path, **settings: Any) -> AsyncIterator[tuple[str, str]]:
+    """The addresses of a daemon in this process, for TCP and for WebSocket, for as long as the block runs."""
+    listen = ("tcp:127.0.0.1:0", "http:127.0.0.1:0")
     async with trio.open_nursery() as nursery:
-        (url,) = await nursery.start(serve, Config(("tcp:127.0.0.1:0",), data, **settings))
-        yield url.replace("tcp:", "tcp://")
+        addresses = await nursery.start(serve, Config(listen, data, **settings))
+        tcp, http = [address.rpartition(":")[2] for address in addresses]
+        yield f"tcp://127.0.0.1:{tcp}", f"http://127.0.0.1:{http}"
         nursery.cancel_scope.cancel()
+
+
+def free_port() -> int:
+    """A port that stays the same when a daemon is started again."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
 
 
 async def connected(driver: Driver, url: str, **options: Any) -> None:
@@ -79,8 +90,12 @@ def said(label: str, *fields: Json) -> Json:
 
 
 async def test_it_asserts_replaces_sends_and_observes(tmp_path: Path) -> None:
-    async with daemon(tmp_path) as url, program(*javascript()) as page, dataspace.connect(url) as witness:
-        await connected(page, url, name="page")
+    async with (
+        daemon(tmp_path) as (tcp, http),
+        program(*javascript()) as page,
+        dataspace.connect(tcp) as witness,
+    ):
+        await connected(page, http, name="page")
         await page.do({"do": "observe", "as": "seen", "pattern": "present($who)", "options": {}})
         first = await read(page, "seen")
         assert (first["added"], first["removed"]) == ([], [])
@@ -110,8 +125,8 @@ async def test_it_asserts_replaces_sends_and_observes(tmp_path: Path) -> None:
 
 async def test_patterns_mean_the_same_to_the_daemon(tmp_path: Path) -> None:
     kept: Json = patterns()["patterns"]
-    async with daemon(tmp_path) as url, program(*javascript()) as page:
-        await connected(page, url)
+    async with daemon(tmp_path) as (tcp, _), program(*javascript()) as page:
+        await connected(page, tcp)
         held = [(n, each["json"]) for n, one in enumerate(kept) for each in one["against"]]
         actions = [
             ["assert", f"{at}", said("probe", n, at, value)] for at, (n, value) in enumerate(held)
@@ -126,12 +141,16 @@ async def test_patterns_mean_the_same_to_the_daemon(tmp_path: Path) -> None:
 
 
 async def test_a_state_in_many_parts_comes_as_one_epoch(tmp_path: Path) -> None:
-    async with daemon(tmp_path) as url, program(*javascript()) as page, dataspace.connect(url) as witness:
+    async with (
+        daemon(tmp_path) as (tcp, http),
+        program(*javascript()) as page,
+        dataspace.connect(tcp) as witness,
+    ):
         async with witness.turn() as draft:
             for n in range(6000):
                 draft.assert_(Record("n", n, "x" * 500))
             draft.assert_(Record("n", -1, "x" * 70_000))
-        await connected(page, url)
+        await connected(page, http)
         # less credit than the state has values and bytes: its parts must be asked for as they come
         await page.do({"do": "observe", "as": "all", "pattern": "n($n, _)", "options": {"window": 2}})
         state = await read(page, "all")
@@ -142,14 +161,18 @@ async def test_a_state_in_many_parts_comes_as_one_epoch(tmp_path: Path) -> None:
 
 
 async def test_a_slow_reader_is_bounded_by_its_credit(tmp_path: Path) -> None:
-    async with daemon(tmp_path) as url, program(*javascript()) as page, dataspace.connect(url) as witness:
-        await connected(page, url)
+    async with (
+        daemon(tmp_path) as (tcp, http),
+        program(*javascript()) as page,
+        dataspace.connect(tcp) as witness,
+    ):
+        await connected(page, http)
         await page.do({"do": "observe", "as": "slow", "pattern": "v($k, $n, _)", "options": {}})
         assert (await read(page, "slow"))["added"] == []
         claims = [await witness.assert_(Record("v", k, 0, "")) for k in range(8)]
         for n in range(1, 60):
-            for k in range(8):
-                claims[k] = await witness.replace(claims[k], Record("v", k, n, "x" * 10_000))
+            async with witness.turn() as draft:
+                claims = [draft.replace(claims[k], Record("v", k, n, "x" * 10_000)) for k in range(8)]
         assert await rows(page, "v(0, $n, _)") == [[59]], "what was sent before this has come"
         await page.do({"do": "waiting", "of": "slow"})
         waiting = await page.event("slow")
@@ -166,18 +189,19 @@ async def test_a_slow_reader_is_bounded_by_its_credit(tmp_path: Path) -> None:
 async def test_a_token_is_needed_and_bounds_what_it_may(tmp_path: Path) -> None:
     rights = Rights.read(Map({"observe": True, "assert": ("present(_)",)}))
     key = Key("page", "0123456789abcdef", rights)
-    async with daemon(tmp_path, tokens=(key,)) as url, program(*javascript()) as page:
+    async with daemon(tmp_path, keys=(key,)) as (_, http), program(*javascript()) as page:
         for wrong in ("", "another secret of 16"):
-            await page.do({"do": "connect", "url": url, "options": {"token": wrong}})
+            await page.do({"do": "connect", "url": http, "options": {"token": wrong}})
             assert (await page.event("connect"))["error"] == "unauthorized"
-        await connected(page, url, token="0123456789abcdef")
+        await connected(page, http, token="0123456789abcdef")
         await turn(page, ["assert", "here", said("present", "page")])
         await page.do({"do": "turn", "as": "no", "actions": [["assert", "x", said("absent", "page")]]})
         assert (await page.event("no"))["error"] == "not-allowed"
 
 
 async def test_a_killed_daemon_leaves_no_gap_and_no_ghost(tmp_path: Path) -> None:
-    process = DaemonProcess(tmp_path / "data")
+    http = f"127.0.0.1:{free_port()}"
+    process = DaemonProcess(tmp_path / "data", "--listen", f"http:{http}")
     await trio.to_thread.run_sync(process.start)
     try:
         async with program(*javascript()) as page:
@@ -191,8 +215,8 @@ async def test_a_killed_daemon_leaves_no_gap_and_no_ghost(tmp_path: Path) -> Non
             known = [row[0] for row in (await read(page, "who"))["added"]]
             for n in range(10):
                 await turn(page, ["send", said("n", n)])
-            with dataspace.connect_blocking(process.url, name="guest") as guest:
-                guest.assert_(Record("present", "guest"))
+            async with dataspace.connect(process.url, reconnect=False) as guest:
+                await guest.assert_(Record("present", "guest"))
                 known += [row[0] for row in (await read(page, "who"))["added"]]
                 await trio.to_thread.run_sync(process.kill)
                 # under way while there is no daemon: it waits for the next one
@@ -221,8 +245,12 @@ async def test_a_killed_daemon_leaves_no_gap_and_no_ghost(tmp_path: Path) -> Non
 async def test_every_value_comes_to_another_client_as_it_was(tmp_path: Path) -> None:
     vectors: Json = json.loads((FOLDER / "values.json").read_text())["values"]
     shallow = [each["json"] for each in vectors if "[[[[" not in each["text"]]
-    async with daemon(tmp_path) as url, program(*javascript()) as page, dataspace.connect(url) as witness:
-        await connected(page, url)
+    async with (
+        daemon(tmp_path) as (tcp, http),
+        program(*javascript()) as page,
+        dataspace.connect(tcp) as witness,
+    ):
+        await connected(page, http)
         await turn(page, *[["assert", f"{at}", said("value", at, each)] for at, each in enumerate(shallow)])
         found = dict(await witness.matches("value($at, $value)"))  # type: ignore[arg-type]  # pairs
         assert [plain(found[at]) for at in range(len(shallow))] == shallow
