@@ -1,0 +1,269 @@
+/** Types of `dataspace.js`, whose comments say what each thing does. */
+
+/** What a fact, a message or a part of one can be. `Date` and `Map` are written, but come back as `Time` and `ValueMap`. */
+export type Value =
+  | null
+  | boolean
+  | number
+  | bigint
+  | string
+  | Uint8Array
+  | Float
+  | Time
+  | Date
+  | Record
+  | ValueMap
+  | ReadonlyMap<Value, Value>
+  | readonly Value[]
+  | { readonly [name: string]: Value };
+
+/** A pattern, or the text of one: `present($who)`. */
+export type Pattern = Value;
+
+/** A row of captures, in the order of `names`. A program that knows its facts may say what they are. */
+export type Row = Value[];
+
+export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
+
+export type ClassName = "bool" | "int" | "float" | "str" | "bytes" | "time" | "null" | "record" | "seq" | "map";
+
+// -- errors --
+
+export class DataspaceError extends Error {
+  constructor(code: string, text: string);
+  /** One of the codes of WIRE.md, or empty. */
+  readonly code: string;
+  /** The message without the code. */
+  readonly text: string;
+}
+export class Refused extends DataspaceError {}
+export class ProtocolError extends DataspaceError {}
+export class UsageError extends DataspaceError {
+  constructor(text: string);
+}
+export class Unreachable extends UsageError {}
+export class Broken extends UsageError {}
+export class Closed extends UsageError {}
+export class AnotherSpace extends UsageError {}
+
+// -- values --
+
+export class Record {
+  constructor(label: Value, ...fields: Value[]);
+  label: Value;
+  fields: Value[];
+  toString(): string;
+}
+
+/** A float whose value is integral: `new Float(1)` is `1.0`, which is not `1`. */
+export class Float {
+  constructor(value: number);
+  readonly value: number;
+  valueOf(): number;
+  toString(): string;
+}
+
+/** A moment, to the microsecond. */
+export class Time {
+  constructor(seconds: number, micros?: number);
+  /** Of a `Date`, or of microseconds since 1970 UTC. */
+  static of(moment: Date | number): Time;
+  static parse(text: string): Time;
+  /** Seconds since 1970 UTC. */
+  readonly seconds: number;
+  /** Microseconds of the second. */
+  readonly micros: number;
+  toDate(): Date;
+  toString(): string;
+}
+
+/** A map with a key that is no text; any other map is a plain object. */
+export class ValueMap implements Iterable<[Value, Value]> {
+  constructor(pairs: Iterable<readonly [Value, Value]>);
+  readonly pairs: [Value, Value][];
+  readonly size: number;
+  get(key: Value): Value | undefined;
+  has(key: Value): boolean;
+  [Symbol.iterator](): Iterator<[Value, Value]>;
+}
+
+export function record(label: Value, ...fields: Value[]): Record;
+
+// -- patterns --
+
+export function any(ofClass?: ClassName): Record;
+export function capture(name?: string | null, options?: { class?: ClassName | null; sub?: Pattern }): Record;
+export function lit(value: Value): Record;
+export function exact(pattern: Pattern): Record;
+export function captureNames(pattern: Pattern): string[];
+
+// -- forms of values --
+
+export function equal(one: Value, other: Value): boolean;
+export function compare(one: Value, other: Value): number;
+/** The same for equal values alone: for keys of a `Map` and elements of a `Set`. */
+export function key(value: Value): string | number;
+export function parse(text: string): Value;
+export function text(value: Value): string;
+export function toJson(value: Value): Json;
+export function fromJson(json: Json): Value;
+export function pack(value: Value, depth?: number): Uint8Array;
+export function unpack(bytes: Uint8Array, depth?: number): Value;
+
+// -- connecting --
+
+export type ConnectionChange =
+  | "connected"
+  | "lost"
+  | "resumed"
+  | "anew"
+  | "another-space"
+  | "refused"
+  | "ended";
+
+export interface ConnectionEvent {
+  change: ConnectionChange;
+  reason?: string;
+  /** The identity of the space, and of the one before if it is another. */
+  space?: string;
+  before?: string;
+  /** Facts that were asserted again, or refused. */
+  facts?: number;
+  /** Turns without an answer that another space is not sent: each throws `AnotherSpace`. */
+  turns?: number;
+}
+
+export interface Link {
+  send(packet: Uint8Array): void;
+  close(): void;
+}
+
+export interface LinkEvents {
+  opened(): void;
+  message(packet: Uint8Array): void;
+  closed(reason: string): void;
+}
+
+/** Opens a connection on which a message is a packet; `webSocket` is the usual one. */
+export type Transport = (url: string, events: LinkEvents) => Link;
+
+export const webSocket: Transport;
+
+export interface ConnectOptions {
+  /** One of the daemon's dataspaces; `main` by default. */
+  space?: string;
+  /** What the daemon calls this client in its status. */
+  name?: string;
+  /** What shows the rights of this client; it is in the first packet, never in the address. */
+  token?: string;
+  /** The identity that turns are numbered by: random by default, `owner:…` with an owner. */
+  client?: string;
+  /** A durable owner, whose facts stay until they are retracted. */
+  owner?: string;
+  /** Milliseconds; with nothing from the daemon for two of them the client reconnects. 15 000 by default, 0 for none. */
+  heartbeat?: number;
+  /** Milliseconds that the session, and its facts, outlive a lost connection. 0 by default. */
+  grace?: number;
+  /** False: a lost connection is not made again. */
+  reconnect?: boolean;
+  onConnection?: (event: ConnectionEvent) => void;
+  transport?: Transport;
+}
+
+export function connect(url: string | URL, options?: ConnectOptions): Promise<Space>;
+
+export interface Welcome {
+  version: number;
+  session: number;
+  space: string;
+  epoch: number;
+  sequence: number;
+  limits: { [name: string]: number };
+  features: { [name: string]: Value };
+}
+
+export interface ObserveOptions {
+  /** False leaves out the state at the beginning. */
+  snapshot?: boolean;
+  /** Begin with what follows this epoch, from the log. */
+  after?: number | null;
+  /** Begin with the state at this epoch, from the log. */
+  asOf?: number | null;
+  /** End with this epoch. */
+  upto?: number | null;
+  /** Show an epoch only when it is on disk. */
+  durable?: boolean;
+  /** Assert no interest. */
+  quiet?: boolean;
+  /** With `after`: the past as its net difference. */
+  net?: boolean;
+  /** What becomes of changes that are not read in time. */
+  policy?: "conflate" | "wait" | "fail" | "drop";
+  /** Also yield epochs without rows, whose `progress` is true. */
+  progress?: boolean;
+  /** How many values are requested ahead; by default as many as fit into a mebibyte. */
+  window?: number | null;
+}
+
+export class Space {
+  private constructor();
+  assert(value: Value): Promise<Claim>;
+  send(value: Value): Promise<number>;
+  turn(fill: (draft: Draft) => void): Promise<number>;
+  observe<R extends Row = Row>(pattern: Pattern, options?: ObserveOptions): Observation<R>;
+  matches<R extends Row = Row>(pattern: Pattern): Promise<R[]>;
+  sync(): Promise<number>;
+  status(): Promise<{ [name: string]: Value }>;
+  request(verb: string, args?: { readonly [name: string]: Value }): Promise<Value>;
+  close(): Promise<void>;
+  readonly welcome: Welcome;
+  readonly reconnects: number;
+  readonly inFlight: number;
+}
+
+export class Claim {
+  private constructor();
+  readonly handle: number;
+  readonly value: Value;
+  retract(): Promise<number>;
+  replace(value: Value): Promise<number>;
+}
+
+export class Draft {
+  private constructor();
+  assert(value: Value): Claim;
+  retract(claim: Claim): void;
+  replace(claim: Claim, value: Value): Claim;
+  send(value: Value): void;
+}
+
+export class Observation<R extends Row = Row> implements AsyncIterableIterator<Epoch<R>> {
+  private constructor();
+  readonly pattern: Pattern;
+  readonly names: string[];
+  readonly waiting: { epochs: number; bytes: number };
+  read(): Promise<Epoch<R> | undefined>;
+  next(): Promise<IteratorResult<Epoch<R>, undefined>>;
+  return(): Promise<IteratorResult<Epoch<R>, undefined>>;
+  close(): void;
+  [Symbol.asyncIterator](): this;
+}
+
+export class Epoch<R extends Row = Row> {
+  private constructor();
+  readonly number: number;
+  /** The first epoch that this stands for: below `number` where several are put together. */
+  readonly first: number;
+  /** Microseconds since 1970 UTC. */
+  readonly micros: number;
+  readonly time: Date;
+  readonly flags: number;
+  readonly added: R[];
+  readonly messages: R[];
+  readonly removed: R[];
+  /** How many changes were dropped here, under the policy `drop`. */
+  readonly lost: number;
+  readonly state: boolean;
+  readonly conflated: boolean;
+  readonly progress: boolean;
+}
