@@ -22,6 +22,7 @@ import trio.testing
 
 import dataspace
 import server.web
+from dataspace.client.connect import alone
 from dataspace.errors import DataspaceError, ProtocolError, Refused
 from index.values.jsons import from_json
 from tests.conformance.vectors import FOLDER, plain
@@ -44,6 +45,9 @@ class Driver(Protocol):
     async def event(self, of: str) -> Event:
         """Returns the next event of this name."""
 
+    def forget(self) -> None:
+        """Drops the events that nothing has asked for."""
+
 
 class Events:
     """The events of a driver, by name: those of one name are in order."""
@@ -56,6 +60,10 @@ class Events:
         self._kept[event["of"]].append(event)
         self._arrival.set()
         self._arrival = trio.Event()
+
+    def forget(self) -> None:
+        """Drops what nothing has asked for, before the next session."""
+        self._kept.clear()
 
     async def event(self, of: str) -> Event:
         """Returns the next event of this name."""
@@ -189,8 +197,8 @@ class PythonClient(Events):
             ) as self._space:
                 self.put({"of": "connect", "done": True})
                 await self._over.wait()
-        except DataspaceError as error:
-            self.put({"of": "connect", "error": code_of(error)})
+        except* DataspaceError as errors:  # in a group if the test ends meanwhile
+            self.put({"of": "connect", "error": code_of(alone(errors))})
         else:
             self.put({"of": "close", "done": True})
 
@@ -226,7 +234,7 @@ class PythonClient(Events):
         return {"answer": plain(await self._space.request(verb, asked))}
 
 
-def code_of(error: DataspaceError) -> str:
+def code_of(error: BaseException) -> str:
     """Returns the code of an error, or the name of its class as a word."""
     if isinstance(error, Refused | ProtocolError):
         return error.code

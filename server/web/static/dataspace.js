@@ -1466,7 +1466,7 @@ class InFlight {
   submit(owner, actions) {
     const ticket = new Ticket(this.sequence + 1, owner, actions);
     const bytes = this.#packed(ticket);
-    this.#check(bytes.length, elements, actions.length);
+    this.#check(bytes.length, elements);
     this.sequence++;
     if (this.held) {
       this.held.push(ticket);
@@ -1478,11 +1478,10 @@ class InFlight {
   }
 
   /** Refuses what the daemon would end the session for. */
-  #check(bytes, parts, actions) {
+  #check(bytes, parts) {
     for (const [what, got, most] of [
       ["bytes", bytes, this.limits.frame_bytes],
       ["elements", parts, this.limits.frame_elements],
-      ["actions", actions, this.limits.actions_per_turn],
     ]) {
       if (got > most) throw new Refused("limit", `a turn of ${got} ${what}, the daemon takes ${most}`);
     }
@@ -2186,6 +2185,7 @@ class Session {
     this.ended = error;
     clearInterval(this.timer);
     this.pause?.();
+    this.#sayGoodbye();
     const known = error instanceof ProtocolError || error instanceof Broken;
     this.inFlight.fail((turn) =>
       known ? again(error) : new Closed(`closed before turn ${turn.sequence} was answered`),
@@ -2194,17 +2194,16 @@ class Session {
     for (const request of this.requests.values()) request.reject(again(error));
     for (const waiter of this.waiters.splice(0)) waiter.reject(again(error));
     this.#leaveRoom();
-    if (this.link) {
-      try {
-        this.link.send(pack([BYE, "", ""]));
-      } catch {
-        // it is closed already
-      }
-      this.link.close();
-      this.link = null;
-      this.up = false;
-    }
     if (error instanceof ProtocolError && this.welcome) this.#tell("ended", { reason: error.message });
+  }
+
+  #sayGoodbye() {
+    const { link } = this;
+    if (!link) return;
+    this.#write(pack([BYE, "", ""]));
+    this.up = false;
+    this.link = null;
+    link.close();
   }
 
   async close() {

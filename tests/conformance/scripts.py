@@ -1,0 +1,500 @@
+"""The sessions of the kit: what an application has a client do, and what the client must say.
+
+Where a step is ``hears("Accepted")``, the packet is the one that a real daemon answers, which ``recording``
+asks.  Where it is a whole packet, it is one that a daemon seldom sends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+Json = Any
+Step = dict[str, Json]
+
+
+@dataclass(frozen=True)
+class Script:
+    """One session; ``recorded`` if a real daemon is asked for what the client hears."""
+
+    name: str
+    about: str
+    steps: list[Step]
+    recorded: bool = True
+
+
+def free(name: str, sample: Json = None) -> Json:
+    """Returns what stands for something that the client chooses; the recorder, as a client, chooses the
+    sample."""
+    return {"?": name} if sample is None else {"?": name, "sample": sample}
+
+
+def known(name: str) -> Json:
+    """Returns what stands for something that the daemon has said in its welcome: ``session`` or ``secret``."""
+    return {"known": name}
+
+
+def do(command: str, /, **more: Json) -> Step:
+    return {"do": {"do": command, **{name.removesuffix("_"): value for name, value in more.items()}}}
+
+
+def says(packet: str, *fields: Json, arrives: bool = True, answered: bool = True) -> Step:
+    """The client sends a packet; it may be lost on its way, or what answers it."""
+    step = {"says": [packet, *fields]}
+    if not arrives:
+        step["lost"] = "packet"
+    elif not answered:
+        step["lost"] = "answer"
+    return step
+
+
+def hears(packet: str, *fields: Json) -> Step:
+    return {"hears": [packet, *fields]}
+
+
+def gives(of: str, **event: Json) -> Step:
+    return {"gives": {"of": of, **event}}
+
+
+def record(label: str, *fields: Json) -> Json:
+    return {"@": label, "fields": list(fields)}
+
+
+CUT: Final[Step] = {"cut": "connection"}
+ANOTHER: Final[Step] = {"cut": "space"}
+"""The connection is lost; with ``space``, what answers at the address afterwards is another space."""
+
+CLIENT: Final = free("client", "~c0ffee")
+PATTERN: Final = record("present", record("$", "who", None, record("_")))
+OPENED: Final[Json] = {"kind": "observe", "pattern": PATTERN}
+CREDIT: Final = (free("items", 1024), free("bytes", 1 << 20))
+
+
+def hello(**features: Json) -> Step:
+    return says("Hello", 1, CLIENT, "kit", features)
+
+
+def begin(**options: Json) -> list[Step]:
+    features = {name: value for name, value in options.items() if name == "grace"}
+    return [
+        do("connect", options={"name": "kit", **options}),
+        hello(**features),
+        hears("Welcome"),
+        gives("connect", done=True),
+        gives("connection", change="connected"),
+    ]
+
+
+def turn(name: str, *actions: Json) -> Step:
+    return do("turn", as_=name, actions=list(actions))
+
+
+def opens(**more: Json) -> Step:
+    return says("Open", free("stream", 1), {**OPENED, **more}, *CREDIT)
+
+
+def observes(**options: Json) -> list[Step]:
+    return [do("observe", as_="seen", pattern="present($who)", options=options), opens()]
+
+
+def reads(number: int, added: Json = (), messages: Json = (), removed: Json = (), **more: Json) -> list[Step]:
+    rows = {"added": added, "messages": messages, "removed": removed}
+    changes = {"number": number, **{name: [[each] for each in row] for name, row in rows.items()}, **more}
+    return [do("read", of="seen"), gives("seen", changes=changes)]
+
+
+def says_turn(number: str, sample: int, *actions: Json, **lost: bool) -> Step:
+    return says("Turn", free(number, sample), "main", "", list(actions), **lost)
+
+
+END: Final = [do("close"), says("Bye", "", ""), gives("close", done=True)]
+
+ALICE, BEN, BELL = (record("present", who) for who in ("Alice", "Ben", "bell"))
+HANDLE, OTHER, THIRD = free("handle-1", 1), free("handle-2", 2), free("handle-3", 3)
+
+RECORDED: Final = [
+    Script(
+        "turns",
+        "What each action of a turn is, and what a refusal gives.",
+        [
+            *begin(),
+            turn("first", ["assert", "a", ALICE], ["send", BELL]),
+            says_turn("first", 1, [0, HANDLE, ALICE], [2, BELL]),
+            hears("Accepted"),
+            gives("first", epoch=1),
+            turn("second", ["replace", "a", BEN], ["assert", "b", ALICE]),
+            says_turn("second", 2, [3, HANDLE, OTHER, BEN], [0, THIRD, ALICE]),
+            hears("Accepted"),
+            gives("second", epoch=2),
+            turn("third", ["retract", "b"]),
+            says_turn("third", 3, [1, THIRD]),
+            hears("Accepted"),
+            gives("third", epoch=3),
+            turn("fourth", ["retract", "b"]),
+            says_turn("fourth", 4, [1, THIRD]),
+            hears("Refusal"),
+            gives("fourth", error="unknown-handle"),
+            *END,
+        ],
+    ),
+    Script(
+        "observing",
+        "The state comes first, then each epoch whole; an observation that is not wanted any more is aborted.",
+        [
+            *begin(),
+            *observes(),
+            hears("Values"),
+            *reads(0),
+            turn("both", ["assert", "a", ALICE], ["send", BELL]),
+            says_turn("both", 1, [0, HANDLE, ALICE], [2, BELL]),
+            hears("Values"),
+            hears("Accepted"),
+            *reads(2, ["Alice"], ["bell"], first=2),
+            gives("both", epoch=2),
+            do("stop", of="seen"),
+            says("Abort", free("stream", 1), free("reason", ""), free("answer", False)),
+            *END,
+        ],
+    ),
+    Script(
+        "asking",
+        "The matches of a pattern, a request, and one that is denied.",
+        [
+            *begin(),
+            turn("both", ["assert", "a", ALICE], ["assert", "b", BEN]),
+            says_turn("both", 1, [0, HANDLE, ALICE], [0, OTHER, BEN]),
+            hears("Accepted"),
+            gives("both", epoch=1),
+            do("matches", as_="who", pattern="present($who)"),
+            opens(quiet=True),
+            hears("Values"),
+            gives("who", rows=[["Alice"], ["Ben"]]),
+            says("Abort", free("stream", 1), free("reason", ""), free("answer", False)),
+            do("request", as_="sync", verb="sync", arguments={}),
+            says("Request", free("one", 1), "sync", {}),
+            hears("Answer"),
+            gives("sync", answer=1),
+            do("request", as_="none", verb="no-such-verb", arguments={}),
+            says("Request", free("two", 2), "no-such-verb", {}),
+            hears("Denied"),
+            gives("none", error="unknown-verb"),
+            *END,
+        ],
+    ),
+    Script(
+        "resumed",
+        "A session with a grace goes on: turns without an answer are sent again under their numbers, then streams are"
+        " opened after the last epoch that came; no fact is asserted again.",
+        [
+            *begin(grace=60_000),
+            *observes(),
+            hears("Values"),
+            *reads(0),
+            turn("assert", ["assert", "a", ALICE]),
+            says_turn("one", 1, [0, HANDLE, ALICE]),
+            hears("Values"),
+            hears("Accepted"),
+            *reads(2, ["Alice"]),
+            gives("assert", epoch=2),
+            turn("lost", ["send", BELL]),
+            says_turn("two", 2, [2, BELL], arrives=False),
+            CUT,
+            hello(grace=60_000, resume=[known("session"), known("secret")]),
+            hears("Welcome"),
+            says_turn("two", 2, [2, BELL]),
+            opens(after=2),
+            hears("Accepted"),
+            hears("Values"),
+            gives("lost", epoch=3),
+            *reads(3, (), ["bell"]),
+            gives("connection", change="lost"),
+            gives("connection", change="resumed"),
+            *END,
+        ],
+    ),
+    Script(
+        "anew",
+        "A session that has ended: what stood is asserted again, under new numbers, and streams show the net"
+        " difference.",
+        [
+            *begin(),
+            *observes(),
+            hears("Values"),
+            *reads(0),
+            turn("one", ["assert", "a", ALICE], ["assert", "b", BEN]),
+            says_turn("one", 1, [0, HANDLE, ALICE], [0, OTHER, BEN]),
+            hears("Values"),
+            hears("Accepted"),
+            *reads(2, ["Alice", "Ben"]),
+            gives("one", epoch=2),
+            turn("two", ["retract", "b"]),
+            says_turn("two", 2, [1, OTHER]),
+            hears("Values"),
+            hears("Accepted"),
+            *reads(3, (), (), ["Ben"]),
+            gives("two", epoch=3),
+            CUT,
+            hello(),
+            hears("Welcome"),
+            says_turn("three", 3, [0, HANDLE, ALICE]),
+            opens(after=3, net=True),
+            hears("Accepted"),
+            turn("four", ["send", BELL]),
+            says_turn("four", 4, [2, BELL]),
+            hears("Values"),
+            hears("Accepted"),
+            *reads(7, (), ["bell"]),
+            gives("four", epoch=7),
+            *END,
+        ],
+    ),
+    Script(
+        "answer-lost",
+        "A turn that was applied, and whose answer was lost, is sent again for its answer alone; what it asserted has"
+        " ended with the session, and is asserted again.",
+        [
+            *begin(),
+            turn("one", ["assert", "a", ALICE]),
+            says_turn("one", 1, [0, HANDLE, ALICE], answered=False),
+            CUT,
+            hello(),
+            hears("Welcome"),
+            says_turn("one", 1, [0, HANDLE, ALICE]),
+            says_turn("again", 2, [0, HANDLE, ALICE]),
+            hears("Accepted"),
+            hears("Accepted"),
+            gives("one", epoch=1),
+            turn("two", ["retract", "a"]),
+            says_turn("two", 3, [1, HANDLE]),
+            hears("Accepted"),
+            gives("two", epoch=4),
+            *END,
+        ],
+    ),
+    Script(
+        "turn-lost",
+        "A turn that never came to the daemon is sent after what stood is asserted again, under a number above that.",
+        [
+            *begin(),
+            turn("one", ["assert", "a", ALICE]),
+            says_turn("one", 1, [0, HANDLE, ALICE]),
+            hears("Accepted"),
+            gives("one", epoch=1),
+            turn("two", ["replace", "a", BEN]),
+            says_turn("two", 2, [3, HANDLE, OTHER, BEN], arrives=False),
+            CUT,
+            hello(),
+            hears("Welcome"),
+            says_turn("again", 2, [0, HANDLE, ALICE]),
+            says_turn("later", 3, [3, HANDLE, OTHER, BEN]),
+            hears("Accepted"),
+            hears("Accepted"),
+            gives("two", epoch=4),
+            *END,
+        ],
+    ),
+    Script(
+        "another-space",
+        "Another space answers: turns without an answer are lost and not sent to it, facts are asserted in it, and an"
+        " observation shows how its state differs from what was known.",
+        [
+            *begin(grace=60_000),
+            *observes(),
+            hears("Values"),
+            *reads(0),
+            turn("one", ["assert", "a", ALICE]),
+            says_turn("one", 1, [0, HANDLE, ALICE]),
+            hears("Values"),
+            hears("Accepted"),
+            *reads(2, ["Alice"]),
+            gives("one", epoch=2),
+            turn("two", ["assert", "b", BEN]),
+            says_turn("two", 2, [0, OTHER, BEN], arrives=False),
+            ANOTHER,
+            hello(grace=60_000, resume=[known("session"), known("secret")]),
+            hears("Welcome"),
+            says_turn("again", 1, [0, HANDLE, ALICE]),
+            opens(),
+            hears("Accepted"),
+            hears("Values"),
+            gives("two", error="another-space"),
+            *reads(1),
+            gives("connection", change="lost"),
+            gives("connection", change="another-space"),
+            *END,
+        ],
+    ),
+]
+"""Sessions whose packets of the daemon are those of a real one."""
+
+WELCOME: Final[Json] = ["Welcome", 1, 1, "space-1", 5, 0, {"frame_bytes": 65_536}, {}]
+STREAM: Final = free("stream")
+NOW: Final = 1_700_000_000_000_000
+
+
+def begin_made(limits: Json = None) -> list[Step]:
+    steps = begin()
+    steps[2] = hears(*WELCOME[:6], limits or WELCOME[6], {})
+    return steps
+
+
+def epoch(number: int, flags: int, *rows: Json, first: int | None = None) -> Json:
+    lists = [[[each] for each in row] for row in (*rows, (), (), ())[:3]]
+    return [number, NOW, flags, *lists, number if first is None else first]
+
+
+MADE: Final = [
+    Script(
+        "parts",
+        "A state in three values is one epoch; so is one in two frames. A value may stand for several epochs, and a"
+        " mark for what was dropped.",
+        [
+            *begin_made(),
+            *observes(),
+            hears("Values", STREAM, 0, [epoch(5, 3, ["a", "b"]), epoch(5, 3, ["c"])], 1),
+            hears("Values", STREAM, 2, [epoch(5, 2, ["d"])], 0),
+            *reads(5, ["a", "b", "c", "d"]),
+            hears("Values", STREAM, 3, [epoch(6, 1, ["e"], ["f"]), epoch(6, 0, (), ["g"], ["a"])], 0),
+            *reads(6, ["e"], ["f", "g"], ["a"]),
+            hears("Values", STREAM, 5, [epoch(9, 4, ["h"], (), ["b"], first=7)], 0),
+            *reads(9, ["h"], (), ["b"], first=7),
+            hears("Values", STREAM, 6, [record("lost", 40, 10, 12)], 0),
+            *reads(12, first=10, lost=40),
+            *END,
+        ],
+        recorded=False,
+    ),
+    Script(
+        "credit",
+        "An observation with a window of two values requests two, and one more for each that is read.",
+        [
+            *begin_made(),
+            do("observe", as_="seen", pattern="present($who)", options={"window": 2}),
+            says("Open", STREAM, OPENED, 2, free("bytes")),
+            hears("Values", STREAM, 0, [epoch(5, 2), epoch(6, 0, ["a"])], 0),
+            {"credit": [STREAM, 2]},
+            *reads(5),
+            {"credit": [STREAM, 3]},
+            *reads(6, ["a"]),
+            {"credit": [STREAM, 4]},
+            hears("Values", STREAM, 2, [epoch(7, 1, ["b"]), epoch(7, 1, ["c"])], 1),
+            hears("Values", STREAM, 4, [epoch(7, 0, ["d"])], 0),
+            *reads(7, ["b", "c", "d"]),
+            {"credit": [STREAM, 7]},
+            *END,
+        ],
+        recorded=False,
+    ),
+    Script(
+        "epoch-gone",
+        "The log does not go back to the last epoch that came: the stream is opened with the state, and the observation"
+        " goes on with the difference.",
+        [
+            *begin_made(),
+            *observes(),
+            hears("Values", STREAM, 0, [epoch(5, 2, ["a", "b"])], 0),
+            *reads(5, ["a", "b"]),
+            CUT,
+            hello(),
+            hears(*WELCOME[:2], 2, "space-1", 50, 0, WELCOME[6], {}),
+            opens(after=5, net=True),
+            hears("Error", STREAM, "epoch-gone", "the log begins with epoch 40"),
+            says("Open", free("second"), OPENED, *CREDIT),
+            hears("Values", free("second"), 0, [epoch(50, 2, ["b", "c"])], 0),
+            *reads(50, ["c"], (), ["a"], first=6),
+            *END,
+        ],
+        recorded=False,
+    ),
+    Script(
+        "reached",
+        "What a client is told that it has missed nothing up to is where it opens the stream again.",
+        [
+            *begin_made(),
+            *observes(),
+            hears("Values", STREAM, 0, [epoch(5, 2)], 0),
+            *reads(5),
+            hears("Reached", 40, [STREAM]),
+            CUT,
+            hello(),
+            hears(*WELCOME[:2], 2, "space-1", 50, 0, WELCOME[6], {}),
+            opens(after=40, net=True),
+            hears("Values", STREAM, 0, [epoch(41, 0, ["a"])], 0),
+            *reads(41, ["a"]),
+            *END,
+        ],
+        recorded=False,
+    ),
+    Script(
+        "unauthorized",
+        "A goodbye instead of a welcome: the client does not try again.",
+        [
+            do("connect", options={"name": "kit", "token": "wrong"}),
+            hello(token="wrong"),
+            hears("Bye", "unauthorized", "the token is unknown to this daemon"),
+            gives("connect", error="unauthorized"),
+        ],
+        recorded=False,
+    ),
+    Script(
+        "superseded",
+        "A goodbye with a code ends the client: what waits gets the code, and nothing is sent again.",
+        [
+            *begin_made(),
+            *observes(),
+            turn("waits", ["assert", "a", ALICE]),
+            says_turn("waits", 1, [0, HANDLE, ALICE]),
+            do("read", of="seen"),
+            hears("Bye", "superseded", "another connection has come with the same client"),
+            {"cut": "for good"},
+            gives("waits", error="superseded"),
+            gives("seen", error="superseded"),
+            gives("connection", change="ended"),
+        ],
+        recorded=False,
+    ),
+    Script(
+        "limits",
+        "A turn beyond the limits of the welcome is refused by the client, since the daemon would end the session; what"
+        " is asserted again is cut to fit.",
+        [
+            *begin_made({"frame_bytes": 65_536, "actions_per_turn": 2}),
+            turn("long", ["send", record("present", "x" * 70_000)]),
+            gives("long", error="limit"),
+            turn("two", ["assert", "a", ALICE], ["assert", "b", BEN]),
+            says_turn("two", 1, [0, HANDLE, ALICE], [0, OTHER, BEN]),
+            hears("Accepted", free("two"), [6]),
+            gives("two", epoch=6),
+            turn("third", ["assert", "c", BELL]),
+            says_turn("third", 2, [0, THIRD, BELL]),
+            hears("Accepted", free("third"), [7]),
+            gives("third", epoch=7),
+            CUT,
+            hello(),
+            hears(*WELCOME[:2], 2, "space-1", 8, 2, {"frame_bytes": 65_536, "actions_per_turn": 2}, {}),
+            says_turn("again", 3, [0, HANDLE, ALICE], [0, OTHER, BEN]),
+            says_turn("more", 4, [0, THIRD, BELL]),
+            hears("Accepted", free("again"), [9, 10]),
+            *END,
+        ],
+        recorded=False,
+    ),
+    Script(
+        "later-daemons",
+        "More fields of a packet and more keys of a map than are known are ignored; a ping is answered.",
+        [
+            *begin_made({"frame_bytes": 65_536, "later": {"k": [1]}}),
+            hears("Ping", 7),
+            says("Pong", 7),
+            turn("one", ["send", BELL]),
+            says_turn("one", 1, [2, BELL]),
+            hears("Accepted", free("one"), [6], {"later": 1}, None),
+            gives("one", epoch=6),
+            *END,
+        ],
+        recorded=False,
+    ),
+]
+"""Sessions with packets that a daemon seldom sends, or only after much."""
+
+SCRIPTS: Final = [*RECORDED, *MADE]

@@ -1,0 +1,81 @@
+"""The sessions of the kit are what a daemon says, and the clients in Python and in JavaScript follow them.
+
+``REWRITE=1`` writes the file anew; read what has changed before you commit it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+
+from tests.conformance.driving import Driver, PythonClient, javascript, program
+from tests.conformance.playing import Play
+from tests.conformance.recording import Recorder, made
+from tests.conformance.scripts import SCRIPTS
+from tests.conformance.vectors import FOLDER
+
+FILE: Final = FOLDER / "sessions.json"
+
+
+def kept() -> dict[str, Any]:
+    """Returns the recorded sessions, by name."""
+    sessions: dict[str, Any] = json.loads(FILE.read_text())
+    return sessions
+
+
+@pytest.mark.slow
+async def test_the_sessions_are_what_a_daemon_says(tmp_path: Path) -> None:
+    sessions = {}
+    for script in SCRIPTS:
+        steps = await Recorder(tmp_path / script.name).record(script) if script.recorded else made(script)
+        sessions[script.name] = {"about": script.about, "recorded": script.recorded, "steps": steps}
+    parts = [
+        f'{json.dumps(name)}: {{"about": {json.dumps(each["about"])}, "recorded": {json.dumps(each["recorded"])},'
+        ' "steps": [\n' + ",\n".join(map(json.dumps, each["steps"])) + "\n]}"
+        for name, each in sessions.items()
+    ]
+    text = "{\n" + ",\n".join(parts) + "\n}\n"
+    if os.environ.get("REWRITE"):
+        FILE.write_text(text)
+    assert FILE.read_text() == text, "REWRITE=1 writes it anew"
+
+
+@asynccontextmanager
+async def python() -> AsyncIterator[Driver]:
+    """The Python client, as the kit drives it."""
+    async with trio.open_nursery() as nursery:
+        yield PythonClient(nursery)
+        nursery.cancel_scope.cancel()
+
+
+async def follow(driver: Driver, name: str) -> None:
+    """Plays a session to a client."""
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        await Play(driver, listener).play(kept()[name]["steps"])
+
+
+NAMES: Final = [script.name for script in SCRIPTS]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_python_follows(name: str) -> None:
+    async with python() as driver:
+        await follow(driver, name)
+
+
+@pytest.mark.slow
+async def test_javascript_follows_all() -> None:
+    async with program(*javascript()) as driver:
+        for name in NAMES:
+            try:
+                await follow(driver, name)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
