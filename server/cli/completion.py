@@ -54,6 +54,8 @@ def levels(parser: argparse.ArgumentParser, path: str = "dataspace") -> Iterator
             commands = action.choices
             known = {each.dest: each.help or "" for each in action._choices_actions}
             helps = [(name, known.get(name, "")) for name in commands]
+        elif action.help == argparse.SUPPRESS:
+            continue
         elif action.option_strings:
             takes = "" if action.nargs == 0 else str(action.metavar or action.dest)
             choices = tuple(map(str, action.choices or ()))

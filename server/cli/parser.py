@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 from server.cli import connecting as client_options, serve_options
 from server.cli.options import asking, topic as topic_options, watching
 from server.upkeep import options as upkeep_options
+from server.cli.options import asking, demo as demo_options, topic as topic_options
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -478,5 +479,6 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "backup": upkeep_options.add_backup,
     "restore": upkeep_options.add_restore,
     "completion": asking.add_completion,
+    "demo": demo_options.add_parser,
 }
 """What adds the parser of each command, in the order of the help."""

@@ -28,6 +28,10 @@ def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
         from server.cli.topic import topic
 
         return topic
+    if command == "demo":
+        from server.cli.demo.run import demo
+
+        return demo
     if command == "watch":
         from server.cli.lasting.watch import watch
 

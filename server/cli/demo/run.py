@@ -1,0 +1,164 @@
+"""``dataspace demo``: a daemon, three workers and a board, for about twenty seconds, without Java.
+
+The daemon and the workers are processes.  One worker is killed with SIGKILL in the middle of a task.  Nothing
+cleans up after it but the dataspace: its claim was its own, so it ends with it, and what follows from that
+follows.
+
+Always: what was started is ended, and its files are deleted; the exit code is 0 only if every task was done,
+that of the killed worker by another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import trio
+
+from dataspace.client.connect import connect
+from dataspace.errors import Broken
+from dataspace.transport.addresses import parse_listen
+from index.values.values import Record
+from server.cli.demo.board import RULES, TASKS, WORKERS, Board
+from server.cli.demo.play import Play, why
+from server.cli.demo.showing import Shown, showing
+from server.cli.demo.worker import work
+
+BEFORE: Final = 4
+"""Tasks that are done before a worker is killed."""
+
+READING: Final = 5.0
+"""Seconds to read the explanation on a terminal."""
+
+PATIENCE: Final = 120.0
+"""Seconds after which the demo ends in any case."""
+
+TRY: Final = """\
+Now by hand:
+  dataspace serve --data ./data              a daemon, in one terminal
+  dataspace observe 'present($who)'          in a second: what is, and each change
+  dataspace assert 'present("Alice")'        in a third: a fact, until Ctrl-C or kill -9"""
+
+
+async def demo(args: argparse.Namespace) -> int:
+    """Runs the demo, or one of its workers."""
+    if args.worker:
+        return await work(args)
+    board = Board()
+    with TemporaryDirectory(prefix="dataspace-demo-") as data, showing(board) as shown:
+        with trio.move_on_after(PATIENCE):
+            async with _daemon(Path(data)) as url:
+                shown.line(f"A daemon is at {url}. To look at it meanwhile, in another terminal:")
+                shown.line(f"    dataspace observe --url {url} 'waiting($n, $what)'")
+                await _play(url, board, shown, args.speed)
+        shown.draw()
+    print(f"{len(board.done)} of {len(TASKS)} tasks are done, after {board.epoch} epochs.")
+    task = board.given_up
+    if task is None:
+        return 1
+    by = board.done.get(task, "nobody")
+    print(f"Task {task} was begun by {board.killed}, who was killed, and done by {by}.")
+    print(TRY)
+    return 0 if len(board.done) == len(TASKS) and by in WORKERS and by != board.killed else 1
+
+
+async def _play(url: str, board: Board, shown: Shown, speed: float) -> None:
+    async with connect(url, name="board", owner="board", token="") as space, trio.open_nursery() as nursery:
+        async with space.turn() as turn:
+            for number, what in enumerate(TASKS, 1):
+                turn.assert_(Record("task", number, what))
+            for name, text in RULES.items():
+                turn.assert_(Record("rule", name, text))
+        shown.line(f"{len(TASKS)} tasks are on the board, and two rules:")
+        shown.lines(RULES.values())
+        play = Play(space, board, shown)
+        await play.start(nursery)
+        processes = {name: await nursery.start(_worker, url, name, speed) for name in WORKERS}
+        await play.until(lambda: len(board.done) >= BEFORE)
+        await _inspect(url, play, processes[WORKERS[1]], READING / speed if shown.is_live else 0.0)
+        await play.until(lambda: len(board.done) == len(TASKS))
+        nursery.cancel_scope.cancel()
+
+
+async def _inspect(url: str, play: Play, process: trio.Process, reading: float) -> None:
+    """Kills a worker in the middle of a task, and shows why that waits again.
+
+    While there is an inspection no task is taken, so that one can look.
+    """
+    board, shown, name = play.board, play.shown, WORKERS[1]
+    async with connect(url, name="inspector", token="") as space:
+        while board.given_up is None:
+            await play.until(lambda: board.task_of(name))
+            async with space.asserting(Record("inspection")):
+                task = board.give_up(name)  # it may have ended meanwhile
+                if task is None:
+                    continue
+                process.kill()
+                shown.line(f"kill -9 {process.pid}: {name} is killed in the middle of task {task}")
+                await play.until(lambda task=task: board.state(task)[0] == "waiting")
+                shown.line(f"dataspace rule why 'waiting({task}, _)'")
+                shown.lines(await why(space, f"waiting({task}, _)"))
+                shown.draw()
+                await trio.sleep(reading)
+
+
+@asynccontextmanager
+async def _daemon(data: Path) -> AsyncIterator[str]:
+    """Runs a daemon on a free port; gives its URL."""
+    errors = data / "errors"
+    with errors.open("w") as said:
+        words = ["serve", "--data", str(data / "log"), "--listen", "tcp:127.0.0.1:0"]
+        process = await trio.lowlevel.open_process(
+            _command(*words), stdout=subprocess.PIPE, stderr=said, env=_environment()
+        )
+    try:
+        assert process.stdout is not None  # a pipe, as asked for
+        line = b""
+        while not line.endswith(b"\n"):
+            part = await process.stdout.receive_some()
+            if not part:
+                raise Broken(f"the daemon did not start: {errors.read_text().strip()}")
+            line += part
+        yield parse_listen(line.decode().split("listening on ")[1].split(",")[0]).url
+    finally:
+        await _end(process)
+
+
+async def _worker(url: str, name: str, speed: float, *, task_status: trio.TaskStatus[trio.Process]) -> None:
+    """Runs a worker until cancelled."""
+    words = ["demo", "--worker", name, "--daemon", url, "--speed", str(speed)]
+    process = await trio.lowlevel.open_process(
+        _command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment()
+    )
+    try:
+        task_status.started(process)
+        await trio.sleep_forever()
+    finally:
+        await _end(process)
+
+
+async def _end(process: trio.Process) -> None:
+    with trio.CancelScope(shield=True):
+        if process.returncode is None:
+            process.terminate()
+        with trio.move_on_after(10.0):
+            await process.wait()
+            return
+        process.kill()
+        await process.wait()
+
+
+def _command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "dataspace", *words]
+
+
+def _environment() -> dict[str, str]:
+    """Returns the environment without the settings of other daemons."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("DATASPACE_")}
