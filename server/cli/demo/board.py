@@ -100,6 +100,10 @@ class Board:
         claims = self.claims.get(task)
         return ("in work", claims[0]) if claims else ("waiting", "")
 
+    def is_given_back(self) -> bool:
+        """True if the task of the worker that was killed waits again."""
+        return self.given_up is not None and self.state(self.given_up)[0] == "waiting"
+
     def task_of(self, who: str) -> int | None:
         """Returns the task that a worker works on."""
         for task in range(1, len(TASKS) + 1):

@@ -102,7 +102,7 @@ async def _inspect(url: str, play: Play, process: trio.Process, reading: float) 
                     continue
                 process.kill()
                 shown.line(f"kill -9 {process.pid}: {name} is killed in the middle of task {task}")
-                await play.until(lambda task=task: board.state(task)[0] == "waiting")
+                await play.until(board.is_given_back)
                 shown.line(f"dataspace rule why 'waiting({task}, _)'")
                 shown.lines(await why(space, f"waiting({task}, _)"))
                 shown.draw()
