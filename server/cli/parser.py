@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 from server.cli import connecting as client_options, serve_options
-from server.cli.options import asking, topic as topic_options, watching
+from server.cli.options import asking, demo as demo_options, topic as topic_options, watching
 from server.upkeep import options as upkeep_options
-from server.cli.options import asking, demo as demo_options, topic as topic_options
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

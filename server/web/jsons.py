@@ -1,7 +1,7 @@
 """Packets in text messages: the same packets as JSON, for clients that have no codec.
 
 A packet is an array of its number and its fields, and values have their documented JSON form
-(``dataspace/TEXT.md``), in which a float without a fraction is ``{"@float": "1.0"}``.
+(``index/TEXT.md``), in which a float without a fraction is ``{"@float": "1.0"}``.
 
 Always: the JSON of a packet gives that packet; a number that no reader would keep as it is is never written,
 and one that this reader would not is read by another one.
