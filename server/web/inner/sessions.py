@@ -17,11 +17,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from dataspace.codec import unpack_own
 from dataspace.errors import Broken, ProtocolError, Refused
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Wanted
+from dataspace.wire.frames import Cutter
 from dataspace.wire.session import Role, Session
 from index.values.values import Map, Value
+from server.web.inner.batches import HEAD, Batch
 from server.web.inner.link import InnerLink
 from server.web.inner.ports import Door
 
@@ -48,7 +51,8 @@ class InnerSession:
         self.welcome: p.Welcome
         self._link = link
         self._session = Session(Role.CLIENT, max_frame=LARGEST, max_elements=LARGEST)
-        self._heard: deque[tuple[p.Packet, int]] = deque()
+        self._cutter = Cutter(LARGEST)
+        self._bodies: deque[bytes] = deque()
         self._requests = 0
         self._streams = 0
 
@@ -57,9 +61,14 @@ class InnerSession:
         home = MAIN if space == SYSTEM else space
         wanted = Wanted(heartbeat=heartbeat, space=home, token=caller.token)
         self.say(p.Hello(p.VERSION, f"~http-{uuid.uuid4().hex}", "http", wanted.packed()))
-        packet, _ = await self.next()
-        assert isinstance(packet, p.Welcome)  # nothing else may come
-        self.welcome = packet
+        packets: list[p.Packet] = []
+        while not packets:
+            packets += self._session.feed(await self._chunk())
+        match packets[0]:
+            case p.Bye(code, text):
+                raise ProtocolError(code, text)
+            case p.Welcome() as welcome:
+                self.welcome = welcome
 
     def say(self, packet: p.Packet) -> None:
         """Sends a packet; raises ``Refused("limit")`` for one that is too large for the daemon."""
@@ -70,28 +79,31 @@ class InnerSession:
         if not self._session.parted:
             self.say(p.Pong(0))
 
-    async def next(self) -> tuple[p.Packet, int]:
-        """Returns the next packet, and the bytes that it counts as; takes nothing when cancelled.
+    async def _chunk(self) -> bytes:
+        chunk = await self._link.hear()
+        if not chunk:
+            raise Broken("the daemon ended the session")
+        return chunk
+
+    async def next(self) -> p.Packet | Batch:
+        """Returns the next packet, and values as they came; takes nothing when cancelled.
 
         Raises ``ProtocolError`` for a goodbye with a reason, and ``Broken`` for one without.
         """
-        while True:
-            while not self._heard:
-                chunk = await self._link.hear()
-                if not chunk:
-                    raise Broken("the daemon ended the session")
-                for packet in self._session.feed(chunk):
-                    self._heard.append((packet, self._session.size))
-            packet, size = self._heard.popleft()
-            match packet:
-                case p.Ping(number):
-                    self.say(p.Pong(number))
-                case p.Bye("", _):
-                    raise Broken("the daemon ended the session")
-                case p.Bye(code, text):
-                    raise ProtocolError(code, text)
-                case _:
-                    return packet, size
+        while not self._bodies:
+            self._bodies.extend(self._cutter.feed(await self._chunk()))
+        body = self._bodies.popleft()
+        if body.startswith(HEAD):
+            return Batch(body)
+        packet = p.read(unpack_own(body))
+        match packet:
+            case p.Ping(number):
+                self.say(p.Pong(number))
+            case p.Bye("", _):
+                raise Broken("the daemon ended the session")
+            case p.Bye(code, text):
+                raise ProtocolError(code, text)
+        return packet
 
     async def request(self, verb: str, arguments: dict[str, Value]) -> Value:
         """Returns the answer to one of the requests of WIRE.md; raises ``Refused`` where it is denied."""
@@ -107,7 +119,7 @@ class InnerSession:
 
     async def _answer(self, asked: int) -> Value:
         while True:
-            match (await self.next())[0]:
+            match await self.next():
                 case p.Answer(number, value) if number == asked:
                     return value
                 case p.Denied(number, code, text) if number == asked:
@@ -117,7 +129,7 @@ class InnerSession:
         """Commits a turn of the session, and returns its epoch once that is on disk."""
         self.say(p.Turn(1, space, "", actions))
         while True:
-            match (await self.next())[0]:
+            match await self.next():
                 case p.Accepted(_, epochs):
                     return epochs[0]
                 case p.Refusal(_, code, text):
@@ -145,25 +157,25 @@ class Reading:
         self._number = number
         self._items = items
         self._taken = self._taken_size = 0
-        self._seen = 0, 0
         self.credit = items, WINDOW_BYTES
 
-    async def next(self) -> p.Values | p.Reached | p.Done:
-        """Returns values, how far the stream is, or its end; raises ``Refused`` for an error.
+    async def next(self) -> Batch | p.Reached | p.Done | p.Ping:
+        """Returns values, how far the stream is, its end, or a ping of a session that has nothing to say.
 
+        Raises ``Refused`` for an error of the stream.
         Asks for more as soon as half of what was asked for has been taken by calls before this one.
         """
         self._ask()
         while True:
-            packet, size = await self._session.next()
+            packet = await self._session.next()
             match packet:
-                case p.Values(stream, _, values, _) if stream == self._number:
-                    self._taken += len(values)
-                    self._taken_size += size
+                case Batch(stream=self._number):
+                    self._taken += packet.count
+                    self._taken_size += packet.size
                     return packet
-                case p.Error(stream, code, text) if stream == self._number:
+                case p.Error(self._number, code, text):
                     raise Refused(code, text)
-                case p.Done(stream) if stream == self._number:
+                case p.Done(self._number) | p.Ping():
                     return packet
                 case p.Reached(_, streams) if self._number in streams:
                     return packet

@@ -9,6 +9,8 @@ seconds; a client that does not read costs no more than the policy of the stream
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import Final
 
 import orjson
@@ -18,6 +20,7 @@ from dataspace.errors import DataspaceError, Refused
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture_names
 from index.values.values import Record, Value
+from server.web.inner.batches import Batch, decoded
 from server.web.inner.ports import Door
 from server.web.inner.sessions import InnerSession, Reading, inner_session
 from server.web.routes.parameters import PATTERN, POLICY, SPACE, Asked, Parameter
@@ -32,6 +35,10 @@ PATIENCE: Final = 0.5
 """Seconds that the status waits for the first value or error of a stream."""
 
 MOST_AHEAD: Final = 4096
+
+SHARED: Final = 64
+SHARED_BYTES: Final = 32 << 10
+"""Batches whose text is kept for the other streams of a pattern, and the bytes of one, as it was packed."""
 
 RESTARTS: Final = frozenset(["epoch-gone", "epoch-lost", "epoch-ahead"])
 """Codes which say that a stream cannot go on after an epoch, though there is a state."""
@@ -99,7 +106,7 @@ class Telling:
         self._last = last
         self._window = window
         self._told = -1 if last is None else last
-        self._writer = EpochWriter(capture_names(spec["pattern"]))
+        self._events = EventTexts(capture_names(spec["pattern"]))
         self._reading = self._open()
         self._has_begun = False
         upto = spec.get("upto")
@@ -119,7 +126,7 @@ class Telling:
 
     def _problem(self, problem: Problem) -> bytes:
         """Returns the last event; a comment in the midst of an epoch, of which readers keep nothing then."""
-        if self._writer.whole:
+        if self._events.whole:
             return b"event: problem\ndata: " + problem.body() + b"\n\n"
         return b": problem " + problem.body() + b"\n"
 
@@ -130,21 +137,23 @@ class Telling:
         past = {name: value for name, value in self._spec.items() if name != "as_of"}
         return self._session.open({**past, "after": last}, self._window)
 
-    async def _next(self) -> p.Packet | None:
-        """Returns what comes next, or None where nothing has come for a while.
+    async def _next(self) -> Batch | p.Packet | None:
+        """Returns what comes next; None if nothing has come when the status must be sent.
 
         A stream that cannot go on after the last event begins anew with the state, if it may.
         """
+        if self._has_begun:
+            return await self._reading.next()
         packet = None
         try:
-            with trio.move_on_after(BEAT if self._out.started else PATIENCE):
+            with trio.move_on_after(math.inf if self._out.started else PATIENCE):
                 packet = await self._reading.next()
         except Refused as refusal:
-            if self._has_begun or refusal.code not in RESTARTS or not self._may_restate():
+            if refusal.code not in RESTARTS or not self._may_restate():
                 raise
             self._reading, self._told = self._session.open(self._spec, self._window), -1
             self._has_begun = True
-        self._has_begun = self._has_begun or isinstance(packet, p.Values)
+        self._has_begun = self._has_begun or isinstance(packet, Batch)
         return packet
 
     def _may_restate(self) -> bool:
@@ -154,35 +163,34 @@ class Telling:
         follows = spec.get("snapshot", True) is True and not past
         return self._last is not None and follows and policy in ("conflate", "drop")
 
-    async def _tell(self, packet: p.Packet | None) -> None:
+    async def _tell(self, packet: Batch | p.Packet | None) -> None:
         match packet:
-            case p.Values(_, _, values, _):
-                pieces = [self._event(value) for value in values]
-                await self._write(b"".join(pieces))
+            case Batch():
+                await self._write(self._told_of(packet))
             case p.Reached(epoch, _):
                 await self._write(self._reached(epoch))
             case p.Done():
                 await self._write(b"id: %d\nevent: end\ndata: {}\n\n" % max(self._told, self._upto))
             case _:
-                await self._write(b": beat\n\n" if self._writer.whole else b"")
+                await self._write(b": beat\n\n" if self._events.whole else b"")
 
-    def _event(self, value: Value) -> bytes:
-        if isinstance(value, Record):
-            count, first, last = value.fields
-            assert isinstance(last, int)  # by WIRE.md
-            self._told = max(self._told, last)
-            said = orjson.dumps({"lost": count, "first": first, "last": last})
-            return b"id: %d\nevent: lost\ndata: %s\n\n" % (last, said)
-        data = b"data: " + self._writer.part(part_of(value)) + b"\n"
-        if not self._writer.whole:
-            return data
-        self._told = self._writer.number
-        return data + b"id: %d\n\n" % self._told
+    def _told_of(self, batch: Batch) -> bytes:
+        """Returns the text of some values: the one that another stream has written, if these are whole."""
+        events = self._events
+        if events.whole and len(batch.content) <= SHARED_BYTES:
+            known = _shared(events.names, batch.content)
+            if known is not None:
+                text, self._told = known
+                return text
+        text = b"".join(map(events.text, batch.values))
+        if events.told > self._told:
+            self._told = events.told
+        return text
 
     def _reached(self, epoch: int) -> bytes:
         """Moves the id forward without an event: a client that comes back begins there."""
-        if epoch <= self._told or not self._writer.whole:
-            return b": beat\n\n" if self._writer.whole else b""
+        if epoch <= self._told or not self._events.whole:
+            return b": beat\n\n" if self._events.whole else b""
         self._told = epoch
         return b"id: %d\n\n" % epoch
 
@@ -192,3 +200,40 @@ class Telling:
             data = b"retry: 1000\n" + data
         if data:
             await self._out.write(data)
+
+
+class EventTexts:
+    """The values of a stream as events, one for each epoch, however many values it has."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._writer = EpochWriter(names)
+        self.told = -1
+        """The newest epoch of which all was written; -1 before the first."""
+
+    @property
+    def whole(self) -> bool:
+        """True between two events."""
+        return self._writer.whole
+
+    def text(self, value: Value) -> bytes:
+        """Returns the lines of a value."""
+        if isinstance(value, Record):
+            count, first, last = value.fields
+            assert isinstance(last, int)  # by WIRE.md
+            self.told = last
+            said = orjson.dumps({"lost": count, "first": first, "last": last})
+            return b"id: %d\nevent: lost\ndata: %s\n\n" % (last, said)
+        data = b"data: " + self._writer.part(part_of(value)) + b"\n"
+        if not self.whole:
+            return data
+        self.told = self._writer.number
+        return data + b"id: %d\n\n" % self.told
+
+
+@lru_cache(maxsize=SHARED)
+def _shared(names: tuple[str, ...], content: bytes) -> tuple[bytes, int] | None:
+    """Returns the text of the content of a batch, and the newest epoch in it; None if that is not whole."""
+    events = EventTexts(names)
+    text = b"".join(map(events.text, decoded(content)))
+    return (text, events.told) if events.whole else None

@@ -8,6 +8,7 @@ from dataspace.errors import DataspaceError
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
+from server.web.inner.batches import Batch
 from server.web.inner.ports import Door
 from server.web.inner.sessions import InnerSession, inner_session
 from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter
@@ -51,7 +52,7 @@ async def _lines(session: InnerSession, asked: Asked, out: Out) -> None:
     writer = EpochWriter(capture_names(pattern))
     try:
         while not isinstance(packet := await reading.next(), p.Done):
-            if isinstance(packet, p.Values):
+            if isinstance(packet, Batch):
                 pieces = [
                     writer.part(part_of(value)) + (b"\n" if writer.whole else b"") for value in packet.values
                 ]
