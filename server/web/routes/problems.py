@@ -23,6 +23,7 @@ STATUS: Final = {
     "unauthorized": 401,
     "not-allowed": 403,
     "read-only": 403,
+    "no-session": 404,
     "no-space": 404,
     "no-topic": 404,
     "no-rule": 404,
@@ -57,6 +58,7 @@ STATUS: Final = {
     "disk-failed": 500,
     "log-damaged": 500,
     "expectation": 412,
+    "ended": 503,
     "disk-full": 507,
 }
 """The status of each code of the wire."""
@@ -65,7 +67,7 @@ ALSO: Final = {
     "no-route": 404,
     "no-method": 405,
     "media-type": 415,
-    "ended": 503,
+    "stopping": 503,
 }
 """Codes that only HTTP has."""
 
@@ -107,7 +109,7 @@ def problem_of(error: DataspaceError, *, limit: int = 0) -> Problem:
         case UsageError():
             return Problem("bad-request", str(error))
         case Broken():
-            return Problem("ended", str(error))
+            return Problem("stopping", str(error))
         case _:
             return Problem("internal", str(error))
 
@@ -116,6 +118,6 @@ def _headers(code: str, status: int) -> dict[str, str]:
     headers = {"cache-control": "no-store"}
     if status == 401:
         headers["www-authenticate"] = 'Bearer realm="dataspace"'
-    if code in ("limit", "ended", "disk-full") and status != 413:
+    if code in ("limit", "ended", "stopping", "disk-full") and status != 413:
         headers["retry-after"] = "1"
     return headers
