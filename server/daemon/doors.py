@@ -39,4 +39,6 @@ def doorkeeper(daemon: Daemon, listener: Listener) -> Doorkeeper:
     from server.web.door import WebDoor
     from server.web.routes.app import application
 
-    return WebDoor(daemon, listener, daemon.config.web, application(daemon), daemon.peers)
+    return WebDoor(
+        daemon, listener, daemon.config.web, application(daemon, daemon.config.web.origins), daemon.peers
+    )

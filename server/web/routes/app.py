@@ -6,12 +6,14 @@ Always: every error is a problem, with a code; an error of one request ends no o
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import orjson
 import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -27,11 +29,27 @@ from server.web.routes.table import DESCRIPTION, ROUTES, Row
 logger = logging.getLogger("dataspace")
 
 
-def application(door: Door) -> ASGIApp:
-    """Returns the ASGI application of a daemon."""
+ASKED: Final = ("Authorization", "Content-Type", "If-None-Match", "Last-Event-ID")
+"""Headers that pages of other origins may send."""
+
+PREFLIGHT_SECONDS: Final = 600
+
+
+def application(door: Door, origins: Sequence[str] = ()) -> ASGIApp:
+    """Returns the ASGI application of a daemon; pages of these ``origins`` may read its answers (CORS)."""
     routes = [_route(row.path, row.method, _endpoint(door, row)) for row in ROUTES]
     routes.append(_route(DESCRIPTION, "GET", _describe()))
-    return Starlette(routes=routes, exception_handlers={HTTPException: _no_route, Exception: _defect})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route, Exception: _defect})
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=ASKED,
+            expose_headers=("ETag",),
+            max_age=PREFLIGHT_SECONDS,
+        )
+    return app
 
 
 def _route(path: str, method: str, endpoint: Callable[[Request], Awaitable[ASGIApp]]) -> Route:

@@ -16,7 +16,19 @@ ADMIN: Final = "the secret of the administrator"
 READER: Final = "the secret of a mere reader"
 WRITER: Final = "the secret of a mere writer"
 
+FEW: Final = "the secret of a reader with few streams"
+PAGE: Final = "https://app.example"
+
 CONFIG: Final = f"""
+[web]
+origins = ["{PAGE}"]
+
+[[tokens]]
+name = "few"
+secret = "{FEW}"
+observe = ["shown(_)"]
+quota = {{ streams = 2 }}
+
 [[tokens]]
 name = "admin"
 secret = "{ADMIN}"
@@ -148,3 +160,41 @@ def test_leases_of_two_tokens_under_one_name_are_two(daemon: HttpDaemon) -> None
 
 def test_the_description_needs_no_token(daemon: HttpDaemon) -> None:
     assert daemon.get("/v1/openapi.json").json()["openapi"] == "3.1.0"
+
+
+def test_event_streams_count_as_streams_of_their_principal(daemon: HttpDaemon) -> None:
+    sources = [EventSource(daemon, "shown($x)", token=FEW) for _ in range(2)]
+    problem = daemon.get("/v1/spaces/main/observe", pattern="shown($x)", token=FEW).problem()
+    assert problem[:2] == (429, "limit") and "quota.streams=2" in problem[2]
+    sources[0].close()
+    again = EventSource(daemon, "shown($x)", token=FEW)
+    while again.status == 429:  # until the daemon has seen the other one vanish
+        again.close()
+        again = EventSource(daemon, "shown($x)", token=FEW)
+    assert again.next().data["added"]
+    again.close()
+    sources[1].close()
+
+
+# -- pages of other origins ---------------------------------------------------------------------------
+
+
+def test_a_page_of_a_known_origin_may_read(daemon: HttpDaemon) -> None:
+    wanted = {
+        "Origin": PAGE,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
+    flight = daemon.call("OPTIONS", "/v1/spaces/main/turns", headers=wanted)
+    assert flight.status == 200 and flight.headers["access-control-allow-origin"] == PAGE
+    assert "authorization" in flight.headers["access-control-allow-headers"].lower()
+    answer = daemon.call("GET", f"{FACTS}?pattern=shown($x)", token=READER, headers={"Origin": PAGE})
+    assert answer.status == 200 and answer.headers["access-control-allow-origin"] == PAGE
+    refused = daemon.call("GET", f"{FACTS}?pattern=shown($x)", headers={"Origin": PAGE})
+    assert refused.problem()[0] == 401 and refused.headers["access-control-allow-origin"] == PAGE
+
+
+def test_a_page_of_another_origin_may_not(daemon: HttpDaemon) -> None:
+    answer = daemon.call("GET", "/v1/openapi.json", headers={"Origin": "https://evil.example"})
+    assert answer.problem()[:2] == (403, "not-allowed")
+    assert "access-control-allow-origin" not in answer.headers
