@@ -19,7 +19,7 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 import trio
 
 from dataspace.client.connect import connect
-from dataspace.client.coordination.locks import TTL, Lock
+from dataspace.client.coordination.locks import Held, Lock
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Publication
 from dataspace.client.session.events import ConnectionEvent
@@ -108,6 +108,27 @@ def observing(
     return observe
 
 
+def locking(
+    verb: Callable[Concatenate[RemoteSpace, P], Held],
+) -> Callable[Concatenate[BlockingSpace, P], AbstractContextManager[BlockingLock]]:
+    """Returns the verb for a ``with`` block, which holds a lock and is not interrupted."""
+
+    @wraps(verb)
+    @contextmanager
+    def hold(self: BlockingSpace, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[BlockingLock]:
+        made = verb(self._remote, *args, **kwargs)
+        held = BlockingLock(made.lock, self._wait)
+        self._wait(made.take)
+        try:
+            yield held
+            held.check()
+        finally:
+            if not self._closed:
+                self._wait(made.lock.release)
+
+    return hold
+
+
 class BlockingSpace(Blocking[RemoteSpace]):
     """A connection to a daemon, made by ``connect_blocking``; close it, or use it as a context manager."""
 
@@ -170,35 +191,13 @@ class BlockingSpace(Blocking[RemoteSpace]):
     end_topic = waiting(RemoteSpace.end_topic)
     put = waiting(RemoteSpace.put)
     first = waiting(RemoteSpace.first)
+    lock = locking(RemoteSpace.lock)
+    elect = locking(RemoteSpace.elect)
     asserting = entering(RemoteSpace.asserting, lambda _space, claim: claim)
     turn = entering(RemoteSpace.turn, lambda _space, draft: draft)
     observe = observing(RemoteSpace.observe)
     publish = entering(RemoteSpace.publish, lambda space, each: BlockingPublication(each, space._wait))
     subscribe = entering(RemoteSpace.subscribe, lambda space, each: space._each(each.next_epoch), last=False)
-
-    def lock(
-        self, name: object, me: object = None, *, ttl: float = TTL, timeout: float | None = None
-    ) -> AbstractContextManager[BlockingLock]:
-        """As ``RemoteSpace.lock``, for a ``with`` block, which is not interrupted if the lock is lost: ask
-        ``lock.valid``, or call ``lock.check()``, before each step that needs it."""
-        return self._holding(Lock(self._remote, name, me or self._remote.name, ttl, announce=False), timeout)
-
-    def elect(
-        self, name: object, me: object, *, ttl: float = TTL, timeout: float | None = None
-    ) -> AbstractContextManager[BlockingLock]:
-        """As ``RemoteSpace.elect``, for a ``with`` block, as ``lock``."""
-        return self._holding(Lock(self._remote, name, me, ttl, announce=True), timeout)
-
-    @contextmanager
-    def _holding(self, lock: Lock, timeout: float | None) -> Iterator[BlockingLock]:
-        held = BlockingLock(lock, self._wait)
-        self._wait(lock.acquire, timeout)
-        try:
-            yield held
-            held.check()
-        finally:
-            if not self._closed:
-                self._wait(lock.release)
 
     @property
     def on_connection(self) -> Callable[[ConnectionEvent], None]:

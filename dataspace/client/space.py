@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from dataspace.client.completed import CompletedEpochs
-from dataspace.client.coordination.locks import TTL, Lock, holding
+from dataspace.client.coordination.locks import TTL, Held
 from dataspace.client.coordination.puts import Puts
 from dataspace.client.coordination.waits import first
 from dataspace.client.observations import Observation
@@ -128,7 +128,7 @@ class RemoteSpace:
 
     def lock(
         self, name: object, me: object = None, *, ttl: float = TTL, timeout: float | None = None
-    ) -> AbstractAsyncContextManager[Lock]:
+    ) -> Held:
         """Holds a lock for as long as the block runs; clients that wait for it take turns in order.
 
         ``lock.token`` is its fencing token, ``lock.valid`` is true while it is surely held, and
@@ -136,17 +136,15 @@ class RemoteSpace:
         client that cannot renew the lock for ``ttl`` seconds loses it: before another one can hold it,
         ``lock.lost`` is set, the block is cancelled, and its end raises ``LockLost``.  ``me`` is how others
         see the holder, the name of this client unless given.  Raises ``TimeoutError`` after ``timeout``
-        seconds.
+        seconds.  A block of the blocking client is not cancelled: call ``lock.check()`` before each step.
         """
         who = me if me is not None else self.name
-        return holding(self, name, who, ttl=ttl, timeout=timeout, announce=False)
+        return Held(self, name, who, ttl=ttl, timeout=timeout)
 
-    def elect(
-        self, name: object, me: object, *, ttl: float = TTL, timeout: float | None = None
-    ) -> AbstractAsyncContextManager[Lock]:
+    def elect(self, name: object, me: object, *, ttl: float = TTL, timeout: float | None = None) -> Held:
         """Leads for as long as the block runs, once no other client does: a ``lock`` of this name, whose
         holder is announced as the fact ``leader(NAME, ME)`` in the same turn."""
-        return holding(self, name, me, ttl=ttl, timeout=timeout, announce=True)
+        return Held(self, name, me, ttl=ttl, timeout=timeout, announce=True)
 
     def watch(self, pattern: Pattern | str) -> Observation:
         """Observes a pattern quietly; see ``observe``."""

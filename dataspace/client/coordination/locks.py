@@ -14,8 +14,9 @@ is never taken back, nor asserted again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Final
 
 import trio
@@ -81,6 +82,10 @@ class Lock:
     def check(self) -> None:
         """Raises ``LockLost`` unless the lock is surely held now."""
         self._term.check(str(self))
+
+    def on_lost(self, call: Callable[[], None]) -> None:
+        """Calls a function when the lock that is held is lost, or released; at once if it is."""
+        self._term.on_lost(call)
 
     def __str__(self) -> str:
         return f"{'the election' if self._announce else 'the lock'} {self.name!r:.80}"
@@ -171,20 +176,45 @@ class Lock:
         await self._term.end()
 
 
-@asynccontextmanager
-async def holding(
-    space: Coordinated, name: object, me: object, *, ttl: float, timeout: float | None, announce: bool
-) -> AsyncIterator[Lock]:
-    """Holds a lock for as long as the block runs, which is cancelled if the lock is lost."""
-    lock = Lock(space, name, me, ttl, announce=announce)
-    await lock.acquire(timeout)
-    try:
-        with trio.CancelScope() as scope:
-            lock._term.on_lost(scope.cancel)
-            yield lock
-        lock.check()
-    finally:
-        await lock.release()
+class Held:
+    """Holds a lock for as long as an ``async with`` block runs, which is cancelled if the lock is lost."""
+
+    def __init__(
+        self,
+        space: Coordinated,
+        name: object,
+        me: object,
+        *,
+        ttl: float,
+        timeout: float | None,
+        announce: bool = False,
+    ) -> None:
+        self.lock: Final = Lock(space, name, me, ttl, announce=announce)
+        self._timeout = timeout
+        self._block = self._hold()
+
+    async def take(self) -> None:
+        """Waits until the lock is held; raises ``TimeoutError`` where that takes too long."""
+        await self.lock.acquire(self._timeout)
+
+    @asynccontextmanager
+    async def _hold(self) -> AsyncIterator[Lock]:
+        await self.take()
+        try:
+            with trio.CancelScope() as scope:
+                self.lock.on_lost(scope.cancel)
+                yield self.lock
+            self.lock.check()
+        finally:
+            await self.lock.release()
+
+    async def __aenter__(self) -> Lock:
+        return await self._block.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._block.__aexit__(kind, error, trace)
 
 
 def literally(value: Value) -> Value:
