@@ -42,7 +42,7 @@ dataspace/actors/engine     dataspace/kernel
 dataspace/actors            dataspace/actors/engine
 dataspace/testing           dataspace/actors/engine dataspace/kernel
 dataspace/client/session    dataspace/kernel dataspace/loops dataspace/transport dataspace/wire
-dataspace/client/coordination dataspace/client/session dataspace/kernel
+dataspace/client/coordination dataspace/client/session dataspace/kernel dataspace/loops
 dataspace/client/query      dataspace/rules/engine dataspace/rules/language dataspace/rules/relations
 dataspace/client            dataspace/client/coordination dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/streams/sources dataspace/streams/stages dataspace/topics dataspace/transport dataspace/wire
 dataspace/client/bulk       dataspace/client dataspace/client/query dataspace/client/session dataspace/kernel dataspace/topics dataspace/transport dataspace/wire

@@ -55,6 +55,8 @@ class Expectation(NamedTuple):
                 return f"{text} to have no match"
             case 1:
                 assert isinstance(self.argument, tuple)  # as it was made
+                if self.argument == ((),):
+                    return f"{text} to have a match"
                 return f"{text} to match exactly {rows_text(self.argument, len(self.argument))}"
             case _:
                 return f"{text} to be unchanged since epoch {self.argument!r}"
@@ -176,6 +178,8 @@ def _bounded(rows: Sequence[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
 def rows_text(rows: Sequence[Value], count: int) -> str:
     if not rows:
         return "nothing"
+    if not rows[0]:
+        return "a match"
     texts = [f"({', '.join([f'{unparse(each):.80}' for each in row])})" for row in rows[:4]]  # type: ignore[union-attr]
     more = f" and {count - len(texts)} more" if count > len(texts) else ""
     return ", ".join(texts) + more

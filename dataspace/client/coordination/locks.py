@@ -19,8 +19,6 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final
 
-import trio
-
 from dataspace.client.coordination.ports import Coordinated
 from dataspace.client.coordination.queues import Queue
 from dataspace.client.coordination.terms import Term
@@ -28,6 +26,8 @@ from dataspace.client.session.session import ClientSession
 from dataspace.errors import ExpectationFailed, Refused
 from dataspace.kernel.actions import ASSERT, Action
 from dataspace.kernel.expectations import Expectation, absent, exactly
+from dataspace.loops.here import loop
+from dataspace.loops.primitives import Event
 from index.values.freezing import freeze
 from index.values.values import Map, Record, Value
 
@@ -57,10 +57,10 @@ class Lock:
         self._session: Final[ClientSession] = space.session
         self._ttl = ttl
         self._announce = announce
-        self._term = Term(self._session, ttl)
+        self._term: Term
 
     @property
-    def lost(self) -> trio.Event:
+    def lost(self) -> Event:
         """Set when the lock is lost, before another client can hold it; and when it is released."""
         return self._term.lost
 
@@ -97,7 +97,7 @@ class Lock:
         if timeout is None:
             await self._acquire()
             return
-        with trio.move_on_after(timeout):
+        with loop().move_on_after(timeout):
             await self._acquire()
             return
         raise TimeoutError(f"{self} is still held by another client after {timeout:g} s")
@@ -122,7 +122,7 @@ class Lock:
                 await term.end()
                 raise
             await term.end()
-            await trio.sleep(self._ttl / AGAIN)
+            await loop().sleep(self._ttl / AGAIN)
 
     async def _attempt(self, term: Term) -> int | None:
         """Returns the epoch of the claim; None if this client must begin again, behind all others."""
@@ -201,7 +201,7 @@ class Held:
     async def _hold(self) -> AsyncIterator[Lock]:
         await self.take()
         try:
-            with trio.CancelScope() as scope:
+            with loop().scope() as scope:
                 self.lock.on_lost(scope.cancel)
                 yield self.lock
             self.lock.check()

@@ -14,14 +14,14 @@ import uuid
 from collections.abc import Hashable
 from typing import Final
 
-import trio
-
 from dataspace.client.coordination.locks import ANY, literally
 from dataspace.client.coordination.ports import Coordinated
 from dataspace.client.session.turns import Claim
 from dataspace.codec import pack
 from dataspace.errors import Broken, UsageError
 from dataspace.facts import fact_of
+from dataspace.loops.here import loop
+from dataspace.loops.primitives import Event
 from index.patterns.patterns import matcher
 from index.patterns.text import parse_pattern, unparse
 from index.values.values import Map, Record, Value, key, keys
@@ -36,7 +36,7 @@ class Puts:
         self._era = space.session.forgotten
         self._client: Final = f"~put-{uuid.uuid4().hex}"
         self._sequence = 0
-        self._busy: trio.Event | None = None
+        self._busy: Event | None = None
 
     async def put(self, value: object, by: Value | str | None) -> int:
         """Asserts a fact in place of the one with the same key; returns the epoch.
@@ -47,7 +47,7 @@ class Puts:
         pattern = _pattern(fact, by)
         while self._busy is not None:
             await self._busy.wait()
-        self._busy = busy = trio.Event()
+        self._busy = busy = loop().event()
         try:
             if self._space.owner and not self._space.session.lease:
                 return await self._publish(fact, pattern)

@@ -18,10 +18,9 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
-import trio
-
 from dataspace.client.session.session import ClientSession
 from dataspace.errors import Broken, DataspaceError, LockLost, Refused, UsageError
+from dataspace.loops.here import loop
 from index.values.values import Map
 
 BELIEVED: Final = 0.8
@@ -51,14 +50,14 @@ class Term:
             raise UsageError(f"ttl is in seconds, from 0.01 to 86400, not {seconds!r:.40}")
         self.id: Final = uuid.uuid4().hex
         self.owner: Final = f"lease:{max(1, round(seconds * 1000))}:term-{self.id}"
-        self.lost: Final = trio.Event()
+        self.lost: Final = loop().event()
         self.reason = ""
         self._session = session
         self._seconds = seconds
         self._clock = clock or boot_time
         self._about = Map({"owner": self.owner})
         self._renewed = self._until = -1.0
-        self._scope = trio.CancelScope()
+        self._scope = loop().scope()
         self._calls: list[Callable[[], None]] = []
 
     @property
@@ -114,15 +113,15 @@ class Term:
             while self.valid:
                 due = self._renewed + self._seconds / RENEWALS - self._clock()
                 if due > 0:
-                    await trio.sleep(min(due, self.remaining))
+                    await loop().sleep(min(due, self.remaining))
                 elif not await self._renew():
-                    await trio.sleep(min(self._seconds / RENEWALS / RENEWALS, self.remaining))
+                    await loop().sleep(min(self._seconds / RENEWALS / RENEWALS, self.remaining))
 
     async def _renew(self) -> bool:
         """Renews the lease, or loses it; False if there was no answer."""
         before = self._clock()
         try:
-            with trio.move_on_after(self.remaining):
+            with loop().move_on_after(self.remaining):
                 await self._session.request("renew", self._about)
                 if self.valid:  # else the answer is too late, and says nothing of now
                     self._renewed, self._until = before, before + BELIEVED * self._seconds
@@ -140,7 +139,7 @@ class Term:
         """Ends the lease, which retracts its facts and no others; if it cannot, the lease runs out."""
         self._scope.cancel()
         self.lose("it was released")
-        with trio.move_on_after(RELEASE_SECONDS) as patience:
+        with loop().move_on_after(RELEASE_SECONDS) as patience:
             patience.shield = True
             if self._session.is_open and self._session.uplink.up:
                 try:

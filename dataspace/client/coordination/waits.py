@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import trio
-
 from dataspace.client.coordination.ports import Coordinated
 from dataspace.errors import Closed
+from dataspace.loops.here import loop
 from index.values.values import Value
 
 
@@ -16,7 +15,7 @@ async def first(space: Coordinated, pattern: Value | str, timeout: float | None)
     """
     if timeout is None:
         return await _first(space, pattern)
-    with trio.move_on_after(timeout):
+    with loop().move_on_after(timeout):
         return await _first(space, pattern)
     raise TimeoutError(f"nothing has matched within {timeout:g} s")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -120,6 +121,28 @@ async def test_the_blocking_client_has_the_same_locks(daemon: DaemonProcess) -> 
                 one.first("nothing(_)", timeout=0.05)
 
     await trio.to_thread.run_sync(work)
+    await trio.to_thread.run_sync(asyncio.run, _on_asyncio(daemon.url))
+
+
+async def _on_asyncio(url: str) -> None:
+    """Locks under asyncio: they take turns, and a block whose lock is lost is cancelled."""
+    taken: list[int] = []
+
+    async def take(space: dataspace.RemoteSpace) -> None:
+        async with space.lock("turns") as lock:
+            taken.append(lock.token)
+            await asyncio.sleep(0)
+
+    async with dataspace.connect(url) as one, dataspace.connect(url) as two:
+        await asyncio.gather(*[take(space) for space in (one, two, one, two)])
+        assert taken == sorted(set(taken)) and len(taken) == 4
+        with pytest.raises(LockLost):
+            async with one.lock("lost", ttl=0.1):
+                time.sleep(0.1)  # noqa: ASYNC251  # as a process that is stopped
+                await asyncio.get_running_loop().create_future()
+        with pytest.raises(TimeoutError):
+            async with one.elect("turns", "me"), two.elect("turns", "you", timeout=0.05):
+                raise AssertionError
 
 
 @pytest.mark.parametrize("owner", ["", "results"])
