@@ -111,7 +111,7 @@ async def program(*command: str) -> AsyncIterator[Program]:
         async def errors() -> None:
             assert process.stderr is not None  # a pipe
             async for chunk in process.stderr:
-                said.append(chunk)
+                said.append(bytes(chunk))
 
         nursery.start_soon(driver.listen)
         nursery.start_soon(errors)
@@ -188,11 +188,14 @@ class PythonClient(Events):
             self.put({"of": of, "error": code_of(error)})
 
     async def _connect(self, url: str, options: dict[str, Any]) -> None:
-        seconds = {name: options.pop(name) / 1000 for name in ("grace", "heartbeat") if name in options}
+        seconds: dict[str, Any] = {
+            name: options.pop(name) / 1000 for name in ("grace", "heartbeat") if name in options
+        }
+        settings: dict[str, Any] = {"token": "", "heartbeat": math.inf, **seconds, **options}
         try:
             async with dataspace.connect(
                 url,
-                **{"token": "", "heartbeat": math.inf, **seconds, **options},
+                **settings,
                 on_connection=lambda event: self.put({"of": "connection", "change": event.change.value}),
             ) as self._space:
                 self.put({"of": "connect", "done": True})

@@ -19,8 +19,11 @@ from tests.conformance.packets import Json, filled, framed, shown
 SECONDS: Final = 20.0
 
 USUAL: Final[dict[str, Json]] = {
-    **{"kind": "observe", "space": "main", "snapshot": True, "policy": "conflate"},
-    **{name: False for name in ("durable", "quiet", "net", "progress")},
+    "kind": "observe",
+    "space": "main",
+    "snapshot": True,
+    "policy": "conflate",
+    **dict.fromkeys(("durable", "quiet", "net", "progress"), False),
 }
 """What an ``Open`` means where it does not say it."""
 
@@ -47,8 +50,10 @@ class Play:
             try:
                 with trio.fail_after(SECONDS):
                     await self._step(step)
-            except (AssertionError, trio.TooSlowError) as error:
-                raise AssertionError(f"step {at}, {step}: {error or 'nothing came'}") from error
+            except AssertionError as error:
+                raise AssertionError(f"step {at}, {step}: {error}") from error
+            except trio.TooSlowError:
+                raise AssertionError(f"step {at}, {step}: nothing came, or too little") from None
         if self._stream is not None:
             await self._stream.aclose()
 
@@ -160,7 +165,9 @@ class Play:
         await self._send(["Ping", self._pings])
         answer = await self._hear(free=False)
         assert answer == p.Pong(self._pings), answer
-        assert self._sent[stream] <= self._credit[stream] <= most, f"it requested {self._credit[stream]} values"
+        assert self._sent[stream] <= self._credit[stream] <= most, (
+            f"it requested {self._credit[stream]} values"
+        )
 
     def _holds(self, event: dict[str, Json], got: dict[str, Any]) -> None:
         """Holds an event against what the session says of it."""
@@ -175,4 +182,3 @@ class Play:
 
 CHANGING: Final = ("items", "bytes", "reason", "answer")
 """What a client may choose anew each time."""
-

@@ -1,8 +1,8 @@
 """Records sessions: a real daemon is asked, with the packets of a script, for what the client hears.
 
-What differs from one daemon and moment to the next is written in one form: the identity of a space, secrets,
-times.  Of the limits in a welcome only those stay that a client needs.  So a session that is recorded again is
-the same text.
+What differs from one daemon and moment to the next is written in one form: the identity of a
+space, secrets, times.  Of the limits in a welcome only those stay that a client needs.  So a session that
+is recorded again is the same text.
 """
 
 from __future__ import annotations
@@ -143,11 +143,21 @@ class Recorder:
 
 SECRET: Final[Json] = to_json(bytes(range(16)))
 
-NO_TURNS: Final = ("client", "handle-1", "handle-2", "handle-3", "stream", "items", "bytes", "reason", "answer")
+NO_TURNS: Final = (
+    "client",
+    "handle-1",
+    "handle-2",
+    "handle-3",
+    "stream",
+    "items",
+    "bytes",
+    "reason",
+    "answer",
+)
 
 
 def single(packet: p.Packet) -> list[p.Packet]:
-    """Returns the packet, or one for each turn that it accepts: how many come together depends on the disk."""
+    """Returns the packet, or one for each turn that it accepts: the disk decides how many come together."""
     if isinstance(packet, p.Accepted):
         return [p.Accepted(at, (epoch,)) for at, epoch in enumerate(packet.epochs, packet.first)]
     return [packet]

@@ -30,7 +30,7 @@ def free(name: str, sample: Json = None) -> Json:
 
 
 def known(name: str) -> Json:
-    """Returns what stands for something that the daemon has said in its welcome: ``session`` or ``secret``."""
+    """Returns what stands for a part of the welcome: ``session`` or ``secret``."""
     return {"known": name}
 
 
@@ -40,7 +40,7 @@ def do(command: str, /, **more: Json) -> Step:
 
 def says(packet: str, *fields: Json, arrives: bool = True, answered: bool = True) -> Step:
     """The client sends a packet; it may be lost on its way, or what answers it."""
-    step = {"says": [packet, *fields]}
+    step: Step = {"says": [packet, *fields]}
     if not arrives:
         step["lost"] = "packet"
     elif not answered:
@@ -139,7 +139,7 @@ RECORDED: Final = [
     ),
     Script(
         "observing",
-        "The state comes first, then each epoch whole; an observation that is not wanted any more is aborted.",
+        "The state comes first, then each epoch whole; an observation that has ended is aborted.",
         [
             *begin(),
             *observes(),
@@ -183,8 +183,8 @@ RECORDED: Final = [
     ),
     Script(
         "resumed",
-        "A session with a grace goes on: turns without an answer are sent again under their numbers, then streams are"
-        " opened after the last epoch that came; no fact is asserted again.",
+        "A session with a grace goes on: turns without an answer are sent again under their numbers, then"
+        " streams are opened after the last epoch that came; no fact is asserted again.",
         [
             *begin(grace=60_000),
             *observes(),
@@ -250,8 +250,8 @@ RECORDED: Final = [
     ),
     Script(
         "answer-lost",
-        "A turn that was applied, and whose answer was lost, is sent again for its answer alone; what it asserted has"
-        " ended with the session, and is asserted again.",
+        "A turn that was applied, and whose answer was lost, is sent again for its answer alone; what it"
+        " asserted has ended with the session, and is asserted again.",
         [
             *begin(),
             turn("one", ["assert", "a", ALICE]),
@@ -273,7 +273,8 @@ RECORDED: Final = [
     ),
     Script(
         "turn-lost",
-        "A turn that never came to the daemon is sent after what stood is asserted again, under a number above that.",
+        "A turn that never came to the daemon is sent after what stood is asserted again, under a number"
+        " above that.",
         [
             *begin(),
             turn("one", ["assert", "a", ALICE]),
@@ -295,8 +296,8 @@ RECORDED: Final = [
     ),
     Script(
         "another-space",
-        "Another space answers: turns without an answer are lost and not sent to it, facts are asserted in it, and an"
-        " observation shows how its state differs from what was known.",
+        "Another space: turns without an answer are lost and not sent to it, facts are asserted in it,"
+        " and an observation shows how its state differs from what was known.",
         [
             *begin(grace=60_000),
             *observes(),
@@ -346,8 +347,8 @@ def epoch(number: int, flags: int, *rows: Json, first: int | None = None) -> Jso
 MADE: Final = [
     Script(
         "parts",
-        "A state in three values is one epoch; so is one in two frames. A value may stand for several epochs, and a"
-        " mark for what was dropped.",
+        "A state in three values is one epoch; so is one in two frames. A value may stand for several epochs,"
+        " and a mark for what was dropped.",
         [
             *begin_made(),
             *observes(),
@@ -387,8 +388,8 @@ MADE: Final = [
     ),
     Script(
         "epoch-gone",
-        "The log does not go back to the last epoch that came: the stream is opened with the state, and the observation"
-        " goes on with the difference.",
+        "The log does not go back to the last epoch that came: the stream is opened with the state, and the"
+        " observation goes on with the difference.",
         [
             *begin_made(),
             *observes(),
@@ -455,8 +456,8 @@ MADE: Final = [
     ),
     Script(
         "limits",
-        "A turn beyond the limits of the welcome is refused by the client, since the daemon would end the session; what"
-        " is asserted again is cut to fit.",
+        "A turn beyond the limits of the welcome is refused by the client, since the daemon would end the"
+        " session; what is asserted again is cut to fit.",
         [
             *begin_made({"frame_bytes": 65_536, "actions_per_turn": 2}),
             turn("long", ["send", record("present", "x" * 70_000)]),

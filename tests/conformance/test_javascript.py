@@ -128,9 +128,7 @@ async def test_patterns_mean_the_same_to_the_daemon(tmp_path: Path) -> None:
     async with daemon(tmp_path) as (tcp, _), program(*javascript()) as page:
         await connected(page, tcp)
         held = [(n, each["json"]) for n, one in enumerate(kept) for each in one["against"]]
-        actions = [
-            ["assert", f"{at}", said("probe", n, at, value)] for at, (n, value) in enumerate(held)
-        ]
+        actions = [["assert", f"{at}", said("probe", n, at, value)] for at, (n, value) in enumerate(held)]
         await turn(page, *actions)
         at = 0
         for n, one in enumerate(kept):
@@ -252,7 +250,7 @@ async def test_every_value_comes_to_another_client_as_it_was(tmp_path: Path) -> 
     ):
         await connected(page, http)
         await turn(page, *[["assert", f"{at}", said("value", at, each)] for at, each in enumerate(shallow)])
-        found = dict(await witness.matches("value($at, $value)"))  # type: ignore[arg-type]  # pairs
+        found = {row[0]: row[1] for row in await witness.matches("value($at, $value)")}
         assert [plain(found[at]) for at in range(len(shallow))] == shallow
         assert sorted(await rows(page, "value($at, $value)"), key=lambda row: row[0]) == [
             [at, plain(from_json(each))] for at, each in enumerate(shallow)

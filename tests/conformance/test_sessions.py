@@ -32,16 +32,13 @@ def kept() -> dict[str, Any]:
 
 @pytest.mark.slow
 async def test_the_sessions_are_what_a_daemon_says(tmp_path: Path) -> None:
-    sessions = {}
+    sessions = []
     for script in SCRIPTS:
         steps = await Recorder(tmp_path / script.name).record(script) if script.recorded else made(script)
-        sessions[script.name] = {"about": script.about, "recorded": script.recorded, "steps": steps}
-    parts = [
-        f'{json.dumps(name)}: {{"about": {json.dumps(each["about"])}, "recorded": {json.dumps(each["recorded"])},'
-        ' "steps": [\n' + ",\n".join(map(json.dumps, each["steps"])) + "\n]}"
-        for name, each in sessions.items()
-    ]
-    text = "{\n" + ",\n".join(parts) + "\n}\n"
+        lines = ",\n".join(map(json.dumps, steps))
+        head = json.dumps({"about": script.about, "recorded": script.recorded, "steps": []})
+        sessions.append(f"{json.dumps(script.name)}: {head[:-2]}\n{lines}\n]}}")
+    text = "{\n" + ",\n".join(sessions) + "\n}\n"
     if os.environ.get("REWRITE"):
         FILE.write_text(text)
     assert FILE.read_text() == text, "REWRITE=1 writes it anew"

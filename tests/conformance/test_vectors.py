@@ -1,4 +1,4 @@
-"""The vectors of the kit are those of the Python side: its codec, its JSON, its text, its order and its patterns.
+"""The vectors of the kit are those of the Python side: codec, JSON, text, order and patterns.
 
 ``REWRITE=1`` writes the files anew; read what has changed before you commit it.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_value_is_the_same_in_each_form() -> None:
 def test_the_values_are_in_order_and_no_two_are_the_same() -> None:
     values = [from_json(each["json"]) for each in kept("values.json")["values"]]
     keys = [order_key(each) for each in values]
-    assert all(one < other for one, other in zip(keys, keys[1:], strict=False))
+    assert all(one < other for one, other in pairwise(keys))
 
 
 def test_other_forms_are_read_and_what_is_none_is_refused() -> None:

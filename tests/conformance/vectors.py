@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from dataspace.codec import pack, unpack
 from index.patterns.patterns import capture_names, matcher
@@ -22,7 +22,7 @@ from index.values.values import Map, Record, Value
 
 FOLDER: Final = Path(__file__).parent
 
-Vectors: TypeAlias = dict[str, "Json"]
+Vectors: TypeAlias = dict[str, Any]
 
 
 def plain(value: Value) -> Json:
@@ -60,7 +60,17 @@ FLOATS: Final = [
 
 TEXTS: Final = [
     *("", "0", "A", "a", "aa", "a\x00", "b", "ü", "\u2028", "\ud7ff", "\ue000", "\ufeffBOM", "\uffff"),
-    *("\U00010000", "😀", "__proto__", 'say "hi"\\\n\t\x7f', "x" * 31, "x" * 32, "ü" * 16, "x" * 255, "x" * 256),
+    *(
+        "\U00010000",
+        "😀",
+        "__proto__",
+        'say "hi"\\\n\t\x7f',
+        "x" * 31,
+        "x" * 32,
+        "ü" * 16,
+        "x" * 255,
+        "x" * 256,
+    ),
 ]
 
 TIMES: Final = [
@@ -102,7 +112,7 @@ COMPOUNDS: Final[list[Value]] = [
 VALUES: Final[list[Value]] = sorted(
     [
         *(None, False, True, *EDGES, -(1 << 2100), *FLOATS, *TEXTS, *TIMES, *COMPOUNDS),
-        *(b"", b"\x00", b"!", b"GIF\x89a\"\\\n", b"\xff" * 255, b"\xff" * 256),
+        *(b"", b"\x00", b"!", b'GIF\x89a"\\\n', b"\xff" * 255, b"\xff" * 256),
     ],
     key=order_key,
 )
@@ -110,7 +120,12 @@ VALUES: Final[list[Value]] = sorted(
 LONGER: Final = (
     *("cc01", "d3ffffffffffffffff", "ca3fc00000", "d90161", "c5000161", "dc000101", "de0001a16101"),
     *("c70401dc0001c0", "82a16202a16101", "c7070394a16202a16101", "c70cff000003e80000000000000001"),
-    *("c70cff000003e70000000000000001", "cb7ff8000000000001", "cbfff8000000000000", "c70a02ff800000000000000000"),
+    *(
+        "c70cff000003e70000000000000001",
+        "cb7ff8000000000001",
+        "cbfff8000000000000",
+        "c70a02ff800000000000000000",
+    ),
     *("d300000000ffffffff", "cf0000000000000001", "db0000000161", "c60000000161", "dd0000000101"),
     *("df00000001a16101", "c9000000040192a170c0", "c800040192a170c0", "d40390", "ca80000000"),
 )
@@ -118,7 +133,17 @@ LONGER: Final = (
 
 REFUSED: Final = (
     *("", "c1", "91", "a2ff", "a1ff", "a3eda080", "c0c0", "8101c0", "81c0c0", "82a16101a16102"),
-    *("d40101", "d40190", "c70001", "c7030191c0c0", "d401c0", "d4038f", "d40391", "c7030392c0", "c7050394c0c0c0c0"),
+    *(
+        "d40101",
+        "d40190",
+        "c70001",
+        "c7030191c0c0",
+        "d401c0",
+        "d4038f",
+        "d40391",
+        "c7030392c0",
+        "c7050394c0c0c0c0",
+    ),
     *("d4020f", "c7080200ffffffffffffff", "c70a02" + "00" * 10, "c70002", "d40000"),
     *("d404c0", "c70bff" + "00" * 11, "d7ffffffffff00000000", "c70cff000000007fffffffffffffff"),
     *("dd7fffffff", "df7fffffff", "c67fffffff", "db7fffffff", "c97fffffff01", "d5018190", "c70401c70191c0"),
@@ -128,16 +153,67 @@ REFUSED: Final = (
 """Bytes that are no value, or nest too deeply."""
 
 NO_TEXTS: Final = (
-    *("", "Alice", "present(Alice)", "1 2", "01", "1.", ".5", "+1", "0x", "1e999", "'a'", '"a', '"\\q"', '"\\ud800"'),
-    *('"a\nb"', "[1", "[1 2]", "{1 2}", "{1: 1, 1: 2}", "p (1)", "true(1)", "_(1)", "_:number", "$n:number", "<1>"),
-    *('b"ü"', 'b"\\u0041"', "@2026-02-30T00:00:00Z", "@2026-01-01", "@2026-01-01T24:00:00Z", "@0000-01-01T00:00:00Z"),
+    *(
+        "",
+        "Alice",
+        "present(Alice)",
+        "1 2",
+        "01",
+        "1.",
+        ".5",
+        "+1",
+        "0x",
+        "1e999",
+        "'a'",
+        '"a',
+        '"\\q"',
+        '"\\ud800"',
+    ),
+    *(
+        '"a\nb"',
+        "[1",
+        "[1 2]",
+        "{1 2}",
+        "{1: 1, 1: 2}",
+        "p (1)",
+        "true(1)",
+        "_(1)",
+        "_:number",
+        "$n:number",
+        "<1>",
+    ),
+    *(
+        'b"ü"',
+        'b"\\u0041"',
+        "@2026-02-30T00:00:00Z",
+        "@2026-01-01",
+        "@2026-01-01T24:00:00Z",
+        "@0000-01-01T00:00:00Z",
+    ),
     *("[" * 65 + "]" * 65, "nan1", "--1", "$n(1", "1" * 641, "@2026-01-01T00:00:00.1234567Z"),
 )
 """Texts that are no value."""
 
 OTHER_TEXTS: Final = (
-    *(" [1, 2,] # and so on\n", "0xff", "-0xFF", "1e3", "1E+3", "-0x0", '"\\u00e9\\/"', '"\\ud83d\\ude00"', "{k(): 1}"),
-    *("@2026-01-01T01:00:00+01:00", "@2026-01-01T00:00:00.5Z", "{_: 1}", "$n:int( p( _ ) )", "p(\n1,\n2)", "<1>()"),
+    *(
+        " [1, 2,] # and so on\n",
+        "0xff",
+        "-0xFF",
+        "1e3",
+        "1E+3",
+        "-0x0",
+        '"\\u00e9\\/"',
+        '"\\ud83d\\ude00"',
+        "{k(): 1}",
+    ),
+    *(
+        "@2026-01-01T01:00:00+01:00",
+        "@2026-01-01T00:00:00.5Z",
+        "{_: 1}",
+        "$n:int( p( _ ) )",
+        "p(\n1,\n2)",
+        "<1>()",
+    ),
 )
 """Texts that are read, but not written so."""
 
@@ -152,7 +228,7 @@ def values() -> Vectors:
             *({"bytes": each, "json": plain(unpack(bytes.fromhex(each)))} for each in LONGER),
             *({"text": each, "json": plain(parse(each))} for each in OTHER_TEXTS),
         ],
-        "refused": [*({"bytes": each} for each in REFUSED), *({"text": each} for each in NO_TEXTS)],
+        "refused": [*[{"bytes": each} for each in REFUSED], *[{"text": each} for each in NO_TEXTS]],
     }
 
 
