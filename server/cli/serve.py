@@ -14,7 +14,8 @@ from server.config.report import check_lines
 from server.config.rules import rule_facts
 from server.config.settings import config_file
 from server.daemon.serve import serve
-from server.hosting.loading import boot_function, log_to_stderr
+from server.hosting.loading import boot_function
+from server.logs import log_to_stderr
 
 
 def serve_command(args: argparse.Namespace) -> int:
@@ -27,7 +28,7 @@ def serve_command(args: argparse.Namespace) -> int:
         for line in check_lines(loaded):
             print(line)
         return 0
-    log_to_stderr(verbose=config.verbose)
+    log_to_stderr(verbose=config.verbose, form=config.logging.format, level=config.logging.level)
     for each in config.actors:
         boot_function(each.run, load=not each.isolate)  # an unknown name is refused before anything starts
     for flow in config.flows:

@@ -147,7 +147,10 @@ class Daemon:
             **session_verbs(self),
             **TopicVerbs(self.topics, self.durable_topics).table(),
         }
-        self.verbs = {name: _in_turn(verb) if name in QUESTIONS else verb for name, verb in verbs.items()}
+        self.verbs = {
+            name: self.watch.timed(name, _in_turn(verb) if name in QUESTIONS else verb)
+            for name, verb in verbs.items()
+        }
 
     @property
     def addresses(self) -> list[str]:

@@ -22,7 +22,7 @@ from dataspace.errors import DataspaceError
 from server.config.model import Config
 from server.config.tokens import Keys
 from server.daemon.relimiting import take_limits
-from server.hosting.loading import set_verbose
+from server.logs import set_level
 from server.sessions.listeners import context_for
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ async def reload_on_hangup(
                 said = reload(daemon, read())
             except DataspaceError as error:
                 said = f"the configuration is not taken: {error}"
+            daemon.watch.acted("reloaded", said)
             print(f"dataspace: SIGHUP, {said}", file=sys.stderr, flush=True)
 
 
@@ -82,7 +83,7 @@ def reload(daemon: Daemon, config: Config) -> str:
     later += limits_later
     daemon.config = replace(taken, keys=config.keys, tls=config.tls, verbose=config.verbose)
     if config.verbose != before.verbose:
-        set_verbose(config.verbose)
+        set_level(verbose=config.verbose, level=daemon.config.logging.level)
     changed = [name for name in SETTINGS if getattr(before, name) != getattr(daemon.config, name)]
     ended = _expel(daemon)
     counts = f"{_counted('token', len(daemon.keys))}, {_counted('session', ended)} ended"

@@ -8,13 +8,14 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Final
 
 import trio
 
 from dataspace.transport.addresses import parse_listen
+from dataspace.version import __version__
 from relay.backup.manifest import is_backup
 from relay.journal.writer import TopicWriter
 from relay.log.log import Log
@@ -26,8 +27,9 @@ from server.daemon.exposure import warnings
 from server.daemon.lock import DataUnusable, locked
 from server.daemon.reloading import reload_on_hangup
 from server.daemon.throttle import Throttle
+from server.logs import AUDIT, audit_to
 from server.monitoring.answerer import answer_on
-from server.monitoring.loop import measure_lag
+from server.monitoring.loop import measure_lag, watch_rules
 from server.monitoring.pages import exposition
 from server.sessions.listeners import Listener, accept, open_listener, open_listeners
 
@@ -63,8 +65,11 @@ async def serve(
             "restore it to another directory: dataspace restore BACKUP DIR"
         )
     with ExitStack() as held:
-        logger.addFilter(throttle)
-        held.callback(logger.removeFilter, throttle)
+        audits = Throttle(least=logging.INFO)
+        for log_of, kept in ((logger, throttle), (logging.getLogger(AUDIT), audits)):
+            log_of.addFilter(kept)
+            held.callback(log_of.removeFilter, kept)
+        held.enter_context(audit_to(config.logging.audit))
         logs = []
         for each in config.all_spaces():
             held.enter_context(locked(each.data))
@@ -82,7 +87,9 @@ async def serve(
             logger.warning("%s", warning)
         gc.collect()
         gc.freeze()
-        await _run(daemon, reread, throttle, admin, task_status)
+        daemon.watch.acted("started", f"version {__version__}")
+        held.callback(daemon.watch.acted, "stopped", "")
+        await _run(daemon, reread, (throttle, audits), admin, task_status)
 
 
 def _open_admin(config: Config) -> Listener | None:
@@ -99,7 +106,7 @@ def _open_admin(config: Config) -> Listener | None:
 async def _run(
     daemon: Daemon,
     reread: Callable[[], Config] | None,
-    throttle: Throttle,
+    throttles: Iterable[Throttle],
     admin: Listener | None,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
@@ -125,9 +132,11 @@ async def _run(
                 daemon.peers.start_soon(daemon.durable_topics.run)
                 daemon.peers.start_soon(daemon.flushing.run)
                 daemon.peers.start_soon(daemon.memory.run)
-                daemon.peers.start_soon(throttle.run)
+                for throttle in throttles:
+                    daemon.peers.start_soon(throttle.run)
                 daemon.peers.start_soon(measure_lag, daemon.loop_lag)
                 daemon.peers.start_soon(daemon.rates.run, daemon.connections.values)
+                daemon.peers.start_soon(watch_rules, daemon.spaces.values, daemon.watch.rules_took)
                 if daemon.config.actors:
                     daemon.peers.start_soon(daemon.hosting.run)
                 if reread is not None:

@@ -30,15 +30,17 @@ KINDS: Final = 1024
 class Throttle(logging.Filter):
     """Passes ``MOST`` warnings of a kind in each ``WINDOW``, and all that is less than a warning."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, least: int = logging.WARNING) -> None:
+        """``least`` is the level from which on records are throttled."""
         super().__init__()
+        self._least = least
         self._clock = clock
         self._lock = threading.Lock()
         self._kinds: OrderedDict[object, _Kind] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Returns True for a record that is to be written."""
-        if record.levelno < logging.WARNING or getattr(record, "counted", False):
+        if record.levelno < self._least or getattr(record, "counted", False):
             return True
         at, now = _kind_of(record), self._clock()
         with self._lock:
@@ -91,10 +93,11 @@ class _Kind:
 
 
 def _kind_of(record: logging.LogRecord) -> object:
-    """Returns what is alike for warnings of one kind: their form, and where an exception came from."""
+    """Returns what is alike for warnings of one kind: their form, where an exception came from, and of whom
+    they are, if that is said."""
     error = record.exc_info[1] if record.exc_info else None
     trace = None if error is None else error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     where = None if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-    return record.name, record.levelno, str(record.msg)[:300], type(error), where
+    return record.name, record.levelno, str(record.msg)[:300], type(error), where, getattr(record, "of", None)

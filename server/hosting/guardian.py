@@ -156,6 +156,8 @@ class Guardian:
                 "signs": self._hang / PERIODS,
                 "trace": None if config.trace is None else str(config.trace),
                 "verbose": config.verbose,
+                "log_format": config.logging.format,
+                "log_level": config.logging.level,
             }
         )
 

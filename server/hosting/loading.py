@@ -9,7 +9,6 @@ import importlib
 import importlib.util
 import logging
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,22 +49,6 @@ def boot_function(name: str, *, load: bool = True, what: str = "actor") -> Handl
 
 def _elsewhere(_turn: Turn) -> None:
     raise InternalError("an isolated actor was started in the daemon")
-
-
-def log_to_stderr(*, verbose: bool) -> None:
-    """Writes the log of this process to its standard error."""
-    handler = logging.StreamHandler()
-    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
-    logger = logging.getLogger("dataspace")
-    logger.addHandler(handler)
-    set_verbose(verbose)
-
-
-def set_verbose(verbose: bool) -> None:
-    """Makes the log of this process have every session, or only what needs attention."""
-    logging.getLogger("dataspace").setLevel(logging.INFO if verbose else logging.WARNING)
 
 
 @contextmanager

@@ -34,7 +34,8 @@ from dataspace.running.remote import RemoteEngine, act
 from dataspace.running.watchdog import Watchdog
 from dataspace.wire.frames import HEAD, frame
 from index.values.values import Map, Value
-from server.hosting.loading import boot_function, log_to_stderr, traced
+from server.hosting.loading import boot_function, traced
+from server.logs import log_to_stderr
 
 REPORT_SECONDS: Final = 0.25
 LEAST_SECONDS: Final = 0.05
@@ -51,7 +52,8 @@ def main() -> int:
     order = _read_order(sys.stdin.buffer)
     reports = _take_over_output()
     threading.Thread(target=_wait_orphaned, name="lifeline", daemon=True).start()
-    log_to_stderr(verbose=order["verbose"] is True)
+    form, level = str(order["log_format"]), str(order["log_level"])
+    log_to_stderr(verbose=order["verbose"] is True, form=form, level=level)
     try:
         boot = boot_function(str(order["run"]))
         trio.run(_run, descriptor, order, boot, reports)

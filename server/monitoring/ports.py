@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from server.monitoring.counts import Counts
     from server.monitoring.rates import Rates
     from server.monitoring.readiness import Readiness
+    from server.monitoring.watch import Watch
     from server.owners.bearers import Bearer
     from server.topics.catalogue import Topics
 
@@ -163,6 +164,8 @@ class Watched(Protocol):
     def spaces(self) -> Mapping[str, WatchedSpace]: ...
     @property
     def counts(self) -> Counts: ...
+    @property
+    def watch(self) -> Watch: ...
     @property
     def readiness(self) -> Readiness: ...
     @property

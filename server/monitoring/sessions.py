@@ -22,6 +22,8 @@ from relay.delivery.followers import Follower
 from server.monitoring.survey import lag_of
 
 if TYPE_CHECKING:
+    from dataspace.transport.sockets import Link
+    from server.config.principals import Principal
     from server.config.rights import Permit
     from server.lane import Work
     from server.monitoring.ports import Watched, WatchedConnection, WatchedSpace, WatchedState
@@ -40,8 +42,14 @@ STREAM_BYTES: Final = 4096
 class Administrator(Protocol):
     """The connection that sent the request."""
 
-    number: int
-
+    @property
+    def number(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def link(self) -> Link: ...
+    @property
+    def principal(self) -> Principal: ...
     @property
     def permit(self) -> Permit: ...
     def work(self) -> Work: ...
@@ -75,11 +83,14 @@ def session_verbs(daemon: Watched) -> Mapping[str, Callable[[Administrator, Map]
             if connection.state is not None and connection.state.number == wanted:
                 if connection.number == asker.number:
                     raise Refused("bad-request", f"session {wanted} is the one that asks")
+                daemon.watch.acted("session-ended", f"session {wanted} of {connection.principal}", asker)
                 connection.dismiss(ENDED, "an administrator has ended this session")
                 return _named(connection.name, connection.state)
         for home in daemon.spaces.values():
             for state in home.sessions.suspended():
                 if state.number == wanted and home.sessions.end_suspended(wanted):
+                    said = f"session {wanted} of {state.bearer.principal}, suspended"
+                    daemon.watch.acted("session-ended", said, asker)
                     return _named("", state)
         raise Refused("no-session", f"there is no session {wanted}: dataspace sessions lists them")
 

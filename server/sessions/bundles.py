@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import trio
 
@@ -37,8 +37,31 @@ class Opener(Protocol):
         """Does in the lane what an opening needs that would take long in one step."""
 
 
+class SlowLog(Protocol):
+    """Where turns are reported that take long."""
+
+    @property
+    def slow_turn(self) -> float:
+        """Seconds from which on a turn is reported."""
+
+    def took(self, peer: Any, kind: str, what: str, seconds: float) -> None:
+        """Reports it."""
+
+
+class BundleHouse(Protocol):
+    """The daemon."""
+
+    @property
+    def watch(self) -> SlowLog:
+        """Where slow turns are reported."""
+
+
 class BundlePeer(Protocol):
     """The connection that acts on packets."""
+
+    @property
+    def house(self) -> BundleHouse:
+        """The daemon."""
 
     @property
     def parted(self) -> bool:
@@ -66,7 +89,7 @@ class BundlePeer(Protocol):
 
 async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
     """Acts on the packets of a chunk, with pauses for other tasks; returns True if there were any."""
-    count, since = 0, perf_counter()
+    count, since, slow = 0, perf_counter(), peer.house.watch.slow_turn
     until = since + BUNDLE_SECONDS
     work = peer.work()
     try:
@@ -75,10 +98,12 @@ async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
                 if work.is_over and perf_counter() > since + FRAME_SECONDS:
                     peer.flush()
                     await work.pass_on()
+                    since = perf_counter()
                     if peer.parted:
                         break
                 continue
-            if packet.__class__ is not p.Turn or not peer.commit_at_once(packet):
+            at_once = packet.__class__ is p.Turn and peer.commit_at_once(packet)
+            if not at_once:
                 if packet.__class__ is p.Open:
                     await work.enter()
                     await peer.observations.prepare_open(packet.spec, work)
@@ -87,10 +112,14 @@ async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
                 elif peer.may_wait(packet):
                     work.leave()
                 await peer.act(packet)
-            count, since = count + 1, perf_counter()
+            count, began, since = count + 1, since, perf_counter()
+            if since - began > slow and at_once:
+                said = f"a turn of {len(cast('p.Turn', packet).actions)} actions"
+                peer.house.watch.took(peer, "turn", said, since - began)
             if work.has_turn:
                 peer.flush()
                 await work.finish()
+                since = perf_counter()
             elif count % BUNDLE == 0 or since > until:
                 peer.flush()
                 await trio.lowlevel.checkpoint()

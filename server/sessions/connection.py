@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
@@ -106,6 +107,7 @@ class Connection:
             system=house.system,
             slots=ReplaySlots(limits.replays, house.replays),
             delivery=house.delivery,
+            took=partial(house.watch.took, self, "replay"),
         )
         self.sending: Final = SendQueue(
             link,

@@ -13,6 +13,7 @@ from server.sessions.places import Shared
 if TYPE_CHECKING:
     import trio
 
+    from dataspace.transport.sockets import Link
     from index.values.values import Map
     from relay.delivery.followers import Delivery
     from relay.log.log import Log
@@ -86,6 +87,13 @@ class Guest(Protocol):
 class Reports(Protocol):
     """Where a connection reports what is rare."""
 
+    @property
+    def slow_turn(self) -> float:
+        """Seconds from which on a turn is reported."""
+
+    def took(self, peer: Reporter, kind: str, what: str, seconds: float) -> None:
+        """Notes how long a ``turn``, a ``request`` or a ``replay`` took."""
+
     def refused(self, peer: Reporter, code: str, text: str) -> None:
         """Notes that a turn, a request or a stream was refused."""
 
@@ -106,6 +114,10 @@ class Reporter(Guest, Protocol):
     @property
     def principal(self) -> Principal:
         """Who the client is."""
+
+    @property
+    def link(self) -> Link:
+        """Where the client comes from."""
 
 
 class Stranger(Guest, Protocol):

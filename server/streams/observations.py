@@ -26,6 +26,7 @@ from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM
 from dataspace.wire.observing import Policy
+from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value, key
 from relay.delivery.followers import Delivery, Follower
 from relay.delivery.outbox import OutStream
@@ -60,6 +61,10 @@ def _one_of(size: int) -> int:
     return size
 
 
+def _unnoticed(_what: str, _seconds: float) -> None:
+    """Notes nothing."""
+
+
 class Observations:
     """The streams of one connection and what feeds each."""
 
@@ -70,8 +75,11 @@ class Observations:
         system: SystemSpace,
         slots: ReplaySlots,
         delivery: Delivery,
+        took: Callable[[str, float], None] = _unnoticed,
     ) -> None:
+        """``took`` is called with what a replay was about, and its seconds, when it ends or goes live."""
         self._peer = peer
+        self._took = took
         self._system = system
         self._slots = slots
         self._delivery = delivery
@@ -299,7 +307,7 @@ class Observations:
     # -- from the log ---------------------------------------------------------------------------------
 
     async def _replay(self, stream: OutStream, request: StreamRequest) -> None:
-        peer = self._peer
+        peer, began = self._peer, trio.current_time()
         try:
             if request.columns:
                 await replay_columns(
@@ -313,4 +321,7 @@ class Observations:
             peer.fail(stream, failure.code, str(failure))
         except UsageError as error:
             peer.fail(stream, "bad-request", str(error))
+        finally:
+            said = f"a replay of {unparse_pattern(request.pattern):.200} after epoch {request.after}"
+            self._took(said, trio.current_time() - began)
         peer.home.flush()
