@@ -8,10 +8,24 @@ Always: no count goes down; codes that are counted are the daemon's own, and so 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
-MOST_CODES = 64
+MOST_CODES: Final = 64
 """Codes that are counted apart; others are counted as ``other``."""
+
+REFUSED: Final = ("limit", "not-allowed", "bad-request", "disk-full")
+GOODBYES: Final = (
+    "internal",
+    "limit",
+    "malformed",
+    "unauthorized",
+    "timeout",
+    "stalled",
+    "superseded",
+    "ended",
+)
+KINDS: Final = ("turn", "request", "replay", "rules")
+"""What is counted from 0: of a series that begins with 1, Prometheus sees no increase."""
 
 
 class Ended(Protocol):
@@ -57,11 +71,11 @@ class Counts:
         """Turns of connections that have ended, by space."""
         self.received = self.sent = 0
         """Bytes of connections that have ended."""
-        self.refused: dict[str, int] = {}
+        self.refused = dict.fromkeys(REFUSED, 0)
         """Turns, requests and streams that were refused, by code."""
-        self.goodbyes: dict[str, int] = {}
+        self.goodbyes = dict.fromkeys(GOODBYES, 0)
         """Connections that the daemon has ended, by code."""
-        self.slow: dict[str, int] = {}
+        self.slow = dict.fromkeys(KINDS, 0)
         """Lines of the slow log, those that were left out included, by kind."""
 
     def left(self, connection: Ended) -> None:
