@@ -79,11 +79,11 @@ server/web/routes           dataspace/kernel dataspace/wire server/config server
 server/cli/options
 server/monitoring           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/logs server/owners server/topics
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/logs server/monitoring server/owners server/publication server/sessions server/streams server/system server/topics server/web server/web/routes
-server/upkeep               relay/backup server/config server/daemon
+server/upkeep               dataspace/transport relay/backup server/config server/daemon
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/cli/options server/config server/daemon server/hosting server/logs server/upkeep
 server/cli/once             dataspace/client/bulk dataspace/kernel server/cli
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport
-server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/cli/demo server/config
+server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/cli/demo server/config server/upkeep
 server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once server/upkeep
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""

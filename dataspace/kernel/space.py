@@ -17,7 +17,7 @@ higher and not lower than those before; additions come before messages, messages
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from dataspace.errors import InternalError, UsageError
@@ -471,7 +471,8 @@ class Space:
             self.epoch, self.time, self._claimed, self.facts_bytes, _ = was
             derived = self.rules.undo(draft.removed) if draft.is_followed else ()
             if draft.is_patching:
-                self.index.reset([*self._claimed_values(), *derived])
+                claimed = [value for held in self._claims.values() for value in held.values()]
+                self.index.reset([*claimed, *derived])
                 self._forget_news()
         except BaseException as error:
             self.damage, self._most = error, -1
@@ -481,11 +482,6 @@ class Space:
         """Drops what was collected for observers, by an index that was interrupted anywhere."""
         self.index.calm()
         self.interests.forget()
-
-    def _claimed_values(self) -> Iterator[Value]:
-        """What owners claim, but for rules."""
-        for held in self._claims.values():
-            yield from held.values()
 
     def _begin(self) -> Was:
         """What a turn must put back if it fails; ``commit`` and ``act`` have this written out."""

@@ -38,6 +38,7 @@ class Wanted:
     ``spoken``: whether the daemon lists what it understands.
     ``attempt``: which of the connections this is that a process, known by some bytes of its own, has tried.
     ``expectations``: whether turns may carry them.
+    ``closing``: whether the client knows the goodbye of a daemon that ends, after which it may come back.
     """
 
     heartbeat: float = math.inf
@@ -48,6 +49,7 @@ class Wanted:
     attempt: tuple[int, bytes] | None = None
     spoken: bool = False
     expectations: bool = False
+    closing: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -61,6 +63,7 @@ class Wanted:
             attempt=_pair(features, "attempt", "a number, and bytes of at most 64"),
             spoken=features.get("spoken") is True,
             expectations=features.get("expectations") is True,
+            closing=features.get("closing") is True,
         )
 
     def packed(self) -> Map:
@@ -82,6 +85,8 @@ class Wanted:
             wanted["spoken"] = True
         if self.expectations:
             wanted["expectations"] = True
+        if self.closing:
+            wanted["closing"] = True
         return Map(wanted)
 
 

@@ -24,6 +24,12 @@ def add_to(command: argparse.ArgumentParser) -> None:
         "--url", metavar="URL", help="tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH (or $DATASPACE_URL)"
     )
     group.add_argument(
+        "--wait",
+        metavar="TIME",
+        default="0s",
+        help="wait for the daemon to listen, and for a topic to appear, such as 10s",
+    )
+    group.add_argument(
         "--space",
         metavar="NAME",
         default="main",

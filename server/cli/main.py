@@ -34,6 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     """Carries out a command, which loads what it needs and no more: loading is most of a short one."""
+    if getattr(args, "wait", "0s") != "0s":
+        from server.upkeep.waiting import wait_for_daemon
+
+        wait_for_daemon(args.url, args.wait)
     gc.disable()  # what a short command loads is no garbage, and to look for some is a fifth of its CPU
     try:
         short = _short(args)

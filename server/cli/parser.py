@@ -477,6 +477,7 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "topic": topic_options.add_parser,
     "backup": upkeep_options.add_backup,
     "restore": upkeep_options.add_restore,
+    "drain": upkeep_options.add_drain,
     "completion": asking.add_completion,
     "demo": demo_options.add_parser,
 }

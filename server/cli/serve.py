@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -16,6 +18,7 @@ from server.config.settings import config_file
 from server.daemon.serve import serve
 from server.hosting.loading import boot_function
 from server.logs import log_to_stderr
+from server.upkeep.supervisor import Supervisor
 
 
 def serve_command(args: argparse.Namespace) -> int:
@@ -33,14 +36,35 @@ def serve_command(args: argparse.Namespace) -> int:
         boot_function(each.run, load=not each.isolate)  # an unknown name is refused before anything starts
     for flow in config.flows:
         boot_function(flow.run, what="flow")
+    supervisor = Supervisor.of(os.environ, args.ready_fd)
     with Stopping(config.stop_seconds) as stopping:
-        trio.run(_serve, config, lambda: load(args, config_file(args)).config, stopping)
+        trio.run(_serve, config, lambda: load(args, config_file(args)).config, stopping, supervisor)
     return 0
 
 
-async def _serve(config: Config, reread: Callable[[], Config], stopping: Stopping) -> None:
+async def _serve(
+    config: Config, reread: Callable[[], Config], stopping: Stopping, supervisor: Supervisor
+) -> None:
+    ending = trio.Event()
     async with trio.open_nursery() as nursery:
-        await nursery.start(stopping.wait, nursery.cancel_scope)
-        addresses = await nursery.start(serve, config, reread)
+        await nursery.start(stopping.wait, ending)
+        addresses = await nursery.start(partial(_until_ended, nursery.cancel_scope, config, reread, ending))
         for address in addresses:
             print(f"dataspace: listening on {address}, data in {config.data}", flush=True)
+        supervisor.ready(addresses)
+        nursery.start_soon(supervisor.feed)
+        await ending.wait()
+        supervisor.stopping()
+
+
+async def _until_ended(
+    scope: trio.CancelScope,
+    config: Config,
+    reread: Callable[[], Config],
+    ending: trio.Event,
+    *,
+    task_status: trio.TaskStatus[list[str]],
+) -> None:
+    """Runs the daemon, and then ends what waits for signals."""
+    await serve(config, reread, ending=ending, task_status=task_status)
+    scope.cancel()

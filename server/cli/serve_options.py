@@ -20,11 +20,17 @@ def add_parser(
         "serve",
         help="run the daemon in the foreground",
         epilog="An option takes precedence over $DATASPACE_SERVE_NAME, and that over the file."
-        " SIGINT and SIGTERM end the daemon; SIGHUP reloads tokens and certificates.",
+        " SIGINT and SIGTERM end the daemon; SIGHUP reloads tokens, certificates, rules and limits.",
     )
     serve.add_argument("--config", metavar="FILE", help="read this TOML file (or $DATASPACE_SERVE_CONFIG)")
     serve.add_argument(
         "--check", action="store_true", help="print the settings and where each comes from; run nothing"
+    )
+    serve.add_argument(
+        "--ready-fd",
+        type=int,
+        metavar="N",
+        help="write the addresses to descriptor N when the daemon listens, and close it",
     )
     _add_watching(serve.add_argument_group("metrics and logs"))
     _add_access(serve.add_argument_group("access"))

@@ -39,16 +39,33 @@ class Stopping:
         self._limit.cancel()
 
     async def wait(
-        self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self, ending: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Cancels the scope at the first signal; a second one ends the process at once."""
+        """Sets the event at the first signal; a second one ends the process at once.
+
+        Where the event is set by others, the time to stop begins then.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._begin_when, ending)
+            await self._receive(ending, task_status)
+
+    async def _begin_when(self, ending: trio.Event) -> None:
+        await ending.wait()
+        self._begin()
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._limit.start()
+
+    async def _receive(self, ending: trio.Event, task_status: trio.TaskStatus[None]) -> None:
         with trio.open_signal_receiver(*SIGNALS) as signals:
             for number in SIGNALS:
                 self._watch(number)
             task_status.started()
             async for caught in signals:
                 print(f"dataspace: {signal.Signals(caught).name}, stopping", file=sys.stderr, flush=True)
-                scope.cancel()
+                ending.set()
                 return
 
     def _watch(self, number: signal.Signals) -> None:
@@ -56,9 +73,7 @@ class Stopping:
         receive = signal.getsignal(number)
 
         def begin(caught: int, frame: FrameType | None) -> None:
-            if not self._begun:
-                self._begun = True
-                self._limit.start()
+            self._begin()
             if callable(receive):
                 receive(caught, frame)
 

@@ -30,7 +30,7 @@ NAMES: Final = ("durable", "readers")
 TOPICS: Final = ("publish", "subscribe", "retain", "end")
 """What can be done with a topic: to send to it, to read it, to have it keep what was sent, to end it."""
 
-FLAGS: Final = ("rules", "inspect")
+FLAGS: Final = ("rules", "inspect", "administer")
 RIGHTS: Final = (*PATTERNS, "durable", "topics", "readers", *FLAGS)
 CONDITIONS: Final = ("spaces", "until")
 KNOWN: Final = (*RIGHTS, *CONDITIONS, "deny", "stamp")
@@ -76,6 +76,7 @@ class Rights:
     readers: Scope = True
     rules: bool = True
     inspect: bool = True
+    administer: bool = True
     spaces: Scope = True
     until: datetime | None = None
     deny: Rights | None = None
@@ -111,6 +112,7 @@ class Rights:
             readers=read["readers"],
             rules=_flag(stated, "rules", rest),
             inspect=_flag(stated, "inspect", rest),
+            administer=_flag(stated, "administer", rest),
         )
 
     def stated(self) -> Map:
@@ -138,7 +140,7 @@ class Rights:
 
 
 EVERYTHING: Final = Rights()
-NOTHING: Final = Rights(False, False, False, False, NO_TOPICS, False, False, False)
+NOTHING: Final = Rights(False, False, False, False, NO_TOPICS, False, False, False, False)
 
 
 class Permit:
@@ -257,6 +259,10 @@ class Permit:
         """Refuses to add rules, or to have them carried out again."""
         self._check(lambda table: table.rules, lambda no: no.rules, "add rules")
 
+    def check_administer(self, what: str) -> None:
+        """Raises ``Refused`` if the daemon may not be administered."""
+        self._check(lambda table: table.administer, lambda no: no.administer, what)
+
     def check_inspect(self, what: str) -> None:
         """Raises ``Refused`` if the daemon may not be inspected."""
         if not self.inspects:
@@ -266,11 +272,6 @@ class Permit:
     def inspects(self) -> bool:
         """True if the daemon may be inspected."""
         return all(table.inspect and not table.denied.inspect for table in self._tables)
-
-    def check_administer(self, what: str) -> None:
-        """Raises ``Refused`` unless everything is allowed, at most for a time: it concerns all clients."""
-        if any(replace(table, until=None, stamp=()) != EVERYTHING for table in self._tables):
-            raise self._refusal(f"{what}, which needs a token that may do everything")
 
     def _allows_name(self, scope: Callable[[Rights], Scope], name: str) -> bool:
         return all(

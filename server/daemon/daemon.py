@@ -34,6 +34,7 @@ from relay.store.durations import Durations
 from server.config.model import Config, Limits, SpaceConfig
 from server.config.principals import Principal
 from server.config.tokens import Keys
+from server.daemon.draining import Draining, drain_verb
 from server.daemon.memory import CONNECTION_BYTES, Memory, resident_bytes
 from server.daemon.space import HostedSpace, no_space, now
 from server.hosting.actors import HostedActors
@@ -101,6 +102,7 @@ class Daemon:
         self.touch = self.flushing.touch
         self.flush = self.flushing.flush
         self.delivery = Delivery(MemoryBudget(config.limits.waiting_bytes))
+        self.draining = Draining()
         self.lane = Lane()
         """Where replays and other background work have their turns."""
         self.replays = trio.Semaphore(config.limits.all_replays)
@@ -138,6 +140,7 @@ class Daemon:
         self.hosting = HostedActors(config, self.spaces, partial(self.serve, trusted=True), self.flush)
         verbs: Mapping[str, Verb] = {
             "status": _status_of(self),
+            "drain": drain_verb(self),
             **past.VERBS,
             **publication.VERBS,
             **leases.VERBS,

@@ -48,9 +48,12 @@ async def serve(
     config: Config,
     reread: Callable[[], Config] | None = None,
     *,
+    ending: trio.Event | None = None,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Runs a daemon until it is cancelled; then ends the sessions and closes the logs.
+    """Runs a daemon until it is cancelled or drained; then ends the sessions and closes the logs.
+
+    Where ``ending`` is set it says goodbye to the sessions and ends; when it was drained it sets that itself.
 
     ``reread`` reads the configuration again at a SIGHUP; without it the signal is not handled.
     ``task_status`` gets the listening addresses, once everything durable is restored.
@@ -89,7 +92,8 @@ async def serve(
         gc.freeze()
         daemon.watch.acted("started", f"version {__version__}")
         held.callback(daemon.watch.acted, "stopped", "")
-        await _run(daemon, reread, (throttle, audits), admin, task_status)
+        ending = trio.Event() if ending is None else ending
+        await _run(daemon, reread, (throttle, audits), admin, ending, task_status)
 
 
 def _open_admin(config: Config) -> Listener | None:
@@ -108,6 +112,7 @@ async def _run(
     reread: Callable[[], Config] | None,
     throttles: Iterable[Throttle],
     admin: Listener | None,
+    ending: trio.Event,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
     daemon.listeners = await open_listeners(daemon.config)
@@ -126,7 +131,7 @@ async def _run(
                 await home.commits.wait_durable(home.space.epoch)
             async with trio.open_nursery() as daemon.peers:
                 for listener in daemon.listeners:
-                    daemon.peers.start_soon(accept, doorkeeper(daemon, listener), listener)
+                    daemon.peers.start_soon(_accept, daemon, listener)
                 for home in spaces:
                     daemon.peers.start_soon(home.run)
                 daemon.peers.start_soon(daemon.durable_topics.run)
@@ -143,7 +148,12 @@ async def _run(
                     await daemon.peers.start(reload_on_hangup, daemon, reread)
                 daemon.readiness.begin()
                 task_status.started([*daemon.addresses, *([] if admin is None else [admin.address.http])])
-                await trio.sleep_forever()
+                daemon.peers.start_soon(_end_when, daemon, ending)
+                await daemon.draining.wanted.wait()
+                daemon.readiness.end()
+                await daemon.draining.run(daemon)
+                ending.set()
+                daemon.peers.cancel_scope.cancel()
         finally:
             daemon.readiness.end()
             for listener in daemon.listeners:
@@ -154,6 +164,17 @@ async def _run(
                         closing.start_soon(writer.close)
             for scope in scopes:
                 scope.cancel()
+
+
+async def _accept(daemon: Daemon, listener: Listener) -> None:
+    with trio.CancelScope() as scope:
+        daemon.draining.accepting.append(scope)
+        await accept(doorkeeper(daemon, listener), listener)
+
+
+async def _end_when(daemon: Daemon, ending: trio.Event) -> None:
+    await ending.wait()
+    daemon.draining.begin()
 
 
 async def _write_log(writer: GroupCommit | TopicWriter, scope: trio.CancelScope) -> None:

@@ -75,6 +75,9 @@ class Offers:
         self._streams: dict[int, InStream] = {}
         self._budget: Final = ReceiveBudget(size)
 
+    def __len__(self) -> int:
+        return len(self._streams)
+
     def open(self, offer: p.Offer) -> None:
         """Begins to pull a stream, or answers with an error."""
         try:

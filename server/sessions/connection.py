@@ -86,6 +86,7 @@ class Connection:
         self.link = link
         self.number = number
         self.name = ""
+        self.hears_closing = False  # the goodbye of a daemon that ends
         self.since = trio.current_time()
         self.state: SessionState | None = None
         self.permit: Permit = OPEN
@@ -344,6 +345,7 @@ class Connection:
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
         self.name = hello.name
+        self.hears_closing = wanted.closing
         self.house.greeted(self)
         self.places.enter(self.principal, self.number, self.home.name, self.name, self.link)
         self.state, resumed = self.home.sessions.greet(self, admitted.client, wanted)

@@ -1,4 +1,4 @@
-"""The options of ``dataspace backup`` and ``restore``; the commands themselves load more."""
+"""The options of ``dataspace backup``, ``restore`` and ``drain``; the commands themselves load more."""
 
 from __future__ import annotations
 
@@ -49,6 +49,22 @@ def add_restore(commands: Commands, _client: argparse.ArgumentParser) -> None:
         " (UTC where no offset is given)",
     )
     restore.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def add_drain(commands: Commands, client: argparse.ArgumentParser) -> None:
+    """Adds the command."""
+    drain = commands.add_parser(
+        "drain",
+        parents=[client],
+        help="end a daemon: no new sessions, then the end when all have gone",
+        epilog="Needs the right administer. Clients reconnect by themselves.",
+    )
+    drain.add_argument(
+        "--within", default="30s", metavar="TIME", help="end sessions that are left after TIME (default 30s)"
+    )
+    drain.add_argument(
+        "--reason", default="", metavar="TEXT", help="what clients are shown, such as 'back at 14:10'"
+    )
 
 
 def _moment(text: str) -> int | datetime:

@@ -294,7 +294,16 @@ class ClientSession:
         home = MAIN if who.space == SYSTEM else who.space
         self._attempts += 1
         attempt = (self._attempts, self._process)
-        wanted = Wanted(who.heartbeat, who.grace, self._ticket, home, self._token, attempt, expectations=True)
+        wanted = Wanted(
+            who.heartbeat,
+            who.grace,
+            self._ticket,
+            home,
+            self._token,
+            attempt,
+            expectations=True,
+            closing=True,
+        )
         return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
 
     def welcomed(self, welcome: p.Welcome) -> None:

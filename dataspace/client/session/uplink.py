@@ -37,10 +37,10 @@ CONNECT_SECONDS: Final = 10.0
 LASTING: Final = 1.0
 """Seconds after which a connection counts as having worked."""
 
-_PATIENT: Final = frozenset(["timeout", "stalled"])
+_PATIENT: Final = frozenset(["timeout", "stalled", "closing"])
 """Codes of goodbyes after which the client reconnects."""
 
-_CROWDED: Final = frozenset(["limit", "timeout"])
+_CROWDED: Final = frozenset(["limit", "timeout", "closing"])
 """The same for goodbyes in place of a welcome: after a restart of the daemon all its clients connect at
 once."""
 
@@ -96,6 +96,7 @@ class Uplink:
         self._beat = Heartbeat()
         self._connected = self._loop.event()
         self._dismissal: ProtocolError | None = None
+        self._farewell = ""
         self._over = self._welcomed = False
 
     # -- sending ---------------------------------------------------------------------------------------
@@ -260,10 +261,11 @@ class Uplink:
         """Reads until the connection is lost, and returns the reason."""
         link, session = self._link, self._session
         assert link is not None  # connected
-        reason = "the daemon closed it"
+        reason, self._farewell = "the daemon closed it", ""
         try:
             while chunk := await self._receive(link):
                 self._deliver((packet, session.size) for packet in session.feed(chunk))
+            reason += f": {self._farewell}" if self._farewell else ""
         except TimeoutError as silence:
             reason = str(silence)
         except (ProtocolError, UsageError) as error:  # the second for values that nest too deeply to be kept
@@ -303,9 +305,10 @@ class Uplink:
     def _deliver(self, packets: Iterable[tuple[p.Packet, int]]) -> None:
         for packet, size in packets:
             match packet:
-                case p.Bye(code, _):
+                case p.Bye(code, text):
                     if code and code not in _PATIENT:  # another attempt would end the same way
                         self._dismissal = ProtocolError(*packet)
+                    self._farewell = text
                 case p.Ping(number):
                     self.send(p.Pong(number))
                 case _:

@@ -28,6 +28,8 @@ def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
         from server.cli.topic import topic
 
         return topic
+    if command == "drain":
+        return _drain
     if command == "demo":
         from server.cli.demo.run import demo
 
@@ -45,6 +47,14 @@ def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
         "log": facts.log,
     }
     return verbs[command]
+
+
+async def _drain(args: argparse.Namespace) -> int:
+    from server.cli.connecting import connect
+    from server.upkeep.drain import drain
+
+    async with connect(args) as space:
+        return await drain(space, args)
 
 
 async def _until_terminated(verb: Callable[[], Awaitable[int]]) -> int:

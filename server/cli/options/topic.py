@@ -107,9 +107,6 @@ def _subscribe_parser(
     )
     command.add_argument("--from", dest="since", metavar="TIME", help="begin at TIME, with what is retained")
     command.add_argument("--until", metavar="TIME", help="end before this time")
-    command.add_argument(
-        "--wait", metavar="TIME", default="0s", help="wait for the topic to appear, such as 30s"
-    )
     command.add_argument("--progress", action="store_true", help="also print the frontier as it moves")
     command.add_argument("--torn", action="store_true", help="also print the rest of epochs that had begun")
     command.add_argument("--count", type=int, metavar="N", help="end after N epochs")

@@ -13,7 +13,7 @@ def add_sessions(
         "sessions",
         parents=[client],
         help="show who is connected and how far behind, or end a session",
-        epilog="dataspace sessions end ID ends one; that needs a token that may do everything.",
+        epilog="dataspace sessions end ID ends one; that needs the right administer.",
     )
     listed.add_argument("verb", nargs="?", choices=["list", "end"], default="list", metavar="end")
     listed.add_argument("number", nargs="?", type=int, metavar="ID", help="number of the session to end")

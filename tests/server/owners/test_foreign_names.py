@@ -77,6 +77,7 @@ def publication(**more: Value) -> dict[str, Value]:
 VERBS: Final[dict[str, str | list[Case]]] = {
     "sync": NAMES_NOTHING,
     "status": NAMES_NOTHING,
+    "drain": NAMES_NOTHING,
     "index": NAMES_NOTHING,
     "owners": NAMES_NOTHING,
     "frontier": NAMES_NOTHING,

@@ -1,0 +1,132 @@
+"""Draining: how a daemon ends, at a signal or when an administrator asks for it, without surprising clients.
+
+First the listeners close, so that no new client comes.  A session that waits for an answer, or offers a
+stream, may finish that until the deadline; each then gets a ``Bye`` with the code ``closing``, after which
+clients connect again by themselves.  A client that did not say that it knows this code finds its connection
+closed, as it would after a crash.  A signal gives no time: the deadline is now.
+
+Always: after ``begin`` no connection is accepted; ``run`` returns when no session is left, or shortly after
+the deadline.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Protocol
+
+import trio
+
+from dataspace.errors import Refused
+from dataspace.wire.arguments import number, text
+from index.values.values import Map, Value
+from server.config.tokens import Keys
+from server.sessions.connection import Connection
+from server.sessions.listeners import Listener
+
+logger = logging.getLogger("dataspace")
+
+LOOK_SECONDS: Final = 0.05
+"""How often it looks for sessions that have finished."""
+
+FAREWELL_SECONDS: Final = 2.0
+"""Seconds after a goodbye in which connections may end, before they are cut."""
+
+LONGEST_SECONDS: Final = 86_400.0
+REASON: Final = "the daemon is ending; it may be started again"
+LOCAL: Final = ("127.", "::1", "unix")
+"""What the addresses of peers on this machine begin with."""
+
+
+class DrainedDaemon(Protocol):
+    """What is drained."""
+
+    listeners: list[Listener]
+    connections: dict[int, Connection]
+    keys: Keys
+    draining: Draining
+
+    def flush(self) -> None:
+        """Writes to the sockets what connections have to send."""
+
+
+class Draining:
+    """The end of a daemon: ``wanted`` is set as soon as there is to be one."""
+
+    def __init__(self) -> None:
+        self.wanted: Final = trio.Event()
+        self.accepting: Final[list[trio.CancelScope]] = []
+        """What accepts connections."""
+        self._deadline = 0.0
+        self._reason = REASON
+
+    def begin(self, within: float = 0.0, reason: str = "") -> None:
+        """Begins the end; sessions may finish requests for so many seconds.  A later call may shorten it."""
+        deadline = trio.current_time() + within
+        self._deadline = min(self._deadline, deadline) if self.wanted.is_set() else deadline
+        self._reason = reason or self._reason
+        self.wanted.set()
+        for scope in self.accepting:
+            scope.cancel()
+
+    async def run(self, daemon: DrainedDaemon) -> None:
+        """Ends the sessions of clients; returns when they have gone, or shortly after the deadline."""
+        for listener in daemon.listeners:
+            listener.close()
+        gone: set[int] = set()
+        while left := [each for each in daemon.connections.values() if not each.trusted]:
+            late = trio.current_time() >= self._deadline
+            for each in left:
+                if each.number not in gone and (late or not _is_busy(each)):
+                    gone.add(each.number)
+                    _part(each, self._reason)
+            daemon.flush()
+            if late:
+                break
+            await trio.sleep(LOOK_SECONDS)
+        with trio.move_on_after(FAREWELL_SECONDS):
+            for each in left:
+                await each.wait_ended()
+        if left:
+            logger.info("%d connections were sent away", len(left))
+
+
+def drain_verb(daemon: DrainedDaemon) -> Callable[[Connection, Map], Awaitable[Value]]:
+    """Returns the request ``drain``, which ends the daemon for an administrator."""
+
+    async def drain(connection: Connection, arguments: Map) -> Value:
+        await trio.lowlevel.checkpoint()
+        connection.permit.check_administer("end the daemon")
+        if not len(daemon.keys) and not connection.trusted and not _is_local(connection.link.peer):
+            raise Refused(
+                "not-allowed",
+                "this daemon has no tokens, so only a client on its own machine may end it; use a loopback "
+                "address or a Unix socket, or configure tokens",
+            )
+        within = min(number(arguments, "within") / 1000, LONGEST_SECONDS)
+        logger.warning("session %d has the daemon drained, within %g s", connection.number, within)
+        daemon.draining.begin(within, text(arguments, "reason", "")[:1000])
+        return Map({"sessions": _clients(daemon.connections.values())})
+
+    return drain
+
+
+def _is_busy(connection: Connection) -> bool:
+    """True while a request has no answer, or an offered stream is not at its end."""
+    return bool(connection.asked or len(connection.offers))
+
+
+def _part(connection: Connection, reason: str) -> None:
+    """Ends a connection whose client may connect again, once the daemon is there again."""
+    if connection.hears_closing:
+        connection.dismiss("closing", reason)
+    else:
+        connection.cancel()
+
+
+def _clients(connections: Iterable[Connection]) -> int:
+    return sum([not each.trusted for each in connections])
+
+
+def _is_local(peer: str) -> bool:
+    return peer.startswith(LOCAL)
