@@ -68,8 +68,7 @@ class Space:
         self.damage: BaseException | None = None
         """Why a turn that failed could not be undone; from then on every turn raises ``InternalError``."""
         self.rule_quotas: Final = RuleQuotas(self.limits)
-        bounds = bounds_of(self.limits)
-        self.rules: Final = RuleHost(self.index, max_rules=self.limits.rules, bounds=bounds)
+        self.rules: Final = RuleHost(self.index, max_rules=self.limits.rules, bounds=bounds_of(self.limits))
 
     def relimit(self, limits: SpaceLimits) -> None:
         """Changes what the space may hold, but for its rules; what it holds stays, and cannot grow."""
