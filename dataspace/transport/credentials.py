@@ -87,7 +87,8 @@ def read_token(path: str | Path) -> str:
         with open(path, encoding="utf-8") as file:
             token = file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"no token can be read from {path}: {error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"no token can be read from {path}: {why}") from None
     if not token:
         raise UsageError(f"the token file {path} is empty")
     return token

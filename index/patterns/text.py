@@ -92,7 +92,8 @@ class Reader(Scanner):
         self.blanks()
         read = _READERS.get(self.ahead())
         if read is None:
-            raise self.error(f"expected a value, found {self.found()}")
+            quotes = ": text is in double quotes" if self.ahead() == "'" else ""
+            raise self.error(f"expected a value, found {self.found()}{quotes}")
         self._values += 1
         if self._values > self._elements:
             raise self.error(f"more than {self._elements} values")

@@ -8,12 +8,12 @@ Always: a command line is understood as a whole, or refused with what is allowed
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NoReturn, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 from server.cli import connecting as client_options, serve_options
 from server.cli.options import asking, demo as demo_options, topic as topic_options, watching
+from server.cli.options.complaints import Parser
 from server.upkeep import options as upkeep_options
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -76,7 +76,9 @@ def parse(words: list[str]) -> argparse.Namespace:
         at = words.index("--")
         words, program = words[:at], words[at + 1 :]
     top = parser(words[0] if words and words[0] in COMMANDS else "")
-    args = top.parse_args(_log_words(words))
+    args, rest = top.parse_known_args(_log_words(words))
+    if rest:
+        _used(top, args).error(f"unrecognized arguments: {' '.join(rest)}")
     args.program = program
     mistake = _mistake(args)
     if mistake:
@@ -100,37 +102,14 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-class _Parser(argparse.ArgumentParser):
-    """Names the nearest command or option where there is none of a name."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(message + self._hint(message))
-
-    def _hint(self, message: str) -> str:
-        known: list[str] = []
-        wrong = ""
-        if message.startswith("unrecognized arguments: "):
-            wrong = message.removeprefix("unrecognized arguments: ").split()[0].split("=")[0]
-            everything = list(_parsers(parser()))  # this one may be of one command
-            having = [each.prog for each in everything if wrong in each._option_string_actions]
-            if having:
-                return f"; it is an option of {having[0]}"
-            known = [option for each in everything for option in each._option_string_actions]
-        elif found := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
-            wrong, known = found[1], re.findall(r"'([^']*)'", found[2])
-        from difflib import get_close_matches  # few command lines are wrong
-
-        near = get_close_matches(wrong, known, n=1)
-        return f"; did you mean {near[0]}?" if near else ""
-
-
-def _parsers(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Yields the parser that was used, and those of its commands."""
-    yield top
-    for action in top._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices.values():
-                yield from _parsers(inner)
+def _used(top: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
+    """Returns the parser of the command that was named, down to its verb."""
+    for name in (args.command, getattr(args, "verb", None)):
+        for action in top._actions:
+            if isinstance(action, argparse._SubParsersAction) and name in action.choices:
+                top = action.choices[name]
+                break
+    return top
 
 
 def _mistake(args: argparse.Namespace) -> str:
@@ -482,3 +461,10 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "demo": demo_options.add_parser,
 }
 """What adds the parser of each command, in the order of the help."""
+
+
+class _Parser(Parser):
+    """A parser of this command line, or of a part of it."""
+
+    def whole(self) -> argparse.ArgumentParser:
+        return parser()

@@ -24,7 +24,15 @@ _EATEN: Final = re.compile(r"\(\s*\)|\[\s*\]|:\s*[,}]|^\s*$")
 
 def parsed(text: str) -> Value:
     """Returns the pattern on a command line; says so if the shell seems to have removed a ``$NAME``."""
+    if not text.strip():
+        raise UsageError("the pattern is empty: write one such as 'present($who)'")
     pattern = parse_pattern(text)
+    names = [name for name in capture_names(pattern) if not name.isdigit()]
+    for name in sorted({each for each in names if names.count(each) > 1}):
+        say(
+            f"dataspace: each ${name} in {text} is a capture of its own, and they need not be equal; "
+            "dataspace query compares them"
+        )
     if _EATEN.search(text) and not capture_names(pattern):
         say(
             f"dataspace: {text} captures nothing: if you wrote $NAME within double quotes, the shell has put "

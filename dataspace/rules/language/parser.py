@@ -50,6 +50,7 @@ _SUM: Final = re.compile(r"[-+](?=[\s($0-9A-Za-z_\"\[{@])")
 _PRODUCT: Final = re.compile(r"//|[*/%]")
 _AGGREGATE: Final = re.compile(rf"({'|'.join(AGGREGATES)})\(")
 _OR: Final = re.compile(r"or\b|\|\|?|;")
+_AND: Final = re.compile(r"(?:and|AND)\b|&&?")
 _VERB: Final = re.compile(r"(next|send)\(")
 _NO_HEAD: Final = "expected the head of a rule, such as reach($x, $y)"
 
@@ -188,6 +189,8 @@ class _RuleReader(Reader):
         self.blanks()
         if _OR.match(self.text, self.position):
             raise self.error("there is no or: write a rule for each case, with the same head")
+        if _AND.match(self.text, self.position):
+            raise self.error("there is no and: a comma stands between what must hold together")
         return self.expect(",", ".") == ","
 
     # -- heads ----------------------------------------------------------------------------------------

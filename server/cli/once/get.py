@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dataspace.kernel.epoch_changes import micros_of
 from index.patterns.patterns import capture_names
@@ -16,6 +17,8 @@ from server.cli.values import parsed
 
 if TYPE_CHECKING:
     from dataspace.client.bulk.short import ShortClient
+
+_AGGREGATE: Final = re.compile(r"\b(?:count|sum|avg|min|max|collect|top)\(")
 
 
 def get(args: argparse.Namespace) -> int:
@@ -34,6 +37,11 @@ def query(args: argparse.Namespace) -> int:
     import logging
 
     logging.getLogger("dataspace").addHandler(logging.NullHandler())  # what is wrong is raised as well
+    if "<-" not in args.body and (found := _AGGREGATE.search(args.body)):
+        say(
+            f"dataspace: {found[0]}…) is read as a fact here; an aggregate stands in a head, as in "
+            "'n(count($x)) <- a($x)'"
+        )
     with connect_short(args) as space:
         rows = space.query(args.body, {}, as_of=_epoch(space, args))
     print_rows(rows.names, rows, args.form, rows.epoch)

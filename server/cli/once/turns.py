@@ -29,7 +29,7 @@ def send(args: argparse.Namespace) -> int:
 
 def assert_(args: argparse.Namespace) -> int:
     """Asserts facts for a durable owner."""
-    facts = given(args.fact)
+    facts = list({durable_handle(fact): fact for fact in given(args.fact)}.values())
     with connect_short(args) as space:
         epochs = _commit(space, args, facts, [(ASSERT, durable_handle(fact), fact) for fact in facts])
     say(f"asserted {counted(len(facts), 'fact')} in {epochs_text(epochs)}")

@@ -38,6 +38,7 @@ def _publish_parser(
     command.add_argument(
         "value",
         nargs="*",
+        default=[],
         metavar="VALUE",
         help="publish in one epoch (default: read lines from standard input)",
     )

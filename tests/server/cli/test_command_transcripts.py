@@ -56,7 +56,11 @@ def _printed(command: str, capfd: pytest.CaptureFixture[str]) -> Iterator[str]:
     """A command and what it prints."""
     program, *words = shlex.split(command)
     assert program == "dataspace", command
-    code = main(words)
+    try:
+        code = main(words)
+    except SystemExit as ended:  # the parser ends the process
+        assert isinstance(ended.code, int)
+        code = ended.code
     out, err = capfd.readouterr()
     yield f"$ {command}"
     yield from TOOK.sub("… rows took …", out + err).splitlines()
