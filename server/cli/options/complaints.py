@@ -12,6 +12,9 @@ from typing import Final, NoReturn
 
 REQUIRED: Final = "the following arguments are required: "
 
+FEW: Final = 12
+"""Choices that are listed where another one was given."""
+
 OTHERWISE: Final = {
     **dict.fromkeys(("list", "ls", "find", "show", "read", "cat"), "get"),
     **dict.fromkeys(("put", "set", "add", "create", "insert", "write"), "assert"),
@@ -45,7 +48,9 @@ class Parser(argparse.ArgumentParser):
             return f"{', '.join(missing)} {are} missing; see {self.prog} --help"
         if found := re.search(r"argument ([^:]*): invalid choice: '([^']*)' \(choose from (.*)\)", message):
             choices = re.findall(r"'([^']*)'", found[3])
-            return f"{found[2]!r} is no {found[1]}, which are {', '.join(choices)}{_near(found[2], choices)}"
+            which = f", which are {', '.join(choices)}" if len(choices) <= FEW else ""
+            hint = _near(found[2], choices) or ("" if which else f"; see {self.prog} --help")
+            return f"{found[2]!r} is no {found[1].lower()}{which}{hint}"
         if message.startswith("unrecognized arguments: "):
             return self._unrecognized(message.removeprefix("unrecognized arguments: "))
         said = message.removeprefix("argument ").replace("with argument ", "with ")

@@ -100,13 +100,13 @@ def test_what_get_prints_on_a_terminal_does_not_control_it(
     assert "\x1b" not in out
 
 
-def test_get_shows_what_a_token_may_observe_and_refuses_the_rest(capfd: pytest.CaptureFixture[str]) -> None:
+def test_get_refuses_what_is_no_pattern_and_two_forms_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     out, err = printed(capfd, "get", "at($who", code=2)
     assert out == ""
     assert "expected ',' or ')'" in err
     with pytest.raises(SystemExit):
         main(["get", "at($who)", "--json", "--csv"])
-    assert "not allowed with argument" in capfd.readouterr().err
+    assert "--csv: not allowed with --json" in capfd.readouterr().err
 
 
 # -- retract ------------------------------------------------------------------------------------------
