@@ -24,11 +24,16 @@ def command_line(
 
 
 def report(
-    description: str | None, measure: Callable[[int, bool], dict[str, float]], *, least: Collection[str] = ()
+    description: str | None,
+    measure: Callable[[int, bool], dict[str, float]],
+    *,
+    least: Collection[str] = (),
+    ratios: Callable[[dict[str, float]], dict[str, float]] = dict,
 ) -> None:
     """Asks the command line, calls ``measure`` with the number of the round and whether to be quick, prints.
 
-    The best of a figure is the greatest, or the least of those that are named.
+    The best of a figure is the greatest, or the least of those that are named; ``ratios`` makes further ones
+    of these.
     """
     args = command_line(description).parse_args()
     best: dict[str, float] = {}
@@ -36,7 +41,7 @@ def report(
         for name, value in measure(number, args.quick).items():
             better = min if name in least else max
             best[name] = better(best.get(name, value), value)
-    show(best, as_json=args.json)
+    show(best | ratios(best), as_json=args.json)
 
 
 def show(figures: Mapping[str, float | None], *, as_json: bool, note: str = "") -> None:

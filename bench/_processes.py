@@ -27,6 +27,8 @@ class Served:
 
     url: str
     pid: int
+    others: tuple[str, ...] = ()
+    """Further addresses that it listens on."""
 
 
 _environment: dict[str, str] | None = None
@@ -51,15 +53,18 @@ def daemon() -> Iterator[str]:
 
 
 @contextmanager
-def serving() -> Iterator[Served]:
-    """A daemon for as long as the block runs."""
+def serving(*others: str) -> Iterator[Served]:
+    """A daemon for as long as the block runs, which listens on ``others`` too."""
     with tempfile.TemporaryDirectory() as data:
         command = [sys.executable, "-m", "dataspace", "serve", "--listen", "tcp:127.0.0.1:0", "--data", data]
+        for each in others:
+            command += ["--listen", each]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment)
         try:
             assert process.stdout is not None  # a pipe, as asked for
-            line = process.stdout.readline()
-            yield Served(line.split("listening on ")[1].split(",")[0], process.pid)
+            lines = [process.stdout.readline() for _ in range(1 + len(others))]
+            first, *more = [line.split("listening on ")[1].split(",")[0] for line in lines]
+            yield Served(first, process.pid, tuple(more))
         finally:
             process.terminate()
             process.wait()

@@ -43,7 +43,7 @@ _ARRAYS: Final = [array_head(count) for count in range(FRAME_ITEMS + 1)]
 _HEAD: Final = b"\x95" + _SMALL[NUMBERS[Values]]
 
 
-def _framed(stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:
+def values_frame(stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:
     """Returns a frame of values, and the size of its body.
 
     The numbers in it are written here and not by the codec, whose calls would be most of a small frame.
@@ -53,11 +53,6 @@ def _framed(stream: int, first: int, count: int, body: bytes, left: int) -> tupl
     array, tail = _ARRAYS[count], _SMALL[left] if left < 128 else _NUMBER.pack(0xCF, left)
     size = len(_HEAD) + len(head) + len(since) + len(array) + len(body) + len(tail)
     return b"".join((size.to_bytes(HEAD, "big"), _HEAD, head, since, array, body, tail)), size
-
-
-def values_body(stream: int, first: int, count: int, body: bytes, left: int) -> bytes:
-    """Returns a packet of values without the length before it, for transports that have messages."""
-    return _framed(stream, first, count, body, left)[0][HEAD:]
 
 
 def values_size(stream: int, first: int, count: int, body: bytes, left: int) -> int:
@@ -121,7 +116,7 @@ class OutStream:
         self.items = max(self.items, items)
         self.bytes = max(self.bytes, size)
 
-    def next_frame(self, framed: Framed = _framed) -> tuple[bytes, int, int] | None:
+    def next_frame(self, framed: Framed = values_frame) -> tuple[bytes, int, int] | None:
         """Returns one frame of values that the credit allows, how many are in it, and how many are left.
 
         Only its head and its end are of this stream: the body may be that of many.  ``framed`` writes it.
@@ -192,7 +187,7 @@ class Outbox:
         framed: Framed | None = None,
     ) -> None:
         self._encode = encode
-        self._framed: Final = framed or _framed
+        self._framed: Final = framed or values_frame
         self._over = over
         self._control: list[bytes] = []
         self.control_bytes = 0

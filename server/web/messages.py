@@ -43,12 +43,16 @@ def message(kind: int, body: bytes) -> bytes:
     >>> message(BINARY, b"hi")
     b'\\x82\\x02hi'
     """
-    size = len(body)
+    return head(kind, len(body)) + body
+
+
+def head(kind: int, size: int) -> bytes:
+    """Returns what stands before the payload of a message in one frame."""
     if size < _SHORT:
-        return bytes((0x80 | kind, size)) + body
+        return bytes((0x80 | kind, size))
     if size < 1 << 16:
-        return bytes((0x80 | kind, _SHORT)) + size.to_bytes(2, "big") + body
-    return bytes((0x80 | kind, _LONG)) + size.to_bytes(8, "big") + body
+        return bytes((0x80 | kind, _SHORT)) + size.to_bytes(2, "big")
+    return bytes((0x80 | kind, _LONG)) + size.to_bytes(8, "big")
 
 
 def closing(code: int) -> bytes:
@@ -93,10 +97,10 @@ class MessageCutter:
         at = 0
         try:
             while len(buffer) - at >= self._wanted and not self.is_closed:
-                head = self._head(buffer, at)
-                if head is None:
+                found = self._head(buffer, at)
+                if found is None:
                     break
-                first, begin, size = head
+                first, begin, size = found
                 end = begin + size
                 payload = _unmasked(buffer[begin - 4 : begin], buffer[begin:end])
                 at, self._wanted = end, 2

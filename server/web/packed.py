@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataspace.codec import pack
 from dataspace.wire.forms import Form
+from dataspace.wire.frames import HEAD
 from dataspace.wire.packets import NUMBERS, Packet
-from relay.delivery.outbox import values_body
-from server.web.messages import BINARY, MessageCutter, message
+from relay.delivery.outbox import values_frame
+from server.web.messages import BINARY, MessageCutter, head, message
 
 
 def packed_form(cutter: MessageCutter) -> Form:
@@ -21,5 +22,5 @@ def encode(packet: Packet) -> bytes:
 
 def framed(stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:
     """Returns the message of a packet of values, and its cost in credit."""
-    whole = values_body(stream, first, count, body, left)
-    return message(BINARY, whole), len(whole)
+    frame, size = values_frame(stream, first, count, body, left)
+    return b"".join((head(BINARY, size), memoryview(frame)[HEAD:])), size
