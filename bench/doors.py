@@ -2,8 +2,8 @@
 
 A daemon in a process of its own, a writer with the real client over TCP, and clients that read what comes
 and decode nothing: over TCP, and over both subprotocols of WebSocket.  An event is one row of two captures,
-a number and 64 characters.  Doors are measured in turn, and the best of the rounds counts.  ``DOOR`` is ``tcp``,
-``msgpack`` or ``json``.
+a number and 64 characters.  Doors are measured in turn, and the best of the rounds counts.  ``DOOR`` is
+``tcp``, ``msgpack`` or ``json``.
 
     DOOR_events_per_s        one client, turns of 50 changes, pipelined
     DOOR_turn50_cpu_us       CPU time of the daemon for each of those events, the turn on disk included
@@ -48,11 +48,14 @@ def measure(_number: int, quick: bool) -> dict[str, float]:
     scale = 0.02 if quick else 1.0
     figures: dict[str, float] = {}
     for door in DOORS:
-        bulk = run(door, 1, int(4000 * scale) or 1, 50)
+        with serving("http:127.0.0.1:0") as served:
+            bulk = run(served, door, 1, int(4000 * scale), 50)
+            single = run(served, door, 1, int(10_000 * scale), 1)
+            fanout = run(served, door, CLIENTS, int(2000 * scale), 1)
         figures[f"{door}_events_per_s"] = bulk.rate
         figures[f"{door}_turn50_cpu_us"] = bulk.cpu * 1e6
-        figures[f"{door}_single_cpu_us"] = run(door, 1, int(10_000 * scale), 1).cpu * 1e6
-        figures[f"{door}_fanout_cpu_us"] = run(door, CLIENTS, int(2000 * scale), 1).cpu * 1e6 / CLIENTS
+        figures[f"{door}_single_cpu_us"] = single.cpu * 1e6
+        figures[f"{door}_fanout_cpu_us"] = fanout.cpu * 1e6 / CLIENTS
     return figures
 
 
@@ -66,17 +69,16 @@ def ratios(figures: dict[str, float]) -> dict[str, float]:
     return found
 
 
-def run(door: str, clients: int, turns: int, size: int) -> Run:
+def run(served: Served, door: str, clients: int, turns: int, size: int) -> Run:
     """Returns the rate of events, and what one costs the daemon, from the first turn to the last client."""
-    with serving("http:127.0.0.1:0") as served:
-        watching = _ready(watch, door, served, clients)
-        writing = _ready(write, served.url, turns, size)
-        with Measuring(served.pid) as measuring:
-            writing.pipe.send("go")
-            watching.pipe.recv()
-        for side in (writing, watching):
-            side.stop()
-        return measuring.run(turns * size)
+    watching = _ready(watch, door, served, clients)
+    writing = _ready(write, served.url, turns, size)
+    with Measuring(served.pid) as measuring:
+        writing.pipe.send("go")
+        watching.pipe.recv()
+    for side in (writing, watching):
+        side.stop()
+    return measuring.run(turns * size)
 
 
 def _ready(function: Any, *args: object) -> Side:
