@@ -75,9 +75,14 @@ def _chunks(body: bytes) -> Iterator[bytes]:
 def test_epochs_that_are_gone_are_named(tmp_path: Path) -> None:
     daemon = HttpDaemon(tmp_path / "data")
     daemon.start()
+    daemon.put(*[Record("bulky", at, "x" * 2_000) for at in range(1_000)])
     for at in range(4):
         daemon.put(Record("step", at))
-    daemon.stop()
+    path = "/v1/spaces/main/observe?pattern=bulky($n,$x)"
+    stuck = raw(daemon, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(), window=4096)
+    assert stuck.recv(12) == b"HTTP/1.1 200"
+    assert daemon.stop() == 0  # though a reader does not read
+    stuck.close()
     assert main(["log", "compact", "--data", str(daemon.data), "--keep-for", "0s"]) == 0
     daemon.start()
     try:
