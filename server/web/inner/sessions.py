@@ -38,10 +38,11 @@ WINDOW_BYTES: Final = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request: the address, and the token, empty if there is none."""
+    """Who sends a request: the address, and the token, empty if there is none; and what it is."""
 
     peer: str
     token: str
+    name: str = "http"
 
 
 class InnerSession:
@@ -60,7 +61,7 @@ class InnerSession:
         """Says hello; raises ``ProtocolError`` if the daemon does not admit the caller."""
         home = MAIN if space == SYSTEM else space
         wanted = Wanted(heartbeat=heartbeat, space=home, token=caller.token)
-        self.say(p.Hello(p.VERSION, f"~http-{uuid.uuid4().hex}", "http", wanted.packed()))
+        self.say(p.Hello(p.VERSION, f"~http-{uuid.uuid4().hex}", caller.name, wanted.packed()))
         packets: list[p.Packet] = []
         while not packets:
             packets += self._session.feed(await self._chunk())

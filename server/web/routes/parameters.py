@@ -82,13 +82,14 @@ class Asked:
     @property
     def caller(self) -> Caller:
         """Who sent the request; raises ``Problem`` for credentials that are no token."""
+        name = f"http {self.request.method} {self.request.url.path:.200}"
         given = self.request.headers.getlist("authorization")
         if not given:
-            return Caller(_peer(self.request), "")
+            return Caller(_peer(self.request), "", name)
         scheme, _, token = given[0].partition(" ")
         if len(given) > 1 or scheme.lower() != "bearer" or not token.strip():
             raise Problem("unauthorized", f"Authorization must be 'Bearer TOKEN', got {scheme!r:.40}")
-        return Caller(_peer(self.request), token.strip())
+        return Caller(_peer(self.request), token.strip(), name)
 
 
 def _peer(request: Request) -> str:

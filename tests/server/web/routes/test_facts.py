@@ -86,9 +86,11 @@ def test_a_large_state_comes_whole(daemon: HttpDaemon) -> None:
 
 def test_the_daemon_describes_itself_in_the_space_system(daemon: HttpDaemon) -> None:
     answer = daemon.get("/v1/spaces/system/facts", pattern="session($n, $space, $name, $who)")
-    assert {"space": "main", "name": "http", "who": "address:127.0.0.1"}.items() <= answer.json()["rows"][
-        -1
-    ].items()
+    assert {
+        "space": "main",
+        "name": "http GET /v1/spaces/system/facts",
+        "who": "address:127.0.0.1",
+    }.items() <= answer.json()["rows"][-1].items()
     assert "etag" not in answer.headers  # its epochs are not those of any log
 
 
