@@ -6,10 +6,10 @@ A ``Driver`` is either a program in any language, or the Python client in this p
 from __future__ import annotations
 
 import json
-import math
 import re
 import shutil
 import subprocess
+import sys
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,12 +20,9 @@ import pytest
 import trio
 import trio.testing
 
-import dataspace
 import server.web
-from dataspace.client.connect import alone
-from dataspace.errors import DataspaceError, ProtocolError, Refused
-from index.values.jsons import from_json
-from tests.conformance.vectors import FOLDER, plain
+from tests.conformance.python_verbs import PythonVerbs
+from tests.conformance.vectors import FOLDER
 
 MODULE: Final = Path(server.web.__file__).parent / "static" / "dataspace.js"
 
@@ -147,98 +144,21 @@ def javascript() -> tuple[str, ...]:
 
 
 class PythonClient(Events):
-    """Drives the Python client, in this process."""
+    """Drives the Python client under trio, in this process."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         super().__init__()
         self._nursery = nursery
-        self._space: dataspace.RemoteSpace
-        self._claims: dict[str, Any] = {}
-        self._observations: dict[str, Any] = {}
-        self._over = trio.Event()
+        self._verbs = PythonVerbs(self.put)
 
     async def do(self, command: Command) -> None:
         """Carries out a command, in a task of its own if that waits."""
-        match command:
-            case {"do": "connect", "url": url, "options": options}:
-                self._nursery.start_soon(self._connect, url, dict(options))
-            case {"do": "turn", "as": name, "actions": actions}:
-                self._nursery.start_soon(self._report, name, self._turn(actions))
-            case {"do": "observe", "as": name, "pattern": pattern, "options": options}:
-                seen = self._observations[name] = self._space.observe(pattern, **options)
-                seen.open()
-            case {"do": "read", "of": name}:
-                self._nursery.start_soon(self._report, name, self._read(name))
-            case {"do": "stop", "of": name}:
-                self._observations[name].close()
-            case {"do": "matches", "as": name, "pattern": pattern}:
-                self._nursery.start_soon(self._report, name, self._matches(pattern))
-            case {"do": "request", "as": name, "verb": verb, "arguments": given}:
-                self._nursery.start_soon(self._report, name, self._request(verb, given))
-            case {"do": "close"}:
-                self._over.set()
-            case _:
-                raise AssertionError(f"no command {command}")
+        going = self._verbs.begin(command, trio.Event)
+        if going is not None:
+            self._nursery.start_soon(self._verbs.report, command, going)
         await trio.testing.wait_all_tasks_blocked()  # what it sends goes out before that of the next one
 
-    async def _report(self, of: str, going: Any) -> None:
-        try:
-            self.put({"of": of, **await going})
-        except DataspaceError as error:
-            self.put({"of": of, "error": code_of(error)})
 
-    async def _connect(self, url: str, options: dict[str, Any]) -> None:
-        seconds: dict[str, Any] = {
-            name: options.pop(name) / 1000 for name in ("grace", "heartbeat") if name in options
-        }
-        settings: dict[str, Any] = {"token": "", "heartbeat": math.inf, **seconds, **options}
-        try:
-            async with dataspace.connect(
-                url,
-                **settings,
-                on_connection=lambda event: self.put({"of": "connection", "change": event.change.value}),
-            ) as self._space:
-                self.put({"of": "connect", "done": True})
-                await self._over.wait()
-        except* DataspaceError as errors:  # in a group if the test ends meanwhile
-            self.put({"of": "connect", "error": code_of(alone(errors))})
-        else:
-            self.put({"of": "close", "done": True})
-
-    def _turn(self, actions: list[Any]) -> Any:
-        draft = self._space.draft()
-        for verb, *rest in actions:
-            if verb == "send":
-                draft.send(from_json(rest[0]))
-            elif verb == "assert":
-                self._claims[rest[0]] = draft.assert_(from_json(rest[1]))
-            elif verb == "replace":
-                self._claims[rest[0]] = draft.replace(self._claims[rest[0]], from_json(rest[1]))
-            else:
-                draft.retract(self._claims[rest[0]])
-        return self._epoch(draft)
-
-    async def _epoch(self, draft: Any) -> Event:
-        return {"epoch": await self._space.commit(draft)}
-
-    async def _read(self, name: str) -> Event:
-        epoch = await self._observations[name].next_epoch()
-        if epoch is None:
-            return {"end": True}
-        rows = {which: list(map(plain, getattr(epoch, which))) for which in ("added", "messages", "removed")}
-        return {"changes": {"number": epoch.number, "first": epoch.first, **rows, "lost": epoch.lost}}
-
-    async def _matches(self, pattern: str) -> Event:
-        return {"rows": list(map(plain, await self._space.matches(pattern)))}
-
-    async def _request(self, verb: str, given: Any) -> Event:
-        asked = from_json(given)
-        assert isinstance(asked, dataspace.Map)  # as the kit has it
-        return {"answer": plain(await self._space.request(verb, asked))}
-
-
-def code_of(error: BaseException) -> str:
-    """Returns the code of an error, or the name of its class as a word."""
-    if isinstance(error, Refused | ProtocolError):
-        return error.code
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(error).__name__).lower()
+def on_asyncio() -> tuple[str, ...]:
+    """Returns the command of the driver of the Python client under asyncio."""
+    return (sys.executable, "-m", "tests.conformance.drivers.on_asyncio")

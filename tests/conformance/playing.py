@@ -46,16 +46,21 @@ class Play:
     async def play(self, steps: list[dict[str, Json]]) -> None:
         """Carries out the steps; raises ``AssertionError`` at the first that the client does not follow."""
         self._driver.forget()
-        for at, step in enumerate(steps):
-            try:
-                with trio.fail_after(SECONDS):
-                    await self._step(step)
-            except AssertionError as error:
-                raise AssertionError(f"step {at}, {step}: {error}") from error
-            except trio.TooSlowError:
-                raise AssertionError(f"step {at}, {step}: nothing came, or too little") from None
-        if self._stream is not None:
-            await self._stream.aclose()
+        try:
+            for at, step in enumerate(steps):
+                await self._carry_out(at, step)
+        finally:
+            if self._stream is not None:
+                await trio.aclose_forcefully(self._stream)
+
+    async def _carry_out(self, at: int, step: dict[str, Json]) -> None:
+        try:
+            with trio.fail_after(SECONDS):
+                await self._step(step)
+        except AssertionError as error:
+            raise AssertionError(f"step {at}, {step}: {error}") from error
+        except trio.TooSlowError:
+            raise AssertionError(f"step {at}, {step}: nothing came, or too little") from None
 
     async def _step(self, step: dict[str, Json]) -> None:
         match step:

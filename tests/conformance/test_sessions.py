@@ -1,4 +1,4 @@
-"""The sessions of the kit are what a daemon says, and the clients in Python and in JavaScript follow them.
+"""The sessions of the kit are what a daemon says, and the clients in Python and JavaScript follow them.
 
 ``REWRITE=1`` writes the file anew; read what has changed before you commit it.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 import trio
 
-from tests.conformance.driving import Driver, PythonClient, javascript, program
+from tests.conformance.driving import Driver, PythonClient, javascript, on_asyncio, program
 from tests.conformance.playing import Play
 from tests.conformance.recording import Recorder, made
 from tests.conformance.scripts import SCRIPTS
@@ -68,11 +68,21 @@ async def test_python_follows(name: str) -> None:
         await follow(driver, name)
 
 
-@pytest.mark.slow
-async def test_javascript_follows_all() -> None:
-    async with program(*javascript()) as driver:
+async def follow_all(*command: str) -> None:
+    """Plays all sessions to a driver, one after the other."""
+    async with program(*command) as driver:
         for name in NAMES:
             try:
                 await follow(driver, name)
             except AssertionError as error:
                 raise AssertionError(f"{name}: {error}") from error
+
+
+@pytest.mark.slow
+async def test_python_on_asyncio_follows_all() -> None:
+    await follow_all(*on_asyncio())
+
+
+@pytest.mark.slow
+async def test_javascript_follows_all() -> None:
+    await follow_all(*javascript())
