@@ -20,11 +20,11 @@ import pytest
 import trio
 import trio.testing
 
-import server.web
+from server import web
 from tests.conformance.python_verbs import PythonVerbs
 from tests.conformance.vectors import FOLDER
 
-MODULE: Final = Path(server.web.__file__).parent / "static" / "dataspace.js"
+MODULE: Final = Path(web.__file__).parent / "static" / "dataspace.js"
 
 Command = dict[str, Any]
 Event = dict[str, Any]
