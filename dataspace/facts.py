@@ -10,9 +10,10 @@ Always: the result is a frozen value; apart from such text, every value is accep
 from __future__ import annotations
 
 from index.errors import UsageError
-from index.patterns.text import parse_pattern
+from index.patterns.patterns import matcher
+from index.patterns.text import parse_pattern, unparse
 from index.values.freezing import freeze
-from index.values.values import Record, Value
+from index.values.values import Map, Record, Value
 
 
 class LiteralText(str):
@@ -57,3 +58,33 @@ def _check_text(text: str) -> None:
             f"{shown} is text, though it reads as a record: for the record give Record(…) or"
             f" dataspace.text.parse({shown}), for the text itself dataspace.values.literal({shown})"
         )
+
+
+def key_pattern(fact: Value, by: Value | str | None) -> Value:
+    """Returns the pattern of all facts that have the key of this one, which ``by`` gives where it is not the
+    usual one; raises ``UsageError`` for a fact that has no such key."""
+    if by is None:
+        usual = usual_key(fact)
+        if usual is None:
+            found = f"{unparse(fact):.80}"
+            raise UsageError(
+                f"put needs a record with a key and a value, such as config('rate', 7), got {found}"
+            )
+        return usual
+    pattern = parse_pattern(by) if isinstance(by, str) else by
+    if matcher(pattern)(fact) is None:
+        raise UsageError(f"{unparse(fact):.80} does not have the key {unparse(pattern):.80}")
+    return pattern
+
+
+def usual_key(fact: Value) -> Value:
+    """Returns the pattern of the facts that differ in the last field alone; None for what is no record with
+    two fields at least."""
+    if not isinstance(fact, Record) or len(fact.fields) < 2:
+        return None
+    return Record("exact", Record(fact.label, *[literally(each) for each in fact.fields[:-1]], Record("_")))
+
+
+def literally(value: Value) -> Value:
+    """Returns the pattern that matches a value and nothing else."""
+    return Record("lit", value) if isinstance(value, Record | tuple | Map) else value

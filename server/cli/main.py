@@ -69,10 +69,12 @@ def _short(args: argparse.Namespace) -> Callable[[argparse.Namespace], int] | No
 
         return get.get if command == "get" else get.query
     durable = command == "assert" and args.durable
-    if durable or command == "retract" or (command == "send" and args.message != ["-"]):
+    if durable or command in ("retract", "put") or (command == "send" and args.message != ["-"]):
         from server.cli.once import turns
 
-        return {"send": turns.send, "assert": turns.assert_, "retract": turns.retract}[command]
+        return {"send": turns.send, "assert": turns.assert_, "retract": turns.retract, "put": turns.put}[
+            command
+        ]
     if command == "completion":
         from server.cli.completion import completion
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from server.cli import connecting as client_options, serve_options
-from server.cli.options import asking, demo as demo_options, topic as topic_options, watching
+from server.cli.options import asking, demo as demo_options, putting, topic as topic_options, watching
 from server.cli.options.complaints import Parser
 from server.upkeep import options as upkeep_options
 
@@ -440,6 +440,7 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "serve": serve_options.add_parser,
     "assert": _assert,
     "retract": _retract,
+    "put": putting.add_put,
     "get": asking.add_get,
     "query": asking.add_query,
     "observe": _observe,

@@ -24,12 +24,13 @@ from dataspace.client.coordination.queues import Queue
 from dataspace.client.coordination.terms import Term
 from dataspace.client.session.session import ClientSession
 from dataspace.errors import ExpectationFailed, Refused
+from dataspace.facts import literally
 from dataspace.kernel.actions import ASSERT, Action
 from dataspace.kernel.expectations import Expectation, absent, exactly
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import Event
 from index.values.freezing import freeze
-from index.values.values import Map, Record, Value
+from index.values.values import Record
 
 TTL: Final = 10.0
 """Seconds after which the lock of a holder that does not renew it is free."""
@@ -215,11 +216,6 @@ class Held:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return await self._block.__aexit__(kind, error, trace)
-
-
-def literally(value: Value) -> Value:
-    """Returns the pattern that matches a value and nothing else."""
-    return Record("lit", value) if isinstance(value, Record | tuple | Map) else value
 
 
 def _capture(name: str) -> Record:

@@ -14,17 +14,15 @@ import uuid
 from collections.abc import Hashable
 from typing import Final
 
-from dataspace.client.coordination.locks import ANY, literally
 from dataspace.client.coordination.ports import Coordinated
 from dataspace.client.session.turns import Claim
 from dataspace.codec import pack
-from dataspace.errors import Broken, UsageError
-from dataspace.facts import fact_of
+from dataspace.errors import Broken
+from dataspace.facts import fact_of, key_pattern, usual_key
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import Event
 from index.patterns.patterns import matcher
-from index.patterns.text import parse_pattern, unparse
-from index.values.values import Map, Record, Value, key, keys
+from index.values.values import Map, Value, key, keys
 
 
 class Puts:
@@ -44,7 +42,7 @@ class Puts:
         The key is what the pattern ``by`` matches; by default all fields but the last.
         """
         fact = fact_of(value)
-        pattern = _pattern(fact, by)
+        pattern = key_pattern(fact, by)
         while self._busy is not None:
             await self._busy.wait()
         self._busy = busy = loop().event()
@@ -104,27 +102,6 @@ class Puts:
                     raise
 
 
-def _pattern(fact: Value, by: Value | str | None) -> Value:
-    """Returns the pattern of all facts that have the key of this one; raises ``UsageError`` for none."""
-    if by is None:
-        if not isinstance(fact, Record) or len(fact.fields) < 2:
-            raise UsageError(
-                f"put needs a record with a key and a value, such as config('rate', 7), got {fact!r:.80}"
-            )
-        return _all_but_last(fact)
-    pattern = parse_pattern(by) if isinstance(by, str) else by
-    if matcher(pattern)(fact) is None:
-        raise UsageError(f"{unparse(fact):.80} does not have the key {unparse(pattern):.80}")
-    return pattern
-
-
-def _all_but_last(fact: Value) -> Value:
-    """Returns the pattern of the facts that differ in the last field alone; None for what has no such key."""
-    if not isinstance(fact, Record) or len(fact.fields) < 2:
-        return None
-    return Record("exact", Record(fact.label, *[literally(each) for each in fact.fields[:-1]], ANY))
-
-
 def _place(fact: Value) -> Hashable:
     """Returns where the claim on a fact is kept: by its usual key, or by itself."""
-    return key(_all_but_last(fact) or fact)
+    return key(usual_key(fact) or fact)

@@ -1,4 +1,4 @@
-"""The commands that commit one turn and end: send, assert for a durable owner, retract.
+"""The commands that commit one turn and end: send, assert for a durable owner, retract, put.
 
 Always: a turn that was reported is on the daemon's disk; what is wrong with a handle is said of its fact.
 """
@@ -6,10 +6,13 @@ Always: a turn that was reported is on the daemon's disk; what is wrong with a h
 from __future__ import annotations
 
 import argparse
+import uuid
 from collections.abc import Sequence
 
 from dataspace.client.bulk.short import ShortClient
+from dataspace.codec import pack
 from dataspace.errors import Refused
+from dataspace.facts import key_pattern
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from index.patterns.text import unparse
 from index.values.values import Map, Value
@@ -58,6 +61,23 @@ def retract(args: argparse.Namespace) -> int:
             epochs += [each for each in answer["epochs"] if isinstance(each, int)]
     where = f" in {epochs_text(epochs)}" if epochs else f": {args.durable} asserts nothing that matches"
     say(f"retracted {counted(count, 'fact')}{where}")
+    return 0
+
+
+def put(args: argparse.Namespace) -> int:
+    """Asserts a fact in place of what its durable owner asserts with the same key."""
+    (fact,) = given([args.fact])
+    told: dict[str, Value] = {
+        "keys": (pack((("assert", fact),)),),
+        "owner": args.durable,
+        "client": f"~put-{uuid.uuid4().hex}",
+        "sequence": 1,
+        "by": key_pattern(fact, args.key),
+    }
+    with connect_short(args) as space:
+        epoch = space.request("publish", told)
+    assert isinstance(epoch, int)  # by WIRE.md
+    say(f"put {unparse(fact):.200} in epoch {epoch}")
     return 0
 
 

@@ -57,6 +57,7 @@ def loaded(url: str, *words: str) -> set[str]:
         ["send", "f(1)"],
         ["assert", "--durable", "me", "f(1)"],
         ["retract", "--durable", "me", "f(1)"],
+        ["put", "--durable", "me", "f(1, 2)"],
     ],
     ids=lambda words: words[0],
 )

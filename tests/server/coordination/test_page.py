@@ -1,0 +1,129 @@
+"""The recipes of COORDINATION.md do what it says, while clients are killed and paused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import dataspace
+from dataspace import ExpectationFailed, Lock, Record
+
+PAGE = Path(dataspace.__file__).with_name("COORDINATION.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def recipe() -> dict[str, Any]:
+    """What all blocks of the page define."""
+    names: dict[str, Any] = {}
+    for block in BLOCKS:
+        exec(compile(block, "COORDINATION.md", "exec"), names)
+    return names
+
+
+def test_each_recipe_is_short() -> None:
+    assert len(BLOCKS) == 6
+    assert max(len(block.splitlines()) for block in BLOCKS) <= 30
+
+
+async def test_another_leads_when_a_leader_is_gone(url: str, recipe: dict[str, Any]) -> None:
+    leaders: list[str] = []
+    seen: list[tuple[str, str, int]] = []
+    changed = trio.Event()
+
+    def working(name: str) -> Callable[[Lock], Any]:
+        async def work(_election: Lock) -> None:
+            leaders.append(name)
+            tell()
+            await trio.sleep_forever()
+
+        return work
+
+    def note(kind: str, who: str, epoch: int) -> None:
+        seen.append((kind, who, epoch))
+        tell()
+
+    def tell() -> None:
+        nonlocal changed
+        changed.set()
+        changed = trio.Event()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recipe["follow"], url, note)
+        scopes: dict[str, trio.CancelScope] = {}
+
+        async def stand(name: str) -> None:
+            with trio.CancelScope() as scopes[name]:
+                await recipe["lead"](url, name, working(name), ttl=1)
+
+        with trio.fail_after(30):
+            for name in ("one", "two"):
+                nursery.start_soon(stand, name)
+                async with dataspace.connect(url) as space:
+                    await space.first(f'contender("billing", "{name}", _)')
+            while not seen:
+                await changed.wait()
+            scopes["one"].cancel()
+            while len(seen) < 3 or len(leaders) < 2:
+                await changed.wait()
+        nursery.cancel_scope.cancel()
+    assert leaders == ["one", "two"]
+    assert sorted((kind, who) for kind, who, _ in seen) == [("+", "one"), ("+", "two"), ("-", "one")]
+
+
+async def test_a_counter_behind_a_lock_counts_each_time(
+    url: str, tmp_path: Path, recipe: dict[str, Any]
+) -> None:
+    store = tmp_path / "store.sqlite"
+    async with dataspace.connect(url) as one, dataspace.connect(url) as two:
+        async with trio.open_nursery() as nursery:
+            for n in range(6):
+                nursery.start_soon(recipe["add_one"], (one, two)[n % 2], store)
+    database = recipe["sqlite3"].connect(store)
+    value, token = database.execute("SELECT value, token FROM kept").fetchone()
+    assert value == 6
+    assert not recipe["write"](database, "counter", 99, token - 1), "from a holder that was stopped"
+    database.close()
+
+
+async def test_a_setting_has_a_value_in_every_epoch(url: str, recipe: dict[str, Any]) -> None:
+    told: list[dict[str, int]] = []
+    await recipe["configure"](url, rate=7)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recipe["configured"], url, told.append)
+        with trio.fail_after(30):
+            async with dataspace.connect(url) as space:
+                await space.first('Observe(config("billing", _, _))')
+            await recipe["configure"](url, rate=8, limit=1)
+            async with dataspace.connect(url) as space:
+                assert sorted(await space.matches('config("billing", $, $)')) == [("limit", 1), ("rate", 8)]
+            while {"limit": 1} not in told:
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert told == [{"rate": 7}, {"rate": 8}, {"limit": 1}]
+
+
+async def test_a_service_has_its_name_alone_and_leaves_with_it(url: str, recipe: dict[str, Any]) -> None:
+    running = trio.Event()
+    ended = trio.Event()
+
+    async def run(_space: dataspace.RemoteSpace) -> None:
+        running.set()
+        await ended.wait()
+
+    async with dataspace.connect(url) as space:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(recipe["serve"], url, "billing", "10.0.0.1:80", run)
+            with trio.fail_after(30):
+                assert await recipe["find"](space, "billing") == "10.0.0.1:80"
+                await running.wait()
+                with pytest.raises(ExpectationFailed) as caught:
+                    await recipe["serve"](url, "billing", "10.0.0.2:80", run)
+            assert caught.value.rows == [("10.0.0.1:80",)]
+            ended.set()
+        assert await space.matches(Record("service", "billing")) == []
