@@ -30,7 +30,7 @@ from index.patterns.events import (
     Event,
     Restricted,
 )
-from index.patterns.readers import match_reader
+from index.patterns.readers import match_reader, walking_matches
 from index.patterns.skeletons import Skeleton
 from index.trie import visibility
 from index.trie.contents import Contents, Net, all_entries, are_unrestricted, entry_of, not_here, plain
@@ -55,6 +55,9 @@ __all__ = [
     "Cleanup",
 ]
 
+
+FEW: Final = 16
+"""Values that are compared with a pattern sooner than a function for it is written."""
 
 NOTHING: Final = (False, False)
 """Returned by ``Index.replace`` where a value replaces itself."""
@@ -417,15 +420,19 @@ class Index:
         handler = self._tree.find(skeleton)
         if handler is not None and (most is None or len(handler.rows) <= most):
             return list(handler.rows.values()), True
-        match, paths = match_reader(skeleton), frozenset(skeleton.captures)
-        rows: dict[Hashable, Captures] = {}
-        alike = self._tree.candidates(skeleton)
+        alike, rows = self._tree.candidates(skeleton), dict[Hashable, Captures]()
+        match = match_reader(skeleton) if len(alike) > FEW else walking_matches(skeleton)
+        paths = frozenset(skeleton.captures)
         for at, value in islice(alike.items(), most):
             visible = self._visible.get(at)
             row = match(value) if visible is None or paths <= visible else None
             if row is not None:
                 rows.setdefault(keys(row), row)
         return list(rows.values()), most is None or len(alike) <= most
+
+    def alike(self, skeleton: Skeleton) -> int:
+        """Returns how many values are compared with a skeleton that is not installed; O(path)."""
+        return len(self._tree.candidates(skeleton))
 
     def row_count(self, skeleton: Skeleton, captures: Captures) -> int:
         """Returns how many values have these captures of an installed skeleton; O(path), O(captures)."""

@@ -48,7 +48,7 @@ class Conditions:
         if at in self._kept:
             self._kept.move_to_end(at)
             return
-        if self._index.matches_among(form, QUICK)[1]:
+        if self._index.alike(form) <= QUICK:
             return
         try:
             while not self._index.fill(form, FILLED):
