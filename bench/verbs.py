@@ -27,7 +27,6 @@ from bench._figures import report
 from bench._processes import Measuring, Served, serving
 from dataspace import Expectation, Record, exactly
 
-
 WAITING: Final = 0.05
 """Seconds that a lock is held: by then the next one waits, and has nothing left to do."""
 
