@@ -83,7 +83,7 @@ server/upkeep               dataspace/transport relay/backup server/config serve
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/cli/options server/config server/daemon server/hosting server/logs server/upkeep
 server/cli/once             dataspace/client/bulk dataspace/kernel server/cli
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport
-server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/cli/demo server/config server/upkeep
+server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/cli/demo server/cli/once server/config server/upkeep
 server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once server/upkeep
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""

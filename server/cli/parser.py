@@ -453,6 +453,7 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "owners": _owners,
     "actors": _actors,
     "sessions": watching.add_sessions,
+    "top": watching.add_top,
     "token": _token,
     "topic": topic_options.add_parser,
     "backup": upkeep_options.add_backup,

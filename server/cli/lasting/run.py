@@ -38,6 +38,10 @@ def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
         from server.cli.lasting.watch import watch
 
         return watch
+    if command == "top":
+        from server.cli.lasting.top import top
+
+        return top
     from server.cli.lasting import facts
 
     verbs: dict[str, Callable[[argparse.Namespace], Awaitable[int]]] = {

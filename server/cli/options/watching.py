@@ -24,3 +24,26 @@ def add_sessions(
         default="session",
         help="order of the lines (default session: as they came)",
     )
+
+
+def add_top(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    """Adds the command ``top``."""
+    drawn = commands.add_parser(
+        "top", parents=[client], help="draw the daemon and its sessions on a terminal, again and again"
+    )
+    drawn.add_argument("--every", default="2s", metavar="TIME", help="time between two looks (default 2s)")
+    drawn.add_argument("--count", type=_count, metavar="N", help="print N times and end")
+    drawn.add_argument(
+        "--sort",
+        choices=["session", "turns", "waiting", "lag"],
+        default="waiting",
+        help="order of the sessions, the highest first (default waiting)",
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of times, give 1 or more")
+    return int(text)
