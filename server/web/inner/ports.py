@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -16,12 +17,25 @@ class Served(Protocol):
         """Returns once the connection has ended and its facts are retracted."""
 
 
+class Pages(Protocol):
+    """The pages of an operator."""
+
+    async def answer(
+        self, path: str, headers: Iterable[tuple[str, str]]
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Returns the status, the headers and the body that are answered to a GET."""
+
+
 class Door(Protocol):
     """The daemon, which admits and serves a session for each request."""
 
     @property
     def limits(self) -> Limits:
         """The limits that the daemon was given."""
+
+    @property
+    def pages(self) -> Pages:
+        """Metrics and health."""
 
     def refusal(self, peer: str) -> str:
         """Returns why there is no room for another connection of a peer; empty if there is."""

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dataspace.errors import DataspaceError
 from server.web.inner.ports import Door
 from server.web.routes.openapi import description
+from server.web.routes.operators import PAGES, page
 from server.web.routes.parameters import Asked
 from server.web.routes.problems import Problem, problem_of
 from server.web.routes.table import DESCRIPTION, ROUTES, Row
@@ -39,6 +40,7 @@ def application(door: Door, origins: Sequence[str] = ()) -> ASGIApp:
     """Returns the ASGI application of a daemon; pages of these ``origins`` may read its answers (CORS)."""
     routes = [_route(row.path, row.method, _endpoint(door, row)) for row in ROUTES]
     routes.append(_route(DESCRIPTION, "GET", _describe()))
+    routes += [_route(path, "GET", _page(door)) for path in PAGES]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route, Exception: _defect})
     if origins:
         app.add_middleware(
@@ -66,6 +68,16 @@ def _endpoint(door: Door, row: Row) -> Callable[[Request], Awaitable[ASGIApp]]:
             return problem_of(error).response()
         except ClientDisconnect:
             return _nothing  # the listener has said what was wrong with the body, or there is no client
+
+    return endpoint
+
+
+def _page(door: Door) -> Callable[[Request], Awaitable[ASGIApp]]:
+    async def endpoint(request: Request) -> ASGIApp:
+        try:
+            return await page(door, request)
+        except DataspaceError as error:
+            return problem_of(error).response()
 
     return endpoint
 

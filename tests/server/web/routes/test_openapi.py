@@ -17,6 +17,7 @@ from server.web.inner.link import InnerLink
 from server.web.routes import problems
 from server.web.routes.app import application
 from server.web.routes.openapi import description
+from server.web.routes.operators import PAGES
 from server.web.routes.table import DESCRIPTION, ROUTES, Row
 
 SAID: Final = description()
@@ -26,6 +27,10 @@ class Nobody:
     """A daemon that admits no one: routes are made without it being asked anything."""
 
     limits = Limits()
+
+    @property
+    def pages(self) -> Any:
+        raise AssertionError("no page was asked for")
 
     def refusal(self, _peer: str) -> str:
         return "closed"
@@ -43,7 +48,8 @@ def served() -> set[tuple[str, str]]:
 
 
 def test_each_route_is_described_and_each_description_is_served() -> None:
-    assert {(method, path) for path, some in SAID["paths"].items() for method in some} == served()
+    ours = {(method, path) for path, some in SAID["paths"].items() for method in some}
+    assert ours | {("get", path) for path in PAGES} == served()
 
 
 @pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
