@@ -64,19 +64,11 @@ class Space:
         self.interests: Final = Interests(self.index, self._touched, self.limits)
         self.observe: Final = self.interests.observe
         self.ignore: Final = self.interests.ignore
-        self._most = self.limits.actions_per_turn
+        self.most_actions = self.limits.actions_per_turn
         self.damage: BaseException | None = None
         """Why a turn that failed could not be undone; from then on every turn raises ``InternalError``."""
         self.rule_quotas: Final = RuleQuotas(self.limits)
         self.rules: Final = RuleHost(self.index, max_rules=self.limits.rules, bounds=bounds_of(self.limits))
-
-    def relimit(self, limits: SpaceLimits) -> None:
-        """Changes what the space may hold, but for its rules; what it holds stays, and cannot grow."""
-        self.limits = limits
-        self.interests.relimit(limits)
-        self.rule_quotas.relimit(limits)
-        if self.damage is None:
-            self._most = limits.actions_per_turn
 
     # -- turns ----------------------------------------------------------------------------------------
 
@@ -101,7 +93,7 @@ class Space:
         A turn without net effect gives a silent epoch with the number of the one before.
         O(actions × matching patterns).
         """
-        if len(actions) > self._most:
+        if len(actions) > self.most_actions:
             self._check_length(actions, publication)
         if self._touched:
             self._tell()
@@ -134,7 +126,7 @@ class Space:
         if self.rules.awake:
             self.commit(owner, actions, now)
             return
-        if len(actions) > self._most:
+        if len(actions) > self.most_actions:
             self._check_length(actions, publication=False)
         if self._touched:
             self._tell()
@@ -474,7 +466,7 @@ class Space:
                 self.index.reset([*claimed, *derived])
                 self._forget_news()
         except BaseException as error:
-            self.damage, self._most = error, -1
+            self.damage, self.most_actions = error, -1
             raise self._unsound() from error
 
     def _forget_news(self) -> None:

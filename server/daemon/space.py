@@ -38,6 +38,7 @@ from server.config.model import HostedFlow, Limits, SpaceConfig
 from server.config.names import check_name
 from server.config.rules import RuleText
 from server.daemon.endings import Endings
+from server.daemon.limiting import relimit_space
 from server.daemon.memory import IDENTITY_BYTES, LEDGER_BYTES, PREPARED_FACTOR, file_bytes
 from server.hosting.flows import HostedFlows
 from server.hosting.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_errors
@@ -171,7 +172,7 @@ class HostedSpace:
         """Takes the limits of the daemon, those of the space and its retention, from now on."""
         self.limits = limits
         self.settings = replace(self.settings, limits=own, retention=retention)
-        self.space.relimit(own)
+        relimit_space(self.space, own)
         self.leases.relimit(most=limits.leases, longest=limits.lease_seconds)
         self.staging.relimit(limits.staged_bytes)
 
