@@ -79,7 +79,7 @@ class Draining:
             for each in left:
                 if each.number not in gone and (late or not _is_busy(each)):
                     gone.add(each.number)
-                    _part(each, self._reason)
+                    _close(each, self._reason)
             daemon.flush()
             if late:
                 break
@@ -116,8 +116,8 @@ def _is_busy(connection: Connection) -> bool:
     return bool(connection.asked or len(connection.offers))
 
 
-def _part(connection: Connection, reason: str) -> None:
-    """Ends a connection whose client may connect again, once the daemon is there again."""
+def _close(connection: Connection, reason: str) -> None:
+    """Ends a connection because the daemon ends: its client may connect again."""
     if connection.hears_closing:
         connection.dismiss("closing", reason)
     else:

@@ -86,7 +86,7 @@ class Connection:
         self.link = link
         self.number = number
         self.name = ""
-        self.hears_closing = False  # the goodbye of a daemon that ends
+        self.hears_closing = False  # that is, the goodbye of a daemon that ends
         self.since = trio.current_time()
         self.state: SessionState | None = None
         self.permit: Permit = OPEN
