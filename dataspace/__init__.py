@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from dataspace.client.connect import connect as connect
     from dataspace.client.coordination.locks import Lock as Lock
+    from dataspace.client.lifetime import Connection as Connection
     from dataspace.client.observations import Observation as Observation
     from dataspace.client.publications import Capability as Capability, Publication as Publication
     from dataspace.client.session.events import (
@@ -60,6 +61,7 @@ __all__, __getattr__ = face(
         "dataspace.kernel.expectations": "Expectation absent exactly unchanged",
         "dataspace.client.connect": "connect",
         "dataspace.client.coordination.locks": "Lock",
+        "dataspace.client.lifetime": "Connection",
         "dataspace.client.observations": "Observation",
         "dataspace.client.publications": "Capability Publication",
         "dataspace.client.space": "RemoteSpace",
