@@ -102,6 +102,10 @@ class SocketStream:
         self._plain.close()
 
 
+async def _wait_all_tasks_blocked(_cushion: float = 0.0) -> None:
+    await anyio.wait_all_tasks_blocked()
+
+
 ANYIO: Final = SimpleNamespace(
     BrokenResourceError=trio.BrokenResourceError,
     CancelScope=anyio.CancelScope,
@@ -118,7 +122,7 @@ ANYIO: Final = SimpleNamespace(
     sleep=anyio.sleep,
     sleep_forever=anyio.sleep_forever,
     socket=SimpleNamespace(socket=Socket),
-    testing=SimpleNamespace(wait_all_tasks_blocked=anyio.wait_all_tasks_blocked),
+    testing=SimpleNamespace(wait_all_tasks_blocked=_wait_all_tasks_blocked),
     to_thread=SimpleNamespace(run_sync=anyio.to_thread.run_sync),
     TASK_STATUS_IGNORED=trio.TASK_STATUS_IGNORED,
 )
