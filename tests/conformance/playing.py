@@ -68,13 +68,15 @@ class Play:
                 url = {"url": f"tcp://127.0.0.1:{self._port}"} if command["do"] == "connect" else {}
                 await self._driver.do({**command, **url})
             case {"says": said}:
-                heard = shown(await self._hear(free=said[0] != "Pong"))
+                heard = shown(await self._hear(said[0]))
                 self._agree(said, heard, [])
             case {"hears": said}:
                 await self._send(filled(said, self._chosen))
             case {"gives": event}:
                 got = await self._driver.event(event["of"])
                 self._holds(event, got)
+            case {"cut": "by the client"}:
+                await self._wait_closed()
             case {"cut": _}:
                 assert self._stream is not None  # connected
                 await self._stream.aclose()
@@ -86,18 +88,18 @@ class Play:
 
     # -- what the client says ---------------------------------------------------------------------------
 
-    async def _hear(self, *, free: bool = True) -> p.Packet:
-        """Returns the next packet of the client; without those that it may say at any time if ``free``."""
+    async def _hear(self, wanted: str) -> p.Packet:
+        """Returns the next packet; of those that a client may say at any time only a wanted one."""
         while True:
             while not self._said:
                 await self._receive()
             packet = self._said.pop(0)
             match packet:
-                case p.Ping(number):
+                case p.Ping(number) if wanted != "Ping":
                     await self._send(["Pong", number])
                 case p.Ask(stream, items, _):
                     self._credit[stream] = max(self._credit[stream], items)
-                case p.Pong() if not free:
+                case p.Pong() if wanted == "Pong":
                     return packet
                 case p.Pong() | p.Peek():
                     pass
@@ -120,6 +122,15 @@ class Play:
         while len(self._held) >= 4 and len(self._held) >= 4 + (size := int.from_bytes(self._held[:4], "big")):
             self._said.append(p.read(unpack(self._held[4 : 4 + size])))
             self._held = self._held[4 + size :]
+
+    async def _wait_closed(self) -> None:
+        """Says nothing until the client has closed the connection."""
+        assert self._stream is not None  # connected
+        while await self._stream.receive_some():
+            pass
+        await self._stream.aclose()
+        self._stream = None
+        self._said.clear()
 
     def _agree(self, said: Json, heard: Json, path: list[object]) -> None:
         """Holds what the client has said against the session; notes what it has chosen."""
@@ -168,7 +179,7 @@ class Play:
         """Holds the credit of a stream, once everything that the client had to say has come."""
         self._pings += 1
         await self._send(["Ping", self._pings])
-        answer = await self._hear(free=False)
+        answer = await self._hear("Pong")
         assert answer == p.Pong(self._pings), answer
         assert self._sent[stream] <= self._credit[stream] <= most, (
             f"it requested {self._credit[stream]} values"

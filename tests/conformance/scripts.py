@@ -75,7 +75,7 @@ def hello(**features: Json) -> Step:
 
 
 def begin(**options: Json) -> list[Step]:
-    features = {name: value for name, value in options.items() if name == "grace"}
+    features = {name: value for name, value in options.items() if name in ("grace", "heartbeat")}
     return [
         do("connect", options={"name": "kit", **options}),
         hello(**features),
@@ -333,9 +333,9 @@ STREAM: Final = free("stream")
 NOW: Final = 1_700_000_000_000_000
 
 
-def begin_made(limits: Json = None) -> list[Step]:
-    steps = begin()
-    steps[2] = hears(*WELCOME[:6], limits or WELCOME[6], {})
+def begin_made(limits: Json = None, **options: Json) -> list[Step]:
+    steps = begin(**options)
+    steps[2] = hears(*WELCOME[:6], limits or WELCOME[6], options)
     return steps
 
 
@@ -476,6 +476,22 @@ MADE: Final = [
             says_turn("again", 3, [0, HANDLE, ALICE], [0, OTHER, BEN]),
             says_turn("more", 4, [0, THIRD, BELL]),
             hears("Accepted", free("again"), [9, 10]),
+            *END,
+        ],
+        recorded=False,
+    ),
+    Script(
+        "heartbeat",
+        "With a heartbeat agreed on, a client that has nothing to say pings; of a daemon that is silent for"
+        " two intervals it takes the connection as lost.",
+        [
+            *begin_made(heartbeat=100),
+            says("Ping", free("ping")),
+            {"cut": "by the client"},
+            hello(heartbeat=100),
+            hears(*WELCOME[:2], 2, "space-1", 5, 0, WELCOME[6], {}),
+            gives("connection", change="lost"),
+            gives("connection", change="anew"),
             *END,
         ],
         recorded=False,

@@ -125,7 +125,7 @@ def test_the_wheel_holds_one_package_with_all_that_belongs_to_it(wheel: Path) ->
     expected = {
         path.relative_to(TOP).as_posix()
         for name in (OUTER, *INNER)
-        for pattern in ("*.py", "*.md", "*.rules", "static/*")
+        for pattern in ("*.py", "*.md", "*.rules", "static/*", "monitoring/*.json", "monitoring/*.yml")
         for path in (TOP / name).rglob(pattern)
     }
     assert code - {f"{OUTER}/py.typed"} == {
