@@ -10,8 +10,12 @@ that travel on the wire (WIRE.md lists them).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from index.errors import DataspaceError, InternalError, UsageError
-from index.values.values import Map, Value
+
+if TYPE_CHECKING:
+    from index.values.values import Map, Value  # what has errors need not load values: --help does not
 
 __all__ = [
     "ActorCrashed",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EPILOG: Final = """\
 The daemon may be running: nothing waits for a backup. A directory that is an earlier backup of the same
@@ -21,11 +23,11 @@ def add_backup(commands: Commands, _client: argparse.ArgumentParser) -> None:
     backup = commands.add_parser(
         "backup", help="copy the data of a running or stopped daemon to a directory", epilog=EPILOG
     )
-    backup.add_argument("target", metavar="DIR", type=Path, help="a new directory, or an earlier backup")
+    backup.add_argument("target", metavar="DIR", type=_path, help="a new directory, or an earlier backup")
     backup.add_argument(
         "--data",
         metavar="DIR",
-        type=Path,
+        type=_path,
         help="the daemon's directory, on this machine (default ~/.local/state/dataspace)",
     )
     backup.add_argument("--rate", metavar="SIZE", help="copy at most SIZE in a second, such as 20MiB")
@@ -39,8 +41,8 @@ def add_restore(commands: Commands, _client: argparse.ArgumentParser) -> None:
         help="make a data directory from a backup, of its end or of an earlier moment",
         epilog="Clients find another dataspace there: epochs that they saw after that moment never happened.",
     )
-    restore.add_argument("backup", metavar="BACKUP", type=Path, help="directory of the backup")
-    restore.add_argument("target", metavar="DIR", type=Path, help="a new or empty directory")
+    restore.add_argument("backup", metavar="BACKUP", type=_path, help="directory of the backup")
+    restore.add_argument("target", metavar="DIR", type=_path, help="a new or empty directory")
     restore.add_argument(
         "--at",
         type=_moment,
@@ -65,6 +67,13 @@ def add_drain(commands: Commands, client: argparse.ArgumentParser) -> None:
     drain.add_argument(
         "--reason", default="", metavar="TEXT", help="what clients are shown, such as 'back at 14:10'"
     )
+
+
+def _path(text: str) -> Path:
+    """Returns the path in an option; every command reads these options, and few need the module."""
+    from pathlib import Path
+
+    return Path(text)
 
 
 def _moment(text: str) -> int | datetime:

@@ -440,3 +440,13 @@ def test_a_transaction_that_raises_leaves_nothing(log: Log) -> None:
 def test_a_commit_is_on_disk_by_sqlite_s_own_word(log: Log) -> None:
     assert log._storage._writer.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
     assert log._storage._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.parametrize("together", [1, 3, 100])
+def test_the_epoch_of_a_time_is_the_newest_made_by_then(log: Log, together: int) -> None:
+    made = [(1, 10), (2, 20), (3, 20), (7, 20), (8, 21), (9, 40)]
+    epochs = [Epoch(number, time, (), (), (), ()) for number, time in made]
+    for start in range(0, len(epochs), together):
+        append(log, *epochs[start : start + together])
+    for time in range(50):
+        assert log.epoch_at(time) == max([0, *[number for number, at in made if at <= time]])

@@ -209,3 +209,11 @@ def _answers(log: LogReader, pattern: Value) -> dict[int, tuple[Sequence[object]
         state = sorted(replay.bag(), key=order_key)
         answers[number] = (state, list(replay.epochs(log.last)))
     return answers
+
+
+def test_the_epoch_of_a_time_that_is_no_longer_retained_is_refused(log: Log) -> None:
+    fill(log, 9, snapshot=8)
+    assert log.trim(Retention(age=4.0), 9 * SECOND).oldest == 5
+    assert [log.epoch_at(at * SECOND) for at in (4, 5, 8, 100)] == [4, 5, 8, 9]
+    with pytest.raises(Refused, match="epoch-gone"):
+        log.epoch_at(4 * SECOND - 1)

@@ -18,7 +18,7 @@ from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
 
-HEAVY = {"asyncio", "attr", "logging", "rich", "sqlite3", "ssl", "trio"}
+HEAVY = {"asyncio", "attr", "logging", "pathlib", "rich", "sqlite3", "ssl", "trio"}
 LOADED = re.compile(r"^import time: +\d+ \| +\d+ \| +([\w.]+)$", re.MULTILINE)
 
 
