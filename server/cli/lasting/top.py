@@ -157,9 +157,10 @@ def drawn(glance: Glance, sort: str, room: int) -> RenderableType:
     above = Table.grid(padding=(0, 2))
     for word, said in summary(glance):
         above.add_row(Text(word, style="bold"), Text(tame(said)))
-    table = Table(expand=True)
+    table = Table(expand=True, box=None, padding=(0, 1, 0, 0))
     for name in COLUMNS:
-        table.add_column(name, overflow="ellipsis", no_wrap=True)
+        ratio = 1 if name in ("name", "principal", "address") else None  # these give room to the others
+        table.add_column(name, overflow="ellipsis", no_wrap=True, ratio=ratio)
     shown = ordered(glance.sessions, sort)[: max(1, room)]
     for each in shown:
         table.add_row(*[Text(cell) for cell in cells(each)])

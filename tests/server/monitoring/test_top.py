@@ -32,9 +32,9 @@ SESSION: dict[str, Value] = {
 }
 
 
-def text_of(glance: Glance, sort: str = "waiting", room: int = 10) -> str:
+def text_of(glance: Glance, sort: str = "waiting", room: int = 10, width: int = 160) -> str:
     out = io.StringIO()
-    Console(file=out, width=160, force_terminal=False).print(drawn(glance, sort, room))
+    Console(file=out, width=width, force_terminal=False).print(drawn(glance, sort, room))
     return out.getvalue()
 
 
@@ -67,6 +67,14 @@ def test_those_for_which_most_waits_are_shown_where_there_is_no_room_for_all() -
     glance.sessions = [SESSION | {"session": 100 + n, "waiting_bytes": n << 20} for n in range(9)]
     said = text_of(glance, room=2)
     assert "108" in said and "107" in said and "106" not in said and "7 more sessions" in said
+
+
+def test_a_narrow_terminal_shows_every_figure() -> None:
+    glance = Glance()
+    glance.take(status(1, 1, 0))
+    glance.sessions = [SESSION]
+    line = next(each for each in text_of(glance, width=80).splitlines() if "TLSv1.3" in each)
+    assert "12.5" in line and "3.0 MiB" in line and line.rstrip().endswith("40 epochs, 2m")
 
 
 async def test_it_is_printed_as_often_as_asked_for(
