@@ -1,4 +1,4 @@
-"""The recipes of COORDINATION.md do what it says, while clients are killed and paused."""
+"""The recipes of COORDINATION.md do what it says."""
 
 from __future__ import annotations
 
