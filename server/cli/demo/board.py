@@ -64,11 +64,15 @@ class Board:
                 return ""  # a second claim withdraws by itself
             self.begun.setdefault(task, []).append(who)
             return f"{who} takes task {task}, {TASKS[task - 1]}"
-        was_first = claims[0] == who
         claims.remove(who)
-        if task in self.done or not was_first:
+        return ""
+
+    def wait(self, task: int) -> str:
+        """Takes that a task waits; what follows by a rule does not depend on which change is seen first."""
+        begun = self.begun.get(task)
+        if not begun:
             return ""
-        return f"task {task} waits again: the claim of {who} has ended with its session"
+        return f"task {task} waits again: the claim of {begun[-1]} has ended with its session"
 
     def accepts(self, task: int, who: str) -> bool:
         """True if a report that a task is done counts; it is not one of a worker that was killed."""

@@ -34,6 +34,7 @@ class Play:
         for pattern, take in (
             ("worker($name, $pid)", self._worker),
             ("claim($n, $who)", self._claim),
+            ("waiting($n, _)", self._waiting),
             ("finished($n, $who)", self._finished),
             ("done($n, $who)", self._done),
         ):
@@ -70,6 +71,11 @@ class Play:
         task, who = change.captures
         assert isinstance(task, int)  # as the demo numbers them
         return self.board.claim(task, str(who), is_new=change.kind == "+")
+
+    async def _waiting(self, change: Change) -> str:
+        (task,) = change.captures
+        assert isinstance(task, int)  # as above
+        return self.board.wait(task) if change.kind == "+" else ""
 
     async def _finished(self, change: Change) -> str:
         """Writes down that a task is done, unless its worker was killed: the board outlives workers."""

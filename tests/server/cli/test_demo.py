@@ -51,7 +51,8 @@ def test_a_task_is_its_first_claimant_s_until_the_claim_goes() -> None:
     assert board.claim(1, "bob", is_new=True) == "", "the second withdraws"
     assert (board.state(1), board.task_of("ann"), board.task_of("bob")) == (("in work", "ann"), 1, None)
     assert board.claim(1, "bob", is_new=False) == ""
-    assert "waits again" in board.claim(1, "ann", is_new=False)
+    assert board.claim(1, "ann", is_new=False) == ""
+    assert "the claim of ann has ended" in board.wait(1)
     assert (board.state(1), board.begun[1]) == (("waiting", ""), ["ann"])
 
 
