@@ -18,6 +18,17 @@ from tests.packaging.project import SOURCES, TOP, Project, build_sdist, build_wh
 
 pytestmark = pytest.mark.slow
 
+PACKAGED = (
+    "*.py",
+    "*.md",
+    "*.rules",
+    "deploy/*",
+    "static/*",
+    "monitoring/*.json",
+    "monitoring/*.yml",
+)
+"""Files that a wheel has."""
+
 COOK = """
 from dataspace.actors import Turn, capture, record
 
@@ -125,7 +136,7 @@ def test_the_wheel_holds_one_package_with_all_that_belongs_to_it(wheel: Path) ->
     expected = {
         path.relative_to(TOP).as_posix()
         for name in (OUTER, *INNER)
-        for pattern in ("*.py", "*.md", "*.rules", "static/*", "monitoring/*.json", "monitoring/*.yml")
+        for pattern in PACKAGED
         for path in (TOP / name).rglob(pattern)
     }
     assert code - {f"{OUTER}/py.typed"} == {
