@@ -358,6 +358,12 @@ class Script(Palette):
     def _nothing(self) -> dict[str, Value]:
         return {}
 
+    def _withdraw(self) -> dict[str, Value]:
+        return {"owner": self.owner(), "pattern": self.pattern()}
+
+    def _drain(self) -> dict[str, Value]:
+        return {"within": self.chance.choice((0, 1000, *BIG)), "reason": "so it is"}
+
     def _end_session(self) -> dict[str, Value]:
         return {"session": self.chance.randrange(1, 30)}
 
@@ -400,6 +406,8 @@ _ARGUMENTS: Final[dict[str, Callable[[Script], dict[str, Value]]]] = {
     "no-such-verb": Script._nothing,
     "sessions": Script._nothing,
     "end-session": Script._end_session,
+    "withdraw": Script._withdraw,
+    "drain": Script._drain,
     **dict.fromkeys(
         ("lookup", "end-topic", "topic-frontier", "topic-epochs", "topic-number", "topic-acknowledge"),
         Script._about_topic,

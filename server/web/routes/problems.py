@@ -59,6 +59,7 @@ STATUS: Final = {
     "log-damaged": 500,
     "expectation": 412,
     "ended": 503,
+    "closing": 503,
     "disk-full": 507,
 }
 """The status of each code of the wire."""
@@ -118,6 +119,6 @@ def _headers(code: str, status: int) -> dict[str, str]:
     headers = {"cache-control": "no-store"}
     if status == 401:
         headers["www-authenticate"] = 'Bearer realm="dataspace"'
-    if code in ("limit", "ended", "stopping", "disk-full") and status != 413:
+    if code in ("limit", "ended", "closing", "stopping", "disk-full") and status != 413:
         headers["retry-after"] = "1"
     return headers

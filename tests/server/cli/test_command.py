@@ -497,8 +497,8 @@ MISTAKES = {
         "--durable and --lease exclude each other; facts have one kind of owner",
     ),
     "a lease that is no time": (["assert", "a(1)", "--lease", "long"], "'long' is no duration"),
-    "no command": ([], "usage: dataspace"),
-    "an unknown command": (["dance"], "usage: dataspace"),
+    "no command": ([], "COMMAND is missing; see dataspace --help"),
+    "an unknown command": (["asert"], "'asert' is no command; did you mean assert?"),
     "a program for the wrong command": (["send", "a(1)", "--", "ls"], "send takes no program after --"),
     "two ways to hold": (
         ["assert", "a(1)", "--durable", "me", "--for", "1s"],
@@ -509,7 +509,10 @@ MISTAKES = {
         "--for and a program exclude each other",
     ),
     "no program": (["assert", "a(1)", "--"], "no program after --"),
-    "a count that is none": (["observe", "a($)", "--count", "0"], "usage: dataspace"),
+    "a count that is none": (
+        ["observe", "a($)", "--count", "0"],
+        "--count: '0' is no number of changes, give 1 or more",
+    ),
 }
 
 
@@ -558,7 +561,8 @@ def test_a_command_outlives_its_daemon_and_says_what_happens(tmp_path: Path) -> 
     with Running(daemon.url, "assert", "held(1)") as command:
         assert command.error_line() == "asserted 1 fact in epoch 1\n"
         assert daemon.stop() == 0
-        assert command.error_line() == "dataspace: connection lost: the daemon closed it\n"
+        lost = "the daemon closed it: the daemon is ending; it may be started again"
+        assert command.error_line() == f"dataspace: connection lost: {lost}\n"
         daemon.start()
         back = r"dataspace: connection back after \d+\.\d s as a new session, 1 fact was asserted anew\n"
         assert re.fullmatch(back, command.error_line())
