@@ -79,10 +79,13 @@ def fact_of_nobody(history: History) -> None:
 
 def session_in_two_epochs(history: History) -> None:
     """One fact of a session goes one epoch later than the others."""
-    at = _entry(history, "held", removed=True)
-    first, *others = history.log[at].removed
-    _with(history, at, removed=others)
-    _with(history, at + 1, removed=[*history.log[at + 1].removed, first])
+    late = min(history.ended[0], key=str)
+    at = max(at for at, epoch in enumerate(history.log) if late in epoch.removed)
+    _with(history, at, removed=[fact for fact in history.log[at].removed if fact != late])
+    after = history.log[-1]
+    history.log.append(
+        after._replace(number=after.number + 1, added=[], messages=[], removed=[late], client=None)
+    )
 
 
 def half_turn(history: History) -> None:
