@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import trio
-
     from dataspace.kernel.actions import Action
     from dataspace.kernel.epochs import Epoch
     from dataspace.kernel.space import Space
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from server.lane import Work
     from server.owners.accounts import Account
     from server.owners.turn_numbers import Client
+    from server.recalling import Recalling
 
 
 class ConditionCommits(Protocol):
@@ -54,8 +53,8 @@ class ConditionSpace(Protocol):
         """The epochs on disk."""
 
     @property
-    def recalling(self) -> trio.Lock:
-        """Held while epochs of the previous daemon are read back into memory."""
+    def recalling(self) -> Recalling:
+        """Reads epochs of the previous daemon back into memory."""
 
     def check_space(self, name: str) -> None:
         """Raises ``Refused`` for the name of another space."""

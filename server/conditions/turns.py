@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import trio
-
 from dataspace.errors import ExpectationFailed, Refused, UsageError
 from dataspace.kernel.expectations import UNCHANGED, Condition, too_much
 from dataspace.wire import packets as p
@@ -123,8 +121,7 @@ async def _prepare(peer: ConditionPeer, conditions: Sequence[Condition]) -> None
     home = peer.home
     for each in conditions:
         if each.expected.kind == UNCHANGED:
-            if home.commits.recent.lacks(_since(each)):
-                await _recall(home, _since(each), peer.work())
+            await home.recalling.recall(home.commits.recent, home.log, _since(each), peer.work())
         else:
             await _file(home, each, peer)
 
@@ -143,14 +140,3 @@ async def _file(home: ConditionSpace, condition: Condition, peer: ConditionPeer)
         steps.close()  # drops what was not filed whole
         if work is not None:
             work.leave()
-
-
-async def _recall(home: ConditionSpace, since: int, work: Work) -> None:
-    """Reads the epochs of the previous daemon into memory, as a replay that begins there does."""
-    recent = home.commits.recent
-    async with home.recalling:
-        if recent.lacks(since):  # else another one has read them meanwhile
-            async with work:
-                read = await trio.to_thread.run_sync(recent.missing, home.log, since)
-            if read is not None:
-                recent.put_before(since, read)

@@ -50,6 +50,7 @@ from server.owners.publishers import Publishers
 from server.owners.turn_numbers import Client, Clients
 from server.publication.ledger import Ledgers
 from server.publication.prepared import Prepared
+from server.recalling import Recalling
 from server.sessions.registry import Sessions
 from server.streams.ports import ReaderAccount
 from server.system import SystemSpace
@@ -94,7 +95,7 @@ class HostedSpace:
         self.log = log
         self.identity = log.identity
         self.publishing = trio.Lock()
-        self.recalling = trio.Lock()
+        self.recalling = Recalling()
         self.rules_due = trio.Event()
         self.sessions = Sessions(self)
         self.leases = Leases(

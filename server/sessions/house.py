@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from server.config.tokens import Keys
     from server.lane import Lane
     from server.owners.accounts import Account
+    from server.recalling import Recalling
     from server.sessions.registry import Sessions
     from server.sessions.sending import SendQueue
     from server.streams.ports import ReaderAccount
@@ -43,7 +44,7 @@ class HomeSpace(Committer, Protocol):
     @property
     def commits(self) -> GroupCommit: ...
     @property
-    def recalling(self) -> trio.Lock: ...
+    def recalling(self) -> Recalling: ...
     @property
     def sessions(self) -> Sessions: ...
 

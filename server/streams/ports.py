@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import trio
-
     from dataspace.kernel.epochs import Epoch
     from dataspace.kernel.space import Space
     from dataspace.wire.packets import Packet
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from relay.store.errors import LogFailed
     from server.config.rights import Permit
     from server.lane import Work
+    from server.recalling import Recalling
     from server.streams.request import StreamRequest
 
 
@@ -81,8 +80,8 @@ class SpaceHistory(Protocol):
         """The epochs on disk."""
 
     @property
-    def recalling(self) -> trio.Lock:
-        """Held while epochs of the previous daemon are read back into memory."""
+    def recalling(self) -> Recalling:
+        """Reads epochs of the previous daemon back into memory."""
 
     def check_space(self, name: str) -> None:
         """Raises ``Refused`` for the name of another space."""

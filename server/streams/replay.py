@@ -20,7 +20,7 @@ from relay.delivery.backlog import BYTE_LIMIT, MESSAGE_LIMIT
 from relay.delivery.memory import HeldState, MemoryBudget
 from relay.delivery.net_changes import NetChange
 from relay.delivery.outbox import OutStream
-from relay.log.recent import Recent, Retelling
+from relay.log.recent import Retelling
 from relay.log.replay import Replay
 from server.streams.ports import Feeding, StreamPeer
 from server.streams.request import StreamRequest
@@ -110,7 +110,9 @@ class StreamReplay:
         """
         request, recent = self.request, self.home.commits.recent
         past = request.durable or request.upto is not None or request.as_of is not None
-        if past or request.after is None or not await self._recalls(recent, after):
+        if past or request.after is None:
+            return False
+        if not await self.home.recalling.recall(recent, self.home.log, after, self.work):
             return False
         form = skeleton(request.pattern)
         async with self.work:
@@ -136,17 +138,6 @@ class StreamReplay:
         self.observation.catch_up()
         self._wake()
         return True
-
-    async def _recalls(self, recent: Recent, after: int) -> bool:
-        """True if all epochs beyond ``after`` are in memory; reads those of the previous daemon once."""
-        if recent.lacks(after):
-            async with self.home.recalling:
-                if recent.lacks(after):  # else another one has read it meanwhile
-                    async with self.work:
-                        read = await trio.to_thread.run_sync(recent.missing, self.home.log, after)
-                    if read is not None:
-                        recent.put_before(after, read)
-        return after >= recent.after
 
     async def _feed_net(self, replay: Replay) -> int:
         """Offers what changed until now as net changes; returns the epoch where they end.

@@ -29,6 +29,7 @@ from server.config.quotas import Quotas
 from server.config.rights import OPEN
 from server.lane import Lane, Work
 from server.owners.accounts import Accounts
+from server.recalling import Recalling
 from server.streams.observations import Observations
 from server.streams.slots import ReplaySlots
 from server.system import SystemSpace
@@ -46,7 +47,7 @@ class Past:
         self.identity = log.identity
         self.space = Space("main")
         self.commits = GroupCommit(log)
-        self.recalling = trio.Lock()
+        self.recalling = Recalling()
         self.flushed = 0
         self._handles = count(1)
 

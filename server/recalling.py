@@ -1,0 +1,32 @@
+"""Recalling: what the previous daemon did last is read back into memory, once, for all who go on from there.
+
+It is apart because observers that come back and turns that expect something unchanged need the same.
+
+Always: one reads, and the others wait for it; the reading has its turn in the lane, and runs in a thread.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from relay.log.reader import LogReader
+from relay.log.recent import Recent
+from server.lane import Work
+
+
+class Recalling:
+    """The reading back of one space."""
+
+    def __init__(self) -> None:
+        self._lock = trio.Lock()
+
+    async def recall(self, recent: Recent, log: LogReader, after: int, work: Work) -> bool:
+        """Returns True if all epochs beyond ``after`` are in memory; reads those of the previous daemon."""
+        if recent.lacks(after):
+            async with self._lock:
+                if recent.lacks(after):  # else another one has read it meanwhile
+                    async with work:
+                        read = await trio.to_thread.run_sync(recent.missing, log, after)
+                    if read is not None:
+                        recent.put_before(after, read)
+        return after >= recent.after
