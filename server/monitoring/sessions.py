@@ -20,10 +20,9 @@ from dataspace.wire.arguments import number
 from index.values.values import Map, Value
 from relay.delivery.followers import Follower
 from server.monitoring.survey import lag_of
+from server.monitoring.watch import Peer
 
 if TYPE_CHECKING:
-    from dataspace.transport.sockets import Link
-    from server.config.principals import Principal
     from server.config.rights import Permit
     from server.lane import Work
     from server.monitoring.ports import Watched, WatchedConnection, WatchedSpace, WatchedState
@@ -39,17 +38,9 @@ STREAM_BYTES: Final = 4096
 """About what a connection and an open stream take beside what waits for them."""
 
 
-class Administrator(Protocol):
+class Administrator(Peer, Protocol):
     """The connection that sent the request."""
 
-    @property
-    def number(self) -> int: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def link(self) -> Link: ...
-    @property
-    def principal(self) -> Principal: ...
     @property
     def permit(self) -> Permit: ...
     def work(self) -> Work: ...
