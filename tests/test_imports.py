@@ -76,7 +76,8 @@ server/hosting              dataspace/actors dataspace/actors/engine dataspace/c
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/conditions server/config server/lane server/owners server/publication server/recalling server/streams server/system server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/owners server/sessions
 server/web/inner            dataspace/wire server/config
-server/web/routes           dataspace/kernel dataspace/wire server/config server/web/inner
+server/web/inspector
+server/web/routes           dataspace/kernel dataspace/wire server/config server/web/inner server/web/inspector
 server/cli/options
 server/monitoring           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/logs server/owners server/topics
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/logs server/monitoring server/owners server/publication server/recalling server/sessions server/streams server/system server/topics server/web server/web/routes

@@ -471,6 +471,7 @@ class HostedSpace:
 
     def status(self) -> dict[str, object]:
         """Returns what ``dataspace status`` shows of this space: counts, bytes and epochs."""
+        written = self.commits.statistics()
         return {
             **asdict(self.space.statistics()),
             "space": self.name,
@@ -483,7 +484,8 @@ class HostedSpace:
             "oldest_epoch": self.log.oldest,
             **self._rules_status(),
             "disk_full": self.commits.full is not None,
-            "waiting_epochs": self.commits.statistics().backlog_epochs,
+            "waiting_epochs": written.backlog_epochs,
+            "changes": written.changes,
             "readers": Map({each.name: each.epoch for each in self.log.readers}),
             "disk_bytes": sum(map(file_bytes, self.settings.data.iterdir())),
             "data": str(self.settings.data),

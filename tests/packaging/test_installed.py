@@ -24,6 +24,8 @@ PACKAGED = (
     "*.rules",
     "deploy/*",
     "static/*",
+    "inspector/*.*",
+    "inspector/views/*.*",
     "monitoring/*.json",
     "monitoring/*.yml",
 )

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dataspace.errors import DataspaceError
 from server.web.inner.ports import Door
+from server.web.inspector.files import files
 from server.web.routes.openapi import description
 from server.web.routes.operators import PAGES, page
 from server.web.routes.parameters import Asked
@@ -41,6 +42,7 @@ def application(door: Door, origins: Sequence[str] = ()) -> ASGIApp:
     routes = [_route(row.path, row.method, _endpoint(door, row)) for row in ROUTES]
     routes.append(_route(DESCRIPTION, "GET", _describe()))
     routes += [_route(path, "GET", _page(door)) for path in PAGES]
+    routes += [_route(path, "GET", answer) for path, answer in files().items()]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route, Exception: _defect})
     if origins:
         app.add_middleware(

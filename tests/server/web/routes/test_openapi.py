@@ -14,6 +14,7 @@ import dataspace
 import server
 from server.config.model import Limits
 from server.web.inner.link import InnerLink
+from server.web.inspector.files import files
 from server.web.routes import problems
 from server.web.routes.app import application
 from server.web.routes.openapi import description
@@ -49,7 +50,7 @@ def served() -> set[tuple[str, str]]:
 
 def test_each_route_is_described_and_each_description_is_served() -> None:
     ours = {(method, path) for path, some in SAID["paths"].items() for method in some}
-    assert ours | {("get", path) for path in PAGES} == served()
+    assert ours | {("get", path) for path in (*PAGES, *files())} == served()
 
 
 @pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
