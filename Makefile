@@ -18,7 +18,7 @@ DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(DEM
 ROUNDS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test quick lint format bench peers torture wheel lock clean check-python check-java
+.PHONY: help venv demo test quick lint format bench peers torture wheel release lock clean check-python check-java
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ torture: check-java venv ## the kill tests and the attacks at full size, with RO
 wheel: venv ## dist/*.whl; COMPILED=1 for one whose hot parts are machine code (needs a C compiler)
 	@rm -rf build dist
 	@$(if $(COMPILED),DATASPACE_COMPILE=1) $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
+
+release: venv ## dist/ with sdist, wheels, bill of materials and checksums (SIGN=KEY to sign them, ANY=1 to try it)
+	@SIGN=$(SIGN) ANY=$(ANY) .ci/release
 
 lock: ## resolve requirements.lock anew (needs uv)
 	$(UV) pip compile -q --universal --all-extras --generate-hashes --no-emit-index-url --no-emit-find-links \

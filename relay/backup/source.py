@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 
 from relay.log.chain import meta_of
 from relay.log.reader import LogReader
-from relay.log.segments import CHECKSUM_BYTES, Segment
+from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
 from relay.store.errors import LogDamaged
-from relay.store.storage import Storage
+from relay.store.storage import Storage, check_format
 
 Row = tuple[Any, ...]
 
@@ -53,9 +53,7 @@ class Moment:
         self._connection = connection
         self._path = path
         self.meta: Final = meta_of(connection, path)
-        found = self.meta.get("format", LogReader.FORMAT)
-        if found != LogReader.FORMAT:
-            raise LogDamaged(f"{path} has format {found}, this program reads {LogReader.FORMAT}")
+        check_format(path, self.meta, FORMAT)
         self.identity: Final[str] = self.meta.get("identity", "")
         self.oldest: Final[int] = self.meta.get("oldest", 1)
         self.reserved: Final[int] = self.meta.get("reserved", 0)

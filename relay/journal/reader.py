@@ -32,7 +32,7 @@ from relay.journal.rows import (
 from relay.store.acknowledged import AcknowledgedMark
 from relay.store.errors import LogDamaged
 from relay.store.reader import StoreReader
-from relay.store.storage import Storage
+from relay.store.storage import Storage, check_format
 from relay.topics.steps import Completed, Moved, Step
 
 PART_BYTES: Final = 1 << 20
@@ -73,13 +73,12 @@ class JournalReader(StoreReader):
 
     FILE = "topics.sqlite"
     MARK = "topics-acknowledged"
-    FORMAT = FORMAT
 
     def __init__(self, storage: Storage, mark: AcknowledgedMark) -> None:
         """``LogDamaged`` for a file of another format."""
         super().__init__(storage, mark)
         meta = dict(storage.rows("SELECT name, value FROM meta"))
-        self._check_format(meta)
+        check_format(storage.path, meta, FORMAT)
         self.count: int = meta.get("steps", 0)
         if self.count.__class__ is not int:
             raise self._damage("the count of steps was altered")

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, cast
 from dataspace.codec import pack, unpack_own
 from index.values.values import Value
 from relay.store.errors import LogDamaged
+from relay.store.storage import Schema
 from relay.topics.steps import Completed, Moved, Step
 
 FORMAT: Final = 2
@@ -26,7 +27,8 @@ FORMAT: Final = 2
 SLOT_BITS: Final = 40
 """Numbers within a slot are below 2 to this."""
 
-SCHEMA: Final = """
+SCHEMA: Final = Schema(
+    """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS topics (slot INTEGER PRIMARY KEY, seal BLOB NOT NULL, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS states (
@@ -42,7 +44,9 @@ CREATE TABLE IF NOT EXISTS topic_readers (
     slot INTEGER NOT NULL, name TEXT NOT NULL, number INTEGER NOT NULL, seen INTEGER NOT NULL,
     PRIMARY KEY (slot, name)
 ) WITHOUT ROWID;
-"""
+""",
+    FORMAT,
+)
 
 
 @dataclass(frozen=True, slots=True)

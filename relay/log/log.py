@@ -33,7 +33,7 @@ from relay.log.snapshots import (
 )
 from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
 from relay.store.errors import LogDamaged, LogFailed
-from relay.store.storage import Storage, closed_on_failure, flush
+from relay.store.storage import Schema, Storage, closed_on_failure, flush
 
 __all__ = ["Log"]
 
@@ -45,12 +45,15 @@ BLOCK: Final = 65_536
 SNAPSHOT_CHANGES: Final = 500_000
 """Changes after which a new snapshot of the state is due."""
 
-SCHEMA: Final = f"""
+SCHEMA: Final = Schema(
+    f"""
 {META_SCHEMA}
 {CHAIN_SCHEMA}
 {SNAPSHOT_SCHEMA}
 {READERS_SCHEMA}
-"""
+""",
+    FORMAT,
+)
 
 TRIM_BYTES: Final = 16 << 20
 """What is dropped in one transaction, so that turns do not wait for it."""

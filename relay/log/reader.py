@@ -27,7 +27,7 @@ from relay.log.snapshots import RecoveredState, newest, newest_epoch
 from relay.store.acknowledged import AcknowledgedMark
 from relay.store.errors import LogDamaged
 from relay.store.reader import StoreReader
-from relay.store.storage import Storage
+from relay.store.storage import Storage, check_format
 
 __all__ = ["LogReader", "LogStatistics"]
 
@@ -50,7 +50,6 @@ class LogReader(StoreReader):
 
     FILE = "log.sqlite"
     MARK = "acknowledged"
-    FORMAT = FORMAT
 
     def __init__(
         self, storage: Storage, mark: AcknowledgedMark, found: Callable[[str], None] = refuse
@@ -59,7 +58,7 @@ class LogReader(StoreReader):
         super().__init__(storage, mark)
         self.cursors: Final = Cursors()
         meta = read_meta(storage, found)
-        self._check_format(meta)
+        check_format(storage.path, meta, FORMAT)
         self.identity: str = meta.get("identity", "")
         self.oldest: int = meta.get("oldest", 1)
         self._before: int = meta.get("before", 0)  # the time of the newest epoch that is not held any more

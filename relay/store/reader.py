@@ -9,12 +9,10 @@ Always: the mark is read before the file, which is never behind it; a file of an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
-from relay.store.errors import LogDamaged
 from relay.store.storage import Storage, closed_on_failure
 
 
@@ -27,9 +25,6 @@ class StoreReader(ABC):
     MARK: ClassVar[str]
     """Name of the file of its acknowledged mark."""
 
-    FORMAT: ClassVar[int]
-    """The version of its tables that this program reads."""
-
     def __init__(self, storage: Storage, mark: AcknowledgedMark) -> None:
         self._storage = storage
         self._acknowledged = mark
@@ -41,12 +36,6 @@ class StoreReader(ABC):
         storage = Storage(directory / cls.FILE)
         with closed_on_failure(storage):
             return cls(storage, mark)
-
-    def _check_format(self, meta: Mapping[str, Any]) -> None:
-        """Raises ``LogDamaged`` for a file that was written in another format."""
-        found = meta.get("format")
-        if meta and found != self.FORMAT:
-            raise LogDamaged(f"{self._storage.path} has format {found}, this program reads {self.FORMAT}")
 
     @abstractmethod
     def shortfall(self) -> str:

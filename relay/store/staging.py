@@ -29,7 +29,7 @@ import trio
 
 from dataspace.errors import Refused
 from relay.store.errors import LogFailed
-from relay.store.storage import Storage, closed_on_failure
+from relay.store.storage import Schema, Storage, closed_on_failure
 
 logger = logging.getLogger("dataspace")
 
@@ -48,12 +48,14 @@ SAME_SECONDS: Final = 1.0
 CLOSED: Final = 4096
 """Closed keys that are remembered, in memory; of further ones the oldest are forgotten, and then expire."""
 
-SCHEMA: Final = """
+SCHEMA: Final = Schema(
+    """
 CREATE TABLE IF NOT EXISTS staged (
     key BLOB NOT NULL, part INTEGER NOT NULL, since REAL NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (key, part)
 );
 """
+)
 
 Key = tuple[str, ...]
 

@@ -14,10 +14,10 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from relay.store.errors import LogDamaged, LogFailed, translated
 from relay.store.private import close_to_others, make_private
@@ -32,13 +32,22 @@ KEPT_WAL_BYTES: Final = 64 << 20
 """What the write-ahead log may keep of the disk after it was copied."""
 
 
+class Schema(NamedTuple):
+    """The tables of a file, and the version of what is in them."""
+
+    tables: str
+    format: int | None = None
+    """As the table ``meta`` says it; None for a file that has none."""
+
+
 class Storage:
     """One SQLite file with one writing connection and as many reading ones as there are readers at once."""
 
-    def __init__(self, path: Path, schema: str | None = None) -> None:
+    def __init__(self, path: Path, schema: Schema | None = None) -> None:
         """Opens the file, makes the tables of ``schema`` if they are missing; without one, only to read.
 
-        Raises ``LogFailed`` if the disk refuses and ``LogDamaged`` if the file is no database.
+        Raises ``LogFailed`` if the disk refuses and ``LogDamaged`` if the file is no database, or if it is of
+        another format: nothing of it is changed then.
         """
         self.path = path
         self._lock = threading.Lock()
@@ -56,10 +65,12 @@ class Storage:
             with closed_on_failure(self), translated("open", self.path):
                 self._prepare(schema)
 
-    def _prepare(self, schema: str) -> None:
+    def _prepare(self, schema: Schema) -> None:
+        if schema.format is not None and self.rows("SELECT 1 FROM sqlite_master WHERE name = 'meta'"):
+            check_format(self.path, dict(self.rows("SELECT name, value FROM meta")), schema.format)
         for pragma in _PRAGMAS:
             self._writer.execute(f"PRAGMA {pragma}")
-        self._writer.executescript(schema)
+        self._writer.executescript(schema.tables)
 
     def _log_torn_write(self) -> None:
         with translated("open", self.path):
@@ -182,6 +193,15 @@ def closed_on_failure(opened: Closes) -> Iterator[None]:
         with suppress(LogFailed, LogDamaged):  # the first failure is the one to report
             opened.close()
         raise
+
+
+def check_format(path: Path, meta: Mapping[str, Any], reads: int) -> None:
+    """Raises ``LogDamaged`` for a file whose table ``meta`` names another format; an empty one is new."""
+    found = meta.get("format", "1 without a number")
+    if meta and found != reads:
+        raise LogDamaged(
+            f"{path} has format {found}, this program reads {reads}; UPGRADE.md says which version reads it"
+        )
 
 
 def _how_to_read(path: Path) -> str:
