@@ -17,7 +17,7 @@ from relay.log.reader import LogReader
 from relay.store.acknowledged import AcknowledgedFile
 from relay.store.errors import LogDamaged, LogFailed
 from relay.store.staging import Staging
-from relay.store.storage import Storage
+from relay.store.storage import Schema, Storage
 
 HELD = Path("/dev/fd")
 """A directory with an entry for each open file of this process; not every system has one."""
@@ -85,7 +85,7 @@ def test_a_staging_area_that_is_none_is_closed(tmp_path: Path) -> None:
 
 def test_a_reader_that_fails_or_comes_back_late_holds_nothing(tmp_path: Path) -> None:
     before = held()
-    storage = Storage(tmp_path / "file.sqlite", "CREATE TABLE IF NOT EXISTS t (n)")
+    storage = Storage(tmp_path / "file.sqlite", Schema("CREATE TABLE IF NOT EXISTS t (n)"))
     with pytest.raises((LogDamaged, LogFailed)) as raised, storage.reading() as connection:
         connection.execute("SELECT * FROM nowhere")
     with storage.reading() as connection:
