@@ -140,7 +140,8 @@ async def test_a_lock_has_one_holder_whatever_is_stopped_killed_or_cut(tmp_path:
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(int(os.environ.get("TORTURE_ROUNDS", "2"))))
+@pytest.mark.skipif("TORTURE_ROUNDS" not in os.environ, reason="a hundred faults each, for make torture")
+@pytest.mark.parametrize("seed", range(int(os.environ.get("TORTURE_ROUNDS", "1"))))
 async def test_a_lock_has_one_holder_for_long(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     kinds = ["stop"] * 6 + ["cut"] * 4 + ["silence"] * 4 + ["kill"] * 2 + ["restart"] * 2
