@@ -24,17 +24,30 @@ def page() -> str:
 
 
 def test_the_types_name_what_the_module_exports() -> None:
-    kinds = r"^export (?:declare )?(?:async )?(?:class|function|const) (\w+)"
-    has = re.findall(kinds, MODULE.read_text(), re.MULTILINE)
+    entry = MODULE.read_text()
+    listed = re.findall(r"^export \{([^}]*)\} from", entry, re.MULTILINE)
+    has = re.findall(r"^export (?:async )?(?:class|function|const) (\w+)", entry, re.MULTILINE)
+    has += [name for names in listed for name in re.findall(r"\w+", names)]
+    kinds = r"^export (?:declare )?(?:class|function|const) (\w+)"
     named = re.findall(kinds, MODULE.with_suffix(".d.ts").read_text(), re.MULTILINE)
-    assert len(has) > 30
+    assert len(has) > 40
     assert sorted(has) == sorted(named)
 
 
-def test_the_package_is_of_this_version_and_names_its_files() -> None:
-    package = json.loads(MODULE.with_name("package.json").read_text())
+def test_the_package_is_of_this_version_and_has_its_files() -> None:
+    folder = MODULE.parent
+    package = json.loads((folder / "package.json").read_text())
     assert package["version"] == __version__
-    assert all(MODULE.with_name(name).is_file() for name in package["files"])
+    packed = {path.name for name in package["files"] for path in folder.glob(name)}
+    assert packed == {path.name for path in folder.iterdir()} - {"package.json"}
+
+
+def test_every_part_is_short_and_imports_what_is_beside_it() -> None:
+    parts = {path.name: path.read_text() for path in MODULE.parent.glob("*.js")}
+    for name, text in parts.items():
+        assert text.count("\n") <= 500, name
+        imported = set(re.findall(r' from "([^"]*)"', text))
+        assert imported <= {f"./{other}" for other in parts if other != name}, name
 
 
 @pytest.mark.slow

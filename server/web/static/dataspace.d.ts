@@ -37,6 +37,20 @@ export class DataspaceError extends Error {
   readonly text: string;
 }
 export class Refused extends DataspaceError {}
+/** A turn did not happen: something that it expected does not hold. */
+export class ExpectationFailed extends Refused {
+  /** Which of the expectations it is, from 1 on. */
+  readonly number: number;
+  /** The first captures that were found instead. */
+  readonly rows: Row[];
+  /** How many there are. */
+  readonly count: number;
+  /** The epoch of the change to what was to be unchanged; 0 for other expectations. */
+  readonly epoch: number;
+}
+export class TimedOut extends DataspaceError {
+  constructor(text: string);
+}
 export class ProtocolError extends DataspaceError {}
 export class UsageError extends DataspaceError {
   constructor(text: string);
@@ -96,6 +110,21 @@ export function capture(name?: string | null, options?: { class?: ClassName | nu
 export function lit(value: Value): Record;
 export function exact(pattern: Pattern): Record;
 export function captureNames(pattern: Pattern): string[];
+/** Returns a function from a value to its captures, or to null where it does not match. */
+export function matcher(pattern: Pattern): (value: Value) => Row | null;
+
+// -- what a turn expects --
+
+declare const expectation: unique symbol;
+export interface Expectation {
+  readonly [expectation]: true;
+}
+/** No fact matches. */
+export function absent(pattern: Pattern): Expectation;
+/** These captures and no others, in any order; `[[]]` for a pattern without captures that has a match. */
+export function exactly(pattern: Pattern, rows: Iterable<readonly Value[]>): Expectation;
+/** No fact that matches has come or gone after an epoch. */
+export function unchanged(pattern: Pattern, options: { since: number }): Expectation;
 
 // -- forms of values --
 
@@ -118,6 +147,7 @@ export type ConnectionChange =
   | "resumed"
   | "anew"
   | "another-space"
+  | "lease-ended"
   | "refused"
   | "ended";
 
@@ -164,6 +194,8 @@ export interface ConnectOptions {
   heartbeat?: number;
   /** Milliseconds that the session, and its facts, outlive a lost connection. 0 by default. */
   grace?: number;
+  /** Milliseconds: facts belong to a lease of so long, which is renewed until `close`. 0, no lease, by default. */
+  lease?: number;
   /** False: a lost connection is not made again. */
   reconnect?: boolean;
   onConnection?: (event: ConnectionEvent) => void;
@@ -209,9 +241,14 @@ export class Space {
   private constructor();
   assert(value: Value): Promise<Claim>;
   send(value: Value): Promise<number>;
-  turn(fill: (draft: Draft) => void): Promise<number>;
+  turn(fill: (draft: Draft) => void, options?: { expect?: Iterable<Expectation> }): Promise<number>;
+  put(value: Value, options?: { by?: Pattern }): Promise<number>;
+  first<R extends Row = Row>(pattern: Pattern, options?: { timeout?: number | null }): Promise<R>;
   observe<R extends Row = Row>(pattern: Pattern, options?: ObserveOptions): Observation<R>;
   matches<R extends Row = Row>(pattern: Pattern): Promise<R[]>;
+  subscribe<T extends Value = Value>(topic: string, options?: SubscribeOptions): Promise<Subscription<T>>;
+  publish(topic: string, options?: PublishOptions): Promise<Publication>;
+  endTopic(topic: string): Promise<void>;
   sync(): Promise<number>;
   status(): Promise<{ [name: string]: Value }>;
   request(verb: string, args?: { readonly [name: string]: Value }): Promise<Value>;
@@ -266,4 +303,102 @@ export class Epoch<R extends Row = Row> {
   readonly state: boolean;
   readonly conflated: boolean;
   readonly progress: boolean;
+}
+
+// -- topics --
+
+/** An integer, or an array of as many integers as the topic has dimensions. */
+export type TopicTime = number | bigint | readonly (number | bigint)[];
+
+export interface SubscribeOptions {
+  /** Some of its partitions; all by default. */
+  partitions?: readonly number[] | null;
+  /** False lets the rest of epochs through that had begun before. */
+  atomic?: boolean;
+  /** Begin with what is retained at or after this time, or after one of several. */
+  asOf?: TopicTime | readonly TopicTime[] | null;
+  /** End before this time. */
+  upTo?: TopicTime | null;
+  /** `wait`: publishers wait for this subscriber, however slow it is. */
+  slow?: "fail" | "wait";
+  /** Milliseconds to wait for the topic to appear; 0 by default. */
+  timeout?: number;
+  /** Bytes that epochs may hold here that are not complete; 256 MiB by default. */
+  openBytes?: number;
+}
+
+export class TopicEpoch<T extends Value = Value> {
+  private constructor();
+  readonly time: TopicTime;
+  readonly items: T[];
+  /** Why a producer ended that could have sent more of it; empty if there was none. */
+  readonly crashed: string;
+}
+
+export type TopicEvent<T extends Value = Value> =
+  | { readonly type: "batch"; readonly partition: number; readonly time: TopicTime; readonly items: T[]; readonly bytes: number }
+  | { readonly type: "frontier"; readonly times: TopicTime[] }
+  | {
+      readonly type: "crash";
+      readonly partition: number;
+      readonly since: TopicTime[];
+      readonly epochs: TopicTime[];
+      readonly reason: string;
+    };
+
+export class Subscription<T extends Value = Value> implements AsyncIterableIterator<TopicEpoch<T>> {
+  private constructor();
+  readonly topic: string;
+  readonly partitions: readonly number[];
+  readonly frontier: TopicTime[];
+  read(): Promise<TopicEpoch<T> | undefined>;
+  next(): Promise<IteratorResult<TopicEpoch<T>, undefined>>;
+  return(): Promise<IteratorResult<TopicEpoch<T>, undefined>>;
+  events(): AsyncGenerator<TopicEvent<T>, void>;
+  nextEvent(): Promise<TopicEvent<T> | undefined>;
+  close(): void;
+  [Symbol.asyncIterator](): this;
+}
+
+export interface PublishOptions {
+  partition?: number;
+  /** The shape of the topic, if it is made. */
+  partitions?: number;
+  dimensions?: number;
+  /** Where it begins; by default where the partition stands. */
+  time?: TopicTime | null;
+  /** Bytes that the daemon keeps for later subscribers, and for those that come back. */
+  retain?: number;
+  /** Keeps the topic on the daemon's disk. */
+  durable?: boolean;
+  /** Seconds after which a durable topic deletes an epoch. */
+  age?: number | null;
+  /** By which another connection resumes this publication to a durable topic. */
+  name?: string;
+  /** Milliseconds that it outlives a lost connection; needs a durable topic. */
+  away?: number;
+}
+
+export class Publication {
+  private constructor();
+  readonly topic: string;
+  readonly partition: number;
+  readonly name: string;
+  readonly time: TopicTime | null;
+  readonly capabilities: Capability[];
+  send(items: readonly Value[], options?: { at?: TopicTime | null }): Promise<void>;
+  finish(items: readonly Value[], then: TopicTime): Promise<void>;
+  advance(time: TopicTime): Promise<void>;
+  hold(time: TopicTime): Promise<Capability>;
+  release(): Promise<void>;
+  flush(): Promise<void>;
+  close(): Promise<void>;
+  crash(reason: string): void;
+}
+
+export class Capability {
+  private constructor();
+  readonly time: TopicTime | null;
+  downgrade(time: TopicTime): Promise<void>;
+  release(): Promise<void>;
 }

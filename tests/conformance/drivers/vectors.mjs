@@ -63,6 +63,11 @@ for (const each of kept("patterns.json").patterns) {
     const pattern = d.parse(each.text);
     hold(hex(d.pack(pattern)) === each.bytes, "pattern", each);
     hold(JSON.stringify(d.captureNames(pattern)) === JSON.stringify(each.names), "names", each);
+    for (const { json, captures } of each.against) {
+      const row = d.matcher(pattern)(d.fromJson(json));
+      const wanted = captures === null ? null : captures.map(d.fromJson);
+      hold(row === null ? wanted === null : wanted !== null && d.equal(row, wanted), "matches", each.text, json, captures);
+    }
   }, each);
 }
 console.log(JSON.stringify({ held, wrong }));

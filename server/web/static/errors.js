@@ -1,0 +1,90 @@
+/** Errors: what the daemon refused, and what this program did wrong. */
+
+/** The base of all errors here; `code` is one of the wire's, or empty. */
+export class DataspaceError extends Error {
+  constructor(code, text) {
+    super(code ? `${code}: ${text}` : text);
+    this.code = code;
+    this.text = text;
+    this.name = new.target.name;
+  }
+}
+
+/** The daemon refused a turn, a stream or a request, and nothing of it has happened. */
+export class Refused extends DataspaceError {}
+
+/** The turn did not happen: something that it expected does not hold. */
+export class ExpectationFailed extends Refused {
+  constructor(code, text, found) {
+    super(code, text);
+    this.found = found;
+  }
+
+  /** Which of the expectations it is, from 1 on. */
+  get number() {
+    return this.found.expectation;
+  }
+
+  /** The first captures that were found instead. */
+  get rows() {
+    return this.found.rows;
+  }
+
+  /** How many there are. */
+  get count() {
+    return this.found.count;
+  }
+
+  /** The epoch of the change to what was to be unchanged; 0 for other expectations. */
+  get epoch() {
+    return this.found.epoch;
+  }
+}
+
+/** Nothing came within the time that was given. */
+export class TimedOut extends DataspaceError {
+  constructor(text) {
+    super("", text);
+  }
+}
+
+/** One side broke the protocol, or the daemon ended the session; the client does not reconnect. */
+export class ProtocolError extends DataspaceError {}
+
+/** This program used a function in a way that has no meaning. */
+export class UsageError extends DataspaceError {
+  constructor(text) {
+    super("", text);
+  }
+}
+
+/** Nothing answers at the address. */
+export class Unreachable extends UsageError {}
+
+/** The connection was lost before the answer. */
+export class Broken extends UsageError {}
+
+/** The space was closed by this program. */
+export class Closed extends UsageError {}
+
+/** The client reconnected to another space, for which a turn without an answer was not meant. */
+export class AnotherSpace extends UsageError {}
+
+/** Returns the error for bytes that are no value, or no packet. */
+export const malformed = (said) => new ProtocolError("malformed", said);
+
+/** Returns options with their defaults; throws `UsageError` for one that there is not. */
+export function optionsOf(defaults, given) {
+  for (const name of Object.keys(given)) {
+    if (!Object.hasOwn(defaults, name)) {
+      throw new UsageError(`no option ${name}, there are ${Object.keys(defaults).join(", ")}`);
+    }
+  }
+  return { ...defaults, ...given };
+}
+
+/** Returns an error of the same kind for another place where it is thrown. */
+export const again = (error) =>
+  error instanceof UsageError || error instanceof TimedOut
+    ? new error.constructor(error.text)
+    : new error.constructor(error.code, error.text, error.found);

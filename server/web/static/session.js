@@ -1,0 +1,493 @@
+/** The session: one connection after another, and what is under way between this client and its daemon. */
+
+import {
+  again,
+  AnotherSpace,
+  Broken,
+  Closed,
+  DataspaceError,
+  ExpectationFailed,
+  malformed,
+  ProtocolError,
+  Refused,
+  Unreachable,
+} from "./errors.js";
+import { pack } from "./packing.js";
+import { unpack } from "./unpacking.js";
+import { hex } from "./text.js";
+import {
+  ABORT,
+  ACCEPTED,
+  ANSWER,
+  BYE,
+  Deferred,
+  DENIED,
+  DONE,
+  ERROR,
+  HELLO,
+  IN_FLIGHT,
+  OPEN,
+  PACKET_DEPTH,
+  PING,
+  PONG,
+  PRODUCE,
+  REACHED,
+  REFUSAL,
+  REQUEST,
+  VALUES,
+  WELCOME,
+} from "./packets.js";
+import { InFlight } from "./inflight.js";
+import { Lease } from "./leases.js";
+import { webSocket } from "./transport.js";
+
+const CONNECT_MILLIS = 10_000;
+const LASTING_MILLIS = 1000;
+const DRAIN_MILLIS = 10_000;
+const PAUSES = [0, 50, 100, 250, 500, 1000, 2000, 4000];
+const PATIENT = new Set(["", "timeout", "stalled"]);
+const CROWDED = new Set(["limit", "timeout"]);
+
+export const randomHex = (bytes) =>
+  Array.from(crypto.getRandomValues(new Uint8Array(bytes)), (byte) => hex(byte, 2)).join("");
+
+const refusalOf = (code, text, found) =>
+  code === "expectation" && found ? new ExpectationFailed(code, text, found) : new Refused(code, text);
+
+/** What is under way between this client and its daemon, over one connection after another. */
+export class Session {
+  constructor(url, options) {
+    this.url = url;
+    this.options = options;
+    this.client = options.client || (options.owner && !options.lease ? `owner:${options.owner}` : `~${randomHex(16)}`);
+    this.home = options.space === "system" ? "main" : options.space;
+    this.inFlight = new InFlight(options.space, options.lease ? options.owner : "", (bytes) => this.#write(bytes));
+    this.lease = options.lease ? new Lease(this, options.owner, options.lease) : null;
+    this.lasting = new Set(); // what is told of a reconnect; each adds and removes itself
+    this.streams = new Map();
+    this.requests = new Map();
+    this.welcome = null;
+    this.reconnects = 0;
+    this.returned = null; // what is to be said of a reconnect when the claims hold again
+    this.process = crypto.getRandomValues(new Uint8Array(8));
+    this.attempts = 0;
+    this.nextStream = 1;
+    this.nextRequest = 1;
+    this.dropped = [];
+    this.ticket = null;
+    this.link = null;
+    this.up = false;
+    this.ended = null;
+    this.dismissal = null;
+    this.waiters = [];
+    this.room = [];
+    this.timer = null;
+    this.pause = null;
+  }
+
+  get isOpen() {
+    return this.ended === null;
+  }
+
+  checkOpen() {
+    if (this.ended) throw again(this.ended);
+  }
+
+  /** Calls the application; an error there is the application's, and changes nothing here. */
+  #tell(change, more = {}) {
+    try {
+      this.options.onConnection?.({ change, ...more });
+    } catch (error) {
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+  }
+
+  // -- life --
+
+  /** Connects for the first time; while the daemon is full, tries for as long as connecting may take. */
+  async enter() {
+    const deadline = Date.now() + CONNECT_MILLIS;
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await this.#connect();
+        await this.lease?.granted;
+        return;
+      } catch (error) {
+        if (!(error instanceof ProtocolError && CROWDED.has(error.code)) || Date.now() > deadline) {
+          this.end(error);
+          throw error;
+        }
+      }
+      await this.#wait(attempt);
+    }
+  }
+
+  /** Opens one connection; settles when the welcome has come, or with the reason why none did. */
+  #connect() {
+    const welcomed = new Deferred();
+    let over = false;
+    const began = Date.now();
+    let link = null;
+    const fail = (error) => {
+      over = true;
+      clearTimeout(patience);
+      link?.close();
+      welcomed.reject(error);
+    };
+    const patience = setTimeout(() => fail(new Unreachable(`no welcome from ${this.url}`)), CONNECT_MILLIS);
+    const open = this.options.transport ?? webSocket;
+    const heard = {
+      opened: () => link.send(pack(this.#hello(), PACKET_DEPTH)),
+      message: (bytes) => {
+        if (over) return;
+        if (this.link === link) return this.#hear(bytes, began);
+        try {
+          const packet = unpack(bytes);
+          if (packet[0] === BYE) return fail(new ProtocolError(packet[1], packet[2]));
+          if (packet[0] !== WELCOME) throw malformed("the first packet of a daemon is its welcome");
+          clearTimeout(patience);
+          this.#begin(link, packet);
+          welcomed.resolve();
+        } catch (error) {
+          fail(error);
+        }
+      },
+      closed: (reason) => {
+        if (over) return;
+        over = true;
+        clearTimeout(patience);
+        if (this.link === link) this.#lost(reason, began);
+        else welcomed.reject(new Unreachable(`${this.url}: ${reason}`));
+      },
+    };
+    try {
+      link = open(this.url, heard);
+    } catch (error) {
+      fail(new Unreachable(`${this.url}: ${error.message}`));
+    }
+    return welcomed.promise;
+  }
+
+  #hello() {
+    const { token, heartbeat, grace } = this.options;
+    const features = { attempt: [++this.attempts, this.process], expectations: true };
+    if (heartbeat && heartbeat !== Infinity) features.heartbeat = Math.max(1, Math.round(heartbeat));
+    if (grace) features.grace = Math.max(1, Math.round(grace));
+    if (this.ticket) features.resume = this.ticket;
+    if (this.home !== "main") features.space = this.home;
+    if (token) features.token = token;
+    return [HELLO, 1, this.client, this.options.name, features];
+  }
+
+  /** Takes the welcome of a connection: restores the facts, the turns and the streams, in the order of WIRE.md. */
+  #begin(link, packet) {
+    const before = this.welcome;
+    const [, version, session, space, epoch, sequence, limits, features] = packet;
+    this.welcome = { version, session, space, epoch, sequence, limits, features };
+    this.link = link;
+    this.up = true;
+    this.said = this.heard = Date.now();
+    this.interval = features.heartbeat ?? Infinity;
+    this.inFlight.limits = limits;
+    this.inFlight.takesExpectations = features.expectations === true;
+    this.ticket = features.secret ? [session, features.secret] : null;
+    const resumed = features.resumed === true;
+    const moved = before !== null && before.space !== space;
+    const place = `the connection is to another space now, it is ${space}, and was ${before?.space}`;
+    const turns = moved
+      ? this.inFlight.abandon((turn) => new AnotherSpace(`turn ${turn.sequence} was lost before its answer: ${place}`))
+      : 0;
+    this.inFlight.begin(sequence);
+    if (this.lease) this.lease.ask();
+    const facts = this.lease ? 0 : this.inFlight.release(!resumed);
+    this.#reopen(resumed, moved);
+    this.#watch();
+    for (const waiter of this.waiters.splice(0)) waiter.resolve();
+    this.#leaveRoom();
+    if (before === null) return this.#tell("connected", { space });
+    this.reconnects++;
+    this.returned = { space, turns, ...(moved ? { before: before.space } : {}) };
+    if (!this.lease) this.#restored(!resumed, facts);
+  }
+
+  #restored(fresh, facts) {
+    const returned = this.returned ?? { space: this.welcome.space, turns: 0 };
+    this.returned = null;
+    const change = returned.before ? "another-space" : fresh ? "anew" : "resumed";
+    this.#tell(change, { ...returned, facts });
+  }
+
+  /** Called when the lease is granted: sends what waited for it, after the claims if it is a new one. */
+  holdsAgain(fresh, before) {
+    const facts = this.inFlight.release(fresh);
+    this.#leaveRoom();
+    if (before) this.#restored(fresh, facts);
+  }
+
+  /** Called when the lease has ended while there is a connection. */
+  leaseEnded() {
+    this.inFlight.hold();
+    this.#tell("lease-ended");
+  }
+
+  #reopen(resumed, moved) {
+    const streams = [...this.streams].sort((a, b) => a[0] - b[0]);
+    this.streams.clear();
+    for (const [number, stream] of streams) stream.reopen(number, resumed, moved);
+    if (resumed) for (const number of this.dropped) this.send([ABORT, number, "", false]);
+    this.dropped.length = 0;
+    for (const each of [...this.lasting]) each.reconnected(moved);
+  }
+
+  /** Sends a ping when nothing else was sent for an interval, and gives a silent connection up after two. */
+  #watch() {
+    clearInterval(this.timer);
+    if (this.interval === Infinity) return;
+    this.timer = setInterval(() => {
+      const now = Date.now();
+      if (now - this.heard > 2 * this.interval) this.#cut(`no data for ${2 * this.interval} ms`);
+      else this.#beat(now);
+    }, Math.max(1, this.interval / 4));
+  }
+
+  #beat(now) {
+    if (now - this.said >= this.interval / 2) this.send([PING, 0]);
+    this.lease?.beat(now);
+  }
+
+  #cut(reason) {
+    const { link } = this;
+    this.#lost(reason, this.heard - LASTING_MILLIS - 1);
+    link?.close();
+  }
+
+  #lost(reason, began) {
+    if (!this.up) return;
+    this.up = false;
+    this.link = null;
+    clearInterval(this.timer);
+    if (this.dismissal) return this.end(this.dismissal);
+    const broken = new Broken(`the connection to ${this.url} was lost, before the answer: ${reason}`);
+    for (const request of this.requests.values()) request.reject(again(broken));
+    this.requests.clear();
+    this.#tell("lost", { reason });
+    if (!this.isOpen) return;
+    if (!this.options.reconnect) return this.end(broken);
+    this.#comeBack(Date.now() - began > LASTING_MILLIS ? 0 : 1);
+  }
+
+  async #comeBack(attempt) {
+    for (; this.isOpen; attempt++) {
+      await this.#wait(attempt);
+      if (!this.isOpen) return;
+      try {
+        await this.#connect();
+        return;
+      } catch (error) {
+        if (error instanceof ProtocolError && !CROWDED.has(error.code)) {
+          this.end(error);
+          return;
+        }
+      }
+    }
+  }
+
+  /** Waits between attempts, longer and longer, with jitter so that clients do not return at once. */
+  #wait(attempt) {
+    return new Promise((resolve) => {
+      const millis = PAUSES[Math.min(attempt, PAUSES.length - 1)] * (0.5 + Math.random());
+      const timer = setTimeout(resolve, millis);
+      this.pause = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  /** Ends the client: everything that waits gets the error. */
+  end(error) {
+    if (!this.isOpen) return;
+    this.ended = error;
+    clearInterval(this.timer);
+    this.pause?.();
+    this.lease?.stop(error);
+    this.#sayGoodbye();
+    const known = error instanceof ProtocolError || error instanceof Broken;
+    this.inFlight.fail((turn) =>
+      known ? again(error) : new Closed(`closed before turn ${turn.sequence} was answered`),
+    );
+    for (const stream of [...this.streams.values()]) stream.fail(error);
+    for (const each of [...this.lasting]) each.fail(error);
+    for (const request of this.requests.values()) request.reject(again(error));
+    for (const waiter of this.waiters.splice(0)) waiter.reject(again(error));
+    this.#leaveRoom();
+    if (error instanceof ProtocolError && this.welcome) this.#tell("ended", { reason: error.message });
+  }
+
+  #sayGoodbye() {
+    const { link } = this;
+    if (!link) return;
+    this.#write(pack([BYE, "", ""]));
+    this.up = false;
+    this.link = null;
+    link.close();
+  }
+
+  async close() {
+    const answers = Promise.allSettled(this.inFlight.tickets().map((ticket) => ticket.promise));
+    let timer;
+    await Promise.race([answers, new Promise((resolve) => (timer = setTimeout(resolve, DRAIN_MILLIS)))]);
+    clearTimeout(timer);
+    this.lease?.end();
+    this.end(new Closed(`the connection to ${this.url} is closed`));
+  }
+
+  // -- packets --
+
+  /** Sends a packet if there is a connection; what matters is sent again with the next one. */
+  send(packet) {
+    this.#write(pack(packet, PACKET_DEPTH));
+  }
+
+  #write(bytes) {
+    if (!this.up) return;
+    this.said = Date.now();
+    try {
+      this.link.send(bytes);
+    } catch {
+      // it closes, and its end is called
+    }
+  }
+
+  #hear(bytes, began) {
+    this.heard = Date.now();
+    try {
+      this.#receive(unpack(bytes), bytes.length);
+    } catch (error) {
+      if (!(error instanceof DataspaceError)) throw error;
+      const { link } = this;
+      this.#lost(`the daemon broke the protocol: ${error.message}`, began);
+      link?.close();
+      return;
+    }
+    this.#beat(this.heard); // timers of pages in the background are slow, messages are not
+  }
+
+  #receive(packet, size) {
+    const [kind, first, second, third, fourth] = packet;
+    switch (kind) {
+      case VALUES:
+        return this.streams.get(first)?.arrive(second, third, size);
+      case ACCEPTED:
+        second.forEach((epoch, at) => this.inFlight.accept(first + at, epoch));
+        return this.#leaveRoom();
+      case REFUSAL:
+        return this.#refused(first, refusalOf(second, third, fourth));
+      case REACHED:
+        for (const number of second) this.streams.get(number)?.reach(first);
+        return undefined;
+      case DONE:
+        return this.#endStream(first, (stream) => stream.done());
+      case ERROR:
+        return this.#endStream(first, (stream) => stream.fail(new Refused(second, third)));
+      case ANSWER:
+        return this.#settle(first, (request) => request.resolve(second));
+      case DENIED:
+        return this.#settle(first, (request) => request.reject(new Refused(second, third)));
+      case PING:
+        return this.send([PONG, first]);
+      case BYE:
+        if (!PATIENT.has(first)) this.dismissal = new ProtocolError(first, second);
+        return undefined;
+      default:
+        return undefined; // a later daemon may say more
+    }
+  }
+
+  #refused(sequence, refusal) {
+    if (this.lease && refusal.code === "no-lease" && this.inFlight.isOwn(sequence)) {
+      this.inFlight.keep(sequence);
+      this.lease.lose();
+      return;
+    }
+    const ticket = this.inFlight.refuse(sequence, refusal);
+    this.#leaveRoom();
+    if (ticket?.restating) this.#tell("refused", { reason: refusal.message, facts: ticket.actions.length });
+  }
+
+  #endStream(number, end) {
+    const stream = this.streams.get(number);
+    this.streams.delete(number);
+    if (stream) end(stream);
+  }
+
+  #settle(number, settle) {
+    const request = this.requests.get(number);
+    this.requests.delete(number);
+    if (request) settle(request);
+  }
+
+  // -- for the verbs --
+
+  async request(verb, args) {
+    while (!this.up) {
+      this.checkOpen();
+      const waiter = new Deferred();
+      this.waiters.push(waiter);
+      await waiter.promise;
+    }
+    return this.ask(verb, args).promise;
+  }
+
+  /** Sends a request without waiting; there must be a connection. */
+  ask(verb, args) {
+    return this.#question((number) => [REQUEST, number, verb, args]);
+  }
+
+  /** Sends a step of a producer without waiting; there must be a connection. */
+  produce(producer, step) {
+    return this.#question((number) => [PRODUCE, number, producer, [step]]);
+  }
+
+  #question(packetOf) {
+    const number = this.nextRequest++;
+    const request = new Deferred();
+    request.promise.catch(() => {}); // of those that nothing awaits
+    this.send(packetOf(number));
+    this.requests.set(number, request);
+    return request;
+  }
+
+  async submit(actions, expected) {
+    this.checkOpen();
+    while (this.inFlight.size >= IN_FLIGHT) {
+      const waiter = new Deferred();
+      this.room.push(waiter);
+      await waiter.promise;
+      this.checkOpen();
+    }
+    return this.inFlight.submit(this.options.owner, actions, expected).promise;
+  }
+
+  #leaveRoom() {
+    if (this.inFlight.size < IN_FLIGHT || !this.isOpen) for (const waiter of this.room.splice(0)) waiter.resolve();
+  }
+
+  openStream(stream, spec, items, bytes, number) {
+    this.checkOpen();
+    const packed = pack([OPEN, number ?? this.nextStream, { space: this.options.space, ...spec }, items, bytes], PACKET_DEPTH);
+    const taken = number ?? this.nextStream++;
+    this.streams.set(taken, stream);
+    this.#write(packed);
+    return taken;
+  }
+
+  dropStream(number, stream) {
+    if (this.streams.get(number) !== stream) return;
+    this.streams.delete(number);
+    if (this.up) this.send([ABORT, number, "", false]);
+    else this.dropped.push(number);
+  }
+}
