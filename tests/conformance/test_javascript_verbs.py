@@ -107,34 +107,6 @@ async def test_first_waits_for_a_match(tmp_path: Path) -> None:
 # -- leases ---------------------------------------------------------------------------------------------
 
 
-async def test_facts_of_a_lease_outlast_the_daemon_and_end_with_the_client(tmp_path: Path) -> None:
-    process = DaemonProcess(tmp_path / "data", "--listen", f"http:127.0.0.1:{free_port()}")
-    await trio.to_thread.run_sync(process.start)
-    try:
-        async with program(*javascript()) as page:
-            await connected(page, process.url, name="page", lease=60_000)
-            assert (await page.event("connection"))["change"] == "connected"
-            await turn(page, ["assert", "here", said("present", "page")])
-            await trio.to_thread.run_sync(process.kill)
-            assert (await page.event("connection"))["change"] == "lost"
-            await trio.to_thread.run_sync(process.start)
-            assert (await page.event("connection"))["change"] == "resumed", (
-                "the lease goes on, nothing is asserted again"
-            )
-            async with dataspace.connect(process.url) as witness:
-                assert await witness.matches("present($who)") == [("page",)]
-                (owner,) = await witness.request("owners", dataspace.Map({"pattern": parse("present(_)")}))  # type: ignore[misc]
-                assert owner["owner"].startswith("lease:60000:page-")  # type: ignore[index,union-attr]
-                gone = witness.observe("present($who)")
-                await gone.next_epoch()
-                await page.do({"do": "close"})
-                assert (await page.event("close"))["done"]
-                ended = await gone.next_epoch()
-                assert ended is not None and ended.removed == [("page",)]
-    finally:
-        await trio.to_thread.run_sync(process.stop)
-
-
 async def test_a_lease_that_ended_is_asked_for_again_with_its_facts(tmp_path: Path) -> None:
     async with (
         daemon(tmp_path) as (tcp, http),
@@ -226,30 +198,41 @@ async def test_an_epoch_of_a_producer_that_crashed_says_so(tmp_path: Path) -> No
         assert (await ask(page, "own", do="epoch"))["crashed"] == "out of paper"
 
 
-async def test_a_durable_topic_goes_on_over_a_killed_daemon_without_gap_or_repetition(tmp_path: Path) -> None:
+async def test_a_lease_and_a_durable_topic_go_on_over_a_killed_daemon(tmp_path: Path) -> None:
     process = DaemonProcess(tmp_path / "data", "--listen", f"http:127.0.0.1:{free_port()}")
     await trio.to_thread.run_sync(process.start)
     try:
         async with program(*javascript()) as page:
-            await connected(page, process.url, name="page")
+            await connected(page, process.url, name="page", lease=60_000)
             assert (await page.event("connection"))["change"] == "connected"
+            await turn(page, ["assert", "here", said("present", "page")])
             await ask(page, "out", do="publish", topic="t", options={"durable": True, "away": 60_000})
             await ask(page, "feed", do="subscribe", topic="t", options={"slow": "wait"})
             for n in range(5):
                 await step(page, "out", "finish", [n, n], n + 1)
-            await step(page, "out", "flush")
             await step(page, "out", "send", ["half"])
+            await step(page, "out", "flush")
             assert [(await ask(page, "feed", do="epoch"))["time"] for _ in range(3)] == [0, 1, 2]
             await trio.to_thread.run_sync(process.kill)
             assert (await page.event("connection"))["change"] == "lost"
             for n in range(5, 10):  # while there is no daemon
                 await step(page, "out", "finish", [n], n + 1)
             await trio.to_thread.run_sync(process.start)
-            assert (await page.event("connection"))["change"] == "anew"
+            assert (await page.event("connection"))["change"] == "resumed", "the lease goes on"
             await step(page, "out", "close")
             came = [await ask(page, "feed", do="epoch") for _ in range(7)]
             assert [each["time"] for each in came] == list(range(3, 10))
             assert [each["items"] for each in came] == [[3, 3], [4, 4], ["half", 5], [6], [7], [8], [9]]
             assert not any(each["crashed"] for each in came)
+            async with dataspace.connect(process.url) as witness:
+                seen = witness.observe("present($who)")
+                state = await seen.next_epoch()
+                assert state is not None and state.added == [("page",)]
+                (owner,) = await witness.request("owners", dataspace.Map({"pattern": parse("present(_)")}))  # type: ignore[misc]
+                assert owner["owner"].startswith("lease:60000:page-")  # type: ignore[index,union-attr]
+                await page.do({"do": "close"})
+                assert (await page.event("close"))["done"]
+                ended = await seen.next_epoch()
+                assert ended is not None and ended.removed == [("page",)], "the lease ends with its client"
     finally:
         await trio.to_thread.run_sync(process.stop)

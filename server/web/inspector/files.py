@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 HOME: Final = "/"
-CLIENT: Final = "/static/dataspace.js"
+CLIENT: Final = "/static/"
 INSPECTOR: Final = "/inspect/"
 
 _ICON: Final = "icon.svg"
@@ -58,7 +58,7 @@ def files() -> dict[str, Answer]:
         for each in sorted(root.rglob("*"))
         if each.suffix in _KINDS
     }
-    found[CLIENT] = root.parent / "static" / "dataspace.js"
+    found |= {f"{CLIENT}{each.name}": each for each in sorted((root.parent / "static").glob("*.js"))}
     found[HOME] = root / "index.html"
     found["/favicon.ico"] = root / _ICON
     return {path: _answer(file.read_bytes(), _KINDS[file.suffix]) for path, file in found.items()}
