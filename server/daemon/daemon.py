@@ -35,7 +35,7 @@ from server.config.model import Config, Limits, SpaceConfig
 from server.config.principals import Principal
 from server.config.tokens import Keys
 from server.daemon.draining import Draining, drain_verb
-from server.daemon.memory import CONNECTION_BYTES, Memory, resident_bytes
+from server.daemon.memory import Memory, resident_bytes
 from server.daemon.space import HostedSpace, no_space, now
 from server.hosting.actors import HostedActors
 from server.hosting.verbs import hosting_verbs
@@ -48,7 +48,7 @@ from server.monitoring.readiness import Readiness
 from server.monitoring.sessions import session_verbs
 from server.monitoring.watch import Watch
 from server.owners import claims, verbs as leases, withdrawal
-from server.owners.accounts import Account, Accounts
+from server.owners.accounts import CONNECTION_BYTES, Account, Accounts
 from server.publication import verbs as publication
 from server.sessions.connection import Connection, Verb
 from server.sessions.flushing import Flushing

@@ -39,9 +39,6 @@ LEDGER_BYTES: Final = 150
 IDENTITY_BYTES: Final = 2048
 """What a prepared byte, a fact of a ledger, and what is remembered of an identity take, about."""
 
-CONNECTION_BYTES: Final = 32 << 10
-"""About what a connection takes beside what waits for it."""
-
 
 def memory_limit(stated: int) -> int:
     """Returns the bytes that a daemon may account for: 0 stands for ``SHARE`` of what there is."""

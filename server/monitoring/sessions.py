@@ -21,6 +21,7 @@ from index.values.values import Map, Value
 from relay.delivery.followers import Follower
 from server.monitoring.survey import lag_of
 from server.monitoring.watch import Peer
+from server.owners.accounts import CONNECTION_BYTES, STREAM_BYTES
 
 if TYPE_CHECKING:
     from server.config.rights import Permit
@@ -32,10 +33,6 @@ MOST: Final = 10_000
 
 ENDED: Final = "ended"
 """The code of the goodbye to a session that an administrator ends."""
-
-CONNECTION_BYTES: Final = 32 << 10
-STREAM_BYTES: Final = 4096
-"""About what a connection and an open stream take beside what waits for them."""
 
 
 class Administrator(Peer, Protocol):

@@ -16,6 +16,12 @@ import trio
 from server.config.principals import DAEMON, Principal
 from server.config.quotas import Quotas
 
+CONNECTION_BYTES: Final = 32 << 10
+"""About what a connection takes beside what waits for it."""
+
+STREAM_BYTES: Final = 4096
+"""About what an open stream takes beside its pattern and what waits in it."""
+
 COUNTED: Final = (
     "connections",
     "strangers",

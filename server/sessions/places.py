@@ -14,18 +14,14 @@ from dataspace.errors import ProtocolError, Refused
 from dataspace.transport.tls import encryption_of
 from dataspace.wire import packets as p
 from index.values.values import Record
-from server.owners.accounts import Account
+from server.owners.accounts import STREAM_BYTES, Account, Accounts
 
 if TYPE_CHECKING:
     from dataspace.transport.sockets import Link
     from relay.delivery.outbox import OutStream
     from server.config.model import Limits
     from server.config.principals import Principal
-    from server.owners.accounts import Accounts
     from server.system import SystemSpace
-
-STREAM_BYTES: Final = 4096
-"""About what an open stream takes beside its pattern and what waits in it."""
 
 NAME_SHOWN: Final = 256
 """Characters of what a client calls itself that are stated."""
