@@ -215,6 +215,7 @@ function refused(error) {
 function offer(name, spaces) {
   const known = spaces && typeof spaces === "object" ? Object.keys(spaces) : [];
   const names = [...new Set([...known, name, "main"])].sort();
+  if (!names.includes("system")) names.push("system");
   replace(picker, ...names.map((each) => h("option", { value: each }, each)));
   picker.value = name;
 }

@@ -19,11 +19,13 @@ let tables = 0;
 /**
  * Returns a table.
  *
- * `columns` are `{title, width?, align?, sort?}`, where `sort(item)` returns what rows are put in order by; `row(item)`
+ * `columns` are `{title, width?, align?, sort?}`: `width` is `minmax(7rem, 1fr)` or another that states its least in
+ * rem, `sort(item)` returns what rows are put in order by; `row(item)`
  * returns a cell for each (text, a node, or `{text, class}`), `key(item)` what tells items apart. `label` names the grid,
- * `onpick(item)` is called with the row that is chosen, `empty` is said where there is none.
+ * `onpick(item)` is called with the row that is chosen, `empty` is said where there is none. `rowName(item)` is what
+ * `data-row-key` has instead of the key, `rowClass(item)` a class of its row.
  */
-export function table({ columns, row, key, label = "Rows", onpick = null, empty = "nothing", most = MOST }) {
+export function table({ columns, row, key, label = "Rows", onpick = null, empty = "nothing", most = MOST, rowName = null, rowClass = null }) {
   const name = `grid-${++tables}`;
   let items = new Map();
   let order = null;
@@ -67,6 +69,7 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
     nothing.hidden = count > 0;
     body.setAttribute("aria-rowcount", count + 1);
     rows.style.height = `${count * HEIGHT}px`;
+    element.style.setProperty("--rows", count);
     const first = Math.max(0, Math.min(Math.floor(body.scrollTop / HEIGHT) - SPARE, count - 1));
     const shown = Math.min(count - first, Math.ceil(body.clientHeight / HEIGHT) + 2 * SPARE);
     while (pool.length < shown) pool.push(newRow());
@@ -101,7 +104,11 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
     element.setAttribute("aria-selected", String(isPicked));
     if (element.item !== item) {
       element.item = item;
-      element.dataset.rowKey = String(at);
+      element.dataset.rowKey = rowName ? rowName(item) : String(at);
+      const wanted = rowClass?.(item) ?? "";
+      if (element.wanted) element.classList.remove(element.wanted);
+      if (wanted) element.classList.add(wanted);
+      element.wanted = wanted;
       const cells = row(item);
       replace(element, ...columns.map((column, each) => cell(column, cells[each])));
       element.classList.remove("fresh");
@@ -132,7 +139,10 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
   function setColumns(wanted) {
     columns = wanted;
     body.setAttribute("aria-colcount", columns.length);
-    body.style.setProperty("--columns", columns.map(({ width }) => width ?? "minmax(7rem, 1fr)").join(" "));
+    const widths = columns.map(({ width }) => width ?? "minmax(7rem, 1fr)");
+    const least = widths.map((each) => parseFloat(/[\d.]+(?=rem)/.exec(each)?.[0] ?? "5"));
+    body.style.setProperty("--columns", widths.join(" "));
+    body.style.setProperty("--least", `${least.reduce((sum, each) => sum + each, 0)}rem`);
     replace(head, ...columns.map(title));
     for (const each of pool) each.item = undefined;
   }

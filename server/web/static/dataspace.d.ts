@@ -233,6 +233,8 @@ export interface ObserveOptions {
   policy?: "conflate" | "wait" | "fail" | "drop";
   /** Also yield epochs without rows, whose `progress` is true. */
   progress?: boolean;
+  /** Read epochs in the parts that they come in, so that a large one is never whole in memory; see `begins` and `more`. */
+  parts?: boolean;
   /** How many values are requested ahead; by default as many as fit into a mebibyte. */
   window?: number | null;
 }
@@ -303,6 +305,10 @@ export class Epoch<R extends Row = Row> {
   readonly state: boolean;
   readonly conflated: boolean;
   readonly progress: boolean;
+  /** False for the parts of an epoch after its first; one that begins again replaces parts whose end has not come. */
+  readonly begins: boolean;
+  /** True if further parts of the same epoch follow. */
+  readonly more: boolean;
 }
 
 // -- topics --

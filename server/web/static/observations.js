@@ -18,6 +18,8 @@ export class Epoch {
     this.removed = removed;
     this.first = first;
     this.lost = lost;
+    /** With the option `parts`: false for the parts after the first. */
+    this.begins = true;
   }
 
   /** When it was committed, to the millisecond; `micros` has microseconds since 1970 UTC. */
@@ -38,6 +40,11 @@ export class Epoch {
   /** True if nothing has changed, and all changes up to `number` have come. */
   get progress() {
     return (this.flags & PROGRESS) !== 0;
+  }
+
+  /** True if the epoch goes on with the next one that is read, as with the option `parts`. */
+  get more() {
+    return (this.flags & MORE) !== 0;
   }
 }
 
@@ -75,6 +82,7 @@ const OPTIONS = {
   net: false,
   policy: "conflate",
   progress: false,
+  parts: false,
   window: null,
 };
 
@@ -261,7 +269,8 @@ export class Observation {
   #catchUp() {
     this.#since = this.#told ?? 0;
     this.#newest = this.#reached = null;
-    this.#catchingUp = this.#restated = true;
+    this.#restated = true;
+    this.#catchingUp = !this.#options.parts; // what is told in parts is not known here
   }
 
   arrive(first, values, bytes) {
@@ -281,6 +290,7 @@ export class Observation {
 
   /** Puts the parts of an epoch together: a reader never gets less than all of it. */
   #assemble(epoch) {
+    if (this.#options.parts) return this.#passOn(epoch);
     if (this.#part) {
       append(this.#part.added, epoch.added);
       append(this.#part.messages, epoch.messages);
@@ -294,6 +304,18 @@ export class Observation {
     for (const row of epoch.added) this.#known.set(key(row), row);
     for (const row of epoch.removed) this.#known.delete(key(row));
     this.#newest = epoch.number;
+    this.#enqueue(epoch);
+  }
+
+  /** Has a part of an epoch read as it is; what was not whole when the connection was lost begins anew. */
+  #passOn(epoch) {
+    epoch.begins = !this.#part;
+    this.#part = epoch.more ? epoch : null;
+    if (!this.#part) this.#newest = epoch.number;
+    this.#enqueue(epoch);
+  }
+
+  #enqueue(epoch) {
     this.#queue.push(epoch);
     this.#costs.push([this.#partItems, this.#partBytes]);
     this.#partItems = this.#partBytes = 0;

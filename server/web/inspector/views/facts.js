@@ -1,0 +1,266 @@
+/**
+ * Facts: what matches a pattern, live or at a past epoch; who owns each fact, and since when it is there.
+ *
+ * The table has a column for each capture. A slider travels through the epochs that the log retains; its right end is
+ * now.
+ */
+
+import { Record, captureNames, parse, text } from "../../static/dataspace.js";
+import { clock, frame, h, number, replace } from "../dom.js";
+import { KEPT, Live } from "../live.js";
+import { Detail, changeList, clip } from "../detail.js";
+import { Owners } from "../owners.js";
+import { table } from "../table.js";
+import { Travel } from "../travel.js";
+
+const TYPING_MILLIS = 400;
+const LARGE = 100_000;
+const BEGIN = "_";
+
+export default {
+  name: "Facts",
+  key: "f",
+  mount(place, app) {
+    const view = new Facts(place, app);
+    return () => view.end();
+  },
+};
+
+class Facts {
+  #typing = 0;
+
+  constructor(place, app) {
+    this.app = app;
+    this.pattern = null;
+    this.live = null;
+    this.past = null;
+    this.owners = new Owners(app, () => this.grid.redraw());
+    this.input = h("input", {
+      id: "pattern",
+      class: "mono",
+      type: "text",
+      spellcheck: "false",
+      autocapitalize: "off",
+      autocomplete: "off",
+      placeholder: 'present($who, $where)',
+      "aria-describedby": "facts-said",
+      oninput: () => this.#typed(),
+    });
+    this.said = h("p", { class: "note facts-said", id: "facts-said" });
+    this.grid = table({
+      columns: [{ title: "fact" }],
+      row: (item) => this.#cells(item),
+      key: (item) => item.key,
+      rowName: (item) => clip(text(item.fact), 400),
+      rowClass: (item) => (this.past?.keys.has(item.key) ? "was-added" : ""),
+      label: "Facts that match",
+      empty: "no fact matches",
+      most: KEPT,
+      onpick: (item) => this.detail.show(item),
+    });
+    this.changes = h("ul", { class: "list changes", id: "changes", "aria-label": "Changes" });
+    this.changesTitle = h("h2", {}, "Newest changes");
+    this.travel = new Travel(app, {
+      onlive: () => this.#toLive(),
+      onpast: (past) => this.#toPast(past),
+      most: KEPT,
+    });
+    this.detail = new Detail(app, this.owners, this.travel);
+    replace(
+      place,
+      h(
+        "form",
+        {
+          class: "bar",
+          role: "search",
+          onsubmit: (event) => {
+            event.preventDefault();
+            this.#apply(true);
+          },
+        },
+        h("label", { for: "pattern" }, "Pattern"),
+        h("span", { class: "grow stack" }, this.input),
+        h("button", { type: "submit", class: "primary" }, "Observe"),
+      ),
+      this.travel.element,
+      this.said,
+      h(
+        "div",
+        { class: "split" },
+        this.grid.element,
+        h("div", { class: "side" }, this.detail.element, h("section", { class: "panel" }, this.changesTitle, this.changes)),
+      ),
+    );
+    this.draw = frame(() => this.#draw());
+    this.input.value = app.params.get("pattern") ?? BEGIN;
+    this.#begin();
+  }
+
+  /** Observes at once, unless the reader has named no pattern and there are very many facts. */
+  async #begin() {
+    if (!this.app.params.has("pattern")) {
+      try {
+        const { facts } = await this.app.space.status();
+        if (facts > LARGE) {
+          this.#say(`There are ${number(facts)} facts. Type a pattern; ${KEPT.toLocaleString("en")} of those that match are shown at most.`);
+          return;
+        }
+      } catch (error) {
+        this.app.fail(error);
+      }
+    }
+    if (this.over || this.pattern) return;
+    this.#apply(false);
+    const epoch = Number(this.app.params.get("epoch") ?? NaN);
+    if (Number.isSafeInteger(epoch)) this.travel.to(epoch);
+  }
+
+  end() {
+    this.over = true;
+    clearTimeout(this.#typing);
+    this.live?.stop();
+    this.travel.stop();
+    this.owners.stop();
+    this.detail.stop();
+    this.draw.stop();
+    this.grid.dispose();
+  }
+
+  #typed() {
+    clearTimeout(this.#typing);
+    this.#parsed();
+    this.#typing = setTimeout(() => this.#apply(false), TYPING_MILLIS);
+  }
+
+  /** Returns the pattern in the field; null, and says what is wrong, if it is none. */
+  #parsed() {
+    try {
+      const pattern = parse(this.input.value.trim());
+      this.input.removeAttribute("aria-invalid");
+      if (this.isWrong) this.draw();
+      this.isWrong = false;
+      return pattern;
+    } catch (error) {
+      this.isWrong = true;
+      this.input.setAttribute("aria-invalid", "true");
+      this.#say(error.text ?? error.message, "bad");
+      return null;
+    }
+  }
+
+  #apply(anyway) {
+    clearTimeout(this.#typing);
+    const pattern = this.#parsed();
+    if (pattern === null && this.isWrong) return;
+    const said = text(pattern);
+    if (!anyway && said === this.applied) return;
+    this.applied = said;
+    this.pattern = pattern;
+    this.app.keep({ pattern: this.input.value.trim() });
+    this.live?.stop();
+    this.detail.show(null);
+    this.names = captureNames(pattern).map((name, at) => name ?? `$${at + 1}`);
+    this.grid.set([]);
+    this.grid.columns(this.#columns());
+    this.owners.of(pattern);
+    this.live = new Live(this.app.space, pattern, {
+      onchange: (changes, isWhole) => this.#changed(changes, isWhole),
+      onstate: (again) => (again ? this.grid.redraw() : null, this.draw()),
+      onerror: (error) => {
+        this.app.fail(error);
+        this.#say(error.text ?? error.message, "bad");
+      },
+    });
+    this.travel.of(pattern);
+  }
+
+  #columns() {
+    const own = this.names.length
+      ? this.names.map((title, at) => ({ title, width: "minmax(7rem, 2fr)", sort: (item) => comparable(item.captures[at]) }))
+      : [{ title: "fact", width: "minmax(14rem, 4fr)", sort: (item) => text(item.fact) }];
+    if (this.past) return own; // who owned it then is not kept
+    const owner = this.app.may("inspect") ? [{ title: "owner", width: "minmax(8rem, 1.5fr)", sort: (item) => this.owners.said(item) }] : [];
+    return [...own, ...owner, { title: "since epoch", width: "minmax(10.5rem, 1fr)", align: "right", sort: (item) => item.since.epoch }];
+  }
+
+  #cells(item) {
+    const own = this.names.length ? item.captures.map((each) => clip(text(each))) : [clip(text(item.fact))];
+    if (this.past) return own;
+    const owner = this.app.may("inspect") ? [this.owners.said(item)] : [];
+    return [...own, ...owner, sinceText(item.since)];
+  }
+
+  #changed(changes, isWhole) {
+    this.owners.changed(this.live.total);
+    if (!this.past) {
+      if (isWhole) this.grid.set(changes.values());
+      else this.grid.update(changes);
+    }
+    this.draw();
+  }
+
+  #toLive() {
+    if (this.past) {
+      this.past = null;
+      this.grid.columns(this.#columns());
+    }
+    this.app.keep({ epoch: null });
+    if (this.live) this.grid.set(this.live.items.values());
+    this.grid.redraw();
+    this.draw();
+  }
+
+  #toPast(past) {
+    const wasLive = !this.past;
+    this.past = past;
+    if (wasLive) this.grid.columns(this.#columns());
+    this.app.keep({ epoch: past.epoch });
+    this.grid.set(past.items.values());
+    this.grid.redraw();
+    this.draw();
+  }
+
+  #say(said, grade = "") {
+    this.said.className = `note facts-said ${grade}`;
+    this.said.textContent = said;
+  }
+
+  #draw() {
+    const { live, past } = this;
+    if (!live || this.isWrong) return;
+    if (past) {
+      this.#say(
+        `${counted(past.items.size + past.omitted, "fact")} at epoch ${past.epoch}` +
+          `${past.omitted ? `; ${number(past.items.size)} are shown` : ""}. Those that came in it are marked.`,
+      );
+      this.changesTitle.textContent = `Changes of epoch ${past.epoch}`;
+      replace(this.changes, changeList(past.changes, past.more, "This epoch changed nothing that matches."));
+      return;
+    }
+    this.changesTitle.textContent = "Newest changes";
+    replace(this.changes, changeList(live.recent, 0, "Nothing has changed since this page looks.", (epoch) => this.travel.to(epoch)));
+    if (live.epoch === null) {
+      this.#say(live.loading ? `reading the state: ${number(live.loading)} facts so far…` : "reading the state…");
+      return;
+    }
+    const said = [`${counted(live.total, "fact")}, live`];
+    if (live.omitted) said.push(`the first ${number(live.items.size)} are shown: narrow the pattern to see others`);
+    if (live.merged) said.push(`showing the latest state: ${counted(live.merged, "epoch")} merged, since they came faster than this page draws`);
+    if (live.missed) said.push(`read anew ${counted(live.missed, "time")}: messages of between are missing`);
+    if (live.loading) said.push(`reading the state: ${number(live.loading)} facts so far…`);
+    this.#say(`${said.join("; ")}.`);
+  }
+}
+
+const counted = (n, what) => `${number(n)} ${what}${n === 1 ? "" : "s"}`;
+
+function sinceText({ epoch, exact, micros }) {
+  const time = micros ? clock(micros) : "";
+  return `${exact ? "" : "≤ "}${epoch}${time ? ` · ${time}` : ""}`;
+}
+
+/** Returns what rows are put in order by: numbers and texts as they are, all else as text. */
+function comparable(value) {
+  if (typeof value === "number" || typeof value === "string") return value;
+  return typeof value?.valueOf() === "number" && !(value instanceof Record) ? value.valueOf() : text(value);
+}
