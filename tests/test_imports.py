@@ -83,7 +83,7 @@ server/monitoring           dataspace/kernel dataspace/topics dataspace/transpor
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/logs server/monitoring server/owners server/publication server/recalling server/sessions server/streams server/system server/topics server/web server/web/routes
 server/upkeep               dataspace/transport relay/backup server/config server/daemon
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/cli/options server/config server/daemon server/hosting server/logs server/upkeep
-server/cli/once             dataspace/client/bulk dataspace/kernel server/cli
+server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/cli/demo server/cli/once server/config server/upkeep
 server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once server/upkeep

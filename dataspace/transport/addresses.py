@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Final
 
 from dataspace.errors import Unreachable, UsageError
@@ -21,6 +22,12 @@ DEFAULT_PORT: Final = 7377
 
 MAX_PATH: Final = 100
 """Bytes of the path of a Unix socket: systems allow 104 or 108, including what they add."""
+
+WEB_EXTRA: Final = ("h11", "orjson", "starlette")
+"""What a daemon needs beside itself to listen for HTTP."""
+
+_ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses that stand for all of a machine, and the one of each by which it reaches itself."""
 
 _HOST: Final = r":(?://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)"
 _LISTEN: Final = re.compile(r"(?P<scheme>tcp|tls|http|https)" + _HOST + r":(?P<port>\d{1,5})")
@@ -93,6 +100,28 @@ def parse_url(text: str) -> Address:
     if inherited is not None:
         return Address(descriptor=int(inherited[1]))
     return _parsed(_URL, text, "tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH, as in tcp://127.0.0.1:7377")
+
+
+def page_of(listen: str, host: str = "") -> str:
+    """Returns where the page of a daemon is that listens on an address; empty where that is not for HTTP.
+
+    ``host`` stands for a daemon that listens on all addresses of its machine.
+
+    >>> page_of("http:127.0.0.1:7378"), page_of("https:0.0.0.0:443", "example.org"), page_of("tcp:[::1]:7377")
+    ('http://127.0.0.1:7378/', 'https://example.org:443/', '')
+    """
+    found = _LISTEN.fullmatch(listen)
+    if found is None or not found["scheme"].startswith("http") or listen.startswith(("http://", "https://")):
+        return ""
+    address = parse_listen(listen)
+    if address.host in _ANY:
+        address = replace(address, host=host or _ANY[address.host])
+    return f"{address.http}/"
+
+
+def can_listen_for_web() -> bool:
+    """Returns whether what a daemon needs to listen for HTTP is installed."""
+    return all(find_spec(name) is not None for name in WEB_EXTRA)
 
 
 def default_url() -> str:

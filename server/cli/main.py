@@ -64,6 +64,10 @@ def _short(args: argparse.Namespace) -> Callable[[argparse.Namespace], int] | No
         from server.cli.once.sessions import sessions
 
         return sessions
+    if command == "inspect":
+        from server.cli.once.inspector import inspect
+
+        return inspect
     if command in ("get", "query"):
         from server.cli.once import get
 

@@ -454,6 +454,7 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "actors": _actors,
     "sessions": watching.add_sessions,
     "top": watching.add_top,
+    "inspect": watching.add_inspect,
     "token": _token,
     "topic": topic_options.add_parser,
     "backup": upkeep_options.add_backup,

@@ -9,6 +9,7 @@ from functools import partial
 
 import trio
 
+from dataspace.transport.addresses import page_of
 from server.cli.stopping import Stopping
 from server.config.file import load
 from server.config.model import Config
@@ -51,6 +52,8 @@ async def _serve(
         addresses = await nursery.start(partial(_until_ended, nursery.cancel_scope, config, reread, ending))
         for address in addresses:
             print(f"dataspace: listening on {address}, data in {config.data}", flush=True)
+        for page in filter(None, map(page_of, addresses)):
+            print(f"dataspace: inspector at {page}", flush=True)
         supervisor.ready(addresses)
         nursery.start_soon(supervisor.feed)
         await ending.wait()

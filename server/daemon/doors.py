@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import UsageError
-from dataspace.transport.addresses import parse_listen
+from dataspace.transport.addresses import WEB_EXTRA, parse_listen
 from server.config.model import Config
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from server.sessions.listeners import Listener
     from server.sessions.ports import Doorkeeper
 
-EXTRA: Final = ("h11", "orjson", "starlette")
+EXTRA: Final = WEB_EXTRA
 """What an HTTP listener needs beside the daemon."""
 
 

@@ -54,8 +54,10 @@ def _demo(said: argparse.Namespace) -> int:
         folder = said.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dataspace-demo-")))
         _claim(folder, months)
         rules = ["--rules", str(RULES)] if said.rules else []
-        daemon = stack.enter_context(Daemon(folder, *rules))
+        daemon = stack.enter_context(Daemon(folder, *rules, inspected=True))
         print(f"the daemon listens on {daemon.url} and writes to {folder}", flush=True)
+        if daemon.page:
+            print(f"the inspector shows its flights in a browser: {daemon.page}", flush=True)
         run = Run(folder, daemon, months=months, file=said.file, speed=said.speed, rules=said.rules)
         outcome = trio.run(_interruptible, run)
     if outcome is None:

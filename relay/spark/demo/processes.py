@@ -19,8 +19,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from dataspace.errors import Unreachable
+from dataspace.transport.addresses import can_listen_for_web
 
 _ADDRESS: Final = re.compile(r"tcp:(?://)?([\w.\[\]:-]+:\d+)")
+_PAGE: Final = re.compile(r"inspector at (http://\S+:(\d+)/)")
 _PATIENCE: Final = 60.0
 """Seconds that a program gets to come up, or to go down when asked."""
 
@@ -105,26 +107,43 @@ class Program:
 
 
 class Daemon(Program):
-    """``dataspace serve`` on a free port of its own, which it keeps when it is started again."""
+    """``dataspace serve`` on a free port of its own, which it keeps when it is started again.
 
-    def __init__(self, folder: Path, *more: str, port: int = 0) -> None:
+    With ``inspected`` it also has a page for browsers, if what that needs is installed.
+    """
+
+    def __init__(self, folder: Path, *more: str, port: int = 0, inspected: bool = False) -> None:
         """``more`` are further words of its command line."""
         super().__init__("dataspace", log=folder / "daemon.log")
         self._more = more
         self.data: Final = folder / "data"
         self.port = port
+        self.page = ""
+        """The address of its page; empty where it has none."""
+        self._web_port: int | None = 0 if inspected and can_listen_for_web() else None
 
     def start(self) -> None:
         """Starts it and waits until it listens; raises ``Unreachable`` with its last words if it does not."""
         listen = f"tcp:127.0.0.1:{self.port}"
         self._command[3:] = ["serve", "--listen", listen, "--data", str(self.data), *self._more]
+        if self._web_port is not None:
+            self._command[3:] += ["--listen", f"http:127.0.0.1:{self._web_port}"]
         super().start()
         end = time.monotonic() + _PATIENCE
-        while (found := _ADDRESS.search(self.said())) is None:
+        while (found := _ADDRESS.search(self.said())) is None or not self._has_page():
             if self.poll() is not None or time.monotonic() > end:
                 raise Unreachable(f"the daemon did not come up:\n{self.said()[-2000:]}")
             time.sleep(0.02)
         self.port = int(found[1].rpartition(":")[2])
+
+    def _has_page(self) -> bool:
+        """Notes where its page is; False if it should have one and has not said so yet."""
+        if self._web_port is None:
+            return True
+        found = _PAGE.search(self.said())
+        if found is not None:
+            self.page, self._web_port = found[1], int(found[2])
+        return found is not None
 
     @property
     def url(self) -> str:

@@ -24,7 +24,7 @@ import trio
 
 from dataspace.client.connect import connect
 from dataspace.errors import Broken
-from dataspace.transport.addresses import parse_listen
+from dataspace.transport.addresses import can_listen_for_web, page_of, parse_listen
 from index.values.values import Record
 from server.cli.demo.board import RULES, TASKS, WORKERS, Board
 from server.cli.demo.play import Play, why
@@ -54,7 +54,9 @@ async def demo(args: argparse.Namespace) -> int:
     board = Board()
     with TemporaryDirectory(prefix="dataspace-demo-") as data, showing(board) as shown:
         with trio.move_on_after(PATIENCE):
-            async with _daemon(Path(data)) as url:
+            async with _daemon(Path(data)) as (url, page):
+                if page:
+                    shown.line(f"The inspector shows it in a browser: {page}")
                 shown.line(f"A daemon is at {url}. To look at it meanwhile, in another terminal:")
                 shown.line(f"    dataspace observe --url {url} 'waiting($n, $what)'")
                 await _play(url, board, shown, args.speed)
@@ -110,23 +112,27 @@ async def _inspect(url: str, play: Play, process: trio.Process, reading: float) 
 
 
 @asynccontextmanager
-async def _daemon(data: Path) -> AsyncIterator[str]:
-    """Runs a daemon on a free port; gives its URL."""
+async def _daemon(data: Path) -> AsyncIterator[tuple[str, str]]:
+    """Runs a daemon on a free port; gives its URL, and the address of its page if it can have one."""
     errors = data / "errors"
+    wanted = ["tcp:127.0.0.1:0", *(["http:127.0.0.1:0"] if can_listen_for_web() else [])]
     with errors.open("w") as said:
-        words = ["serve", "--data", str(data / "log"), "--listen", "tcp:127.0.0.1:0"]
+        words = ["serve", "--data", str(data / "log")]
+        words += [word for address in wanted for word in ("--listen", address)]
         process = await trio.lowlevel.open_process(
             _command(*words), stdout=subprocess.PIPE, stderr=said, env=_environment()
         )
     try:
         assert process.stdout is not None  # a pipe, as asked for
-        line = b""
-        while not line.endswith(b"\n"):
+        heard = b""
+        while heard.count(b"\n") < len(wanted):
             part = await process.stdout.receive_some()
             if not part:
                 raise Broken(f"the daemon did not start: {errors.read_text().strip()}")
-            line += part
-        yield parse_listen(line.decode().split("listening on ")[1].split(",")[0]).url
+            heard += part
+        lines = heard.decode().splitlines()[: len(wanted)]
+        tcp, *web = [line.split("listening on ")[1].split(",")[0] for line in lines]
+        yield parse_listen(tcp).url, "".join(map(page_of, web))
     finally:
         await _end(process)
 

@@ -1,4 +1,4 @@
-"""The options of ``dataspace sessions`` and ``dataspace top``."""
+"""The options of ``dataspace sessions``, ``dataspace top`` and ``dataspace inspect``."""
 
 from __future__ import annotations
 
@@ -41,6 +41,20 @@ def add_top(
         default="waiting",
         help="order of the sessions, the highest first (default waiting)",
     )
+
+
+def add_inspect(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    """Adds the command ``inspect``."""
+    opened = commands.add_parser(
+        "inspect",
+        parents=[client],
+        help="open the inspector, the daemon's page, in a browser",
+        epilog="The daemon must listen for HTTP: dataspace serve --listen http:127.0.0.1:7378."
+        " --url takes the address of the page as well, such as http://127.0.0.1:7378.",
+    )
+    opened.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
 
 
 def _count(text: str) -> int:

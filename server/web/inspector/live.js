@@ -12,6 +12,7 @@ export const KEPT = 50_000;
 export const RECENT = 200;
 
 const WORK_MILLIS = 8;
+const STATE_MILLIS = 40;
 const HIDDEN_MILLIS = 500;
 const HISTORY_EPOCHS = 2000;
 const HISTORY_ROWS = 200_000;
@@ -95,7 +96,7 @@ export class Live {
         this.loading = staged.items.size + staged.omitted;
         this.onstate();
       }
-      if (performance.now() - began > WORK_MILLIS) {
+      if (performance.now() - began > (part.state ? STATE_MILLIS : WORK_MILLIS)) {
         await drawn();
         began = performance.now();
       }
@@ -112,10 +113,13 @@ export class Live {
     const since = { epoch: number, exact: !conflated && !state, micros: state ? 0 : micros };
     const news = [];
     for (const row of added) {
+      if (state && staged.items.size >= this.most) {
+        staged.omitted++;
+        continue;
+      }
       const item = itemOf(row, since);
       if (!state) staged.changes.set(item.key, item);
-      else if (staged.items.size < this.most) staged.items.set(item.key, item);
-      else staged.omitted++;
+      else staged.items.set(item.key, item);
       if (!state && news.length < RECENT) news.push({ sign: "+", fact: item.fact, epoch: number, micros });
     }
     for (const [fact] of messages) if (news.length < RECENT) news.push({ sign: "!", fact, epoch: number, micros });

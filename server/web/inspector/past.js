@@ -16,25 +16,22 @@ async function replay(space, pattern, options, read, hold = () => {}) {
   }
 }
 
-/** Returns the facts that matched at an epoch, `most` of them: `{items, omitted, time}`. */
+/** Returns the facts that matched at an epoch, `most` of them: `{items, isAll, time}`. */
 export async function stateAt(space, pattern, epoch, most, hold) {
-  const found = { items: new Map(), omitted: 0, time: 0 };
+  const found = { items: new Map(), isAll: true, time: 0 };
   await replay(
     space,
     whole(pattern),
     { asOf: epoch, upto: epoch },
     ({ added, begins, micros, more }) => {
-      if (begins) {
-        found.items.clear();
-        found.omitted = 0;
-      }
-      for (const row of added) {
+      if (begins) found.items.clear();
+      for (const row of added.slice(0, most - found.items.size)) {
         const item = itemOf(row, { epoch, exact: false, micros: 0 });
-        if (found.items.size < most) found.items.set(item.key, item);
-        else found.omitted++;
+        found.items.set(item.key, item);
       }
       found.time = micros;
-      return !more;
+      found.isAll = !more && found.items.size < most;
+      return !more || found.items.size >= most;
     },
     hold,
   );

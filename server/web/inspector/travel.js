@@ -144,7 +144,7 @@ export class Travel {
       if (turn !== this.#turn) return;
       const time = changed.time || state.time;
       this.#show(`epoch ${epoch}${time ? `, ${clock(time)}` : ""}`);
-      this.onpast({ epoch, time, items: state.items, omitted: state.omitted, changes: changed.changes, more: changed.more, keys: changed.keys });
+      this.onpast({ epoch, time, items: state.items, isAll: state.isAll, changes: changed.changes, more: changed.more, keys: changed.keys });
     } catch (error) {
       if (turn !== this.#turn) return;
       this.app.fail(error);

@@ -230,8 +230,8 @@ class Facts {
     if (!live || this.isWrong) return;
     if (past) {
       this.#say(
-        `${counted(past.items.size + past.omitted, "fact")} at epoch ${past.epoch}` +
-          `${past.omitted ? `; ${number(past.items.size)} are shown` : ""}. Those that came in it are marked.`,
+        `${counted(past.items.size, "fact")}${past.isAll ? "" : ", maybe more that are not shown,"} at epoch ${past.epoch}. ` +
+          "Those that came in it are marked.",
       );
       this.changesTitle.textContent = `Changes of epoch ${past.epoch}`;
       replace(this.changes, changeList(past.changes, past.more, "This epoch changed nothing that matches."));
