@@ -42,6 +42,24 @@ def mermaid(*parts: Part) -> str:
     return "\n".join(lines) + "\n"
 
 
+def rows(*parts: Part) -> Iterator[dict[str, str | int | bool]]:
+    """Yields the same for programs: a row for each node with its stratum, then one for each edge.
+
+    Names of nodes are as drawn, and differ within one graph; ``part`` counts the graphs.
+    """
+    for at, part in enumerate(parts):
+        for name in part.graph.nodes:
+            kind = (part.kinds or {}).get(name, "")
+            stratum = part.strata.number[name]
+            yield {"part": at, "title": part.title, "node": name, "kind": kind, "stratum": stratum}
+    for at, part in enumerate(parts):
+        handoffs = set(part.strata.handoffs)
+        for edge in part.graph.edges:
+            ends: dict[str, str | int | bool] = {"part": at, "from": edge.source, "to": edge.target}
+            how = {"blocking": edge.blocking, "delayed": edge.delayed, "handoff": edge in handoffs}
+            yield ends | {"port": edge.port} | how
+
+
 def _numbers(part: Part, prefix: str) -> dict[str, str]:
     return {name: f"{prefix}n{at}" for at, name in enumerate(part.graph.nodes, start=1)}
 

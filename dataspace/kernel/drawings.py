@@ -26,12 +26,17 @@ def draw_alone(interests: Sequence[Interest], withheld: int, form: str, *, most:
 
     Raises ``UsageError`` for an unknown form.  O(interests).
     """
+    drawn = alone(interests).draw(form, most=most)
+    told = f"withheld: {withheld} patterns that this token may not observe, and all counts of values"
+    return f"{drawn}{_COMMENT[Drawing(form)]}{told}\n"
+
+
+def alone(interests: Sequence[Interest]) -> Index:
+    """Returns an index of at most ``MOST`` interests, without facts; O(interests)."""
     index = Index()
     for interest in interests[:MOST]:
         index.add_handler(interest.skeleton, _nothing)
-    drawn = index.draw(form, most=most)
-    told = f"withheld: {withheld} patterns that this token may not observe, and all counts of values"
-    return f"{drawn}{_COMMENT[Drawing(form)]}{told}\n"
+    return index
 
 
 def _nothing(*_args: object) -> None:

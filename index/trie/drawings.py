@@ -11,7 +11,7 @@ escaped and cut, so that a drawing is harmless and of limited size.
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -22,7 +22,7 @@ from index.patterns.skeletons import Check, CheckKind
 from index.patterns.text import unparse
 from index.trie.nodes import Group, GroupKey, Leaf, Node
 from index.values.positions import MAPPING, SEQUENCE, Class, Missing, Path, project
-from index.values.values import SECRET, whole_text
+from index.values.values import SECRET, Value, whole_text
 
 DEEPEST: Final = 48
 """Boxes from the root to the deepest that is drawn; there is a node for each position of a pattern."""
@@ -46,6 +46,37 @@ class _Box:
     text: str
     kind: str
     below: list[_Box] = field(default_factory=list)
+    passed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """The way of one value: the nodes that it reaches, and its place in each of their groups."""
+
+    nodes: Set[int]
+    places: Mapping[int, Hashable]
+
+
+NOWHERE: Final = Passage(frozenset(), {})
+"""The way of no value."""
+
+
+def passage(reached: Sequence[Node], value: Value) -> Passage:
+    """Returns the way of a value through the nodes that it reaches (``Tree.reached``); O(their groups)."""
+    places = {id(group): group.place(value) for node in reached for group in node.groups.values()}
+    found = {at: place for at, place in places.items() if not isinstance(place, Missing)}
+    return Passage({id(node) for node in reached}, found)
+
+
+def rows(
+    root: Node, way: Passage = NOWHERE, *, most: int = 20, boxes: int = 1_000
+) -> Iterator[tuple[int, int, str, str, bool]]:
+    """Yields the boxes of a drawing: number, number of the box above, kind, text, and if the way leads here.
+
+    The first is the root, which is its own box above.  Boxes on the way are drawn before others.
+    """
+    for number, above, box in _numbered(_boxes(root, most, boxes, way)):
+        yield number, above, box.kind, box.text, box.passed
 
 
 def draw(root: Node, form: str = Drawing.TEXT, *, most: int = 20, boxes: int = 1_000) -> str:
@@ -65,20 +96,22 @@ def draw(root: Node, form: str = Drawing.TEXT, *, most: int = 20, boxes: int = 1
 # -- what is drawn ------------------------------------------------------------------------------------
 
 
-def _boxes(root: Node, most: int, limit: int) -> _Box:
-    top = _Box(f"root: {_count(len(root.values), 'value')}", "node")
+def _boxes(root: Node, most: int, limit: int, way: Passage = NOWHERE) -> _Box:
+    top = _Box(f"root: {_count(len(root.values), 'value')}", "node", passed=id(root) in way.nodes)
     waiting = [(root, top, 1)]
     made = 1
     while waiting:
         node, box, depth = waiting.pop(0)
-        for key, group in islice(node.groups.items(), most):
+        groups = sorted(node.groups.items(), key=lambda each: id(each[1]) not in way.places)
+        for key, group in groups[:most]:
             if made >= limit:
                 break
-            box.below.append(_group(key, group, most))
+            box.below.append(_group(key, group, most, way))
             made += 1 + len(box.below[-1].below)
         nodes = [(move, of, below) for move, table in node.moves.items() for of, below in table.items()]
+        nodes.sort(key=lambda each: id(each[2]) not in way.nodes)  # stable: the others stay in their order
         for move, of_class, below in nodes[: most if made < limit and depth < DEEPEST else 0]:
-            box.below.append(_node(move, of_class, below))
+            box.below.append(_node(move, of_class, below, passed=id(below) in way.nodes))
             waiting.append((below, box.below[-1], depth + 1))
             made += 1
         _rest(box, len(node.groups) + len(nodes))
@@ -90,18 +123,24 @@ def _rest(box: _Box, count: int) -> None:
         box.below.append(_Box(f"… {count - len(box.below)} more", "rest"))
 
 
-def _node(move: Move, of_class: Class, node: Node) -> _Box:
+def _node(move: Move, of_class: Class, node: Node, *, passed: bool) -> _Box:
     up, down = move
-    return _Box(f"({up}, {_path(down)}) {_class(of_class)}: {_count(len(node.values), 'value')}", "node")
+    text = f"({up}, {_path(down)}) {_class(of_class)}: {_count(len(node.values), 'value')}"
+    return _Box(text, "node", passed=passed)
 
 
-def _group(key: GroupKey, group: Group, most: int) -> _Box:
+def _group(key: GroupKey, group: Group, most: int, way: Passage) -> _Box:
     paths, checks = key
     asks = [f"compare {' '.join(map(_path, paths))}"] if paths else []
     asks += map(_check, checks)
     idle = f"; {_count(len(group.idle), 'idle place')}" if group.idle else ""
-    box = _Box(f"{', '.join(asks) or 'whatever is there'}{idle}", "group")
-    for place, leaf in islice(group.leaves.items(), most):
+    box = _Box(f"{', '.join(asks) or 'whatever is there'}{idle}", "group", passed=id(group) in way.places)
+    here = way.places.get(id(group))
+    led = group.leaves.get(here) if box.passed else None
+    if led is not None:
+        box.below.append(_Box(_leaf(here, led, paths), "leaf", passed=True))
+    others = ((place, leaf) for place, leaf in group.leaves.items() if leaf is not led)
+    for place, leaf in islice(others, most - len(box.below)):
         box.below.append(_Box(_leaf(place, leaf, paths), "leaf"))
     _rest(box, len(group.leaves))
     return box

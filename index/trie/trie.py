@@ -34,7 +34,7 @@ from index.patterns.readers import match_reader, walking_matches
 from index.patterns.skeletons import Skeleton
 from index.trie import visibility
 from index.trie.contents import Contents, Net, all_entries, are_unrestricted, entry_of, not_here, plain
-from index.trie.drawings import draw
+from index.trie.drawings import NOWHERE, draw, passage, rows
 from index.trie.invariants import nodes_below, verify
 from index.trie.nodes import At, News, all_at, at_of
 from index.trie.tree import reached
@@ -84,17 +84,9 @@ class Index:
     """
 
     __slots__ = (
-        "_contents",
-        "_copies",
-        "_fillings",
-        "_prepared",
-        "_root",
-        "_telling",
-        "_tops",
-        "_tree",
-        "_values",
-        "_visible",
-    )
+        "_contents", "_copies", "_fillings", "_prepared", "_root", "_telling", "_tops", "_tree",
+        "_values", "_visible",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._contents = contents = Contents()
@@ -459,6 +451,11 @@ class Index:
     def draw(self, form: str = "text", *, most: int = 20) -> str:
         """Returns a drawing of the trie, as ``text``, ``mermaid`` or ``dot``; see ``drawings``."""
         return draw(self._root, form, most=most)
+
+    def drawn_rows(self, *values: Value, most: int = 20) -> Iterator[tuple[int, int, str, str, bool]]:
+        """Yields the boxes of a drawing; with a value, those on its way are marked (``drawings.rows``)."""
+        way = passage(self._tree.reached(values[0]), values[0]) if values else NOWHERE
+        return rows(self._root, way, most=most)
 
     def check(self) -> None:
         """Verifies every invariant; raises ``InternalError`` that names the first that is broken.

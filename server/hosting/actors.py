@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -25,16 +26,30 @@ from dataspace.actors.supervision import Supervised, supervise
 from dataspace.errors import UsageError
 from dataspace.running.actors import Shell, log_crash
 from dataspace.running.watchdog import Watchdog
-from index.values.values import Map
+from index.values.values import Map, Value
 from server.config.model import Config, HostedActor
 from server.hosting.guardian import Guardian
 from server.hosting.loading import boot_function, traced
 from server.hosting.ports import HostSpace, Serve
+from server.hosting.showing import RecentTurns, tree
 
 logger = logging.getLogger("dataspace.actors")
 
 LATE_SECONDS: Final = 2.0
 """Seconds after which the actors whose tasks delay the end of the daemon are logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What is asked of actors beyond their counts: how many in the tree, how many turns, and where these
+    are."""
+
+    tree: int = 0
+    turns: int = 0
+    recent: RecentTurns | None = None
+
+
+NOTHING: Final = Looked()
 
 
 class Hosted:
@@ -93,8 +108,8 @@ class Hosted:
         if actor.crash is not None:
             self.note_crash(str(actor.crash))
 
-    def status(self, actors: Sequence[Actor], stalls: int) -> Map:
-        """Returns what ``dataspace actors`` shows of it, given its live actors."""
+    def status(self, actors: Sequence[Actor], stalls: int, looked: Looked = NOTHING) -> Map:
+        """Returns what ``dataspace actors`` shows of it, given its live actors, and what is looked at."""
         isolated = self.isolated
         living = [actor for actor in actors if actor is not self._host]
         counts = {
@@ -115,8 +130,18 @@ class Hosted:
                 **counts,
                 "crashes": self._crashes,
                 "last": self._last,
+                **self._looked(living, looked),
             }
         )
+
+    def _looked(self, living: Sequence[Actor], looked: Looked) -> Mapping[str, Value]:
+        """Returns the tree and the last turns, as far as asked for; an isolated one has none here."""
+        shown: dict[str, Value] = {}
+        if looked.tree and self.isolated is None:
+            shown["tree"] = tree(living, looked.tree)
+        if looked.turns and looked.recent is not None and self.isolated is None:
+            shown["recent"] = looked.recent.of(self.program, looked.turns)
+        return shown
 
     def _state(self, actors: int) -> str:
         if self.isolated is not None and self.isolated.stuck:
@@ -139,6 +164,7 @@ class HostedActors:
         self._hosted = {hosted.program: hosted for hosted in [Hosted(config, each, serve) for each in actors]}
         self._engine: Engine | None = None
         self._watchdog: Watchdog | None = None
+        self._recent: RecentTurns | None = None
         for each in actors:
             if each.space not in spaces:
                 known = ", ".join(spaces)
@@ -148,6 +174,7 @@ class HostedActors:
         """Runs them until cancelled."""
         shell = Shell(after=self._after_slice)
         self._engine = engine = shell.engine
+        self._recent = RecentTurns(engine)
         engine.fence = (BaseException,)  # a Ctrl-C is a signal here, and raises nothing in any actor
         engine.on_crash = log_crash
         engine.on_end = self._note_end
@@ -160,14 +187,21 @@ class HostedActors:
                 nursery.start_soon(_name_late, shell)
                 await shell.run(forever=True)
 
-    def status(self) -> tuple[Map, ...]:
-        """Returns what ``dataspace actors`` shows, an entry for each actor; O(actors)."""
+    def status(self, *, most: int = 0, turns: int = 0) -> tuple[Map, ...]:
+        """Returns what ``dataspace actors`` shows, an entry for each actor; O(actors).
+
+        With ``most`` also a tree of so many actors of each, with ``turns`` so many of their last turns.
+        """
+        looked = Looked(most, turns, self._recent)
         living: dict[str, list[Actor]] = {program: [] for program in self._hosted}
         for actor in self._engine.actors.values() if self._engine is not None else ():
             living[actor.program].append(actor)
         stalls = self._watchdog.stalls if self._watchdog is not None else {}
         return tuple(
-            [each.status(living[program], stalls.get(program, 0)) for program, each in self._hosted.items()]
+            [
+                each.status(living[program], stalls.get(program, 0), looked)
+                for program, each in self._hosted.items()
+            ]
         )
 
     def _note_end(self, actor: Actor) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dataspace.errors import Refused, UsageError
-from dataspace.flows.mermaid import mermaid
+from dataspace.flows.mermaid import Part, mermaid, rows
 from dataspace.kernel.actions import Action
 from dataspace.kernel.bulk_assertions import replacing
 from dataspace.kernel.derivation import RULES, RuleHost
@@ -55,15 +55,17 @@ def ask_rules(space: Space, asker: Asker, question: str, about: Value, form: str
 
     Raises ``Refused`` for an unknown question, and for one about what may not be observed.
     """
-    known = QUESTIONS if form == "text" else tuple([each for each in QUESTIONS if each != "graph"])
     if form not in FORMS:
         raise Refused("bad-request", f"no form {form!r}, known are {', '.join(FORMS)}")
-    if question not in known:
-        raise Refused("bad-request", f"no question {question!r} in {form}, known are {', '.join(known)}")
+    if question not in QUESTIONS:
+        raise Refused("bad-request", f"no question {question!r}, known are {', '.join(QUESTIONS)}")
     host, sight = space.rules, None if asker.open else sight_of(asker)
     explainer = None if host.program is None else host.program.explainer(sight)
     if question == "graph":
-        return _graph(host, explainer, sight)
+        parts = _graph(host, explainer, sight)
+        if form == "rows":
+            return tuple([Map(each) for each in rows(*parts)])
+        return mermaid(*parts) if parts else "there are no rules, and no flows"
     if sight is not None and question in ("why", "why-not") and not sight.pattern(about):
         raise Refused("not-allowed", f"the token does not allow to observe {unparse(about):.200}")
     if explainer is None:
@@ -80,15 +82,15 @@ def sight_of(asker: Asker) -> Sight:
     return Sight(lambda fact: asker.allows_observe(lit(fact)), asker.allows_observe)
 
 
-def _graph(host: RuleHost, explainer: Explainer | None, sight: Sight | None) -> str:
-    """Returns the drawing of rules and flows; refused where something in it may not be observed."""
+def _graph(host: RuleHost, explainer: Explainer | None, sight: Sight | None) -> list[Part]:
+    """Returns the graphs of rules and flows; refused where something in them may not be observed."""
     parts = [] if explainer is None else [explainer.part()]
     parts += (flows := host.flows.parts())
     if sight is not None and (flows or not (explainer is None or explainer.shows_all)):
         raise Refused(
             "not-allowed", "the token does not allow to observe all that the graph of the rules shows"
         )
-    return mermaid(*parts) if parts else "there are no rules, and no flows"
+    return parts
 
 
 def _told(space: Space, explainer: Explainer, question: str, about: Value) -> str:

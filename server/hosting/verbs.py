@@ -7,8 +7,9 @@ from typing import Protocol
 
 import trio
 
+from dataspace.errors import Refused
 from dataspace.kernel.space import Space
-from dataspace.wire.arguments import text
+from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
 from server.config.rights import Permit
 from server.hosting.actors import HostedActors
@@ -41,11 +42,14 @@ class Inspector(Protocol):
 def hosting_verbs(hosting: HostedActors) -> Mapping[str, Callable[[Inspector, Map], Awaitable[Value]]]:
     """Returns the requests that hosted code answers, by the names that they have on the wire."""
 
-    async def _actors(inspector: Inspector, _arguments: Map) -> Value:
-        """Returns the actors that the daemon hosts, with the state of each."""
+    async def _actors(inspector: Inspector, arguments: Map) -> Value:
+        """Returns the actors that the daemon hosts; their turns show facts, so they need every right."""
         await trio.lowlevel.checkpoint()
         inspector.permit.check_inspect("the actors")
-        return hosting.status()
+        turns = max(0, number(arguments, "turns", 0))
+        if turns and not inspector.permit.open:
+            raise Refused("not-allowed", "the turns of actors are shown to a token that may do everything")
+        return hosting.status(most=max(0, number(arguments, "most", 0)), turns=turns)
 
     return {"actors": _actors, "rules": _rules}
 

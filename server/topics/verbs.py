@@ -14,6 +14,7 @@ from server.topics.catalogue import Topics
 from server.topics.catch_up import topic_acknowledge, topic_epochs, topic_frontier, topic_number
 from server.topics.durable import DurableTopics
 from server.topics.following import TopicConnection
+from server.topics.surveys import survey
 
 
 class TopicAsker(Protocol):
@@ -60,15 +61,17 @@ class TopicVerbs:
         peer.bearer.permit.check_topic_known(name)
         entry = await self._topics.wait_for(name, wait)
         topic = entry.topic
-        return Map(
-            {
-                "id": entry.number,
-                "partitions": len(topic.partitions),
-                "dimensions": topic.order.dimensions,
-                "retain": topic.history.budget if entry.ledger is None else entry.ledger.retain,
-                "durable": entry.ledger is not None,
-            }
-        )
+        shape: dict[str, Value] = {
+            "id": entry.number,
+            "partitions": len(topic.partitions),
+            "dimensions": topic.order.dimensions,
+            "retain": topic.history.budget if entry.ledger is None else entry.ledger.retain,
+            "durable": entry.ledger is not None,
+        }
+        if arguments.get("detail") is not True:
+            return Map(shape)
+        peer.bearer.permit.check_inspect("the detail of a topic")
+        return Map(shape | survey(entry))
 
     async def frontier(self, peer: TopicAsker, arguments: Map) -> Value:
         """Returns what is completed of a durable topic; waits up to ``wait`` ms for more than ``after``."""

@@ -318,9 +318,13 @@ class Script(Palette):
 
     def _index(self) -> dict[str, Value]:
         return {
-            "form": self.chance.choice(("text", "mermaid", "dot")),
+            "form": self.chance.choice(("text", "mermaid", "dot", "rows")),
             "most": self.chance.choice((1, 20, 1000)),
+            **({"value": self.value()} if self.chance.random() < 0.3 else {}),
         }
+
+    def _actors(self) -> dict[str, Value]:
+        return {"most": self.chance.choice(BIG), "turns": self.chance.choice((0, 0, 1, 1000))}
 
     def _join(self) -> dict[str, Value]:
         chance = self.chance
@@ -353,6 +357,7 @@ class Script(Palette):
             "time": chance.choice(BIG),
             "reader": chance.choice(known.READERS),
             "number": chance.choice(BIG),
+            "detail": chance.random() < 0.5,
         }
 
     def _nothing(self) -> dict[str, Value]:
@@ -388,7 +393,7 @@ _WEIGHTS: Final = tuple(_PACKETS.values())
 _ARGUMENTS: Final[dict[str, Callable[[Script], dict[str, Value]]]] = {
     "sync": Script._nothing,
     "status": Script._nothing,
-    "actors": Script._nothing,
+    "actors": Script._actors,
     "index": Script._index,
     "owners": Script._owners,
     "frontier": Script._frontier,

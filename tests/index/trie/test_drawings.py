@@ -122,3 +122,38 @@ def test_nothing_that_a_stranger_names_gets_out_of_its_box(some: list[Value], fa
 def test_a_form_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="no form 'svg' of drawings, there are text, mermaid, dot"):
         Index().draw("svg")
+
+
+@given(st.lists(patterns, max_size=6), st.lists(anything, max_size=6), anything)
+def test_the_way_of_a_value_leads_to_what_is_called(
+    some: list[Value], facts: list[Value], value: Value
+) -> None:
+    index, called = Index(), list[object]()
+    for pattern in some:
+        index.add_handler(skeleton(pattern), lambda _event, row: called.append(row))
+    for fact in facts:
+        index.add(fact)
+    called.clear()
+    index.send(value)
+    boxes = {row[0]: row for row in index.drawn_rows(value, most=1_000)}
+    leaves = [text for _, _, kind, text, passed in boxes.values() if kind == "leaf" and passed]
+    assert sum(int(each) for each in re.findall(r"→ (\d+) callback", " ".join(leaves))) == len(called)
+    assert all(boxes[above][4] for _, above, _, _, passed in boxes.values() if passed)
+    plain = list(index.drawn_rows(most=1_000))
+    assert sorted(row[2:4] for row in boxes.values()) == sorted(row[2:4] for row in plain)
+    assert not any(row[4] for row in plain)
+
+
+def test_boxes_on_the_way_are_drawn_before_others() -> None:
+    index = observed(
+        *[f"label-{at}({at}, $x)" for at in range(30)], *[f"label-29({at}, $x)" for at in range(29)]
+    )
+    way = [row[3] for row in index.drawn_rows(parse('label-29(28, "x")'), most=1) if row[4]]
+    assert way[1:2] == ["(0, []) label-29: 0 values"] and way[-1].startswith("28: 0 values, captures [1]")
+
+
+def test_rows_are_the_boxes_of_the_text() -> None:
+    rows = list(example().drawn_rows(parse('speak("Alice", "hi")')))
+    assert [text for *_, text, _ in rows] == [line.lstrip("│├└─ ") for line in DRAWN.splitlines()]
+    assert [number for number, *_, passed in rows if passed] == [0, 1, 2, 3, 4, 5]
+    assert [above for _, above, *_ in rows[:6]] == [0, 0, 1, 2, 1, 4]

@@ -13,7 +13,7 @@ from dataspace import Refused
 from dataspace.kernel.actions import ASSERT
 from dataspace.transport.tokens import narrow
 from dataspace.wire import packets as p
-from index.patterns.text import parse_pattern
+from index.patterns.text import parse, parse_pattern
 from index.values.values import Map, Record, Value
 from relay.store.errors import LogFailed
 from server.cli.once.status import _status_lines
@@ -99,6 +99,17 @@ async def test_the_drawing_of_the_index_has_only_what_may_be_observed(url: str) 
                     assert "secret" not in drawn and "a word" not in drawn
                     assert "mine" in drawn
                     assert drawn.splitlines()[-1].startswith(f"{comment}: 1 patterns"), drawn
+                rows = await looker.request("index", Map({"form": "rows", "value": parse("secret(1, 2)")}))
+                assert isinstance(rows, tuple) and rows[-1] == Map({"withheld": 1})
+                assert "mine" in repr(rows) and "secret" not in repr(rows) and "a word" not in repr(rows)
+                rows = await looker.request(
+                    "index", Map({"form": "rows", "value": parse('reading("mine", 2)')})
+                )
+                assert isinstance(rows, tuple)
+                passed = [each for each in rows if isinstance(each, Map) and each.get("passed")]
+                assert any(each["kind"] == "leaf" and "mine" in str(each["text"]) for each in passed)
+            with pytest.raises(Refused, match="the way of a value"):
+                await looker.request("index", Map({"form": "dot", "value": 1}))
             with pytest.raises(Refused, match="no form 'x'"):
                 await looker.request("index", Map({"form": "x"}))
 

@@ -185,3 +185,31 @@ async def test_one_that_raises_what_ends_programs_ends_itself_and_nothing_of_its
 def test_a_name_that_is_none_is_refused(name: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         boot_function(name)
+
+
+async def test_the_tree_and_the_last_turns_are_shown_while_they_are_asked_for(
+    space: dataspace.RemoteSpace, tmp_path: Path
+) -> None:
+    with trio.fail_after(20):
+        await _until(space, "fragile(_)")
+        looked = Map({"most": 100, "turns": 100})
+        await space.request("actors", looked)  # recording begins
+        await _say(space, "hello")
+        await space.send(Record("touch"))
+        await _say(space, "after")
+        found = await space.request("actors", looked)
+    assert isinstance(found, tuple)
+    hosted = {str(each["name"]).rpartition(":")[2]: each for each in found if isinstance(each, Map)}
+    turns = hosted["echo"]["recent"]
+    assert isinstance(turns, tuple)
+    assert any('! echo("hello")' in turn["actions"] for turn in turns)  # type: ignore[index, operator]
+    failed = [turn["failure"] for turn in hosted["family"]["recent"] if turn["failure"]]  # type: ignore[union-attr, index]
+    assert len(failed) == 1 and "in pieces" in failed[0]  # type: ignore[operator]
+    for each in hosted.values():
+        for actor in each["tree"]:  # type: ignore[union-attr]
+            assert actor["tree"][0][:2] == (0, "root")  # type: ignore[index]
+            assert [depth for depth, *_ in actor["tree"]].count(0) == 1  # type: ignore[index, union-attr, misc]
+    assert len(hosted["family"]["tree"]) == 1 < len(hosted)  # type: ignore[arg-type]
+    assert '! echo("after")' in (tmp_path / "trace.txt").read_text()  # the tracer of the daemon goes on
+    plain = await space.request("actors", Map())
+    assert isinstance(plain, tuple) and not any("tree" in each or "recent" in each for each in plain)  # type: ignore[operator]

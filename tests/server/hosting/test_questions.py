@@ -36,7 +36,7 @@ SMALL = [Record("n", 1), Record("secret", 1, "k-e-y"), Record("n", 2)]
 
 def answer(space: Space, asker: Permit, question: str, about: str) -> str:
     told = ask_rules(space, asker, question, parse_pattern(about))
-    rows = () if question == "graph" else ask_rules(space, asker, question, parse_pattern(about), "rows")
+    rows = ask_rules(space, asker, question, parse_pattern(about), "rows")
     assert isinstance(told, str) and isinstance(rows, tuple)
     return "\n".join([told, *map(repr, rows)])
 
@@ -140,3 +140,21 @@ def test_a_question_about_many_rules_looks_at_so_many_rows_and_no_more(
     explainer = program.explainer()
     assert explainer.why_not(parse_pattern("p(_, _)")).count("nothing found among the first 500 rows") >= 49
     assert unparse(parse_pattern("p(_, _)")) == "p(_, _)"
+
+
+def test_the_graph_as_rows_has_the_nodes_and_edges_of_the_drawing() -> None:
+    space = space_of(*SMALL)
+    rows = ask_rules(space, EVERYTHING, "graph", None, "rows")
+    drawn = ask_rules(space, EVERYTHING, "graph", None)
+    assert isinstance(rows, tuple) and isinstance(drawn, str)
+    nodes = {(row["part"], row["node"]): row for row in rows if isinstance(row, Map) and "node" in row}
+    edges = [row for row in rows if isinstance(row, Map) and "from" in row]
+    assert len(nodes) + len(edges) == len(rows) > 6
+    assert all({(edge["part"], edge["from"]), (edge["part"], edge["to"])} <= set(nodes) for edge in edges)
+    assert sum(bool(edge["blocking"]) for edge in edges) == 1 == drawn.count("--x")
+    below = [nodes[0, edge["from"]]["stratum"] for edge in edges if edge["blocking"]]
+    assert [nodes[0, edge["to"]]["stratum"] for edge in edges if edge["blocking"]] == [below[0] + 1]  # type: ignore[operator]
+    empty = Space("main")
+    assert ask_rules(empty, EVERYTHING, "graph", None, "rows") == ()
+    with pytest.raises(Refused, match="not-allowed"):
+        ask_rules(space, permit("p(_)"), "graph", None, "rows")

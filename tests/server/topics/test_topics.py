@@ -496,3 +496,37 @@ async def test_scripts_can_do_it_without_async(url: str) -> None:
         TopicEpoch(1, ("c",)),
         TopicEpoch(2, ("half",), "KeyError: 'oops'"),
     ]
+
+
+async def test_the_detail_of_a_topic_has_its_frontiers_and_who_is_there(url: str) -> None:
+    async with dataspace.connect(url) as a, dataspace.connect(url) as b:
+        async with (
+            a.publish("t", partitions=2) as one,
+            a.publish("d", durable=True, name="writer", away=1) as kept,
+            b.subscribe("t") as epochs,
+        ):
+            await one.send("a", 1)
+            await one.advance(3)
+            await one.flush()
+            await take(epochs, 0)
+            told = await b.request("lookup", Map({"topic": "t", "detail": True}))
+            assert isinstance(told, Map) and (told["producers"], told["subscriptions"]) == (1, 1)
+            first, second = told["frontiers"]  # type: ignore[misc]
+            assert (first["partition"], first["lower"], first["upper"], first["batches"]) == (
+                0,
+                (3,),
+                (0,),
+                1,
+            )  # type: ignore[index, call-overload]
+            assert (second["partition"], second["upper"], second["producers"]) == (1, (), 0)  # type: ignore[index, call-overload]
+            (producer,) = told["producing"]  # type: ignore[misc]
+            assert (producer["partition"], producer["holds"]) == (0, (3,))  # type: ignore[index, call-overload]
+            assert "completed" not in told and told["full"] is False
+            await kept.send("x")
+            await kept.advance(1)
+            await kept.flush()
+            told = await b.request("lookup", Map({"topic": "d", "detail": True}))
+            assert isinstance(told, Map) and (told["completed"], told["oldest"]) == (1, 1)
+            assert told["producing"][0]["name"] == "writer"  # type: ignore[index, call-overload]
+            told = await b.request("lookup", Map({"topic": "t"}))
+            assert isinstance(told, Map) and "frontiers" not in told
