@@ -14,9 +14,12 @@ from typing import Final
 from dataspace.kernel.interests import Interest
 from index.trie.drawings import Drawing
 from index.trie.trie import Index
+from index.values.values import Map, Value
 
 MOST: Final = 1_000
 """Interests in one drawing."""
+
+_BOX: Final = ("box", "above", "kind", "text", "passed")
 
 _COMMENT: Final = {Drawing.TEXT: "", Drawing.MERMAID: "%% ", Drawing.DOT: "// "}
 
@@ -29,6 +32,11 @@ def draw_alone(interests: Sequence[Interest], withheld: int, form: str, *, most:
     drawn = alone(interests).draw(form, most=most)
     told = f"withheld: {withheld} patterns that this token may not observe, and all counts of values"
     return f"{drawn}{_COMMENT[Drawing(form)]}{told}\n"
+
+
+def box_rows(index: Index, value: tuple[()] | tuple[Value], *, most: int) -> tuple[Map, ...]:
+    """Returns the boxes of a drawing, for programs; those on the way of a value are marked.  O(boxes)."""
+    return tuple([Map(dict(zip(_BOX, box, strict=True))) for box in index.drawn_rows(*value, most=most)])
 
 
 def alone(interests: Sequence[Interest]) -> Index:

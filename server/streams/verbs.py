@@ -9,11 +9,10 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused
-from dataspace.kernel.drawings import alone, draw_alone
+from dataspace.kernel.drawings import alone, box_rows, draw_alone
 from dataspace.kernel.interests import Interest
 from dataspace.wire.arguments import number, text
 from index.patterns.patterns import DISCARD
-from index.trie.trie import Index
 from index.values.values import Map, Value
 from server.streams.ports import HistoryReader
 
@@ -25,9 +24,6 @@ LOOKED_AT: Final = 128
 
 ROWS: Final = "rows"
 """The form of a drawing for programs."""
-
-BOX: Final = ("box", "above", "kind", "text", "passed")
-"""What is said of a box of a drawing in that form."""
 
 MAX_DRAWN: Final = 1_000
 """Boxes that may hang from one in a drawing of the index, which has about so many in all."""
@@ -58,16 +54,11 @@ async def _index(reader: HistoryReader, arguments: Map) -> Value:
         raise Refused("bad-request", f"the way of a value is drawn with form = {ROWS!r}, got {form!r:.40}")
     if reader.permit.allows_observe(DISCARD):
         index = home.space.index
-        return _boxes(index, value, most) if form == ROWS else index.draw(form, most=most)
+        return box_rows(index, value, most=most) if form == ROWS else index.draw(form, most=most)
     shown, withheld = await _visible(reader)
     if form != ROWS:
         return draw_alone(shown, withheld, form, most=most)
-    return (*_boxes(alone(shown), value, most), Map({"withheld": withheld}))
-
-
-def _boxes(index: Index, value: tuple[Value, ...], most: int) -> tuple[Map, ...]:
-    """Returns the boxes of a drawing, for programs; those on the way of a value are marked."""
-    return tuple([Map(dict(zip(BOX, box, strict=True))) for box in index.drawn_rows(*value, most=most)])
+    return (*box_rows(alone(shown), value, most=most), Map({"withheld": withheld}))
 
 
 async def _visible(reader: HistoryReader) -> tuple[list[Interest], int]:
