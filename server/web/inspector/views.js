@@ -3,5 +3,10 @@
 import commands from "./views/console.js";
 import facts from "./views/facts.js";
 import overview from "./views/overview.js";
+import interest from "./views/interest.js";
+import rules from "./views/rules.js";
+import topics from "./views/topics.js";
+import actors from "./views/actors.js";
+import sessions from "./views/sessions.js";
 
-export const VIEWS = [overview, facts, commands];
+export const VIEWS = [overview, facts, interest, rules, topics, actors, sessions, commands];

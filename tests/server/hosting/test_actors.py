@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -197,19 +198,17 @@ async def test_the_tree_and_the_last_turns_are_shown_while_they_are_asked_for(
         await _say(space, "hello")
         await space.send(Record("touch"))
         await _say(space, "after")
-        found = await space.request("actors", looked)
-    assert isinstance(found, tuple)
-    hosted = {str(each["name"]).rpartition(":")[2]: each for each in found if isinstance(each, Map)}
+        found: Any = await space.request("actors", looked)
+    hosted = {str(each["name"]).rpartition(":")[2]: each for each in found}
     turns = hosted["echo"]["recent"]
-    assert isinstance(turns, tuple)
-    assert any('! echo("hello")' in turn["actions"] for turn in turns)  # type: ignore[index, operator]
-    failed = [turn["failure"] for turn in hosted["family"]["recent"] if turn["failure"]]  # type: ignore[union-attr, index]
-    assert len(failed) == 1 and "in pieces" in failed[0]  # type: ignore[operator]
+    assert any('! echo("hello")' in turn["actions"] for turn in turns)
+    failed = [turn["failure"] for turn in hosted["family"]["recent"] if turn["failure"]]
+    assert len(failed) == 1 and "in pieces" in failed[0]
     for each in hosted.values():
-        for actor in each["tree"]:  # type: ignore[union-attr]
-            assert actor["tree"][0][:2] == (0, "root")  # type: ignore[index]
-            assert [depth for depth, *_ in actor["tree"]].count(0) == 1  # type: ignore[index, union-attr, misc]
-    assert len(hosted["family"]["tree"]) == 1 < len(hosted)  # type: ignore[arg-type]
+        for actor in each["tree"]:
+            assert actor["tree"][0][:2] == (0, "root")
+            assert [depth for depth, *_ in actor["tree"]].count(0) == 1
+    assert len(hosted["family"]["tree"]) == 1 < len(hosted)
     assert '! echo("after")' in (tmp_path / "trace.txt").read_text()  # the tracer of the daemon goes on
-    plain = await space.request("actors", Map())
-    assert isinstance(plain, tuple) and not any("tree" in each or "recent" in each for each in plain)  # type: ignore[operator]
+    plain: Any = await space.request("actors", Map())
+    assert not any("tree" in each or "recent" in each for each in plain)
