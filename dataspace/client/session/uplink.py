@@ -228,7 +228,7 @@ class Uplink:
         try:
             with self._loop.move_on_after(CONNECT_SECONDS):
                 try:
-                    link.send_nowait(self._session.send(self._user.hello()))
+                    await _send(link, self._session.send(self._user.hello()))
                 except OSError as error:  # it was killed between its kernel's accept and its own
                     raise Broken(f"{self.address.url} was lost before the hello: {error}") from error
                 while chunk := await link.receive():
@@ -320,6 +320,7 @@ class Uplink:
         if self._link is not None:
             self._link.close()
             self._link = None
+            self._out.clear()  # else the task that writes the rest finds some again and again
         if self._dismissal is not None:  # the user is called with that alone, as the end
             raise self._dismissal
         self._connected = self._loop.event()
@@ -344,6 +345,15 @@ class Uplink:
                     pass  # it is closed already
             self._link.close()
             self._link = None
+
+
+async def _send(link: Link, data: bytes) -> None:
+    """Returns when the socket has taken it all."""
+    left = bytearray(data)
+    del left[: link.send_nowait(left)]
+    while left or link.pending:
+        await link.wait_writable()
+        del left[: link.send_nowait(left)]
 
 
 async def _dial(address: Address, credentials: Credentials) -> Link:

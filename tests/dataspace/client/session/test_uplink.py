@@ -25,6 +25,7 @@ class User:
     def __init__(self) -> None:
         self.said: list[object] = []
         self.error: DataspaceError | None = None
+        self.gone = trio.Event()
 
     def hello(self) -> p.Hello:
         return p.Hello(p.VERSION, "~me", "me", Map())
@@ -39,6 +40,7 @@ class User:
     def lost(self, error: Broken, reason: str) -> None:
         assert reason in str(error)
         self.said.append(("lost", reason))
+        self.gone.set()
 
     def ended(self, error: DataspaceError) -> None:
         assert self.error is None, "told once"
@@ -79,6 +81,16 @@ async def test_what_a_full_pipe_does_not_take_follows_in_order() -> None:
         for n in range(100):
             uplink.send(p.Request(n, "sync", Map()), at_once=n % 3 == 0)
         assert [(await daemon.hear(p.Request)).number for _ in range(100)] == list(range(100))
+
+
+async def test_a_hello_that_a_full_pipe_does_not_take_at_once_comes_whole(autojump_clock: Clock) -> None:
+    daemon, user = Daemon(capacity=5), User()
+    uplink = Uplink(ADDRESS, user, CREDENTIALS, dial=daemon.dial)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(uplink.run)
+        with trio.fail_after(5):
+            assert await daemon.accept() == user.hello()
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_lost_connection_is_made_again_and_nothing_is_sent_between(autojump_clock: Clock) -> None:
@@ -147,6 +159,19 @@ async def test_a_silent_daemon_is_lost_after_two_intervals_and_hears_pings_befor
         await daemon.greet()
         assert trio.current_time() - began == pytest.approx(20.0)
         assert user.said[1] == ("lost", "no data for 20 s")
+
+
+async def test_bytes_that_a_lost_connection_did_not_take_keep_nothing_busy(autojump_clock: Clock) -> None:
+    daemon, user = Daemon(capacity=200), User()
+    async with running(daemon, user, Granted(heartbeat=10.0)) as uplink:
+        for n in range(100):
+            uplink.send(p.Request(n, "sync", Map()))
+        daemon.refuses = lambda: Unreachable("nobody")
+        await user.gone.wait()
+        for _ in range(100):
+            await trio.lowlevel.checkpoint()
+        assert not uplink.up
+        assert trio.lowlevel.current_statistics().tasks_runnable == 0, "a task runs again and again"
 
 
 async def test_a_daemon_that_is_heard_in_time_is_not_lost(autojump_clock: Clock) -> None:
