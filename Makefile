@@ -18,7 +18,7 @@ DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(DEM
 ROUNDS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test quick lint format bench peers torture wheel release lock clean check-python check-java
+.PHONY: help venv demo test quick lint format bench peers torture simulate wheel release lock clean check-python check-java
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ peers: $(VENV)/peers ## bench/peers.py: the daemon beside NATS, Redis and etcd, 
 
 torture: check-java venv ## the kill tests and the attacks at full size, with ROUNDS further seeds each, and a table of what they cost
 	@TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
+
+simulate: venv ## SEEDS=n lives of daemons and clients in virtual time, each from a seed (tests/simulation/README.md)
+	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) $(ARGS)
 
 wheel: venv ## dist/*.whl; COMPILED=1 for one whose hot parts are machine code (needs a C compiler)
 	@rm -rf build dist

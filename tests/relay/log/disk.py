@@ -61,8 +61,11 @@ _KEPT: list[object] = []  # callbacks and tables that SQLite points to
 _NAMES: dict[int, str] = {}
 
 
-def hook_sqlite(hook: Hook) -> None:
-    """From now on, the hook is asked before SQLite writes, truncates, syncs or deletes."""
+def hook_sqlite(hook: Hook, *, names: Callable[[str], str] = os.path.basename) -> None:
+    """From now on, the hook is asked before SQLite writes, truncates, syncs or deletes.
+
+    ``names`` makes the name of a file in an event of its path.
+    """
     library = ctypes.CDLL(_sqlite3.__file__)
     library.sqlite3_vfs_find.restype = ctypes.POINTER(_Vfs)
     vfs = library.sqlite3_vfs_find(None).contents
@@ -73,7 +76,7 @@ def hook_sqlite(hook: Hook) -> None:
         code: int = really_open(of, name, file, flags, out)
         slot = ctypes.cast(file, ctypes.POINTER(_P))
         if code == 0 and name and slot[0]:
-            _NAMES[file] = _name(name)
+            _NAMES[file] = names(_path(name))
             original = slot[0]
             if original not in tables:
                 methods = ctypes.cast(original, ctypes.POINTER(_Methods)).contents
@@ -82,15 +85,15 @@ def hook_sqlite(hook: Hook) -> None:
         return code
 
     def deleted(of: int, name: int, sync: int) -> int:
-        return hook(("delete", _name(name))) or int(really_delete(of, name, sync))
+        return hook(("delete", names(_path(name)))) or int(really_delete(of, name, sync))
 
     open_now, delete_now = _OPEN(opened), _DELETE(deleted)
     _KEPT.extend([open_now, delete_now, tables])
     vfs.xOpen, vfs.xDelete = (ctypes.cast(each, _P).value for each in (open_now, delete_now))
 
 
-def _name(pointer: int) -> str:
-    return os.path.basename(ctypes.string_at(pointer).decode())
+def _path(pointer: int) -> str:
+    return ctypes.string_at(pointer).decode()
 
 
 def _hooked(original: _Methods, hook: Hook) -> _Methods:

@@ -1,0 +1,233 @@
+"""Actors: what clients do in a life, with the product's own client, each on a host of its own.
+
+A *writer* has a durable owner, and replaces, claims, leaves and sends; a *guest* is a session that ends from
+one moment to the next; a *borrower* does so with a lease; a *keeper* has a session with grace, which outlives
+cuts; a *watcher* observes.
+
+Always: what is recorded is what the client itself was told, up to the instant at which its host dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from random import Random
+from typing import Any, Final
+
+import trio
+
+import dataspace
+from dataspace import Record
+from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
+from index.patterns.text import parse_pattern
+from tests.guarantees.history import Term, Turn, View
+from tests.guarantees.recording import shown
+from tests.simulation.entropy import BEGAN
+from tests.simulation.hosts import Host
+from tests.simulation.plan import Part
+from tests.simulation.world import URL, World
+
+PATTERNS: Final = (
+    "busy($who, $n)",
+    "borrowed($n)",
+    "shared($k)",
+    "said($who, $n)",
+    "kept($n, $k)",
+    "held($n, $k)",
+)
+
+HEARTBEAT: Final = 1.0
+LEASE: Final = 1.5
+GRACE: Final = 4.0
+
+_DURABLE: Final[Any] = {"durable": True, "quiet": True, "policy": "wait", "progress": True}
+
+
+class Actor:
+    """One client: ``name`` is that of its host."""
+
+    def __init__(self, world: World, part: Part, host: Host) -> None:
+        self.world = world
+        self.number = part.number
+        self.host = host
+        self.part = part
+        self.random = Random(part.seed)
+        self._tickets: list[tuple[str, dataspace.Ticket]] = []
+
+    async def run(self) -> None:
+        """Does what actors of this kind do, until it has ended or its host has."""
+        self.host.enter()
+        try:
+            with self.host.scope:
+                await trio.sleep(self.part.at)
+                await KINDS[self.part.kind](self)
+        except Exception as error:  # noqa: BLE001  # whatever ends a client is judged
+            if not self.host.is_dead:
+                self.world.accuse(f"{self.host.name} raised {error!r}")
+        finally:
+            for client, ticket in self._tickets:
+                self.world.history.turns.append(Turn(client, ticket.sequence, ticket.actions, None))
+
+    # -- kinds ----------------------------------------------------------------------------------------
+
+    async def write(self) -> None:
+        """Turns that replace a fact, claim and leave what others claim, and send; some that are refused."""
+        name = f"writer{self.number}"
+        turns, pause = self.random.randint(3, 25), self.random.choice((0.0, 0.02, 0.2))
+        async with self._connected(owner=name) as space, trio.open_nursery() as nursery:
+            mine: dataspace.Claim | None = None
+            held: list[dataspace.Claim] = []
+            for number in range(turns):
+                draft = space.draft()
+                if held and self.random.random() < 0.5:
+                    draft.retract(held.pop(0))
+                if number % 4 == 3 or self.random.random() < 0.3:
+                    held.append(draft.assert_(Record("shared", self.random.randrange(3))))
+                if number % 4 != 3:
+                    fact = Record("busy", name, number)
+                    mine = draft.assert_(fact) if mine is None else draft.replace(mine, fact)
+                    draft.send(Record("said", name, number))
+                nursery.start_soon(self._note, f"owner:{name}", await space.submit(draft))
+                if number % 10 == 5:
+                    wrong = space.draft()
+                    wrong.send(Record("never", name, number))
+                    wrong.retract(1)
+                    nursery.start_soon(self._note, f"owner:{name}", await space.submit(wrong))
+                if self.random.random() < 0.7:
+                    await trio.sleep(pause)
+
+    async def _note(self, client: str, ticket: dataspace.Ticket) -> None:
+        entry = client, ticket
+        self._tickets.append(entry)
+        try:
+            answer: int | str = await ticket.wait()
+            self.world.last = max(self.world.last, int(answer))
+        except Refused as refusal:
+            answer = refusal.code
+        self._tickets.remove(entry)
+        self.world.trace("answer", client, ticket.sequence, answer)
+        self.world.history.turns.append(Turn(client, ticket.sequence, ticket.actions, answer))
+
+    async def visit(self) -> None:
+        """Facts of a session that ends without a goodbye."""
+        facts = [Record("held", self.number, at) for at in range(3)]
+        with contextlib.suppress(
+            Broken, Closed, Unreachable, ProtocolError, Refused
+        ):  # there may be no daemon
+            async with dataspace.connect(URL, heartbeat=HEARTBEAT, reconnect=False, token="") as space:
+                async with space.turn() as draft:
+                    for fact in facts:
+                        draft.assert_(fact)
+                self.world.history.ended.append(frozenset(facts))
+                await trio.sleep(self.random.choice((0.0, 0.1, 2.0)))
+                self._vanish()
+                await trio.sleep_forever()
+
+    async def borrow(self) -> None:
+        """A lease whose client vanishes once it holds a fact."""
+        name, asked = f"borrower{self.number}", self._microseconds()
+        async with self._connected(lease=LEASE, name=name) as space:
+            try:
+                await space.assert_(Record("borrowed", self.number))
+            except Refused:  # the disk is full just now
+                return
+            self.world.history.terms.append(Term(name, asked + round(LEASE * 1_000_000)))
+            await trio.sleep(self.random.choice((0.0, 0.1, 3.0)))
+            self._vanish()
+            await trio.sleep_forever()
+
+    def _microseconds(self) -> int:
+        return round((BEGAN + trio.current_time()) * 1_000_000)
+
+    async def keep(self) -> None:
+        """A session with grace: its facts are there while it is, whatever happens to its connections."""
+        async with self._connected(grace=GRACE) as space:
+            mine: dataspace.Claim | None = None
+            for number in range(self.random.randint(1, 8)):
+                fact = Record("kept", self.number, number)
+                with contextlib.suppress(Refused):  # the disk is full just now
+                    mine = await (space.assert_(fact) if mine is None else space.replace(mine, fact))
+                await trio.sleep(self.random.choice((0.0, 0.3, 1.0)))
+
+    async def watch(self) -> None:
+        """Observes patterns, over as many connections as it takes, until the end."""
+        async with self._connected() as space, trio.open_nursery() as nursery:
+            for pattern in self.random.sample(PATTERNS, self.random.randint(1, len(PATTERNS))):
+                nursery.start_soon(self._observe, space, pattern)
+
+    async def _observe(self, space: dataspace.RemoteSpace, pattern: str) -> None:
+        while True:
+            view = View(parse_pattern(pattern))
+            try:
+                async with space.observe(pattern, **_DURABLE) as seen:
+                    await self._take(seen, pattern, view)
+            except Refused as refusal:
+                if refusal.code != "disk-failed":  # the daemon ends, and the next one is asked anew
+                    raise
+                self.world.watched.pop(self._name(pattern), None)
+                await trio.sleep(0.1)
+
+    async def _take(self, seen: dataspace.Observation, pattern: str, view: View) -> None:
+        async for epoch in seen.epochs():
+            if not epoch.progress:
+                view.epochs.append(shown(epoch))
+                if epoch.snapshot:
+                    self.world.watched[self._name(pattern)] = view
+                    self.world.history.views[f"{self._name(pattern)} from {epoch.number}"] = view
+            self.world.trace("shown", self._name(pattern), epoch.number, len(view.epochs))
+            view.upto = epoch.number
+            self.world.note()
+
+    def _name(self, pattern: str) -> str:
+        return f"{self.host.name} {pattern}"
+
+    async def mark(self) -> None:
+        """One more turn, after which all that was answered has been shown."""
+        async with self._connected(owner="mark") as space:
+            draft = space.draft()
+            draft.send(Record("said", "nobody", 0))
+            self.world.last = max(self.world.last, await (await space.submit(draft)).wait())
+
+    # -- connections ----------------------------------------------------------------------------------
+
+    def _hear(self, event: dataspace.ConnectionEvent) -> None:
+        self.world.trace("connection", self.host.name, event.change.value)
+        if event.change is dataspace.ConnectionChange.REFUSED and "disk-full" not in event.reason:
+            self.world.accuse(f"{self.host.name} could not assert its facts again: {event.reason}")
+
+    def _vanish(self) -> None:
+        self.host.die(power=self.random.random() < 0.5)
+
+    @contextlib.asynccontextmanager
+    async def _connected(self, **options: Any) -> Any:
+        """Connects, as soon as there is a daemon."""
+        while True:
+            connecting = dataspace.connect(
+                URL, heartbeat=HEARTBEAT, token="", on_connection=self._hear, **options
+            )
+            try:
+                space = await connecting.__aenter__()
+                break
+            except (Unreachable, Broken, Closed):
+                await trio.sleep(0.1)
+            except ProtocolError as error:
+                if error.code != "closing":
+                    raise
+                await trio.sleep(0.1)
+        try:
+            yield space
+        except BaseException as error:
+            if not await connecting.__aexit__(type(error), error, error.__traceback__):
+                raise
+        else:
+            await connecting.__aexit__(None, None, None)
+
+
+KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
+    "writer": Actor.write,
+    "guest": Actor.visit,
+    "borrower": Actor.borrow,
+    "keeper": Actor.keep,
+    "watcher": Actor.watch,
+    "mark": Actor.mark,
+}

@@ -1,0 +1,114 @@
+"""The daemon of a life, and its supervisor, which starts it again whenever it has ended.
+
+It is the whole daemon: ``serve``, with its listener, its logs and its tasks.  Each start is a host of its
+own, and has the files that the one before it has left.
+
+Always: a daemon that ends without having been made to is accused.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from relay.store.errors import LogFailed
+from server.config.model import Config, Limits
+from server.daemon.serve import serve
+from tests.simulation.disks import Volume, mounted
+from tests.simulation.hosts import Host
+from tests.simulation.seams import begin_numbers
+from tests.simulation.world import PORT, World
+
+LIMITS: Final = Limits(heartbeat_seconds=1.0, stalled_seconds=20.0)
+
+
+class Supervisor:
+    """Keeps a daemon up until ``stop``; has the present one's host and volume."""
+
+    host: Host
+    volume: Volume
+
+    def __init__(self, world: World) -> None:
+        self.starts = 0
+        self.offset = 0.0
+        """Of the clock of its machine."""
+        self._world = world
+        self._random = world.random("supervisor")
+        self._ending = trio.Event()
+        self._is_excused = False
+        self._lost_power = False
+        self._left = world.place / "new"
+        self._left.mkdir()
+
+    async def run(self) -> None:
+        """Starts one daemon after the other; returns when one has ended after ``stop``."""
+        while True:
+            await self._live()
+            if self._ending.is_set() and not self.host.is_dead:
+                return
+            if not self.host.is_dead:
+                await trio.sleep(0.2)  # it has failed to begin, or its disk has
+            await trio.sleep(self._random.choice((0.0, 0.02, 0.3)))
+
+    def stop(self) -> None:
+        """Has the daemon end in order."""
+        self._ending.set()
+
+    def excuse(self) -> None:
+        """The present daemon may end by itself, since its disk fails."""
+        self._is_excused = True
+
+    @property
+    def data(self) -> Path:
+        """The directory of the present daemon, or of the last one."""
+        return self.volume.place
+
+    async def _live(self) -> None:
+        self.starts += 1
+        name = f"daemon.{self.starts}"
+        self.host = host = Host("daemon", self._world.random(name))
+        host.offset = self.offset
+        host.at_death.append(self._died)
+        self.volume = Volume(host, self._left)
+        self._is_excused = self._lost_power = False
+        self._world.trace("start", name)
+        with mounted(self.volume):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._serve, host)
+        if not host.is_dead:
+            self._world.trace("ended", name)
+        self._left = self._world.place / name
+        self.volume.leave(self._left, self._random if self._lost_power else None)
+
+    def _died(self, power: bool) -> None:
+        self._lost_power = power
+        self._world.trace("died", "power" if power else "killed")
+
+    async def _serve(self, host: Host) -> None:
+        host.enter()
+        begin_numbers()
+        config = Config(listen=(f"tcp:127.0.0.1:{PORT}",), data=self.volume.place, limits=LIMITS)
+        with ExitStack() as held:
+            held.callback(self._world.note)
+            try:
+                with host.scope:
+                    await serve(config, ending=self._ending)
+            except Exception as error:  # noqa: BLE001  # whatever ends a daemon is judged
+                self._judge(host, error)
+
+    def _judge(self, host: Host, error: Exception) -> None:
+        """Accuses the daemon of an end that nothing had brought about."""
+        errors = _leaves(error)
+        if host.is_dead or (self._is_excused and all(isinstance(each, LogFailed) for each in errors)):
+            return
+        said = "; ".join(f"{type(each).__name__}: {each}" for each in errors)
+        self._world.accuse(f"the daemon ended by itself: {said}")
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for each in error.exceptions for leaf in _leaves(each)]
+    return [error]

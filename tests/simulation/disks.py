@@ -1,0 +1,123 @@
+"""Disks: what a daemon has written, what of it was synced, and what is left after its end.
+
+The files are real, in a directory of the memory, and SQLite is real; each write, truncation, sync and
+deletion is asked of the disk first, which may refuse it, or end the host instead.  After a kill the files are
+as they were written, since the kernel has them; after a power failure some of what was not synced is missing,
+and some is torn.  The next daemon has them in a new directory, with files of its own.
+
+Always: nothing is written for a host that is dead.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from tests.relay.log.disk import Event, hook_sqlite
+from tests.relay.store.losses import Disk
+from tests.simulation.hosts import Host
+
+_ERRNO: Final = {sqlite3.SQLITE_FULL: errno.ENOSPC}
+
+_mounted: dict[str, Volume] = {}
+_is_hooked = False
+
+
+class Volume:
+    """The directory of one host."""
+
+    def __init__(self, host: Host, place: Path) -> None:
+        self.host = host
+        self.place = place
+        self.is_full = False
+        self.fails_next_sync = False
+        self.asked = 0
+        """What was asked of it so far."""
+        self.dies_at: tuple[int, bool] | None = None
+        """The number of the operation instead of which its host dies, and whether by a power failure."""
+        self._disk = Disk()
+        for file in sorted(place.iterdir()):
+            self._disk.take(("write", file.name, 0, file.read_bytes()))
+            self._disk.take(("sync", file.name))
+
+    def ask(self, event: Event) -> int:
+        """Returns 0 for what may be done, else a code of SQLite."""
+        if self.host.is_dead:
+            return sqlite3.SQLITE_IOERR
+        self.asked += 1
+        if self.dies_at is not None and self.asked >= self.dies_at[0]:
+            self.host.die(power=self.dies_at[1])
+            return sqlite3.SQLITE_IOERR
+        if self.is_full and event[0] == "write":
+            return sqlite3.SQLITE_FULL
+        if self.fails_next_sync and event[0] == "sync":
+            self.fails_next_sync = False
+            return sqlite3.SQLITE_IOERR_FSYNC
+        self._disk.take(event)
+        return 0
+
+    def leave(self, place: Path, random: Random | None) -> None:
+        """Makes a directory of what is left; ``random`` decides what a power failure took."""
+        if random is not None:
+            self._disk.stop(place, random)
+            return
+        place.mkdir()
+        for file in sorted(self.place.iterdir()):
+            if file.name != "lock" and not file.name.endswith("-shm"):
+                shutil.copyfile(file, place / file.name)
+
+
+@contextmanager
+def mounted(volume: Volume) -> Iterator[None]:
+    """Has all that is written below its directory asked of the volume."""
+    _hook()
+    at = str(volume.place.absolute())
+    _mounted[at] = volume
+    try:
+        yield
+    finally:
+        del _mounted[at]
+
+
+def _hook() -> None:
+    """Looks over SQLite's shoulder, and over that of ``os.pwrite`` and ``os.fsync``, from now on."""
+    global _is_hooked
+    if _is_hooked:
+        return
+    _is_hooked = True
+    hook_sqlite(_ask, names=str)
+    really_write, really_sync = os.pwrite, os.fsync
+
+    def pwrite(descriptor: int, data: bytes, offset: int) -> int:
+        _check(("write", _path(descriptor), offset, bytes(data)))
+        return really_write(descriptor, data, offset)
+
+    def fsync(descriptor: int) -> None:
+        _check(("sync", _path(descriptor)))
+        really_sync(descriptor)
+
+    os.pwrite, os.fsync = pwrite, fsync  # type: ignore[assignment]  # the same for what we call them with
+
+
+def _path(descriptor: int) -> str:
+    return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def _ask(event: Event) -> int:
+    directory, _, name = event[1].rpartition("/")
+    volume = _mounted.get(directory)
+    return 0 if volume is None else volume.ask((event[0], name, *event[2:]))
+
+
+def _check(event: Event) -> None:
+    code = _ask(event)
+    if code:
+        number = _ERRNO.get(code, errno.EIO)
+        raise OSError(number, os.strerror(number))

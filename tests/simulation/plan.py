@@ -1,0 +1,98 @@
+"""Plans: who acts in a life and what goes wrong in it, drawn from the seed before it begins.
+
+Each part has a seed of its own, so a life without one of them is the same life otherwise, as far as the
+others allow: that is what shrinking takes away, one by one.
+
+Always: the plan is a function of the seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+from tests.simulation.network import Weather
+
+SECONDS: Final = 6.0
+"""The time in which everything begins that goes wrong."""
+
+DOERS: Final = ("writer", "writer", "writer", "guest", "guest", "borrower", "keeper")
+FAULTS: Final = (
+    "kill", "kill", "power", "power", "kill at a write", "power at a write", "cut", "cut", "cut", "mute up",
+    "mute down", "pause", "pause daemon", "full disk", "failed sync", "clock",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Someone who acts, or something that goes wrong: what, when, for how long, and for whom."""
+
+    kind: str
+    seed: int
+    at: float
+    lasting: float = 0.0
+    target: int = 0
+    number: int = 0
+    """The place in the plan that was drawn, which stays when others are left out."""
+
+    def __str__(self) -> str:
+        lasting = f" for {self.lasting:g} s" if self.lasting else ""
+        return f"{self.at:.3f} s: {self.kind}{lasting} ({self.target})"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One life."""
+
+    seed: int
+    weather: Weather
+    actors: tuple[Part, ...]
+    faults: tuple[Part, ...]
+
+    def __str__(self) -> str:
+        actors = ", ".join(f"{each.kind} at {each.at:.3f} s" for each in self.actors)
+        faults = "".join(f"\n  {each}" for each in self.faults)
+        return f"seed {self.seed}: {self.weather}\n  {actors}{faults}"
+
+    def without(self, actors: frozenset[int], faults: frozenset[int], weather: Weather | None = None) -> Plan:
+        """Returns the same without the actors and the faults of these places, in another weather if given."""
+        return replace(
+            self,
+            weather=weather or self.weather,
+            actors=tuple([each for at, each in enumerate(self.actors) if at not in actors]),
+            faults=tuple([each for at, each in enumerate(self.faults) if at not in faults]),
+        )
+
+
+def draw(seed: int) -> Plan:
+    """Returns the plan of a seed."""
+    random = Random(f"plan {seed}")
+    weather = Weather(
+        delay=random.choice((0.0, 0.001, 0.001, 0.01, 0.05)),
+        split=random.choice((0.0, 0.1, 0.5)),
+        buffer=random.choice((2_000, 16_384, 200_000)),
+    )
+    doers = ["writer", *random.choices(DOERS, k=random.randint(1, 5))]
+    watchers = ["watcher"] * random.randint(1, 3)
+    actors = [
+        Part(kind, random.getrandbits(32), _instant(random, 1.0), number=number)
+        for number, kind in enumerate((*watchers, *doers))
+    ]
+    faults = [
+        Part(
+            kind,
+            random.getrandbits(32),
+            _instant(random, SECONDS),
+            random.choice((0.05, 0.5, 1.5, 4.0)),
+            random.randrange(64),
+        )
+        for kind in random.choices(FAULTS, k=random.randint(0, 7))
+    ]
+    return Plan(seed, weather, tuple(actors), tuple(sorted(faults, key=lambda each: each.at)))
+
+
+def _instant(random: Random, within: float) -> float:
+    """Returns an instant; often a round one, so that several things happen at once."""
+    instant = random.uniform(0, within)
+    return instant if random.random() < 0.5 else round(instant * 4) / 4

@@ -1,0 +1,116 @@
+"""Planted faults: the product with one mistake, to show that lives find it.
+
+Each is a mistake that someone could make, at the place where it would be made; ``planted`` makes it for the
+length of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+import relay.store.storage
+import server.owners.leases
+from dataspace.client.observations import EpochStream
+from dataspace.client.session.session import ClientSession
+from relay.log.writer import GroupCommit
+from server.daemon.space import HostedSpace
+from server.sessions.connection import Connection
+
+
+def answered_before_the_sync(held: ExitStack) -> None:
+    """SQLite is told to leave the write-ahead log to the kernel."""
+    changed = [each.replace("synchronous=FULL", "synchronous=OFF") for each in relay.store.storage._PRAGMAS]
+    held.enter_context(patch.object(relay.store.storage, "_PRAGMAS", changed))
+
+
+def answered_before_the_write(held: ExitStack) -> None:
+    """A turn is answered when its epoch is queued."""
+    really = GroupCommit.submit
+
+    def submit(self: GroupCommit, epoch: Any, on_durable: Callable[[Any], None] | None = None) -> None:
+        really(self, epoch)
+        if on_durable is not None:
+            on_durable(epoch)
+
+    held.enter_context(patch.object(GroupCommit, "submit", submit))
+
+
+def resumed_one_late(held: ExitStack) -> None:
+    """An observer that comes back asks for what follows the epoch after the last one that it was shown."""
+    really = vars(EpochStream)["_told"].fget
+
+    def told(self: EpochStream) -> int | None:
+        epoch: int | None = really(self)
+        return None if epoch is None else epoch + 1
+
+    held.enter_context(patch.object(EpochStream, "_told", property(told)))
+
+
+def turn_numbers_unchecked(held: ExitStack) -> None:
+    """A turn that is sent again is taken for a new one."""
+
+    def commit_at_once(self: Connection, turn: Any) -> bool:
+        self._turn(turn, self.own)
+        return True
+
+    held.enter_context(patch.object(Connection, "commit_at_once", commit_at_once))
+    held.enter_context(patch.object(Connection, "may_wait", lambda _self, _packet: False))
+
+
+def leases_end_early(held: ExitStack) -> None:
+    """The deadline of a lease is reckoned in other units than its length."""
+    really = server.owners.leases.time_to_live
+
+    def time_to_live(owner: str, *, most: float) -> float:
+        return really(owner, most=most) * 1000 / 1024
+
+    held.enter_context(patch.object(server.owners.leases, "time_to_live", time_to_live))
+
+
+def asserted_twice(held: ExitStack) -> None:
+    """A client asserts its facts again in a session that was resumed."""
+    really = ClientSession.release
+
+    def release(self: ClientSession, *, fresh: bool) -> int:
+        return really(self, fresh=True)
+
+    held.enter_context(patch.object(ClientSession, "release", release))
+
+
+def sessions_end_by_halves(held: ExitStack) -> None:
+    """The first fact of a session that ends goes in an epoch of its own."""
+    really = HostedSpace._end_together
+
+    def end_together(self: HostedSpace, owners: Sequence[str]) -> None:
+        for owner in owners:
+            if len(self.space.claims(owner)) > 1:
+                self._retract_some(owner, 1)
+        really(self, owners)
+
+    held.enter_context(patch.object(HostedSpace, "_end_together", end_together))
+
+
+PLANTED: Final[Mapping[str, Callable[[ExitStack], None]]] = {
+    each.__name__: each
+    for each in (
+        answered_before_the_sync,
+        answered_before_the_write,
+        resumed_one_late,
+        turn_numbers_unchecked,
+        leases_end_early,
+        asserted_twice,
+        sessions_end_by_halves,
+    )
+}
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Makes a mistake of this name, if there is one to make."""
+    with ExitStack() as held:
+        if name is not None:
+            PLANTED[name](held)
+        yield

@@ -1,0 +1,117 @@
+"""Seams: where product code meets the system, and what it meets there in a life.
+
+Sockets become those of ``network``; what would run in a thread runs in the task that waits for it, after and
+before a random time.  Nothing else of the product is replaced.
+
+Always: after the block everything is as it was; within it no thread can be started.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import trio
+
+import server.daemon.daemon
+import server.sessions.listeners
+from dataspace.loops.on_trio import TRIO
+from dataspace.transport.addresses import Address
+from relay.store.write_thread import WriteThread
+from server.lane import Work
+from server.sessions.listeners import Listener
+from tests.simulation.hosts import here
+from tests.simulation.network import Listening, Network
+
+T = TypeVar("T")
+
+SLOWEST: float = 0.02
+"""Seconds that a thread waits before its work, and its task after it, at most."""
+
+
+async def _in_thread(function: Callable[..., T], *args: Any, **_options: object) -> T:
+    """In place of ``trio.to_thread.run_sync``."""
+    await trio.lowlevel.checkpoint_if_cancelled()
+    await _pause()
+    try:
+        return function(*args)
+    finally:
+        await _pause()
+
+
+async def _write(_self: WriteThread, function: Callable[..., object], *args: Any) -> None:
+    """In place of ``WriteThread.run``."""
+    await _in_thread(function, *args)
+
+
+async def _pause() -> None:
+    host = here()
+    assert host is not None  # all work is of a host
+    some = host.random.random()
+    with trio.CancelScope(shield=True):
+        await trio.sleep(0 if some < 0.3 or host.is_dead else SLOWEST * some**4)
+
+
+def _no_thread(self: threading.Thread) -> None:
+    raise AssertionError(f"a thread in a life: {self.name}")
+
+
+@contextmanager
+def seams(network: Callable[[], Network]) -> Iterator[None]:
+    """Has the product meet the network and the time of a life."""
+
+    def listen(address: Address, _context: object) -> Listener:
+        host = here()
+        assert host is not None  # daemons are on hosts
+        found: Any = Listening(network(), address.port, host)
+        return Listener(address, found)
+
+    async def open_tcp(host: str, port: int) -> Any:
+        return await network().connect(host, port)
+
+    async def wait_readable(end: Any) -> None:
+        await end.wait_readable()
+
+    async def wait_writable(end: Any) -> None:
+        await end.wait_writable()
+
+    def notify_closing(end: Any) -> None:
+        end.notify_closing()
+
+    sockets = {
+        "wait_readable": wait_readable,
+        "wait_writable": wait_writable,
+        "notify_closing": notify_closing,
+    }
+    others = {**sockets, "open_tcp": open_tcp, "run_in_thread": _in_thread}
+    real = {name: getattr(TRIO, name) for name in others}
+    with ExitStack() as held:
+        held.callback(_fill_loop, real)
+        _fill_loop(others)
+        for name, other in sockets.items():
+            held.enter_context(patch.object(trio.lowlevel, name, other))
+        held.enter_context(patch.object(trio.to_thread, "run_sync", _in_thread))
+        held.enter_context(patch.object(WriteThread, "run", _write))
+        held.enter_context(patch.object(Work, "pass_on_from_thread", lambda _self: None))
+        held.enter_context(patch.object(server.sessions.listeners, "_open_tcp", listen))
+        held.enter_context(patch.object(threading.Thread, "start", _no_thread))
+        for name in ("collect", "freeze", "set_threshold"):  # of this process, which has many lives
+            held.enter_context(patch.object(gc, name, lambda *_: 0))
+        held.enter_context(patch.object(sys, "setswitchinterval", lambda _: None))
+        yield
+
+
+def _fill_loop(functions: dict[str, Any]) -> None:
+    for name, function in functions.items():
+        object.__setattr__(TRIO, name, function)  # the one record of it, which all have imported
+
+
+def begin_numbers() -> None:
+    """Counts connections from one again, as a new process does."""
+    server.daemon.daemon._numbers = itertools.count(1)

@@ -1,0 +1,93 @@
+"""Lives break no promise; a planted mistake is found, shrunk, and found again in what is left.
+
+Lives take the place of clocks, sockets and files for the whole process, so each test has them in one of its
+own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.simulation.plan import draw
+from tests.simulation.planted import PLANTED
+from tests.simulation.scheduling import check_trio
+
+CHECKOUT: Final = Path(__file__).parents[2]
+ROUNDS: Final = int(os.environ.get("TORTURE_ROUNDS", "0"))
+
+SEEDS: Final = 40
+"""Lives within which each mistake has to be found."""
+
+AT_ONCE: Final = ("sessions_end_by_halves", "leases_end_early")
+"""Mistakes that the first few lives show."""
+
+
+def run(*arguments: str, hashing: str = "0", status: int = 0) -> str:
+    """Returns what ``python -m tests.simulation`` says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *arguments],
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONHASHSEED": hashing},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+def test_trio_schedules_as_it_is_taken_to_here() -> None:
+    check_trio()
+
+
+def test_a_plan_is_a_function_of_its_seed() -> None:
+    assert [draw(seed) for seed in range(50)] == [draw(seed) for seed in range(50)]
+    assert len({str(draw(seed).faults) for seed in range(50)}) > 40
+
+
+@pytest.mark.slow
+def test_lives_break_no_promise() -> None:
+    said = run("--first", "41", "--seeds", "24", "--processes", "1")  # 50 is lived twice
+    assert said.startswith("24 lives in ")
+
+
+@pytest.mark.slow
+@pytest.mark.torture
+@pytest.mark.skipif(not ROUNDS, reason="a thousand lives are a step of .ci/run; make torture has more")
+def test_further_lives_break_no_promise() -> None:
+    assert f"{20 * ROUNDS} lives in " in run("--first", "1000", "--seeds", str(20 * ROUNDS))
+
+
+@pytest.mark.slow
+def test_a_life_is_the_same_in_each_process_although_much_happens_at_once() -> None:
+    first, second = (run("--seed", "22", "--trace", hashing=hashing) for hashing in "12")
+    assert first == second
+    events = Counter(line.split()[0] for line in first.splitlines())
+    assert sum(events.values()) > 200
+    assert max(events.values()) > 5, "events in one instant"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=[] if each in AT_ONCE else [pytest.mark.torture]) for each in PLANTED],
+)
+def test_a_planted_mistake_is_found_and_shrunk(name: str) -> None:
+    if name not in AT_ONCE and not ROUNDS:
+        pytest.skip("the others are for make torture")
+    said = run("--seeds", str(SEEDS), "--processes", "1", "--plant", name, status=1)
+    command = re.search(r"python -m tests\.simulation (.*) --trace", said)
+    assert command is not None, said
+    assert "--without-" in command[1], "something could be left out"
+    assert "WRONG" in run(*shlex.split(command[1]), status=1)
+    without = [each for each in shlex.split(command[1]) if each not in ("--plant", name)]
+    assert "WRONG" not in run(*without), "it is the mistake that is found"

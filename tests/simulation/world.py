@@ -1,0 +1,79 @@
+"""A world: what the actors, the daemon and the faults of one life share, and the trace of what happened.
+
+Always: the trace is the same for the same plan, in whatever process.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import trio
+
+from tests.guarantees.history import History, View
+from tests.simulation.hosts import Host
+from tests.simulation.network import Network
+from tests.simulation.plan import Plan
+
+PORT: Final = 7377
+URL: Final = f"tcp://127.0.0.1:{PORT}"
+
+
+class World:
+    """One life."""
+
+    network: Network
+
+    def __init__(self, plan: Plan, place: Path, *, keep_trace: bool = False) -> None:
+        self.plan: Final = plan
+        self.place: Final = place
+        self.history: Final = History()
+        self.watched: Final[dict[str, View]] = {}
+        """What the observers see now; the history has what they saw before as well."""
+        self.faults: Final[list[str]] = []
+        """What is wrong beside what the validators say."""
+        self.clients: Final[dict[str, Host]] = {}
+        self.lines: Final[list[str] | None] = [] if keep_trace else None
+        self.scope: Final = trio.CancelScope()
+        """All that clients do; it ends once anything is wrong."""
+        self.events = 0
+        self.last = 0
+        """The latest epoch that was acknowledged."""
+        self.changed = trio.Event()
+        self._digest = blake2b(digest_size=16)
+
+    @property
+    def digest(self) -> str:
+        """What stands for all that has happened."""
+        return self._digest.hexdigest()
+
+    def trace(self, *what: object) -> None:
+        """Notes something that happens now."""
+        self.events += 1
+        said = f"{trio.current_time():.9f} {' '.join(map(_short, what))}"
+        self._digest.update(said.encode())
+        if self.lines is not None:
+            self.lines.append(said)
+
+    def random(self, name: str) -> Random:
+        """Returns the random numbers of something with a name."""
+        return Random(f"{self.plan.seed} {name}")
+
+    def accuse(self, what: str) -> None:
+        """Notes something that must not be."""
+        self.trace("wrong:", what)
+        self.faults.append(what)
+        self.scope.cancel()
+
+    def note(self) -> None:
+        """Wakes those who wait for something to change."""
+        self.changed.set()
+        self.changed = trio.Event()
+
+
+def _short(value: object) -> str:
+    if isinstance(value, bytes):
+        return f"{len(value)} {blake2b(value, digest_size=6).hexdigest()}"
+    return str(value)
