@@ -10,9 +10,9 @@ const LONGEST = 400;
  * Follows what matches a pattern: returns `{rows, end, size, leftOut}`, where `rows` is a map from keys to rows of captures.
  *
  * `changed(epoch)` is called once an animation frame at most. The stream asserts no interest, so looking is not seen.
- * Beyond `most` rows the later ones are counted and not kept. An error that `allowed` takes is not shown.
+ * Beyond `most` rows the later ones are counted and not kept. What the token may not observe is told to `refused`, if there is one.
  */
-export function follow(app, space, pattern, changed, { most = MOST_ROWS, allowed = () => false } = {}) {
+export function follow(app, space, pattern, changed, { most = MOST_ROWS, refused = null } = {}) {
   const rows = new Map();
   const beyond = new Set();
   const draw = frame(changed);
@@ -34,7 +34,9 @@ export function follow(app, space, pattern, changed, { most = MOST_ROWS, allowed
         draw();
       }
     } catch (error) {
-      if (!over && !allowed(error)) app.fail(error);
+      if (over) return;
+      if (refused && error.code === "not-allowed") refused(error);
+      else app.fail(error);
     }
   })();
   return {

@@ -200,10 +200,12 @@ export default {
       verdict.className = ends.length ? "good" : "warn";
     }
 
-    const interests = follow(app, app.space, record("Observe", capture("pattern")), () => {
+    const changed = () => {
       show();
       look().catch(app.fail);
-    });
+    };
+    const refused = () => write(left, "This token may not observe Observe(_), so no pattern is listed.");
+    const interests = follow(app, app.space, record("Observe", capture("pattern")), changed, { refused });
     const sessions = app.system && looks
       ? follow(app, app.system, record("session", capture("number"), app.spaceName, capture("name")), () => {
           names = new Map([...sessions.rows.values()].map(([each, name]) => [Number(each), name]));

@@ -14,7 +14,7 @@ const PAUSE = 3000;
 const MOST_BOXES = 200;
 const MOST_STEPS = 500;
 const MOST_NAMED = 100;
-const EMPTY = "There is no rule. dataspace rule add near 'near($a, $b) <- at($a, $p), at($b, $p).' adds one, as does a fact rule(NAME, TEXT).";
+const EMPTY = "There is no rule, or none that this token may observe. dataspace rule add near 'near($a, $b) <- at($a, $p), at($b, $p).' adds one, as does a fact rule(NAME, TEXT).";
 
 export default {
   name: "Rules",
@@ -171,10 +171,12 @@ export default {
         write(left, `${relation} has no facts of its own to show.`);
         return;
       }
-      shown = follow(app, app.space, pattern, () => {
+      const changed = () => {
         derived.set([...shown.rows.values()].map(([fact]) => text(fact)));
         write(left, leftOut(shown.leftOut, "facts", MOST_ROWS));
-      });
+      };
+      const refused = () => write(left, `This token may not observe all facts of ${relation}.`);
+      shown = follow(app, app.space, pattern, changed, { refused });
     }
 
     // -- why --
@@ -243,13 +245,15 @@ export default {
     // -- suspended --
 
     // the facts rule-error are in the space itself, so they are seen without the right to inspect
-    const errors = follow(app, app.space, "rule-error($name, _, _, $why)", tellSuspended);
+    const errors = follow(app, app.space, "rule-error($name, _, _, $why)", tellSuspended, {
+      refused: () => replace(suspended, h("li", { class: "note" }, "Whether rules are suspended is shown to a token that may observe rule-error(_, _, _, _).")),
+    });
     function tellSuspended() {
       const all = [...errors.rows.values()];
       replace(
         suspended,
         ...(all.length
-          ? all.slice(0, MOST_NAMED).map(([name, reason]) => h("li", { class: "bad", "data-suspended": name }, `✗ ${name}: ${reason}`))
+          ? all.slice(0, MOST_NAMED).map(([name, reason]) => h("li", { class: "bad", "data-suspended": name }, `✗ Rule ${name} is not carried out: ${reason}`))
           : [h("li", { class: "good", "data-suspended": "" }, "✓ No rule of this space is suspended.")]),
         all.length > MOST_NAMED ? h("li", { class: "note" }, leftOut(all.length - MOST_NAMED, "rules", MOST_NAMED)) : null,
       );

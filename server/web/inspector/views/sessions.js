@@ -30,9 +30,9 @@ export default {
       label: "Sessions",
       columns: [
         { title: "Session", width: "4.25rem", align: "right", sort: (each) => Number(each.session) },
-        { title: "Name", width: "minmax(6.5rem, 1fr)", sort: (each) => each.name },
+        { title: "Name", width: "minmax(6rem, 1fr)", sort: (each) => each.name },
         { title: "Space", width: "4rem", sort: (each) => each.space },
-        { title: "State", width: "6rem", sort: (each) => each.state },
+        { title: "State", width: "6.75rem", sort: (each) => each.state },
         { title: "Turns/s", width: "4.5rem", align: "right", sort: (each) => Number(each.turns_per_second ?? 0) },
         { title: "In/s", width: "5rem", align: "right", sort: (each) => Number(each.received_bytes_per_second ?? 0) },
         { title: "Out/s", width: "5rem", align: "right", sort: (each) => Number(each.sent_bytes_per_second ?? 0) },

@@ -21,6 +21,7 @@ export default {
   mount(place, app) {
     const found = new Map(); // from names to the answers of lookup
     let picked = app.params.get("topic");
+    const looks = app.system && app.may("inspect");
     let topics = null;
     let publications = null;
     let subscriptions = null;
@@ -49,7 +50,7 @@ export default {
         state(each),
       ],
       key: (each) => each.name,
-      empty: app.system ? EMPTY : "Topics are listed in the space system, which this token may not observe: it needs the right inspect.",
+      empty: looks ? EMPTY : "Topics are shown to a token with the right inspect.",
       onpick: (each) => {
         picked = each.name;
         app.keep({ topic: picked });
@@ -61,7 +62,7 @@ export default {
     const side = h("div", { class: "side", id: "topic" });
     replace(place, h("div", { class: "split wide" }, h("div", { class: "stack" }, list.element, left), side));
     detail();
-    if (!app.system) return () => list.dispose();
+    if (!looks) return () => list.dispose();
 
     topics = follow(app, app.system, "topic($name, $id, $partitions, $dimensions)", show);
     publications = follow(app, app.system, "publication($topic, $partition, $producer, $session)", show);
@@ -101,7 +102,7 @@ export default {
       const answers = await Promise.all(
         wanted.map(async (topic) => {
           try {
-            return [topic, await app.space.request("lookup", { topic, detail: app.may("inspect") })];
+            return [topic, await app.space.request("lookup", { topic, detail: true })];
           } catch (error) {
             if (error.code === "no-topic" || error.code === "not-allowed") return [topic, null];
             throw error;
@@ -142,7 +143,7 @@ export default {
             ["crashes of producers", known?.crashes === undefined ? null : number(known.crashes)],
           ]),
         ),
-        known?.frontiers ? partitions(known) : h("p", { class: "note" }, "Frontiers need the right inspect, and come within two seconds."),
+        known?.frontiers ? partitions(known) : h("p", { class: "note" }, "Frontiers come within two seconds."),
         known?.producing ? listed("Producers", known.producing, known.producers, (one) => [`${session(publications.rows, one.producer)}${one.name ? ` as ${one.name}` : ""}`, `partition ${one.partition}, holds ${times(one.holds)}`], "None. A topic that is kept on disk waits for the next one.") : null,
         known?.subscribing ? listed("Readers", known.subscribing, known.subscriptions, (one) => [session(subscriptions.rows, one.subscription), `${number(one.waiting)} messages wait (${bytes(one.waiting_bytes)}), ${number(one.taken)} taken`], "None. dataspace topic subscribe reads it.") : null,
       );
