@@ -102,14 +102,17 @@ def _boxes(root: Node, most: int, limit: int, way: Passage = NOWHERE) -> _Box:
     made = 1
     while waiting:
         node, box, depth = waiting.pop(0)
-        groups = sorted(node.groups.items(), key=lambda each: id(each[1]) not in way.places)
+        groups = list(node.groups.items())
+        if way is not NOWHERE:  # sorts are stable: the others stay in their order
+            groups.sort(key=lambda each: id(each[1]) not in way.places)
         for key, group in groups[:most]:
             if made >= limit:
                 break
             box.below.append(_group(key, group, most, way))
             made += 1 + len(box.below[-1].below)
         nodes = [(move, of, below) for move, table in node.moves.items() for of, below in table.items()]
-        nodes.sort(key=lambda each: id(each[2]) not in way.nodes)  # stable: the others stay in their order
+        if way is not NOWHERE:
+            nodes.sort(key=lambda each: id(each[2]) not in way.nodes)
         for move, of_class, below in nodes[: most if made < limit and depth < DEEPEST else 0]:
             box.below.append(_node(move, of_class, below, passed=id(below) in way.nodes))
             waiting.append((below, box.below[-1], depth + 1))
