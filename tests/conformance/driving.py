@@ -140,6 +140,21 @@ def javascript() -> tuple[str, ...]:
     return (node(), "--experimental-websocket", str(FOLDER / "drivers" / "javascript.mjs"), str(MODULE))
 
 
+RUNTIMES: Final = {
+    "deno": ("deno", "run", "--allow-all", "--no-prompt"),
+    "bun": ("bun",),
+}
+"""What else runs the JavaScript client, if it is on the PATH."""
+
+
+def elsewhere(runtime: str, program: str) -> tuple[str, ...]:
+    """Returns the command of one of the kit's JavaScript programs in another runtime than Node; the test is
+    skipped where that is not on the PATH."""
+    if shutil.which(runtime) is None:
+        pytest.skip(f"there is no `{runtime}` on the PATH to run the JavaScript client with")
+    return (*RUNTIMES[runtime], str(FOLDER / "drivers" / program), str(MODULE))
+
+
 # -- the Python client --------------------------------------------------------------------------------
 
 

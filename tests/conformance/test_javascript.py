@@ -20,7 +20,7 @@ from server.config.model import Config
 from server.config.rights import Rights
 from server.config.tokens import Key
 from server.daemon.serve import serve
-from tests.conformance.driving import MODULE, Driver, javascript, node, program
+from tests.conformance.driving import MODULE, RUNTIMES, Driver, elsewhere, javascript, node, program
 from tests.conformance.vectors import FOLDER, patterns, plain
 from tests.server.processes import DaemonProcess
 
@@ -36,6 +36,24 @@ def test_its_values_are_those_of_the_kit() -> None:
     told = json.loads(done.stdout)
     assert told["wrong"] == []
     assert told["held"] > 1000
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_its_values_are_those_of_the_kit_elsewhere(runtime: str) -> None:
+    command = [*elsewhere(runtime, "vectors.mjs"), str(FOLDER)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["wrong"] == []
+    assert told["held"] > 1000
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_a_page_elsewhere_speaks_websocket_to_a_daemon(runtime: str, tmp_path: Path) -> None:
+    async with daemon(tmp_path) as (_, http), program(*elsewhere(runtime, "javascript.mjs")) as page:
+        await connected(page, http)
+        await turn(page, ["assert", "here", said("present", runtime)])
+        assert await rows(page, "present($who)") == [[runtime]]
 
 
 # -- against a daemon -----------------------------------------------------------------------------------

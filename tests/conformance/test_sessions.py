@@ -15,7 +15,15 @@ from typing import Any, Final
 import pytest
 import trio
 
-from tests.conformance.driving import Driver, PythonClient, javascript, on_asyncio, program
+from tests.conformance.driving import (
+    RUNTIMES,
+    Driver,
+    PythonClient,
+    elsewhere,
+    javascript,
+    on_asyncio,
+    program,
+)
 from tests.conformance.playing import Play
 from tests.conformance.recording import Recorder, made
 from tests.conformance.scripts import SCRIPTS
@@ -86,3 +94,9 @@ async def test_python_on_asyncio_follows_all() -> None:
 @pytest.mark.slow
 async def test_javascript_follows_all() -> None:
     await follow_all(*javascript())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_javascript_elsewhere_follows_all(runtime: str) -> None:
+    await follow_all(*elsewhere(runtime, "javascript.mjs"))

@@ -22,6 +22,7 @@ from relocate import INNER, OUTER, modules, rewrite_files
 TOP: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = (OUTER, *INNER, "pyproject.toml", "setup.py", "relocate.py", "README.md", "LICENSE")
 OF_THE_CHECKOUT: Final = (
+    "browser",
     "packaging",
     "test_guarantees.py",
     "test_imports.py",
