@@ -84,7 +84,7 @@ async def _carry(stream: trio.SocketStream, key: bytes, port: int) -> None:
             pongs: list[bytes] = []
             cutter = MessageCutter(BINARY, pongs.append, limit=1 << 26)
             async for data in stream:
-                for packet in cutter.feed(data):
+                for packet in cutter.feed(bytes(data)):
                     await player.send_all(len(packet).to_bytes(4, "big") + packet)
                 for payload in pongs:
                     await stream.send_all(message(PONG, payload))
