@@ -48,6 +48,8 @@ export class Detail {
     const turn = ++this.#turn;
     this.#stream?.close();
     if (!item) return replace(this.element, h("h2", {}, "Fact"), h("p", { class: "note" }, "Choose a row to see its owners and its past."));
+    const value = [h("h2", {}, "Fact"), h("p", { class: "value", id: "fact" }, clip(text(item.fact), SHOWN))];
+    if (this.app.spaceName === "system") return replace(this.element, ...value); // it has no log, and one owner
     const owners = h("ul", { class: "list", id: "owners" }, h("li", { class: "note" }, "…"));
     const past = h("div", {});
     const since = item.since.exact
@@ -55,8 +57,7 @@ export class Detail {
       : `there at epoch ${item.since.epoch}, and maybe before`;
     replace(
       this.element,
-      h("h2", {}, "Fact"),
-      h("p", { class: "value", id: "fact" }, clip(text(item.fact), SHOWN)),
+      ...value,
       h("p", { class: "note" }, since),
       h("h2", {}, "Owners now"),
       owners,

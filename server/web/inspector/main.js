@@ -58,6 +58,8 @@ function appFor(params) {
     go,
     say,
     fail,
+    /** Hides what went wrong before. */
+    calm: () => (problem.hidden = true),
     may: (right) => ours.rights[right] ?? true,
     isUp: () => isUp && ours === clients,
     poll,
@@ -204,10 +206,10 @@ function changed(ours, { change, reason = "" }) {
 
 function refused(error) {
   show("refused", error.message);
-  if (error.code === "unauthorized") return askToken(error.text);
+  if (error.code === "unauthorized") return askToken(sessionStorage.getItem(TOKEN) ? error.text : "This daemon needs a token.");
   fail(error);
   if (error.code === "no-space" && here().params.get("space")) {
-    picker.replaceChildren(h("option", { value: "main" }, "main"));
+    offer(here().params.get("space"), null);
   }
   return undefined;
 }

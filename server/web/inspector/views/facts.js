@@ -32,6 +32,7 @@ class Facts {
   constructor(place, app) {
     this.app = app;
     this.pattern = null;
+    this.isLogged = app.spaceName !== "system"; // it has no log, and its one owner is the daemon
     this.live = null;
     this.past = null;
     this.owners = new Owners(app, () => this.grid.redraw());
@@ -91,6 +92,7 @@ class Facts {
         h("div", { class: "side" }, this.detail.element, h("section", { class: "panel" }, this.changesTitle, this.changes)),
       ),
     );
+    this.travel.element.hidden = !this.isLogged;
     this.draw = frame(() => this.#draw());
     this.input.value = app.params.get("pattern") ?? BEGIN;
     this.#begin();
@@ -155,6 +157,7 @@ class Facts {
     const said = text(pattern);
     if (!anyway && said === this.applied) return;
     this.applied = said;
+    this.app.calm();
     this.pattern = pattern;
     this.app.keep({ pattern: this.input.value.trim() });
     this.live?.stop();
@@ -178,20 +181,20 @@ class Facts {
     const own = this.names.length
       ? this.names.map((title, at) => ({ title, width: "minmax(7rem, 2fr)", sort: (item) => comparable(item.captures[at]) }))
       : [{ title: "fact", width: "minmax(14rem, 4fr)", sort: (item) => text(item.fact) }];
-    if (this.past) return own; // who owned it then is not kept
+    if (this.past || !this.isLogged) return own; // who owned it then is not kept
     const owner = this.app.may("inspect") ? [{ title: "owner", width: "minmax(8rem, 1.5fr)", sort: (item) => this.owners.said(item) }] : [];
     return [...own, ...owner, { title: "since epoch", width: "minmax(10.5rem, 1fr)", align: "right", sort: (item) => item.since.epoch }];
   }
 
   #cells(item) {
     const own = this.names.length ? item.captures.map((each) => clip(text(each))) : [clip(text(item.fact))];
-    if (this.past) return own;
+    if (this.past || !this.isLogged) return own;
     const owner = this.app.may("inspect") ? [this.owners.said(item)] : [];
     return [...own, ...owner, sinceText(item.since)];
   }
 
   #changed(changes, isWhole) {
-    this.owners.changed(this.live.total);
+    if (this.isLogged) this.owners.changed(this.live.total);
     if (!this.past) {
       if (isWhole) this.grid.set(changes.values());
       else this.grid.update(changes);
