@@ -12,8 +12,7 @@ import { bindTheme } from "./theme.js";
 import { VIEWS } from "./views.js";
 
 const TOKEN = "dataspace-token";
-const GRACE = 10_000;
-const HEARTBEAT = 5000;
+const GRACE = 30_000;
 const PAUSES = [250, 500, 1000, 2000, 4000];
 
 const byId = (id) => document.getElementById(id);
@@ -148,7 +147,6 @@ const settings = (space, more = {}) => ({
   space,
   name: "inspector",
   token: sessionStorage.getItem(TOKEN) ?? "",
-  heartbeat: HEARTBEAT,
   ...more,
 });
 
