@@ -46,6 +46,12 @@ format: venv ## rewrite the sources as `make lint` wants them
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+.PHONY: docs
+docs: $(VENV)/docs/ready ## site/: the documentation, once all that its pages show has been run (CHECK=no to build only)
+	@$(if $(CHECK),,$(BIN)/python -m pytest -q docs/checks $(ARGS))
+	@$(BIN)/python -m docs.assemble build/docs
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build -f build/docs/mkdocs.yml # -q would let mistakes pass
+
 bench: venv ## every benchmark in bench/, one after the other (ARGS=--json for figures only)
 	@set -e; for file in bench/*.py; do \
 	  case $$file in */_*) continue;; esac; \
@@ -73,7 +79,7 @@ lock: ## resolve requirements.lock anew (needs uv)
 	  --custom-compile-command "make lock" --upgrade pyproject.toml -o requirements.lock
 
 clean: ## remove .venv and everything built
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	@rm -rf $(VENV) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # setuptools and wheel come first, from the same lock, because they build the packages that have no wheel.
@@ -103,6 +109,13 @@ $(VENV)/browser/ready: tests/browser/requirements.txt | $(VENV)/ready
 	@rm -rf $(VENV)/browser
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --only-binary :all: \
 	  --target $(VENV)/browser -r tests/browser/requirements.txt
+	@touch $@
+
+# What builds the site, in an environment of its own.
+$(VENV)/docs/ready: docs/requirements.txt | $(VENV)/ready
+	@$(PYTHON) -m venv --clear $(VENV)/docs
+	@$(VENV)/docs/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes \
+	  --only-binary :all: -r docs/requirements.txt
 	@touch $@
 
 # The compiled build, beside the checkout that the rest of .venv runs.

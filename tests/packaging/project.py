@@ -23,6 +23,7 @@ TOP: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = (OUTER, *INNER, "pyproject.toml", "setup.py", "relocate.py", "README.md", "LICENSE")
 OF_THE_CHECKOUT: Final = (
     "browser",
+    "docs",
     "packaging",
     "test_guarantees.py",
     "test_imports.py",

@@ -1,0 +1,181 @@
+"""The plan of the site: which page stands where, and what file it is made of.
+
+A page is a file of the repository, which stays the only place of what it says, or is generated
+(``docs.reference``).  Recipes are found, not listed.
+
+Always: each page has one place, and each document of the repository is a page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+TOP: Final = Path(__file__).resolve().parents[1]
+
+PACKAGES: Final = ("index", "dataspace", "relay", "server", "bench", "tests")
+
+MODULES: Final = (
+    "dataspace",
+    "dataspace.values",
+    "dataspace.patterns",
+    "dataspace.text",
+    "dataspace.rules",
+    "dataspace.actors",
+    "dataspace.testing",
+    "dataspace.streams",
+    "dataspace.log",
+    "dataspace.spark",
+)
+"""The public modules with a page of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page: its title in the navigation, its place in the site, and its file (none: it is generated)."""
+
+    title: str
+    place: str
+    file: Path | None
+
+
+def own(title: str, place: str) -> Page:
+    """Returns a page that is written for the site."""
+    return Page(title, place, TOP / "docs" / "pages" / place)
+
+
+def beside(title: str, place: str, file: str) -> Page:
+    """Returns a page that lies beside the code."""
+    return Page(title, place, TOP / file)
+
+
+def generated(title: str, place: str) -> Page:
+    """Returns a page that is made by a program."""
+    return Page(title, place, None)
+
+
+def recipes() -> list[Page]:
+    """Returns the recipes that there are; the one named README or index comes first."""
+    found = sorted((TOP / "examples" / "recipes").glob("**/*.md"))
+    pages = []
+    for file in found:
+        stem = "index" if file.stem in ("README", "index") else file.stem
+        inner = file.parent.relative_to(TOP / "examples" / "recipes")
+        pages.append(Page(heading(file), (Path("recipes") / inner / f"{stem}.md").as_posix(), file))
+    return sorted(pages, key=lambda page: (not page.place.endswith("/index.md"), page.place))
+
+
+def heading(file: Path) -> str:
+    """Returns the first heading of a document."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.startswith("# "):
+            return line[2:]
+    raise ValueError(f"{file} has no heading; begin it with a line '# …'")
+
+
+def documents() -> list[Path]:
+    """Returns all documents that lie beside the code."""
+    inner = [path for name in PACKAGES for path in (TOP / name).rglob("*.md")]
+    return sorted([*TOP.glob("*.md"), *inner])
+
+
+def unlisted(file: Path) -> Page:
+    """Returns a page for a document that has no place yet."""
+    return Page(heading(file), f"more/{file.relative_to(TOP).as_posix().replace('/', '-').lower()}", file)
+
+
+def sections() -> list[tuple[str, list[Page]]]:
+    """Returns the pages of the site, in order, by section; documents that none lists come last."""
+    listed = _listed()
+    known = {page.file for _, pages in listed for page in pages}
+    more = [file for file in documents() if file not in known]
+    return [*listed, ("More", [unlisted(each) for each in more])]
+
+
+def _listed() -> list[tuple[str, list[Page]]]:
+    return [
+        (
+            "Start",
+            [
+                own("Home", "index.md"),
+                own("Five minutes", "start.md"),
+                own("Concepts", "concepts.md"),
+                own("Glossary", "glossary.md"),
+                own("Beside other servers", "comparison.md"),
+                own("FAQ", "faq.md"),
+            ],
+        ),
+        (
+            "Tutorials",
+            [
+                own("A board of tasks", "tutorials/board.md"),
+                own("Rules over devices", "tutorials/rules.md"),
+            ],
+        ),
+        (
+            "Guide",
+            [
+                beside("From Python", "guide/python.md", "dataspace/guide/python.md"),
+                beside("Coordination", "guide/coordination.md", "dataspace/COORDINATION.md"),
+                beside("Shell", "guide/shell.md", "server/SHELL.md"),
+                beside("Rules and flows", "guide/rules.md", "dataspace/guide/rules.md"),
+                beside("Topics", "guide/topics.md", "dataspace/guide/topics.md"),
+                beside("Streams", "guide/streams.md", "dataspace/guide/streams.md"),
+                beside("Actors", "guide/actors.md", "dataspace/guide/actors.md"),
+                beside("Spark", "guide/spark.md", "dataspace/guide/spark.md"),
+                beside("HTTP", "guide/http.md", "server/HTTP.md"),
+                beside("WebSocket", "guide/web.md", "server/WEB.md"),
+                beside("JavaScript", "guide/javascript.md", "server/JAVASCRIPT.md"),
+                beside("Inspector", "guide/inspector.md", "server/INSPECTOR.md"),
+                beside("The demo of Spark", "guide/demo.md", "relay/spark/demo/DEMO.md"),
+            ],
+        ),
+        ("Recipes", recipes()),
+        (
+            "Operations",
+            [
+                own("Overview", "operations/index.md"),
+                own("Runbook", "operations/runbook.md"),
+                own("Troubleshooting", "operations/troubleshooting.md"),
+                beside("Serving", "operations/serving.md", "dataspace/guide/serving.md"),
+                beside("Configuration and rights", "operations/serve.md", "server/SERVE.md"),
+                beside("Metrics, sessions, logs", "operations/operate.md", "server/OPERATE.md"),
+                beside("Upgrade", "operations/upgrade.md", "server/UPGRADE.md"),
+                beside("Backup and restore", "operations/backup.md", "server/BACKUP.md"),
+                beside("Security", "operations/security.md", "server/SECURITY.md"),
+            ],
+        ),
+        (
+            "Reference",
+            [
+                generated("Commands", "reference/commands.md"),
+                generated("Settings", "reference/settings.md"),
+                generated("Metrics and alerts", "reference/metrics.md"),
+                generated("Error codes", "reference/codes.md"),
+                generated("Packets", "reference/packets.md"),
+                *[generated(name, f"reference/api/{name}.md") for name in MODULES],
+                beside("Text and JSON", "reference/text.md", "index/TEXT.md"),
+                beside("Wire protocol", "reference/wire.md", "dataspace/WIRE.md"),
+                beside("Rules", "reference/rules.md", "dataspace/RULES.md"),
+                beside("Actors", "reference/actors.md", "dataspace/ACTORS.md"),
+                beside("Topics", "reference/topics.md", "relay/TOPICS.md"),
+                beside("Streams", "reference/streams.md", "relay/STREAMS.md"),
+                beside("Spark source and sink", "reference/spark.md", "relay/spark/SPARK.md"),
+                beside("The log", "reference/log.md", "relay/LOG.md"),
+            ],
+        ),
+        (
+            "Project",
+            [
+                beside("Read me", "project/readme.md", "README.md"),
+                beside("Guarantees", "project/guarantees.md", "GUARANTEES.md"),
+                beside("Architecture", "project/architecture.md", "ARCHITECTURE.md"),
+                beside("The index", "project/index-how.md", "index/HOWITWORKS.md"),
+                beside("Figures", "project/figures.md", "bench/README.md"),
+                beside("Test vectors", "project/conformance.md", "tests/conformance/README.md"),
+                beside("Simulation", "project/simulation.md", "tests/simulation/README.md"),
+                beside("Changes", "project/changes.md", "CHANGELOG.md"),
+            ],
+        ),
+    ]

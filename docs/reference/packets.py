@@ -1,0 +1,34 @@
+"""The page of packets: the vocabulary of the wire, from the table that the program checks frames with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dataspace.wire.packets import _NAMES, LONGER, TABLE, VERSIONS
+from docs.reference.tables import code, one_line, table
+
+HEAD: Final = f"""\
+# Packets
+
+Every packet of the wire, versions {VERSIONS[0]} to {VERSIONS[1]}, with the check that each field
+must pass. A packet is a msgpack array of its number and its fields, in a frame with a length before it.
+[Wire protocol](wire.md) says what they mean, with a recorded session.
+"""
+
+
+def page() -> str:
+    """Returns the page."""
+    parts = [HEAD]
+    for number, (kind, checks) in sorted(TABLE.items()):
+        fields = [*zip(kind._fields, checks, strict=True)]
+        if number in LONGER:
+            longer, more = LONGER[number]
+            fields += [*zip(longer._fields, more, strict=True)][len(fields) :]
+        rows = [
+            (code(name), _NAMES[check] + " (may be absent)" * (at >= len(checks)))
+            for at, (name, check) in enumerate(fields)
+        ]
+        parts.append(
+            f"## {number} {kind.__name__}\n\n{one_line(kind.__doc__)}\n\n{table(('field', 'must be'), rows)}"
+        )
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,126 @@
+"""The site has every document, and what its own pages name is there: commands, settings, metrics, alerts."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from docs.assemble import DeadLink, _link_line as link_line, assembled, section
+from docs.checks.blocks import blocks
+from docs.plan import MODULES, TOP, documents, sections
+from docs.reference import codes
+from docs.reference.metrics import alerts, exposed
+from server.cli.parser import COMMANDS, parser
+from server.config.settings import SETTINGS
+from server.monitoring.metrics import METRICS
+from tests.test_public_names import PUBLIC
+
+PAGES: Final = sorted((TOP / "docs" / "pages").rglob("*.md"))
+PLANNED: Final = [page for _, group in sections() for page in group]
+SITE: Final = dict(assembled())
+
+by_page = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(TOP)) for page in PAGES])
+
+
+def test_every_document_is_a_page_at_one_place() -> None:
+    shown = {page.file for page in PLANNED if page.file is not None}
+    assert {*documents(), *PAGES} - shown == set()
+    assert not [title for title, pages in sections() if title == "More" and len(pages) > 3], (
+        "give them a place"
+    )
+    assert len(documents()) > 25
+    assert len({page.place for page in PLANNED}) == len(PLANNED) == len(SITE)
+
+
+def test_every_public_module_has_a_page_of_all_its_names() -> None:
+    assert sorted(MODULES) == sorted(PUBLIC)
+    assert SITE["reference/api/dataspace.md"].count("\n::: ") > 30
+
+
+def test_links_lead_to_pages_of_the_site() -> None:
+    for place, text in SITE.items():
+        for target in re.findall(r"\]\(([^)#:\s]+\.md)[#)]", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+            assert (Path("/") / place).parent.joinpath(target).resolve() in {
+                Path("/") / each for each in SITE
+            }, f"{place}: {target}"
+
+
+def test_a_link_to_a_file_that_is_not_there_is_an_error() -> None:
+    readme = TOP / "README.md"
+    with pytest.raises(DeadLink, match=r"nowhere\.md is not there"):
+        link_line("see [it](nowhere.md)", readme, "project/readme.md", {})
+    with pytest.raises(DeadLink, match="no section 'Nothing'"):
+        section(readme, "Nothing")
+    there = {TOP / "GUARANTEES.md": "project/guarantees.md"}
+    assert link_line("[a](GUARANTEES.md#x) [b](LICENSE)", readme, "start.md", there) == (
+        "[a](project/guarantees.md#x) `b`"
+    )
+
+
+def test_the_runbook_has_an_entry_for_each_alert_in_their_order() -> None:
+    entries = re.findall(r"^## (\w+)$", SITE["operations/runbook.md"], re.MULTILINE)
+    assert entries == [alert.name for alert in alerts()]
+
+
+def test_generated_pages_have_everything() -> None:
+    for setting in SETTINGS:
+        assert f"| `{setting.name}` |" in SITE["reference/settings.md"]
+    for metric in METRICS:
+        assert f"| `{exposed(metric)}` |" in SITE["reference/metrics.md"]
+    for command in COMMANDS:
+        assert f"\n## dataspace {command}\n" in SITE["reference/commands.md"]
+    assert len([*codes.known()]) > 40
+
+
+@by_page
+def test_settings_and_metrics_that_a_page_names_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    settings = set(re.findall(r"`((?:limits|quota|log|web|slow|tls)\.\w+)`", text))
+    assert settings <= {setting.name for setting in SETTINGS}
+    metrics = set(re.findall(r"`(dataspace_\w+)", text))
+    assert metrics <= {exposed(metric) for metric in METRICS}
+
+
+@by_page
+def test_commands_that_a_page_names_are_understood(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    inline = re.findall(
+        r"`dataspace ([^`]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    )
+    shells = [line for each in blocks(text) if each.language == "sh" for line in each.text.splitlines()]
+    inline += [line.removeprefix("dataspace ") for line in shells if line.startswith("dataspace ")]
+    for command in inline:
+        check_command(command)
+
+
+def check_command(command: str) -> None:
+    """Raises for a command or an option that there is not; operands may be left out."""
+    made = parser(command.split()[0])
+    for word in shlex.split(command.replace("…", "")):
+        inner = [each for each in made._actions if isinstance(each, argparse._SubParsersAction)]
+        if inner and not word.startswith("-"):
+            made = inner[0].choices.get(word, made if made.prog.endswith(" log") else None) or pytest.fail(
+                f"dataspace {command}: {word} is no command"
+            )
+        elif word.startswith("--") and word != "--":
+            assert word in made._option_string_actions, f"dataspace {command}: {word} is no option"
+
+
+@by_page
+def test_what_can_be_run_is_run(page: Path) -> None:
+    for block in blocks(page.read_text(encoding="utf-8")):
+        installs = block.language == "sh" and all(INSTALLS.match(line) for line in block.text.splitlines())
+        assert installs or block.language == "console" or block.title, (
+            f"{block.text!r} has no title, so no test runs it"
+        )
+
+
+INSTALLS: Final = re.compile(
+    r"python3 -m venv |\S+/pip install '(\.|dataspace-server)\[[\w,]+\]'$|export PATH="
+)
+"""What the tests of the packages do instead."""
