@@ -191,6 +191,7 @@ class BlockingSpace(Blocking[RemoteSpace]):
     end_topic = waiting(RemoteSpace.end_topic)
     put = waiting(RemoteSpace.put)
     first = waiting(RemoteSpace.first)
+    withdraw = waiting(RemoteSpace.withdraw)
     lock = locking(RemoteSpace.lock)
     elect = locking(RemoteSpace.elect)
     asserting = entering(RemoteSpace.asserting, lambda _space, claim: claim)

@@ -9,7 +9,6 @@ returned is on the daemon's disk.
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -20,11 +19,12 @@ from dataspace.client.completed import CompletedEpochs
 from dataspace.client.coordination.locks import TTL, Held
 from dataspace.client.coordination.puts import Puts
 from dataspace.client.coordination.waits import first
+from dataspace.client.coordination.withdrawals import withdraw
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Joining, Publication, publishing
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import ClientSession
-from dataspace.client.session.turns import Claim, Draft, HandleNumbers, Ticket
+from dataspace.client.session.turns import Claim, Draft, HandleNumbers, Others, Ticket
 from dataspace.client.subscriptions import OPEN_BYTES, Subscription
 from dataspace.errors import Refused, UsageError
 from dataspace.kernel.actions import Action
@@ -53,16 +53,19 @@ class RemoteSpace:
         self.space = who.space
         self._session = session
         self._puts = Puts(self)
-        # A durable owner may have claims from other runs: a random start avoids their handles,
-        # and, this high, those that the daemon chooses (dataspace.kernel.handles.FRESH).
-        self._handles = HandleNumbers(1 << 60 | random.getrandbits(60) if who.owner and not who.lease else 1)
+        self._durable = HandleNumbers.durable()
+        self._handles = self._durable if who.owner and not who.lease else HandleNumbers(1)
 
     # -- verbs ----------------------------------------------------------------------------------------
 
-    async def assert_(self, value: object) -> Claim:
-        """Asserts a fact and waits until that is on disk; the fact lasts as long as its owner asserts it."""
+    async def assert_(self, value: object, *, owner: str = "") -> Claim:
+        """Asserts a fact and waits until that is on disk; the fact lasts as long as its owner asserts it.
+
+        It is the client's own, or with ``owner`` of that durable owner: then it stays until it is retracted,
+        and is never asserted again by itself.  That needs the right ``durable``.
+        """
         draft = self.draft()
-        claim = draft.assert_(value)
+        claim = draft.assert_(value, owner=owner)
         await self.commit(draft)
         return claim
 
@@ -86,9 +89,10 @@ class RemoteSpace:
         return await self.commit(draft)
 
     @asynccontextmanager
-    async def asserting(self, value: object) -> AsyncIterator[Claim]:
-        """Asserts a fact for as long as the block runs."""
-        claim = await self.assert_(value)
+    async def asserting(self, value: object, *, owner: str = "") -> AsyncIterator[Claim]:
+        """Asserts a fact for as long as the block runs; one of a durable ``owner`` stays if the connection is
+        lost at its end."""
+        claim = await self.assert_(value, owner=owner)
         try:
             yield claim
         finally:
@@ -109,15 +113,24 @@ class RemoteSpace:
         yield draft
         await self.commit(draft)
 
-    async def put(self, *fact: object, by: Pattern | str | None = None) -> int:
+    async def put(self, *fact: object, by: Pattern | str | None = None, owner: str = "") -> int:
         """Asserts a fact in place of the one of this owner with the same key; returns the epoch.
 
         ``put("config", "billing", "rate", 7)`` asserts ``config("billing", "rate", 7)``, whose key is all
         but the last field; ``put(record, by=pattern)`` takes what the pattern matches for the key.  It is one
         turn, so no observer sees both facts, or none.  Each owner has one fact for each key: for one of all
-        clients, they must use the same durable ``owner``.
+        clients, they must use the same durable ``owner``, here or in ``connect``.
         """
-        return await self._puts.put(_record(fact), by)
+        return await self._puts.put(_record(fact), by, owner)
+
+    async def withdraw(self, pattern: Pattern | str, *, owner: str = "") -> int:
+        """Retracts all that a durable owner asserts and a pattern matches, whoever asserted it; returns how
+        many claims that were.
+
+        For facts of earlier runs, whose claims this client does not have.  The owner is that of ``connect``
+        unless it is named.  More than 4 096 are retracted in several turns.
+        """
+        return await withdraw(self._session, pattern, owner or self.owner)
 
     async def first(self, pattern: Pattern | str, *, timeout: float | None = None) -> tuple[Value, ...]:
         """Returns the captures of a fact that matches, or of the first fact or message that comes.
@@ -157,15 +170,15 @@ class RemoteSpace:
 
     def draft(self, *, expect: Iterable[Expectation] = ()) -> Draft:
         """Returns an empty turn to fill by hand; ``submit`` or ``commit`` takes it."""
-        return Draft(self._handles, expect)
+        return Draft(self._handles, expect, durable=self._durable, own=self.owner)
 
     def cut(self, draft: Draft) -> list[Draft]:
         """Returns the draft if the daemon takes it as one turn, else several that it takes one by one; one
-        that expects something is not cut.
+        that expects something, or is of several owners, is not cut.
 
         Raises ``Refused("limit")`` if one action is too much for any turn.
         """
-        if draft.expected:
+        if draft.expected or draft.others:
             return [draft]
         parts = self._session.cut(draft.actions)
         return [draft] if len(parts) == 1 else [self._filled(part) for part in parts]
@@ -183,14 +196,16 @@ class RemoteSpace:
 
     async def submit(self, draft: Draft | Sequence[Action]) -> Ticket:
         """Sends a turn without waiting for its answer; waits only while too many turns have no answer yet."""
-        return await self._session.submit(_actions(draft), _expected(draft))
+        owner, actions, others = _parts(draft)
+        return await self._session.submit(actions, _expected(draft), owner=owner, others=others)
 
     def submit_nowait(self, draft: Draft | Sequence[Action]) -> Ticket:
         """Sends a turn at once, or after the next reconnect; see ``submit`` for how many may wait.
 
         Raises ``Refused("limit")`` for a turn beyond the daemon's limits.
         """
-        return self._session.submit_nowait(_actions(draft), _expected(draft))
+        owner, actions, others = _parts(draft)
+        return self._session.submit_nowait(actions, _expected(draft), owner=owner, others=others)
 
     def observe(
         self,
@@ -447,8 +462,8 @@ class RemoteSpace:
         return len(self._session.in_flight)
 
 
-def _actions(draft: Draft | Sequence[Action]) -> tuple[Action, ...]:
-    return tuple(draft.actions if isinstance(draft, Draft) else draft)
+def _parts(draft: Draft | Sequence[Action]) -> tuple[str | None, tuple[Action, ...], Others]:
+    return draft.parts() if isinstance(draft, Draft) else (None, tuple(draft), ())
 
 
 def _record(given: tuple[object, ...]) -> object:

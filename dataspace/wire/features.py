@@ -37,7 +37,7 @@ class Wanted:
     it comes back to.  ``space``: the dataspace that it is about.  ``token``: what shows its rights.
     ``spoken``: whether the daemon lists what it understands.
     ``attempt``: which of the connections this is that a process, known by some bytes of its own, has tried.
-    ``expectations``: whether turns may carry them.
+    ``expectations``: whether turns may carry them; ``owners``: whether they may be of several owners.
     ``closing``: whether the client knows the goodbye of a daemon that ends, after which it may come back.
     """
 
@@ -50,6 +50,7 @@ class Wanted:
     spoken: bool = False
     expectations: bool = False
     closing: bool = False
+    owners: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -64,6 +65,7 @@ class Wanted:
             spoken=features.get("spoken") is True,
             expectations=features.get("expectations") is True,
             closing=features.get("closing") is True,
+            owners=features.get("owners") is True,
         )
 
     def packed(self) -> Map:
@@ -87,6 +89,8 @@ class Wanted:
             wanted["expectations"] = True
         if self.closing:
             wanted["closing"] = True
+        if self.owners:
+            wanted["owners"] = True
         return Map(wanted)
 
 
@@ -99,7 +103,7 @@ class Granted:
     """What the daemon grants: ``secret`` is what to come back with, ``resumed`` says that one did.
 
     ``spoken`` lists what it understands, empty unless that was asked for; see WIRE.md.  ``expectations`` says
-    that it checks those of turns.
+    that it checks those of turns, ``owners`` that turns may be of several owners.
     """
 
     heartbeat: float = math.inf
@@ -108,6 +112,7 @@ class Granted:
     resumed: bool = False
     spoken: Map = EMPTY
     expectations: bool = False
+    owners: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -122,6 +127,7 @@ class Granted:
             resumed=features.get("resumed") is True,
             spoken=spoken if isinstance(spoken := features.get("spoken"), Map) else EMPTY,
             expectations=features.get("expectations") is True,
+            owners=features.get("owners") is True,
         )
 
     def packed(self) -> Map:
@@ -137,6 +143,8 @@ class Granted:
             granted["spoken"] = self.spoken
         if self.expectations:
             granted["expectations"] = True
+        if self.owners:
+            granted["owners"] = True
         return Map(granted)
 
 

@@ -56,6 +56,17 @@ class ConditionalTurn(NamedTuple):
     expected: tuple[tuple[Value, ...], ...]
 
 
+class SharedTurn(NamedTuple):
+    """A turn with one more field: the actions of further owners, ``(owner, actions)`` for each."""
+
+    sequence: int
+    space: str
+    owner: str
+    actions: tuple[Action, ...]
+    expected: tuple[tuple[Value, ...], ...]
+    others: tuple[tuple[str, tuple[Action, ...]], ...]
+
+
 class Open(NamedTuple):
     """Opens a stream with its first credit, in totals of items and bytes."""
 
@@ -228,6 +239,7 @@ Packet: TypeAlias = (
     Hello
     | Turn
     | ConditionalTurn
+    | SharedTurn
     | Open
     | Ask
     | Abort
@@ -281,6 +293,13 @@ def _numbers(value: Value) -> bool:
     return value.__class__ is tuple and all(_number(each) for each in value)
 
 
+def _others(value: Value) -> bool:
+    return value.__class__ is tuple and all(
+        each.__class__ is tuple and len(each) == 2 and _text(each[0]) and are_actions(each[1])
+        for each in value
+    )
+
+
 def _any(_value: Value) -> bool:
     return True
 
@@ -294,6 +313,7 @@ _NAMES: Final = {
     _numbers: "an array of numbers",
     are_actions: "an array",
     are_expectations: "an array",
+    _others: "an array of pairs of an owner and its actions",
     _any: "any value",
 }
 
@@ -329,8 +349,19 @@ LONGER: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
 }
 """Packets that have one more field than those of the table, where the two sides have agreed on it."""
 
+LONGEST: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
+    2: (SharedTurn, (*LONGER[2][1], _others)),
+}
+"""Packets that have one more field than those, in the same way."""
+
+TURNS: Final = frozenset([Turn, ConditionalTurn, SharedTurn])
+"""A turn, in all its lengths."""
+
+CHECKED: Final = TURNS - {Turn}
+"""Turns of which more is checked than their actions."""
+
 NUMBERS: Final[dict[type[Packet], int]] = {
-    kind: number for table in (TABLE, LONGER) for number, (kind, _) in table.items()
+    kind: number for table in (TABLE, LONGER, LONGEST) for number, (kind, _) in table.items()
 }
 
 
@@ -350,6 +381,8 @@ def read(value: Value) -> Packet:
         return tuple.__new__(Turn, fields)  # sooner, as most packets are turns
     if len(value) > len(checks) + 1 and value[0] in LONGER:
         kind, checks = LONGER[value[0]]  # type: ignore[index]  # an int, as above
+        if len(value) > len(checks) + 1 and value[0] in LONGEST:
+            kind, checks = LONGEST[value[0]]  # type: ignore[index]  # as above
         fields = value[1 : len(checks) + 1]
     if len(fields) < len(checks):
         raise ProtocolError("malformed", f"{kind.__name__} has {len(checks)} fields, got {len(fields)}")

@@ -160,7 +160,7 @@ def _assert(commands: Commands, client: argparse.ArgumentParser) -> None:
         "--lease", metavar="TIME", help="keep the facts for TIME after this command or the daemon is killed"
     )
     held.add_argument(
-        "--durable", metavar="NAME", help="assert the facts for the durable owner NAME, and return at once"
+        "--durable", "--owner", metavar="NAME", help="assert for the durable owner NAME, and return at once"
     )
 
 
@@ -178,7 +178,7 @@ def _retract(commands: Commands, client: argparse.ArgumentParser) -> None:
         metavar="FACT",
         help="a fact, or a pattern; - to read facts, one per line, from standard input",
     )
-    ended.add_argument("--durable", metavar="NAME", required=True, help="owner of the facts")
+    ended.add_argument("--durable", "--owner", metavar="NAME", required=True, help="owner of the facts")
 
 
 def _observe(commands: Commands, client: argparse.ArgumentParser) -> None:

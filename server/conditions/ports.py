@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from dataspace.kernel.actions import Action
     from dataspace.kernel.epochs import Epoch
+    from dataspace.kernel.shared_turns import Part
     from dataspace.kernel.space import Space
     from dataspace.wire.packets import Packet
     from relay.log.log import Log
@@ -73,6 +74,16 @@ class ConditionSpace(Protocol):
         account: Account | None = None,
     ) -> Epoch:
         """Commits one turn."""
+
+    def commit_shared(
+        self,
+        parts: Sequence[Part],
+        client: Client,
+        sequence: int,
+        on_durable: Callable[[Epoch], None] | None,
+        account: Account,
+    ) -> Epoch:
+        """Commits one turn of several owners."""
 
 
 class ConditionSession(Protocol):

@@ -1,4 +1,4 @@
-"""Conditional turns: what they expect is checked in the step in which they are committed.
+"""Conditional turns, and those of several owners: checked in the step in which they are committed.
 
 An expectation is a read, so it needs the right to observe its pattern.  What takes long is done beforehand:
 the positions that a pattern compares are filed in the lane where many facts are alike, and epochs of the
@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from dataspace.errors import ExpectationFailed, Refused, UsageError
+from dataspace.kernel.actions import Action
 from dataspace.kernel.expectations import UNCHANGED, Condition, too_much
+from dataspace.kernel.shared_turns import MOST_OWNERS, Part
 from dataspace.wire import packets as p
 from index.patterns.readers import match_reader
 from index.values.values import Value
@@ -26,7 +28,7 @@ TEXT: Final = 4000
 """Characters of the text of a refusal."""
 
 
-async def commit_conditional(peer: ConditionPeer, turn: p.ConditionalTurn) -> None:
+async def commit_conditional(peer: ConditionPeer, turn: p.ConditionalTurn | p.SharedTurn) -> None:
     """Commits a turn if all that it expects holds, else refuses it with what was found."""
     try:
         conditions = Condition.read(turn.expected)
@@ -44,18 +46,35 @@ async def commit_conditional(peer: ConditionPeer, turn: p.ConditionalTurn) -> No
         peer.say(p.Refusal(turn.sequence, "bad-request", str(error)[:TEXT]))
 
 
-def _commit(peer: ConditionPeer, turn: p.ConditionalTurn, conditions: Sequence[Condition]) -> None:
+def _commit(
+    peer: ConditionPeer, turn: p.ConditionalTurn | p.SharedTurn, conditions: Sequence[Condition]
+) -> None:
     """Checks and commits, in one step."""
-    sequence, space, name, actions, _ = turn
-    home, own = peer.home, peer.own
-    owner = peer.owner_of(name) if name else own.owner
-    home.check_space(space)
+    home, client = peer.home, peer.own.client
+    parts = [(turn.owner, turn.actions)]
+    if isinstance(turn, p.SharedTurn):
+        if len(turn.others) >= MOST_OWNERS:
+            raise Refused("limit", f"a turn of {1 + len(turn.others)} owners, the limit is {MOST_OWNERS}")
+        parts += turn.others
+    owned = [_part(peer, name, actions) for name, actions in parts]
+    home.check_space(turn.space)
+    for owner, _ in owned:
+        home.finish_ending(owner)  # what ends before the turn has ended before the check
+    check(home, conditions)
+    if len(owned) == 1:
+        home.commit(*owned[0], client, turn.sequence, peer.accept, account=peer.account)
+    else:
+        home.commit_shared(owned, client, turn.sequence, peer.accept, peer.account)
+    peer.turns += 1
+
+
+def _part(peer: ConditionPeer, name: str, actions: Sequence[Action]) -> Part:
+    """Returns the owner that is meant by a name, and its actions; raises ``Refused`` for what this client may
+    not do."""
+    owner = peer.owner_of(name) if name else peer.own.owner
     if not peer.permit.open:
         peer.permit.check_actions(actions)
-    home.finish_ending(owner)  # what ends before the turn has ended before the check
-    check(home, conditions)
-    home.commit(owner, actions, own.client, sequence, peer.accept, account=peer.account)
-    peer.turns += 1
+    return owner, actions
 
 
 def check(home: ConditionSpace, conditions: Sequence[Condition]) -> None:

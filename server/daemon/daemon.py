@@ -36,7 +36,8 @@ from server.config.principals import Principal
 from server.config.tokens import Keys
 from server.daemon.draining import Draining, drain_verb
 from server.daemon.memory import Memory, resident_bytes
-from server.daemon.space import HostedSpace, no_space, now
+from server.daemon.space import HostedSpace, now
+from server.daemon.statuses import no_space
 from server.hosting.actors import HostedActors
 from server.hosting.verbs import hosting_verbs
 from server.lane import Lane

@@ -24,9 +24,10 @@ from dataspace.errors import Closed, Refused
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.limits import SpaceLimits, size_of
+from dataspace.kernel.shared_turns import Part
 from dataspace.kernel.space import Admit, Space
 from dataspace.wire.features import SYSTEM
-from index.values.values import Map, Record
+from index.values.values import Map
 from relay.log.log import Log
 from relay.log.retention import Retention
 from relay.log.trimming import retain
@@ -40,6 +41,8 @@ from server.config.rules import RuleText
 from server.daemon.endings import Endings
 from server.daemon.limiting import relimit_space
 from server.daemon.memory import IDENTITY_BYTES, LEDGER_BYTES, PREPARED_FACTOR, file_bytes
+from server.daemon.shared_turns import SharedTurn
+from server.daemon.statuses import Suspensions, no_space, rules_status
 from server.hosting.flows import HostedFlows
 from server.hosting.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_errors
 from server.lane import Lane
@@ -90,7 +93,6 @@ class HostedSpace:
         self.flush = flush
         self.lane = lane
         self._names = names
-        self._system = system
         self.name = settings.name
         self.log = log
         self.identity = log.identity
@@ -105,8 +107,7 @@ class HostedSpace:
         self.space.rule_quotas.exempt = frozenset({OWNER})
         self.conditions = Conditions(self.space.index)
         self.space.rules.clock = time.perf_counter_ns
-        self.space.rules.on_error = self._state_suspended
-        self._suspended: dict[Record, None] = {}
+        self._suspensions = Suspensions(settings.name, self.space.rules, system)
         self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims)
         self.endings = Endings(lane, self.commits, step=self._retract_some, flush=flush)
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
@@ -225,18 +226,6 @@ class HostedSpace:
             raise Refused("suspended", f"{name} is suspended again: {reasons[0]:.400}")
         return f"{name} is carried out again"
 
-    def _state_suspended(self) -> None:
-        """States in the space ``system`` which rules are suspended here."""
-        found: dict[Record, None] = {
-            Record("suspended", self.name, name, reason): None
-            for name, _, reason in self.space.rules.suspended()
-        }
-        self._system.state(
-            [each for each in found if each not in self._suspended],
-            [each for each in self._suspended if each not in found],
-        )
-        self._suspended = found
-
     # -- turns ----------------------------------------------------------------------------------------
 
     def commit(
@@ -290,6 +279,31 @@ class HostedSpace:
             self._holdings.note(owner, account, *self.space.held(owner))
             if owner in self.space.rule_quotas:
                 self._holdings.note_rules(owner, account, *self.space.rules_held(owner))
+        if self.space.rules.pending:
+            self.rules_due.set()
+        return epoch
+
+    def commit_shared(
+        self,
+        parts: Sequence[Part],
+        client: Client,
+        sequence: int,
+        on_durable: Callable[[Epoch], None] | None,
+        account: Account,
+    ) -> Epoch:
+        """Commits one turn of several owners, as ``commit`` does that of one."""
+        for owner, actions in parts:
+            self.finish_ending(owner)
+            if self.commits.full is not None:
+                self._check_room(actions, internal=False)
+            check_name("an owner", owner, self.limits.name_bytes)
+            self.ledgers.forget(owner)
+        turn = SharedTurn(parts, client, sequence, on_durable, account)
+        try:
+            epoch = turn.commit(self.space, self.commits, self._holdings, now())
+        except BaseException:
+            self._stop_if_damaged()
+            raise
         if self.space.rules.pending:
             self.rules_due.set()
         return epoch
@@ -440,19 +454,6 @@ class HostedSpace:
         shown = ("frame_bytes", "frame_elements", "streams", "replays")
         return Map({**{name: mine[name] for name in shown}, **asdict(self.space.limits)})
 
-    def _rules_status(self) -> dict[str, object]:
-        """What there is to tell of the rules: how many, and which takes most time."""
-        rules = self.space.rules
-        counts, (name, spent, total) = rules.statistics(), rules.costliest()
-        return {
-            "rules": 0 if counts is None else counts.rules,
-            "rule_texts": 0 if counts is None else counts.texts - counts.failed,
-            "rules_suspended": len(self._suspended),
-            "rules_milliseconds": total // 1_000_000,
-            "costliest_rule": name,
-            "costliest_rule_milliseconds": spent // 1_000_000,
-        }
-
     @property
     def accounted_bytes(self) -> int:
         """About how many bytes of memory the space has in use; O(1)."""
@@ -482,7 +483,7 @@ class HostedSpace:
             "identities": len(self.clients),
             "durable_epoch": self.commits.durable,
             "oldest_epoch": self.log.oldest,
-            **self._rules_status(),
+            **rules_status(self.space.rules, len(self._suspensions)),
             "disk_full": self.commits.full is not None,
             "waiting_epochs": written.backlog_epochs,
             "changes": written.changes,
@@ -490,8 +491,3 @@ class HostedSpace:
             "disk_bytes": sum(map(file_bytes, self.settings.data.iterdir())),
             "data": str(self.settings.data),
         }
-
-
-def no_space(name: str, names: Collection[str]) -> Refused:
-    """Returns the refusal of a name that no space has; ``names`` are those that there are."""
-    return Refused("no-space", f"no space named {name!r:.80}, there is {', '.join(map(repr, names))}")

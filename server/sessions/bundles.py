@@ -138,10 +138,12 @@ def _prepared(packets: Iterator[p.Packet | None]) -> Iterator[p.Packet | None]:
     A record keeps its key, which is half of the work of its turn, and that cannot be interrupted.
     """
     for packet in packets:
-        if (packet.__class__ is p.Turn or packet.__class__ is p.ConditionalTurn) and len(
-            packet.actions
-        ) > KEYED:
-            yield from keys_in_steps(_asserted(packet.actions))
+        if packet.__class__ is p.Turn or packet.__class__ is p.ConditionalTurn:
+            if len(packet.actions) > KEYED:
+                yield from keys_in_steps(_asserted(packet.actions))
+        elif packet.__class__ is p.SharedTurn:
+            for actions in (packet.actions, *[more for _, more in packet.others]):
+                yield from keys_in_steps(_asserted(actions))
         yield packet
 
 

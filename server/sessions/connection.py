@@ -212,7 +212,7 @@ class Connection:
 
     def may_wait(self, packet: p.Packet) -> bool:
         """True for a turn that was sent before, whose answer may have to be found in the log."""
-        if packet.__class__ is p.ConditionalTurn:  # it may have to wait for the index
+        if packet.__class__ in p.CHECKED:  # it may have to wait for the index
             return True
         return packet.__class__ is p.Turn and packet.sequence <= self.own.client.sequence
 
@@ -293,9 +293,9 @@ class Connection:
                 await self._old_turns.answer(sequence)
             case p.Turn():
                 self._turn(packet, self.own)
-            case p.ConditionalTurn(sequence) if sequence <= self.own.client.sequence:
+            case p.ConditionalTurn(sequence) | p.SharedTurn(sequence) if sequence <= self.own.client.sequence:
                 await self._old_turns.answer(sequence)
-            case p.ConditionalTurn():
+            case p.ConditionalTurn() | p.SharedTurn():
                 await commit_conditional(self, packet)
             case p.Ask(stream, items, size):
                 opened = self.streams.get(stream)

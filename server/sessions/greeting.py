@@ -92,7 +92,9 @@ def welcome(
         home.space.epoch,
         state.client.sequence,
         home.limits_map(),
-        Granted(interval, state.grace, state.secret, resumed, listed, wanted.expectations).packed(),
+        Granted(
+            interval, state.grace, state.secret, resumed, listed, wanted.expectations, wanted.owners
+        ).packed(),
     )
 
 

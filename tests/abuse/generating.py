@@ -96,7 +96,13 @@ class Script(Palette):
         if chance.random() < 0.8:
             return p.Turn(sequence, space, owner, actions)
         expected = tuple(self._expectation() for _ in range(chance.choice((0, 1, 1, 2, 300))))
-        return p.ConditionalTurn(sequence, space, owner, actions, expected)
+        if chance.random() < 0.5:
+            return p.ConditionalTurn(sequence, space, owner, actions, expected)
+        others = tuple(
+            ("" if chance.random() < 0.2 else self.owner(), tuple(self._action() for _ in range(2)))
+            for _ in range(chance.choice((0, 1, 1, 2, 20)))
+        )
+        return p.SharedTurn(sequence, space, owner, actions, expected[:2], others)
 
     def _expectation(self) -> tuple[Value, ...]:
         chance = self.chance

@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from dataspace.client.coordination.ports import Coordinated
-from dataspace.client.session.turns import Claim
+from dataspace.client.session.turns import Claim, check_durable
 from dataspace.codec import pack
 from dataspace.errors import Broken
 from dataspace.facts import fact_of, key_pattern, usual_key
@@ -36,19 +36,24 @@ class Puts:
         self._sequence = 0
         self._busy: Event | None = None
 
-    async def put(self, value: object, by: Value | str | None) -> int:
+    async def put(self, value: object, by: Value | str | None, owner: str = "") -> int:
         """Asserts a fact in place of the one with the same key; returns the epoch.
 
-        The key is what the pattern ``by`` matches; by default all fields but the last.
+        The key is what the pattern ``by`` matches; by default all fields but the last.  The fact is of the
+        client, or of a durable ``owner``.
         """
+        if owner:
+            check_durable(owner)
+        elif not self._space.session.lease:
+            owner = self._space.owner
         fact = fact_of(value)
         pattern = key_pattern(fact, by)
         while self._busy is not None:
             await self._busy.wait()
         self._busy = busy = loop().event()
         try:
-            if self._space.owner and not self._space.session.lease:
-                return await self._publish(fact, pattern)
+            if owner:
+                return await self._publish(fact, pattern, owner)
             return await self._replace(fact, pattern)
         finally:
             self._busy = None
@@ -81,13 +86,13 @@ class Puts:
         found = [(at, match(claim.value)) for at, claim in self._claims.items()]
         return [at for at, row in found if row is not None and keys(row) == keys(wanted)]
 
-    async def _publish(self, fact: Value, pattern: Value) -> int:
-        """Has the daemon replace what the durable owner has under the key."""
+    async def _publish(self, fact: Value, pattern: Value, owner: str) -> int:
+        """Has the daemon replace what a durable owner has under the key."""
         session = self._space.session
         self._sequence += 1
         told = {
             "keys": (pack((("assert", fact),)),),
-            "owner": self._space.owner,
+            "owner": owner,
             "client": self._client,
             "sequence": self._sequence,
             "by": pattern,

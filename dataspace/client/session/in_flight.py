@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from dataspace.client.session.portions import TurnLimits, portions
-from dataspace.client.session.turns import ClaimSet, Ticket
+from dataspace.client.session.turns import ClaimSet, Others, Ticket
 from dataspace.errors import DataspaceError, Refused
 from dataspace.kernel.actions import Action
 from dataspace.kernel.expectations import Expectation
@@ -37,6 +37,8 @@ class InFlight:
         """True if the daemon checks what turns expect; one that does not would ignore it."""
         self.sequence = 0
         """Number of the newest turn, or of the last one that the daemon had applied at the start."""
+        self.takes_owners = False
+        """True if the daemon takes turns of several owners; one that does not would ignore a part of them."""
         self._space = space
         self._applied = 0
         self._claims: Final = claims
@@ -55,15 +57,22 @@ class InFlight:
         yield from list(self._held or ())
 
     def submit(
-        self, owner: str, actions: tuple[Action, ...], expected: tuple[Expectation, ...] = ()
+        self,
+        owner: str,
+        actions: tuple[Action, ...],
+        expected: tuple[Expectation, ...] = (),
+        others: Others = (),
     ) -> Ticket:
         """Sends a turn, or holds it; raises ``Refused("limit")`` if it exceeds the daemon's limits, and
-        ``Refused("no-feature")`` if it expects something and the daemon does not check that."""
-        if expected and not self.takes_expectations:
-            raise _unchecked()
-        ticket = Ticket(self.sequence + 1, owner, actions, expected=expected)
+        ``Refused("no-feature")`` if the daemon would ignore a part of it."""
+        ticket = Ticket(self.sequence + 1, owner, actions, expected=expected, others=others)
+        if expected or others:
+            self._check_features(ticket)
         data = encode(self._turn_of(ticket))
-        self.limits.check(data, ticket.actions)
+        if others:
+            self.limits.check_frame(data)  # their facts are deeper in it than those of other turns
+        else:
+            self.limits.check(data, ticket.actions)
         self.sequence += 1
         if self._held is not None:
             self._held.append(ticket)
@@ -192,9 +201,12 @@ class InFlight:
         if restate:
             held = [*self._restating(claims), *[ticket for ticket in held if not ticket.restating]]
         for ticket in held:
-            if ticket.expected and not self.takes_expectations:  # another daemon than the one before
-                ticket.fail(_unchecked())
-                continue
+            if ticket.expected or ticket.others:  # it may be another daemon than the one before
+                try:
+                    self._check_features(ticket)
+                except Refused as refusal:
+                    ticket.fail(refusal)
+                    continue
             last = ticket.sequence = max(last + 1, ticket.sequence)
             self._sent[last] = ticket
             self._send(ticket)
@@ -209,13 +221,23 @@ class InFlight:
     def _send(self, ticket: Ticket) -> None:
         self._write(encode(self._turn_of(ticket)), False)
 
-    def _turn_of(self, ticket: Ticket) -> p.Turn | p.ConditionalTurn:
-        if not ticket.expected:
-            return p.Turn(ticket.sequence, self._space, ticket.owner, ticket.actions)
+    def _check_features(self, ticket: Ticket) -> None:
+        """Raises ``Refused`` for a turn of which the daemon would ignore a part."""
+        if ticket.expected and not self.takes_expectations:
+            raise _unknown("expectations")
+        if ticket.others and not self.takes_owners:
+            raise _unknown("turns of several owners")
+
+    def _turn_of(self, ticket: Ticket) -> p.Turn | p.ConditionalTurn | p.SharedTurn:
+        head = ticket.sequence, self._space, ticket.owner, ticket.actions
+        if not ticket.expected and not ticket.others:
+            return p.Turn(*head)
         expected = tuple([each.packed() for each in ticket.expected])
-        return p.ConditionalTurn(ticket.sequence, self._space, ticket.owner, ticket.actions, expected)
+        if ticket.others:
+            return p.SharedTurn(*head, expected, ticket.others)
+        return p.ConditionalTurn(*head, expected)
 
 
-def _unchecked() -> Refused:
-    text = "this daemon does not know expectations, and would ignore them; it must be a newer one"
+def _unknown(what: str) -> Refused:
+    text = f"this daemon does not know {what}, and would ignore them; it must be a newer one"
     return Refused("no-feature", text)

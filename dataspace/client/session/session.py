@@ -30,7 +30,7 @@ from dataspace.client.session.offers import OutgoingOffer
 from dataspace.client.session.pending import PendingAbort, PendingRequest
 from dataspace.client.session.portions import TurnLimits
 from dataspace.client.session.ports import Lasting, Stream
-from dataspace.client.session.turns import ClaimSet, Ticket
+from dataspace.client.session.turns import ClaimSet, Others, Ticket
 from dataspace.client.session.uplink import Uplink
 from dataspace.errors import (
     AnotherSpace,
@@ -153,7 +153,12 @@ class ClientSession:
     # -- turns ----------------------------------------------------------------------------------------
 
     async def submit(
-        self, actions: tuple[Action, ...], expected: Expected = (), *, owner: str | None = None
+        self,
+        actions: tuple[Action, ...],
+        expected: Expected = (),
+        *,
+        owner: str | None = None,
+        others: Others = (),
     ) -> Ticket:
         """Sends a turn without waiting for its answer; waits only while too many turns have no answer yet.
 
@@ -165,17 +170,22 @@ class ClientSession:
             if self._room.is_set():  # several may wait for the same capacity
                 self._room = loop().event()
             await self._room.wait()
-        return self.submit_nowait(actions, expected, owner=owner)
+        return self.submit_nowait(actions, expected, owner=owner, others=others)
 
     def submit_nowait(
-        self, actions: tuple[Action, ...], expected: Expected = (), *, owner: str | None = None
+        self,
+        actions: tuple[Action, ...],
+        expected: Expected = (),
+        *,
+        owner: str | None = None,
+        others: Others = (),
     ) -> Ticket:
         """Sends a turn at once, or after the next reconnect; see ``submit`` for how many may wait.
 
         Raises ``Refused("limit")`` for a turn beyond the daemon's limits.
         """
         self._check_open()
-        return self.in_flight.submit(self.identity.owner if owner is None else owner, actions, expected)
+        return self.in_flight.submit(owner or self.identity.owner, actions, expected, others)
 
     def cut(self, actions: Sequence[Action]) -> list[tuple[Action, ...]]:
         """Returns the actions in as many turns as the daemon needs to take them; see ``InFlight.cut``."""
@@ -303,6 +313,7 @@ class ClientSession:
             attempt,
             expectations=True,
             closing=True,
+            owners=True,
         )
         return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
 
@@ -312,6 +323,7 @@ class ClientSession:
         self.in_flight.limits = TurnLimits.read(welcome.limits)
         granted = Granted.read(welcome.features)
         self.in_flight.takes_expectations = granted.expectations
+        self.in_flight.takes_owners = granted.owners
         self._ticket = (welcome.session, granted.secret) if granted.secret else None
         moved = before is not None and before.space != welcome.space
         if before is not None and moved:

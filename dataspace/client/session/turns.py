@@ -5,9 +5,11 @@ They are apart from the session because a draft needs no connection, and is also
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from dataspace.errors import DataspaceError, UsageError
 from dataspace.facts import fact_of
@@ -17,6 +19,9 @@ from dataspace.loops.here import loop
 from dataspace.loops.primitives import Event
 from index.values.values import Value
 
+Others: TypeAlias = tuple[tuple[str, tuple[Action, ...]], ...]
+"""What a turn does for further owners: each with its actions."""
+
 
 class Ticket:
     """A submitted turn: ``await ticket.wait()`` returns its epoch, once that is on disk.
@@ -24,7 +29,17 @@ class Ticket:
     ``restating`` turns assert the session's claims again, and nothing waits for them.
     """
 
-    __slots__ = ("_done", "_error", "actions", "epoch", "expected", "owner", "restating", "sequence")
+    __slots__ = (
+        "_done",
+        "_error",
+        "actions",
+        "epoch",
+        "expected",
+        "others",
+        "owner",
+        "restating",
+        "sequence",
+    )
 
     def __init__(
         self,
@@ -33,9 +48,11 @@ class Ticket:
         actions: tuple[Action, ...],
         *,
         expected: tuple[Expectation, ...] = (),
+        others: Others = (),
         restating: bool = False,
     ) -> None:
         self.expected = expected
+        self.others = others
         self.restating = restating
         self.sequence = sequence
         self.owner = owner
@@ -84,12 +101,14 @@ class Ticket:
 class Claim:
     """One claim on a fact: returned by ``assert_``, taken by ``retract``.
 
-    ``epoch`` is the one in which it was accepted, None until then.
+    ``epoch`` is the one in which it was accepted, None until then.  ``owner`` is the durable owner that it
+    was asserted for, empty for the client's own.
     """
 
     handle: int
     value: Value
     epoch: int | None = field(default=None, compare=False)
+    owner: str = ""
 
 
 class HandleNumbers:
@@ -100,6 +119,15 @@ class HandleNumbers:
     def __init__(self, first: int) -> None:
         self._next = first
         self._lock = threading.Lock()  # the drafts of a blocking client are filled in its caller's threads
+
+    @classmethod
+    def durable(cls) -> HandleNumbers:
+        """Returns numbers for durable owners, which may have claims of other runs and of other clients.
+
+        They start at random, so that they avoid those, and this high, so that they avoid those that the
+        daemon chooses (``dataspace.kernel.handles.FRESH``).
+        """
+        return cls(1 << 60 | random.getrandbits(60))
 
     def take(self, wanted: int | None = None) -> int:
         """Returns the next number, or ``wanted``; numbers below that are not used afterwards."""
@@ -112,38 +140,55 @@ class HandleNumbers:
 class Draft:
     """Collects the actions of one turn: nothing happens before it is committed.
 
+    ``actions`` are those of the client's own facts, ``others`` those of durable owners by their names.
     ``expected`` is what must hold then, or the turn is refused with ``ExpectationFailed``.
     """
 
-    __slots__ = ("_claims", "_handles", "actions", "epoch", "expected")
+    __slots__ = ("_claims", "_durable", "_handles", "_own", "actions", "epoch", "expected", "others")
 
-    def __init__(self, handles: HandleNumbers, expected: Iterable[Expectation] = ()) -> None:
+    def __init__(
+        self,
+        handles: HandleNumbers,
+        expected: Iterable[Expectation] = (),
+        *,
+        durable: HandleNumbers,
+        own: str = "",
+    ) -> None:
+        """``handles`` are for facts of the client, whose owner is called ``own`` if it has a name, and
+        ``durable`` for those of durable owners."""
         self.actions: list[Action] = []
+        self.others: dict[str, list[Action]] = {}
         self.expected: list[Expectation] = [*expected]
         self.epoch: int | None = None
         self._claims: list[Claim] = []
         self._handles = handles
+        self._durable = durable
+        self._own = own
 
-    def assert_(self, value: object, *, handle: int | None = None) -> Claim:
+    def assert_(self, value: object, *, handle: int | None = None, owner: str = "") -> Claim:
         """Asserts a fact; ``handle`` is the owner's own number for it, else the next free one.
 
-        Raises ``UsageError``, here and below, for what is no value, and for text that reads as a record.
+        With ``owner`` the fact belongs to that durable owner, and stays until it is retracted.  Raises
+        ``UsageError``, here and below, for what is no value, and for text that reads as a record.
         """
         fact = fact_of(value)
-        handle = self._handles.take(handle)
-        self.actions.append((ASSERT, handle, fact))
-        return self._begun(handle, fact)
+        owner, actions, handles = self._of(owner)
+        handle = handles.take(handle)
+        actions.append((ASSERT, handle, fact))
+        return self._begun(handle, fact, owner)
 
-    def retract(self, claim: Claim | int) -> None:
-        """Ends a claim."""
-        self.actions.append((RETRACT, _handle(claim)))
+    def retract(self, claim: Claim | int, *, owner: str = "") -> None:
+        """Ends a claim; a handle is one of the client's own facts, or of the ``owner``."""
+        _, actions, _ = self._of(_owner(claim, owner))
+        actions.append((RETRACT, _handle(claim)))
 
-    def replace(self, claim: Claim | int, value: object) -> Claim:
-        """Asserts a fact and then ends the claim on the previous one."""
+    def replace(self, claim: Claim | int, value: object, *, owner: str = "") -> Claim:
+        """Asserts a fact of the same owner and then ends the claim on the previous one."""
         fact = fact_of(value)
-        handle = self._handles.take()
-        self.actions.append((REPLACE, _handle(claim), handle, fact))
-        return self._begun(handle, fact)
+        owner, actions, handles = self._of(_owner(claim, owner))
+        before, handle = _handle(claim), handles.take()
+        actions.append((REPLACE, before, handle, fact))
+        return self._begun(handle, fact, owner)
 
     def send(self, value: object) -> None:
         """Sends a message."""
@@ -155,10 +200,40 @@ class Draft:
         for claim in self._claims:
             claim.epoch = epoch
 
-    def _begun(self, handle: int, fact: Value) -> Claim:
-        claim = Claim(handle, fact)
+    def parts(self) -> tuple[str | None, tuple[Action, ...], Others]:
+        """Returns the first owner of the turn (None: the client's own), its actions, and those of further
+        owners."""
+        others = tuple([(owner, tuple(actions)) for owner, actions in self.others.items() if actions])
+        if self.actions or not others:
+            return None, tuple(self.actions), others
+        return *others[0], others[1:]
+
+    def _of(self, owner: str) -> tuple[str, list[Action], HandleNumbers]:
+        """Returns an owner, empty for the client itself, its actions, and the numbers for its claims."""
+        if not owner or owner == self._own:
+            return "", self.actions, self._handles
+        check_durable(owner)
+        return owner, self.others.setdefault(owner, []), self._durable
+
+    def _begun(self, handle: int, fact: Value, owner: str) -> Claim:
+        claim = Claim(handle, fact, None, owner)
         self._claims.append(claim)
         return claim
+
+
+def check_durable(owner: object) -> None:
+    """Raises ``UsageError`` for what is no name of a durable owner."""
+    if not isinstance(owner, str) or owner.startswith("lease:"):
+        raise UsageError(f"owner is the name of a durable owner, such as 'results', not {owner!r:.60}")
+
+
+def _owner(claim: Claim | int, owner: str) -> str:
+    """Returns whose claim it is; raises ``UsageError`` if it is said to be another owner's."""
+    if isinstance(claim, Claim):
+        if owner not in ("", claim.owner):
+            raise UsageError(f"{claim!r:.80} is a claim of {claim.owner or 'the client'!r}, not of {owner!r}")
+        return claim.owner
+    return owner
 
 
 def _handle(claim: Claim | int) -> int:

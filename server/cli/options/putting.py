@@ -30,4 +30,4 @@ def add_put(
     )
     put.add_argument("fact", metavar="FACT", help='a record, such as \'config("billing", "rate", 7)\'')
     put.add_argument("--key", metavar="PATTERN", help="which facts it replaces; else all fields but the last")
-    put.add_argument("--durable", metavar="NAME", required=True, help="owner of the fact")
+    put.add_argument("--durable", "--owner", metavar="NAME", required=True, help="owner of the fact")

@@ -20,6 +20,7 @@ from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.limits import SpaceLimits
+from dataspace.kernel.shared_turns import commit_shared
 from dataspace.kernel.space import Space
 from index.patterns.patterns import capture
 from index.values.values import Record, Value, key
@@ -132,6 +133,10 @@ def _commit(owner: str, *actions: Any) -> Turn:
     return lambda space: space.commit(owner, list(actions), 9)
 
 
+def _shared(*parts: Any) -> Turn:
+    return lambda space: commit_shared(space, [(owner, actions) for owner, *actions in parts], 9)
+
+
 TURNS: dict[str, Turn] = {
     "assertion": _commit("a", (ASSERT, 9, Record("p", 9))),
     "first of an owner": _commit("c", (ASSERT, 9, Record("p", 9)), (ASSERT, 10, Record("q", 1))),
@@ -145,6 +150,14 @@ TURNS: dict[str, Turn] = {
     ),
     "balanced": _commit("a", (ASSERT, 9, Record("p", 9)), (RETRACT, 9), (ASSERT, 9, Record("p", 2))),
     "message": _commit("a", (SEND, Record("p", 5))),
+    "of two owners": _shared(
+        ("a", (REPLACE, 1, 7, Record("p", 7)), (SEND, Record("p", 5))), ("b", (RETRACT, 1), (ASSERT, 9, "p"))
+    ),
+    "of three owners": _shared(
+        ("b", (RETRACT, 1), (RETRACT, 2)),
+        ("c", (ASSERT, 9, Record("q", 1))),
+        ("a", (ASSERT, 9, Record("p", 1))),
+    ),
     "everything": _commit(
         "a", (ASSERT, 9, "p"), (SEND, Record("p", 5)), (RETRACT, 2), (SEND, 1), (ASSERT, 2, Record("r", 1, 2))
     ),
@@ -162,7 +175,15 @@ TURNS: dict[str, Turn] = {
 }
 RULED: dict[str, Turn] = {
     name: TURNS[name]
-    for name in ("assertion", "retraction", "replacement", "everything", "last of an owner", "end")
+    for name in (
+        "assertion",
+        "retraction",
+        "replacement",
+        "everything",
+        "last of an owner",
+        "of two owners",
+        "end",
+    )
 } | {
     "rule": _commit("c", (ASSERT, 1, Record("rule", "new", "t($x) <- p($x).")), (ASSERT, 2, Record("p", 9))),
     "end of rules": lambda space: space.end(["rules of"], 9),

@@ -26,6 +26,7 @@ SAMPLES: dict[str, Value] = {
     "true or false": True,
     "an array": ((ASSERT, 1, "value"),),
     "an array of numbers": (1, 2),
+    "an array of pairs of an owner and its actions": (("results", ((ASSERT, 1, "value"),)),),
     "any value": "value",
 }
 
@@ -45,20 +46,25 @@ def _sample(number: int, of: Mapping[int, Kind] = p.TABLE) -> tuple[Value, ...]:
 @pytest.mark.parametrize("number", p.TABLE, ids=lambda number: p.TABLE[number][0].__name__)
 @given(st.lists(values, max_size=3))
 def test_further_fields_of_a_packet_are_ignored(number: int, more: list[Value]) -> None:
-    longest = p.LONGER if number in p.LONGER else p.TABLE
+    longest = next(table for table in (p.LONGEST, p.LONGER, p.TABLE) if number in table)
     expected = longest[number][0](*_sample(number, longest))  # type: ignore[arg-type]  # of the stated types
     assert p.read((number, *_sample(number, longest), *more)) == expected
 
 
-@pytest.mark.parametrize("number", p.LONGER, ids=lambda number: p.LONGER[number][0].__name__)
-def test_a_field_that_was_added_later_is_read_and_may_be_missing(number: int) -> None:
-    kind, longer = p.TABLE[number][0], p.LONGER[number][0]
-    assert p.read((number, *_sample(number))) == kind(*_sample(number))  # type: ignore[arg-type]
-    whole = longer(*_sample(number, p.LONGER))  # type: ignore[arg-type]
-    assert p.read((number, *_sample(number, p.LONGER))) == whole
-    assert encode(whole) == frame(pack((number, *_sample(number, p.LONGER))))
+@pytest.mark.parametrize(
+    ("number", "before", "after"),
+    [*[(number, p.TABLE, p.LONGER) for number in p.LONGER], *[(n, p.LONGER, p.LONGEST) for n in p.LONGEST]],
+)
+def test_a_field_that_was_added_later_is_read_and_may_be_missing(
+    number: int, before: Mapping[int, Kind], after: Mapping[int, Kind]
+) -> None:
+    kind, longer = before[number][0], after[number][0]
+    assert p.read((number, *_sample(number, before))) == kind(*_sample(number, before))  # type: ignore[arg-type]
+    whole = longer(*_sample(number, after))  # type: ignore[arg-type]
+    assert p.read((number, *_sample(number, after))) == whole
+    assert encode(whole) == frame(pack((number, *_sample(number, after))))
     with pytest.raises(ProtocolError, match="malformed"):
-        p.read((number, *_sample(number), 7))
+        p.read((number, *_sample(number, before), 7))
 
 
 @pytest.mark.parametrize(

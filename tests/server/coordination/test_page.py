@@ -27,7 +27,7 @@ def recipe() -> dict[str, Any]:
 
 
 def test_each_recipe_is_short() -> None:
-    assert len(BLOCKS) == 6
+    assert len(BLOCKS) == 7
     assert max(len(block.splitlines()) for block in BLOCKS) <= 30
 
 
@@ -127,3 +127,14 @@ async def test_a_service_has_its_name_alone_and_leaves_with_it(url: str, recipe:
             assert caught.value.rows == [("10.0.0.1:80",)]
             ended.set()
         assert await space.matches(Record("service", "billing")) == []
+
+
+async def test_a_result_outlasts_the_worker_that_left_it(url: str, recipe: dict[str, Any]) -> None:
+    async with dataspace.connect(url) as space, space.observe("$fact", quiet=True) as seen:
+        working = await space.assert_(Record("working", 1))
+        await recipe["finish"](space, 1, working, "ok")
+        *_, last = [await seen.next_epoch() for _ in range(3)]
+        assert last is not None and len(last.added) == len(last.removed) == 1
+    async with dataspace.connect(url) as space:
+        assert await space.matches("$fact") == [(Record("result", 1, "ok"),)]
+        assert await space.withdraw("result(1, _)", owner="results") == 1

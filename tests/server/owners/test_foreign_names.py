@@ -158,6 +158,7 @@ PACKETS: Final = {
     p.Hello: "HELLOS",
     p.Turn: "TURNS",
     p.ConditionalTurn: "TURNS",
+    p.SharedTurn: "TURNS",
     p.Open: "OPENED",
     p.Offer: "OFFERED",
     p.Request: "VERBS",
@@ -205,9 +206,12 @@ class Guest:
         return await self.outcome()
 
     async def turn(
-        self, sequence: int, *actions: tuple[Value, ...], owner: str = "", conditional: bool = False
+        self, sequence: int, *actions: tuple[Value, ...], owner: str = "", form: str = "plain"
     ) -> str:
-        if conditional:
+        if form == "shared":
+            mine = ((0, 1 << 40 | sequence, Record("mine", sequence)),)
+            await self.wire.say(p.SharedTurn(sequence, "main", "", mine, (), ((owner, actions),)))
+        elif form == "conditional":
             await self.wire.say(p.ConditionalTurn(sequence, "main", owner, actions, ((0, NOT_THERE),)))
         else:
             await self.wire.say(p.Turn(sequence, "main", owner, actions))
@@ -359,8 +363,8 @@ async def test_no_turn_or_stream_reaches_what_belongs_to_another(who: str, tmp_p
         stranger, before = await Guest.arrive(there.made, token, "~stranger"), there.state()
         for at, (owner, code) in enumerate(TURNS, 1):
             actions = ((ASSERT, 9, Record("forged", 1)), (RETRACT, 1))
-            for action, conditional in itertools.product(actions, (False, True)):
-                said = await stranger.turn(HUGE + at, action, owner=owner, conditional=conditional)
+            for action, form in itertools.product(actions, ("plain", "conditional", "shared")):
+                said = await stranger.turn(HUGE + at, action, owner=owner, form=form)
                 assert said == code
                 assert there.state() == before, owner
         spec: dict[str, Value] = {"kind": "stage", "key": ("batch", "1")}

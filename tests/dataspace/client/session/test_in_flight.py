@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.portions import TurnLimits
-from dataspace.client.session.turns import ClaimSet, Ticket
+from dataspace.client.session.turns import ClaimSet, Others, Ticket
 from dataspace.codec import unpack
 from dataspace.errors import AnotherSpace, Closed, Refused
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
@@ -25,13 +25,16 @@ class LineMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.line: deque[p.Turn] = deque()
+        self.line: deque[p.Turn | p.SharedTurn] = deque()
         self.answers: deque[tuple[int, int]] = deque()
         self.up = False
         self.flight = InFlight("main", ClaimSet(), self._write)
         self.flight.limits = TurnLimits(actions_per_turn=2)
         self.tickets: list[Ticket] = []
-        self.applied: dict[int, p.Turn] = {}
+        self.applied: dict[int, p.Turn | p.SharedTurn] = {}
+        self.flight.takes_owners = True
+        self.durable: list[Any] = []
+        self.wanted_durable: list[Any] = []
         self.sequence = 0
         self.facts: dict[int, Any] = {}
         self.wanted: dict[int, Any] = {}
@@ -42,11 +45,11 @@ class LineMachine(RuleBasedStateMachine):
     def _write(self, framed: bytes, _at_once: bool) -> None:
         if self.up:
             packet = p.read(unpack(framed[HEAD:]))
-            assert isinstance(packet, p.Turn)
+            assert isinstance(packet, p.Turn | p.SharedTurn)
             self.line.append(packet)
 
-    def _submit(self, *actions: Action) -> None:
-        self.tickets.append(self.flight.submit("", actions))
+    def _submit(self, *actions: Action, others: Others = ()) -> None:
+        self.tickets.append(self.flight.submit("", actions, others=others))
 
     # -- the application ------------------------------------------------------------------------------
 
@@ -55,6 +58,20 @@ class LineMachine(RuleBasedStateMachine):
         self.handle += 1
         self.wanted[self.handle] = f"fact {self.handle}"
         self._submit((ASSERT, self.handle, f"fact {self.handle}"))
+
+    @rule()
+    def asserts_for_a_durable_owner_as_well(self) -> None:
+        self.handle += 1
+        self.wanted[self.handle] = f"fact {self.handle}"
+        self.wanted_durable.append(self.handle)
+        action = (ASSERT, self.handle, f"fact {self.handle}")
+        self._submit(action, others=(("results", (action,)),))
+
+    @rule()
+    def asserts_for_a_durable_owner_alone(self) -> None:
+        self.handle += 1
+        self.wanted_durable.append(self.handle)
+        self.tickets.append(self.flight.submit("results", ((ASSERT, self.handle, "alone"),)))
 
     @precondition(lambda self: self.wanted)
     @rule(data=st.data())
@@ -90,9 +107,14 @@ class LineMachine(RuleBasedStateMachine):
             assert self.applied[turn.sequence].actions == turn.actions, "one number is one turn"
             self.answers.append((turn.sequence, turn.sequence))
 
-    def _apply(self, turn: p.Turn) -> None:
+    def _apply(self, turn: p.Turn | p.SharedTurn) -> None:
         self.sequence = turn.sequence
         self.applied[turn.sequence] = turn
+        durable = [actions for _, actions in turn.others] if isinstance(turn, p.SharedTurn) else []
+        if turn.owner:
+            self.durable += [action[1] for action in turn.actions]
+            return
+        self.durable += [action[1] for actions in durable for action in actions]
         for action in turn.actions:
             match action:
                 case (0, int(handle), value):
@@ -139,8 +161,9 @@ class LineMachine(RuleBasedStateMachine):
         self.up, self.sequence = True, sequence
         for each in (self.applied, self.facts, self.messages, self.sent, self.wanted):
             each.clear()
+        self.durable, self.wanted_durable = [], []
         for ticket in self.tickets:
-            if ticket.epoch is not None:
+            if ticket.epoch is not None and not ticket.owner:
                 _wish(self.wanted, ticket.actions)
         abandoned = self.flight.abandon(lambda ticket: AnotherSpace(f"turn {ticket.sequence}"))
         assert abandoned == len(open_before) and all(ticket.done for ticket in open_before)
@@ -150,6 +173,7 @@ class LineMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_doubled_or_overtaken(self) -> None:
         assert self.messages == self.sent[: len(self.messages)]
+        assert self.durable == self.wanted_durable[: len(self.durable)]
 
     def teardown(self) -> None:
         """With a line that holds, everything gets there."""
@@ -161,6 +185,7 @@ class LineMachine(RuleBasedStateMachine):
             self.flight.accept(*self.answers.popleft())
         assert self.messages == self.sent
         assert self.facts == self.wanted
+        assert self.durable == self.wanted_durable, "once each, and never again"
         assert all(ticket.done for ticket in self.tickets) and not len(self.flight)
         assert [t.sequence for t in self.tickets] == sorted({t.sequence for t in self.tickets})
 
@@ -205,3 +230,15 @@ def test_at_the_end_nothing_waits() -> None:
     held = flight.submit("", ((SEND, 1),))
     flight.fail(lambda turn: Closed(f"turn {turn.sequence}"))
     assert held.done and held.epoch is None
+
+
+def test_a_turn_that_an_older_daemon_would_do_by_half_is_refused_also_after_a_reconnect() -> None:
+    flight = InFlight("main", ClaimSet(), lambda _framed, _at_once: None)
+    others: Others = (("results", ((ASSERT, 1, 1),)),)
+    with pytest.raises(Refused, match="no-feature: this daemon does not know turns of several owners"):
+        flight.submit("", ((ASSERT, 1, 1),), others=others)
+    flight.takes_owners = True
+    ticket = flight.submit("", ((ASSERT, 1, 1),), others=others)
+    flight.takes_owners = False
+    flight.release(restate=False)
+    assert ticket.done and ticket.epoch is None and len(flight) == 0
