@@ -115,7 +115,7 @@ PROGRAMS: Final = ("dataspace/actors/examples/", "relay/spark/examples/", "relay
 ADMITTED: Final = {
     "msgpack": ("dataspace/wire/", "dataspace/codec.py"),
     "pyspark": ("relay/spark/",),
-    "pyarrow": ("relay/spark/", "relay/log/export.py"),
+    "pyarrow": ("relay/spark/", "relay/log/export.py", "dataspace/client/query/"),
     "py4j": ("relay/spark/",),
     "anyio": ("dataspace/loops/on_asyncio.py",),
     "sqlite3": ("relay/", "server/"),

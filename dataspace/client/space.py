@@ -10,7 +10,7 @@ returned is on the daemon's disk.
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from dataspace.client.completed import CompletedEpochs
 from dataspace.client.coordination.locks import TTL, Held
 from dataspace.client.coordination.puts import Puts
-from dataspace.client.coordination.waits import first
+from dataspace.client.coordination.waits import first, react_until
 from dataspace.client.coordination.withdrawals import withdraw
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Joining, Publication, publishing
@@ -138,6 +138,17 @@ class RemoteSpace:
         Raises ``TimeoutError`` after so many seconds.
         """
         return await first(self, pattern, timeout)
+
+    async def react_until(
+        self, pattern: Pattern | str, work: Callable[..., Awaitable[object]], *args: object
+    ) -> tuple[Value, ...]:
+        """Runs ``work(*args)`` until something matches, once, and returns the captures of that.
+
+        If a fact matches already the work is not begun.  Else it is cancelled by the first fact or message
+        that comes, and has ended when this returns; if it ends sooner, its error is raised, or the match is
+        waited for.  What comes later is not looked at.
+        """
+        return await react_until(self, pattern, work, *args)
 
     def lock(
         self, name: object, me: object = None, *, ttl: float = TTL, timeout: float | None = None

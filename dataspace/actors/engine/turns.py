@@ -125,7 +125,7 @@ class Turn(BasicTurn):
     # -- stopping on conditions ------------------------------------------------------------------------
 
     def stop_when(self, pattern: Given, then: Handler | None = None) -> None:
-        """Stops the facet when a match is there; ``then`` gets a turn of the parent and the captures."""
+        """Stops the facet when a match is there; ``then`` gets a turn of its parent and captures, once."""
         self._watch(pattern, added=self._stopper(then), checked=(then,))
 
     def stop_when_retracted(self, pattern: Given, then: Handler | None = None) -> None:
@@ -145,13 +145,21 @@ class Turn(BasicTurn):
         self.after(seconds)(self._stopper(then))
 
     def _stopper(self, then: Handler | None) -> Handler:
+        """Returns the handler of a condition that stops the facet: by its first event, and once, however many
+        matches one turn brings."""
+        is_over = False
+
         def stop(turn: Turn, *row: Value) -> None:
-            turn.stop(then=None if then is None else lambda parent: then(parent, *row))
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                turn.stop(then=None if then is None else lambda parent: then(parent, *row))
 
         return stop
 
     def react_until(self, pattern: Given, setup: Handler, then: Handler | None = None) -> Facet:
-        """Returns a new facet that lives until something matches."""
+        """Returns a new facet that lives until something matches: it ends once, and ``then`` runs once, with
+        the first match, however many come in one turn."""
 
         def build(turn: Turn) -> None:
             turn.stop_when(pattern, then)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, cast, overload
 
-from dataspace.errors import UsageError
+from dataspace.client.query import columns
 from index.values.values import Value
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]  # its stubs are a package of their own
+    import pyarrow
 
 
 class Rows(Sequence[tuple[Value, ...]]):
@@ -43,9 +44,18 @@ class Rows(Sequence[tuple[Value, ...]]):
             yield dict(zip(self.names, row, strict=True))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Returns the rows as a data frame; needs pandas."""
-        try:
-            import pandas
-        except ImportError:
-            raise UsageError("pandas is not installed: pip install pandas") from None
-        return pandas.DataFrame(list(self._rows), columns=list(self.names))
+        """Returns the rows as a data frame; needs pandas.
+
+        A column of one kind has its type (``int64``, ``float64``, ``bool``, times in UTC; ``Int64`` and so on
+        where there are nulls), any other column has the values as objects.  ``attrs["epoch"]`` is the epoch.
+        """
+        return cast("pandas.DataFrame", columns.pandas_frame(self.names, self._rows, self.epoch))
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Returns the rows as a table of Arrow; needs pyarrow.
+
+        A column of one kind has its type (``int64``, ``uint64``, ``double``, ``bool``, ``string``,
+        ``binary``, ``timestamp[us, UTC]``), with nulls where there are some.  Any other column has the text
+        of its values and the metadata ``dataspace: text``.
+        """
+        return cast("pyarrow.Table", columns.arrow_table(self.names, self._rows, self.epoch))

@@ -258,3 +258,50 @@ def test_a_queue_counts_those_that_came_before() -> None:
     queue = Queue("me")
     queue.take(_epoch(9, ["a", "me"], first=7))
     assert _states(queue) == "unclear"
+
+
+async def test_work_is_done_until_something_matches_and_then_ends_once(url: str) -> None:
+    ended: list[str] = []
+    begun = trio.Event()
+
+    async def work(name: str) -> None:
+        try:
+            begun.set()
+            await trio.sleep_forever()
+        finally:
+            ended.append(name)
+
+    async with (
+        dataspace.connect(url) as space,
+        dataspace.connect(url) as other,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def answers() -> None:
+            await begun.wait()
+            async with other.turn() as turn:  # several at once: the first counts, and only that
+                for n in range(5):
+                    turn.assert_(Record("answer", n))
+                turn.send(Record("answer", 5))
+
+        nursery.start_soon(answers)
+        assert await space.react_until("answer($n)", work, "first") == (0,)
+        assert ended == ["first"], "it has ended before the answer is returned"
+        row = await space.react_until("answer($n)", work, "never begun")
+        assert row[0] in range(5) and ended == ["first"]
+        with pytest.raises(ZeroDivisionError):
+            await space.react_until("nothing()", _fails)
+        assert (await space.status())["observers"] == 0
+
+
+async def _fails() -> None:
+    raise ZeroDivisionError
+
+
+async def test_work_that_ends_sooner_leaves_the_wait_for_the_match(url: str) -> None:
+    async with dataspace.connect(url) as space:
+
+        async def sends() -> None:
+            await space.send(Record("answer", 7))
+
+        assert await space.react_until("answer($n)", sends) == (7,), "what the work itself causes counts"

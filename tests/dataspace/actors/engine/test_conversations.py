@@ -283,3 +283,29 @@ def test_claims_can_be_withdrawn_by_pattern() -> None:
 
     room.play(boot)
     assert room.transcript() == "4" and room.facts() == ["set(1)"]
+
+
+@pytest.mark.parametrize("matches", [1, 3])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_facet_until_a_match_ends_exactly_once_however_many_there_are(matches: int, there: bool) -> None:
+    room = Room()
+
+    def many(turn: Turn) -> None:
+        for n in range(matches):
+            turn.assert_(Item(n))
+        turn.send(Item(9))
+
+    def waits(turn: Turn) -> None:
+        def setup(turn: Turn) -> None:
+            turn.on_stop(lambda turn: room.note("ended"))
+
+        turn.prevent_inert()
+        turn.react_until("item($n)", setup, lambda turn, n: room.note(f"then {n}"))
+
+    for boot in (many, waits) if there else (waits, many):
+        room.spawn(boot)
+    room.run()
+    room.play(many)
+    room.advance(10)
+    assert sorted(room.transcript().splitlines()) == ["ended", "then 0"]
+    assert not room.engine.crashes

@@ -97,12 +97,6 @@ def test_a_body_without_variables_holds_or_does_not() -> None:
     assert list(rows_of("at(2)", [Record("at", 1)])) == []
 
 
-@pytest.mark.slow
-def test_rows_become_a_data_frame() -> None:
-    frame = rows_of("at($who, $n)", [parse('at("a", 1)')]).to_pandas()
-    assert (list(frame.columns), frame.values.tolist()) == (["who", "n"], [["a", 1]])
-
-
 def test_states_of_several_epochs_are_fetched_again_as_of_the_newest() -> None:
     steps = looking(question("a($x), b($x)", {}), None)
     assert next(steps).as_of is None
