@@ -168,7 +168,7 @@ def _retract(commands: Commands, client: argparse.ArgumentParser) -> None:
     ended = commands.add_parser(
         "retract",
         parents=[client],
-        help="retract facts that a durable owner asserts",
+        help="retract facts that a durable owner or a lease asserts",
         epilog="A pattern retracts all that NAME asserts and the pattern matches:"
         " dataspace retract 'task(_, \"done\")' --durable NAME",
     )
@@ -178,7 +178,13 @@ def _retract(commands: Commands, client: argparse.ArgumentParser) -> None:
         metavar="FACT",
         help="a fact, or a pattern; - to read facts, one per line, from standard input",
     )
-    ended.add_argument("--durable", "--owner", metavar="NAME", required=True, help="owner of the facts")
+    whose = ended.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--durable", "--owner", metavar="NAME", help="owner of the facts")
+    whose.add_argument(
+        "--lease",
+        metavar="NAME",
+        help="the lease of the facts, as dataspace owners shows it: lease:60000:NAME; this renews it",
+    )
 
 
 def _observe(commands: Commands, client: argparse.ArgumentParser) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from dataspace.client.bulk.short import ShortClient
 from dataspace.codec import pack
-from dataspace.errors import Refused
+from dataspace.errors import Refused, UsageError
 from dataspace.facts import key_pattern
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
+from index.patterns.patterns import lit
 from index.patterns.text import unparse
 from index.values.values import Map, Value
 from server.cli.connecting import connect_short, durable_handle
@@ -40,12 +41,15 @@ def assert_(args: argparse.Namespace) -> int:
 
 
 def retract(args: argparse.Namespace) -> int:
-    """Retracts facts of a durable owner, and what it asserts that patterns match."""
+    """Retracts facts of a durable owner or of a lease, and what it asserts that patterns match."""
+    owner = args.durable or _lease(args.lease)
     facts: list[Value] = []
     patterns: list[Value] = []
     for text, value in read(args.fact):
         if text and has_pattern(value):
             patterns.append(parsed(text))
+        elif args.lease:  # whose handles are those of another client
+            patterns.append(lit(value))
         else:
             facts.append(value)
     epochs: list[int] = []
@@ -54,14 +58,23 @@ def retract(args: argparse.Namespace) -> int:
         if facts:
             epochs += _commit(space, args, facts, [(RETRACT, durable_handle(fact)) for fact in facts])
         for pattern in patterns:
-            answer = space.request("withdraw", {"owner": args.durable, "pattern": pattern})
+            answer = space.request("withdraw", {"owner": owner, "pattern": pattern})
             assert isinstance(answer, Map) and isinstance(answer["retracted"], int)  # by WIRE.md
             assert isinstance(answer["epochs"], tuple)  # as above
             count += answer["retracted"]
             epochs += [each for each in answer["epochs"] if isinstance(each, int)]
-    where = f" in {epochs_text(epochs)}" if epochs else f": {args.durable} asserts nothing that matches"
+    where = f" in {epochs_text(epochs)}" if epochs else f": {owner} asserts nothing that matches"
     say(f"retracted {counted(count, 'fact')}{where}")
     return 0
+
+
+def _lease(name: str) -> str:
+    """Returns the owner that a lease is; raises ``UsageError`` for what is no name of one."""
+    if not name.startswith("lease:"):
+        raise UsageError(
+            f"{name!r:.80} is no lease: give it as `dataspace owners` shows it, lease:60000:NAME"
+        )
+    return name
 
 
 def put(args: argparse.Namespace) -> int:

@@ -129,6 +129,25 @@ def test_retract_takes_facts_and_patterns_of_one_owner(
         assert re.fullmatch(r"retracted 1 fact in epoch \d+\n", err)
 
 
+def test_retract_takes_facts_and_patterns_of_a_lease(
+    capfd: pytest.CaptureFixture[str], daemon: DaemonProcess, space: BlockingSpace
+) -> None:
+    with dataspace.connect_blocking(daemon.url, name="w", lease=60.0) as leased:
+        for fact in (Record("held", 1), Record("held", 1, 2), Record("held", 2)):
+            leased.assert_(fact)
+        out, _ = printed(capfd, "owners", "held(_)")
+        lease = re.findall(r"lease:60000:w-\w+", out)[0]
+        printed(capfd, "retract", "held(1)", "--lease", lease)
+        assert len(space.matches("held(1)")) == 1, "a fact is that fact alone"
+        _, err = printed(capfd, "retract", "held(_)", "--lease", lease)
+        assert re.fullmatch(r"retracted 2 facts in epoch \d+\n", err)
+        assert space.matches("held(_)") == []
+    _, err = printed(capfd, "retract", "held(_)", "--lease", lease, code=1)
+    assert "no-lease" in err
+    _, err = printed(capfd, "retract", "held(_)", "--lease", "w", code=2)
+    assert "'w' is no lease: give it as `dataspace owners` shows it" in err
+
+
 # -- observe ------------------------------------------------------------------------------------------
 
 
