@@ -86,7 +86,8 @@ server/cli                  dataspace/client dataspace/client/bulk dataspace/ker
 server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/cli/demo server/cli/once server/config server/upkeep
-server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once server/upkeep
+server/cli/shell            dataspace/client dataspace/client/query dataspace/client/session dataspace/kernel dataspace/transport server/cli server/cli/lasting server/cli/once
+server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once server/cli/shell server/upkeep
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""
 

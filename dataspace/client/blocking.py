@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from functools import partial, wraps
 from types import TracebackType
-from typing import Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import trio
 
@@ -34,6 +34,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 E = TypeVar("E")
+
+
+_LAST_SECONDS: Final = 5.0
+"""Seconds that an interrupted call may take to end."""
 
 
 class Waiter(Protocol):
@@ -199,6 +203,29 @@ class BlockingSpace(Blocking[RemoteSpace]):
     observe = observing(RemoteSpace.observe)
     publish = entering(RemoteSpace.publish, lambda space, each: BlockingPublication(each, space._wait))
     subscribe = entering(RemoteSpace.subscribe, lambda space, each: space._each(each.next_epoch), last=False)
+
+    def call(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
+        """Returns what an async function returns that gets the ``RemoteSpace`` of this one, before ``args``.
+
+        It runs under trio in the client's own thread.  Ctrl-C cancels it, and is raised once it has ended.
+        """
+        scope, ended = trio.CancelScope(), threading.Event()
+        result: list[T] = []
+
+        async def work() -> None:
+            try:
+                with scope:
+                    result.append(await function(self._remote, *args))
+            finally:
+                ended.set()
+
+        try:
+            self._wait(work)
+        except KeyboardInterrupt:
+            self._token.run_sync_soon(scope.cancel)
+            ended.wait(_LAST_SECONDS)
+            raise
+        return result[0]
 
     @property
     def on_connection(self) -> Callable[[ConnectionEvent], None]:

@@ -51,7 +51,12 @@ def add_to(command: argparse.ArgumentParser) -> None:
 def connect(
     args: argparse.Namespace, *, owner: str = "", grace: float = 0.0, lease: float = 0.0, space: str = ""
 ) -> AbstractAsyncContextManager[RemoteSpace]:
-    """Returns the connection that the options of a command describe."""
+    """Returns the connection that the options of a command describe, or that of the shell it runs in."""
+    lent = getattr(args, "lent", None)
+    if lent is not None:
+        from contextlib import nullcontext
+
+        return nullcontext(lent)
     from dataspace.client.connect import connect  # the daemon need not load the client
 
     return connect(
@@ -67,7 +72,13 @@ def connect(
 
 
 def connect_short(args: argparse.Namespace) -> ShortClient:
-    """Returns the connection of a command that asks for one thing; it loads no event loop."""
+    """Returns the connection of a command that asks for one thing; it loads no event loop.
+
+    In a shell it is that of the shell (``server.cli.shell.line.LentClient``).
+    """
+    lent = getattr(args, "lent", None)
+    if lent is not None:
+        return lent  # type: ignore[no-any-return]  # it has what is used of a short client
     from dataspace.client.bulk.short import ShortClient
     from dataspace.transport.addresses import default_url
 

@@ -103,6 +103,10 @@ def _run_long(args: argparse.Namespace) -> int:
         from server.upkeep import copies
 
         return copies.backup(args) if args.command == "backup" else copies.restore(args)
+    if args.command == "shell":
+        from server.cli.shell.run import shell
+
+        return shell(args)
     if args.command == "log" and args.verb != "read":
         from server.cli.log import log_command
 

@@ -83,7 +83,7 @@ def print_epoch(epoch: EpochChanges, *, as_json: bool, most: int | None = None) 
     if epoch.lost:
         changes = iter(())
         _print_lost(epoch, as_json=as_json)
-    lines = [change_json(change, epoch) if as_json else _text_line(change) for change in changes]
+    lines = [change_json(change, epoch) if as_json else change_text(change) for change in changes]
     count = len(lines)
     if epoch.conflated and lines and not as_json:
         lines.insert(0, f"# epochs {epoch.first} to {epoch.number} at once: the net difference")
@@ -139,7 +139,8 @@ def _progress_line(epoch: EpochChanges, *, as_json: bool) -> str:
     return f"# all to epoch {epoch.number}"
 
 
-def _text_line(change: Change) -> str:
+def change_text(change: Change) -> str:
+    """Returns a change as one line of text."""
     shown = [
         unparse(value) if name.isdigit() else f"{name}={unparse(value)}"
         for name, value in change.named.items()

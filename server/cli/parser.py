@@ -466,6 +466,7 @@ COMMANDS: Final[dict[str, Callable[[Commands, argparse.ArgumentParser], None]]] 
     "backup": upkeep_options.add_backup,
     "restore": upkeep_options.add_restore,
     "drain": upkeep_options.add_drain,
+    "shell": asking.add_shell,
     "completion": asking.add_completion,
     "demo": demo_options.add_parser,
 }

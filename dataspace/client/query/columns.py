@@ -35,7 +35,7 @@ class Kind(enum.Enum):
 
     def pandas_type(self, values: Sequence[Value]) -> str:
         """Returns the type of a column of these values in pandas."""
-        return self.value[2] if None in values else self.value[1]
+        return str(self.value[2] if None in values else self.value[1])
 
 
 _KINDS: Final[dict[type, Kind]] = {

@@ -36,6 +36,15 @@ joined by this command.
 """
 
 
+SHELL = """\
+examples:
+  dataspace shell
+  echo 'get task($n, $state) --json' | dataspace shell
+
+The command help at the prompt shows what there is. What is asserted without --owner lasts until the shell
+ends. From standard input, one command on a line, the first that fails ends it with exit code 1.
+"""
+
 COMPLETION = """\
   bash  source <(dataspace completion bash)                 in ~/.bashrc
   zsh   source <(dataspace completion zsh)                  in ~/.zshrc, after compinit
@@ -85,6 +94,20 @@ def add_watch(
         " needs rich: pip install 'dataspace-server[terminal]'",
     )
     command.add_argument("pattern", nargs="+", metavar="PATTERN", help="a table for each")
+
+
+def add_shell(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    """Adds the command that reads commands."""
+    commands.add_parser(
+        "shell",
+        parents=[client],
+        help="read commands at a prompt, or from standard input, on one connection",
+        description="Commands are those of dataspace without its name, and facts need no quotes.",
+        epilog=SHELL,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def add_completion(

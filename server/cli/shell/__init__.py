@@ -1,0 +1,1 @@
+"""The command ``dataspace shell``: a prompt on one connection."""

@@ -1,0 +1,138 @@
+"""The one connection of a shell, lent to the commands that are also commands of their own.
+
+Commands that end at once ask for a short client, those that last for a space; here both are forms of one
+connection, which is kept in a thread of its own and comes back when it was lost.
+
+Always: Ctrl-C cancels the command that runs, and leaves the connection as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from dataspace.client.blocking import BlockingSpace
+from dataspace.client.query.rows import Rows
+from dataspace.client.session.events import ConnectionChange, ConnectionEvent
+from dataspace.client.space import RemoteSpace
+from dataspace.errors import Refused
+from dataspace.kernel.actions import Action
+from dataspace.kernel.epoch_changes import EpochChanges
+from index.patterns.patterns import capture_names
+from index.values.values import Map, Value
+from server.cli.connecting import connect
+
+T = TypeVar("T")
+
+MOST_NOTICES: Final = 1_000
+"""Lines that wait for the next prompt; the oldest go."""
+
+
+class Line:
+    """The connection, as a context; ``notices`` are lines to show before the next prompt."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.notices: Final[deque[str]] = deque(maxlen=MOST_NOTICES)
+        self._space = BlockingSpace(lambda: connect(args))
+        self.listen()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._space.close()
+
+    def listen(self) -> None:
+        """Notes from now on what becomes of the connection."""
+        self._space.on_connection = self._note
+
+    def _note(self, event: ConnectionEvent) -> None:
+        if event.change is not ConnectionChange.CONNECTED:
+            self.notices.append(f"connection {event}")
+
+    def call(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
+        """Returns what an async function returns that gets the space; Ctrl-C cancels it."""
+        return self._space.call(function, *args)
+
+    def run(self, verb: Callable[[argparse.Namespace], Awaitable[int]], args: argparse.Namespace) -> int:
+        """Carries out a command that lasts; returns its exit code."""
+
+        async def work(space: RemoteSpace) -> int:
+            args.lent = space
+            return await verb(args)
+
+        try:
+            return self.call(work)
+        finally:
+            self.listen()  # the command may have listened itself
+
+
+class LentClient:
+    """The connection as a short client: what the commands that end at once use of one."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Leaves the connection open: it is the shell's."""
+
+    def state(self, pattern: Value, as_of: int | None = None) -> EpochChanges:
+        """Returns an epoch, that of now or ``as_of``, with everything that matches under ``added``."""
+
+        async def look(space: RemoteSpace) -> EpochChanges:
+            async with space.observe(pattern, quiet=True, as_of=as_of, upto=as_of) as observation:
+                state = await observation.next_epoch()
+            at = as_of or 0
+            return state or EpochChanges(at, 0, at, capture_names(pattern), [], [], [], 0)
+
+        return self._line.call(look)
+
+    def epoch_at(self, micros: int) -> int:
+        """Returns the newest epoch that was made at a time, in microseconds since 1970, or before it."""
+        answer = self.request("frontier", {"at": micros})
+        if not isinstance(answer, Map) or not isinstance(at := answer.get("at"), int):
+            raise Refused("unknown-verb", "this daemon finds no epochs by time: name an epoch")
+        return at
+
+    def query(self, text: str, _parameters: Mapping[str, Value], *, as_of: int | None = None) -> Rows:
+        """Returns the rows of a query."""
+
+        async def ask(space: RemoteSpace) -> Rows:
+            return await space.query(text, as_of=as_of)
+
+        return self._line.call(ask)
+
+    def request(self, verb: str, told: Mapping[str, Value]) -> Value:
+        """Returns the answer to a request."""
+
+        async def ask(space: RemoteSpace) -> Value:
+            return await space.request(verb, Map(told))
+
+        return self._line.call(ask)
+
+    def commit(self, actions: Sequence[Action], owner: str = "") -> int:
+        """Commits one turn, of the session or of a durable owner; returns its epoch."""
+
+        async def work(space: RemoteSpace) -> int:
+            ticket = await space.session.submit(tuple(actions), owner=owner or None)
+            return await ticket.wait()
+
+        return self._line.call(work)
+
+    def cut(self, actions: Sequence[Action], owner: str = "") -> list[tuple[Action, ...]]:
+        """Returns the actions in as many turns as the daemon needs to take them."""
+
+        async def work(space: RemoteSpace) -> list[tuple[Action, ...]]:
+            return space.session.in_flight.cut(owner, actions)
+
+        return self._line.call(work)
