@@ -69,7 +69,7 @@ server/recalling            relay/log server/lane
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log
 server/owners               dataspace/kernel dataspace/wire server/config server/lane
 server/conditions           dataspace/kernel dataspace/wire index/trie relay/log server/config server/lane server/owners server/recalling
-server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/recalling server/system
+server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/recalling server/system
 server/publication          dataspace/kernel dataspace/wire relay/log relay/store server/config server/lane server/owners
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/owners server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/logs server/owners

@@ -52,6 +52,15 @@ class Claims(NamedTuple):
     retracted: Sequence[int] = ()
 
 
+class Origin(NamedTuple):
+    """Where the turns of a client come from: its connection's name, its principal and its address."""
+
+    client: str
+    name: str
+    principal: str
+    address: str
+
+
 class Epoch(NamedTuple):
     """One committed turn.
 

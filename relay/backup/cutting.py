@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from dataspace.errors import UsageError
 from relay.backup.source import Moment, Snapshot
-from relay.log.segments import Encoded, Segment, cut, encode
+from relay.log.segments import Segment, cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,7 @@ def kept(log: Moment, where: Cut) -> Iterator[Segment]:
     previous = log.anchor_of(log.first)
     for segment in log.segments(log.first, previous):
         if segment.last > where.epoch:
-            stays: list[Encoded] = [encode(each) for each in segment.epochs() if each.number <= where.epoch]
-            yield from cut(stays, segment.ordinal, previous)
+            yield from cut(segment.encoded_until(where.epoch), segment.ordinal, previous)
             return
         yield segment
         if segment.ordinal >= where.segment:

@@ -17,7 +17,7 @@ from typing import Final
 
 from dataspace.codec import pack
 from dataspace.errors import Refused
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.epochs import Epoch, Origin
 from index.values.values import Value
 from relay.log.chain import Chain, read_meta, refuse
 from relay.log.cursors import Cursors
@@ -185,6 +185,24 @@ class LogReader(StoreReader):
                 for epoch in reversed(list(segment.epochs())):
                     if epoch.client == client:
                         yield epoch.sequence, epoch.number
+
+    def origin_before(self, client: str, upto: int, epochs: int) -> Origin | None:
+        """Returns where the turns of a client came from at an epoch, if so many epochs before it say so.
+
+        Newest segments first, most of them not decoded.  O(those epochs) at worst.
+        """
+        needle = pack(client)
+        try:
+            for segment in self._chain.backwards(upto):
+                if segment.last < upto - epochs:
+                    break
+                if needle in segment.body:
+                    said = [each for at, each in segment.origins() if each.client == client and at <= upto]
+                    if said:
+                        return said[-1]
+        except Refused:  # what was next has just gone
+            pass
+        return None
 
     def time_of(self, epoch: int) -> int:
         """Returns the time of an epoch, or of the newest before it; 0 before all.  O(log segments)."""

@@ -23,7 +23,7 @@ from operator import is_
 from typing import Any, Final, cast
 
 from dataspace.codec import array_head, pack, unpack_own
-from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.epochs import Claims, Epoch, Origin
 from index.values.values import Record, Value
 
 FORMAT: Final = 1
@@ -36,6 +36,9 @@ CHECKSUM_BYTES: Final = 16
 
 PIECE: Final = 1024
 """Values that are packed in one call, which keeps the interpreter to itself."""
+
+ORIGIN: Final = "origin"
+"""The label of the only row of an entry that says where the next turns of a client come from."""
 
 Change = tuple[int, int, Sequence[Value], Sequence[Value], Sequence[Value]]
 """Number, time, added, messages, removed: an epoch without its claims."""
@@ -82,6 +85,22 @@ class Segment:
     def epochs(self) -> Iterator[Epoch]:
         """Returns the epochs, whole."""
         return map(_epoch, self._entries())
+
+    def origins(self) -> Iterator[tuple[int, Origin]]:
+        """Yields where clients' turns come from, each with the number of the epoch before it."""
+        if _ORIGIN in self.body:
+            for entry in self._entries():
+                if (origin := origin_of(entry)) is not None:
+                    yield entry[0], origin
+
+    def every_entry(self) -> Sequence[Any]:
+        """Returns the entries as they are written, silent ones included."""
+        return self._entries()
+
+    def encoded_until(self, upto: int) -> list[Encoded]:
+        """Returns the entries up to an epoch anew, as bytes."""
+        found = [each for each in self._entries() if each[0] <= upto]
+        return [_encoded(each) for each in found]
 
     def changes_after(self, after: int, upto: int) -> Iterator[Change]:
         """Facts and messages of the epochs in (after, upto], without claims and without silent ones."""
@@ -130,6 +149,29 @@ def encode(epoch: Epoch) -> Encoded:
             (number, time, came, said, went), rows, (plain, claims, client, sequence, silent)
         )
     return Encoded(number, time, body, changes)
+
+
+def encode_origin(number: int, time: int, origin: Origin) -> Encoded:
+    """Returns the bytes of an entry that says from where the turns of a client come, from the next epoch on.
+
+    It is a silent entry without claims, with one row that nothing counts or claims.
+    """
+    body = pack((number, time, 0, 0, 0, ((ORIGIN, *origin),), (), (), None, 0, True))
+    return Encoded(number, time, body, 0)
+
+
+def origin_of(entry: Any) -> Origin | None:
+    """Returns what such an entry says; None for any other."""
+    _, _, _, _, _, rows, plain, claims, client, _, silent = entry
+    if not silent or claims or plain or client is not None or len(rows) != 1:
+        return None
+    label, *fields = rows[0]
+    return Origin(*fields) if label == ORIGIN and len(fields) == len(Origin._fields) else None
+
+
+def _encoded(entry: Any) -> Encoded:
+    origin = origin_of(entry)
+    return encode(_epoch(entry)) if origin is None else encode_origin(entry[0], entry[1], origin)
 
 
 def _packed_in_pieces(head: Sequence[Any], rows: Sequence[Value], tail: Sequence[Any]) -> bytes:
@@ -206,6 +248,8 @@ def _claims(form: Any, values: list[Value]) -> Claims:
     asserted = values if positions is None else [values[at] for at in positions]
     return Claims(owner, list(zip(handles, asserted, strict=False)), retracted)
 
+
+_ORIGIN: Final = pack(ORIGIN)
 
 # -- tables of values ---------------------------------------------------------------------------------
 

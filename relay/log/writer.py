@@ -15,17 +15,17 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import trio
 
 from dataspace.faults import reach
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.epochs import Epoch, Origin
 from dataspace.kernel.handles import Held
 from dataspace.kernel.limits import weight_of
 from relay.log.log import SNAPSHOT_CHANGES, Log
 from relay.log.recent import Recent
-from relay.log.segments import Encoded, encode
+from relay.log.segments import Encoded, encode, encode_origin
 from relay.log.snapshots import RecoveredState, SnapshotWriter
 from relay.store.errors import LogFailed
 from relay.store.group_writer import GroupWriter
@@ -83,6 +83,14 @@ class _Entry:
         else:
             facts = weight_of(added) + weight_of(removed)
             self.size = changes * CHANGE_BYTES + facts + weight_of(messages)
+
+    @classmethod
+    def of_origin(cls, epoch: Epoch, origin: Origin) -> Self:
+        """Returns a silent entry that says where the turns of a client come from."""
+        entry = cls(epoch, None)
+        entry._encoded = encoded = encode_origin(epoch.number, epoch.time, origin)
+        entry.size = len(encoded.body)
+        return entry
 
     def encoded(self) -> Encoded:
         """Returns the epoch as bytes; O(size) the first time for a large one."""
@@ -152,6 +160,17 @@ class GroupCommit(GroupWriter[_Entry]):
         except BaseException as error:
             self.fail(f"epoch {number} was queued by half: {error!r}")
             raise
+
+    def note_origin(self, number: int, time: int, origin: Origin) -> None:
+        """Queues an entry that says from where the turns of a client come that are submitted from now on.
+
+        ``number`` and ``time`` are those of the newest epoch.  Raises ``LogFailed`` once the disk has failed.
+        """
+        self.check_open()
+        entry = _Entry.of_origin(Epoch(number, time, silent=True), origin)
+        self.backlog_bytes += entry.size
+        self._arrived.set()
+        self._waiting.append(entry)
 
     def fail(self, text: str) -> None:
         """Ends ``run`` with ``LogFailed``: what is in memory must not be written any more."""

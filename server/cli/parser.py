@@ -244,6 +244,7 @@ def _log(commands: Commands, client: argparse.ArgumentParser) -> None:
     past = verbs.add_parser("read", parents=[client], help="print the changes of past epochs from a daemon")
     _epochs(past)
     past.add_argument("--follow", action="store_true", help="continue with new epochs as they come")
+    past.add_argument("--who", action="store_true", help="also print owner, client and token of each change")
     past.add_argument("--json", action="store_true", help="print one JSON object per line")
     past.add_argument("--count", type=_count, metavar="N", help="end after N changes")
     files = argparse.ArgumentParser(add_help=False)

@@ -55,7 +55,7 @@ from server.sessions.connection import Connection, Verb
 from server.sessions.flushing import Flushing
 from server.sessions.house import Guest, HomeSpace, Stranger
 from server.sessions.listeners import Listener
-from server.streams import verbs as past
+from server.streams import attribution, verbs as past
 from server.system import SystemSpace
 from server.topics.catalogue import Topics
 from server.topics.durable import DurableTopics
@@ -143,6 +143,7 @@ class Daemon:
             "status": _status_of(self),
             "drain": drain_verb(self),
             **past.VERBS,
+            **attribution.VERBS,
             **publication.VERBS,
             **leases.VERBS,
             **claims.VERBS,

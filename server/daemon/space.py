@@ -252,6 +252,8 @@ class HostedSpace:
         commits = self.commits
         commits.check_open()
         check_name("an owner", owner, self.limits.name_bytes)
+        if client is not None and client.origin_due <= self.space.epoch:
+            client.say_origin(commits, self.space.epoch, self.space.time)
         name = client.name if client else None
         if not publication:
             self.ledgers.forget(owner)

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import MutableMapping
-from typing import Final
+from typing import Final, Protocol
 
 from dataspace.errors import Refused
+from dataspace.kernel.epochs import Origin
 from server.config.names import IDENTITIES, NAME_BYTES, check_name
 from server.owners.accounts import Account
 from server.owners.latest import Latest
@@ -36,11 +37,23 @@ OWN_PASSED: Final = 1024
 
 PASSING: Final = "~"
 
+ORIGIN_EPOCHS: Final = 4096
+"""Epochs after which the log says again where the turns of a client come from, before its next turn."""
+
+NEVER: Final = 1 << 62
+
+
+class OriginLog(Protocol):
+    """A log that says where turns come from."""
+
+    def note_origin(self, number: int, time: int, origin: Origin) -> None:
+        """Says where the turns of a client come from, after the epoch of this number and time."""
+
 
 class Client:
     """One identity: its newest turn, and the epochs of the latest ones."""
 
-    __slots__ = ("_epochs", "_first", "account", "holder", "name", "sequence")
+    __slots__ = ("_epochs", "_first", "account", "holder", "name", "origin", "origin_due", "sequence")
 
     def __init__(self, name: str, sequence: int = 0, epoch: int = 0) -> None:
         self.name = name
@@ -48,9 +61,25 @@ class Client:
         """The bearer of a token that came with this identity since the daemon started; empty if none."""
         self.account: Account | None = None
         """That of the principal which has used this identity last, since the daemon started."""
+        self.origin: Origin | None = None
+        """Where its turns come from, if that is known."""
+        self.origin_due = NEVER
+        """The epoch before whose successor the log is to say where they come from."""
         self.sequence = sequence
         self._first = sequence
         self._epochs = array("q", [epoch] if sequence else [])
+
+    def comes_from(self, name: str, principal: str, address: str) -> None:
+        """Notes where the next turns come from; the log says so before the first of them."""
+        origin = Origin(self.name, name, principal, address)
+        if origin != self.origin:
+            self.origin, self.origin_due = origin, 0
+
+    def say_origin(self, log: OriginLog, epoch: int, time: int) -> None:
+        """Has the log say where the turns come from, so that none of them need say it."""
+        assert self.origin is not None  # else it is never due
+        log.note_origin(epoch, time, self.origin)
+        self.origin_due = epoch + ORIGIN_EPOCHS
 
     def applied(self, sequence: int, epoch: int) -> None:
         """Notes that a turn has become an epoch; O(1) amortised."""

@@ -123,8 +123,20 @@ class OfferPeer(Protocol):
         """Runs a task that ends with the connection."""
 
 
+class NumberedSession(Protocol):
+    """The session of a connection that publishes."""
+
+    @property
+    def client(self) -> Client:
+        """Its identity, which says where its turns come from."""
+
+
 class PublicationPeer(Protocol):
     """The connection whose requests stage and publish."""
+
+    @property
+    def own(self) -> NumberedSession:
+        """Its session."""
 
     @property
     def account(self) -> Account:

@@ -17,6 +17,7 @@ import trio
 from dataspace.codec import MAX_DEPTH, pack, unpack
 from dataspace.errors import Refused
 from dataspace.faults import reach
+from dataspace.kernel.epochs import Origin
 from dataspace.kernel.turns import keys_in_steps
 from dataspace.wire.slices import unpacking
 from index.values.values import Value
@@ -124,6 +125,7 @@ async def publish(
     discard: tuple[str, ...] | None = None,
     close: tuple[str, ...] | None = None,
     account: Account | None = None,
+    origin: Origin | None = None,
 ) -> int:
     """Commits what is staged under these keys as one turn; returns its epoch once that is on disk.
 
@@ -140,6 +142,8 @@ async def publish(
         epoch = await _published(home, identity, sequence)
         if epoch is None:
             known = home.clients.get(identity, account)
+            if origin is not None:
+                known.comes_from(*origin[1:])
             if exclusive:
                 home.publishers.check(name, identity, began=known.sequence > 0)
             operations = await _staged(home, keys, bearer, account)

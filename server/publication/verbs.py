@@ -60,6 +60,7 @@ async def _publish(peer: PublicationPeer, arguments: Map) -> Value:
         discard=texts(arguments, "discard") if "discard" in arguments else None,
         close=texts(arguments, "close") if "close" in arguments else None,
         account=peer.account,
+        origin=peer.own.client.origin,
     )
 
 

@@ -70,6 +70,10 @@ class SessionPeer(Protocol):
         """What the client calls itself."""
 
     @property
+    def link(self) -> Link:
+        """The bytes between the client and the daemon; its address is there."""
+
+    @property
     def bearer(self) -> Bearer:
         """Who the client is, and what it may do."""
 

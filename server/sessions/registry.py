@@ -75,6 +75,10 @@ class SessionState:
         self.announced: dict[int, Value] = {}
         self.attempt: tuple[int, bytes] | None = None
 
+    def comes_from(self, connection: SessionPeer) -> None:
+        """Notes that the next turns of the client come by this connection."""
+        self.client.comes_from(connection.name, str(connection.bearer.principal), connection.link.peer)
+
     def is_of(self, attempt: tuple[int, bytes] | None) -> bool:
         """True if the same process tried another connection with this attempt."""
         return attempt is not None and self.attempt is not None and attempt[1] == self.attempt[1]
@@ -153,6 +157,7 @@ class Sessions:
                 self._stop_waiting(before)
                 before.connection, before.attempt = connection, wanted.attempt
                 before.bearer, before.account = connection.bearer, connection.account
+                before.comes_from(connection)
                 self.resumed += 1
                 return before, True
             self._end(before)
@@ -168,6 +173,7 @@ class Sessions:
         )
         state.attempt = wanted.attempt
         state.client.holder = connection.bearer.holder
+        state.comes_from(connection)
         self._by_client[identity] = state
         if identity.startswith(PASSING):
             self._passing[stated(identity)] = identity

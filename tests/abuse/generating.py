@@ -322,6 +322,10 @@ class Script(Palette):
     def _owners(self) -> dict[str, Value]:
         return {"pattern": self.pattern(), "most": self.chance.choice(BIG)}
 
+    def _who(self) -> dict[str, Value]:
+        after, upto = self.chance.choice((0, 1, 5)), self.chance.choice(BIG)
+        return {"pattern": self.pattern(), "after": after, "upto": upto, "most": self.chance.choice(BIG)}
+
     def _index(self) -> dict[str, Value]:
         return {
             "form": self.chance.choice(("text", "mermaid", "dot", "rows")),
@@ -402,6 +406,7 @@ _ARGUMENTS: Final[dict[str, Callable[[Script], dict[str, Value]]]] = {
     "actors": Script._actors,
     "index": Script._index,
     "owners": Script._owners,
+    "who": Script._who,
     "frontier": Script._frontier,
     "acknowledge": Script._acknowledge,
     "within": Script._within,

@@ -25,6 +25,7 @@ from dataspace.facts import as_it_is
 from dataspace.kernel.actions import SEND
 from index.values.values import Map
 from server.cli.connecting import connect
+from server.cli.lasting.attributed import print_attributed
 from server.cli.lasting.executing import execute
 from server.cli.lines import parsed_lines
 from server.cli.output import counted, epochs_text, note, print_epoch, say, say_accepted
@@ -121,6 +122,8 @@ async def _newest(space: RemoteSpace, until: int) -> int:
 async def log(args: argparse.Namespace) -> int:
     """Prints the changes of past epochs, then new ones with ``--follow``."""
     pattern = parsed(args.pattern)
+    if args.who and args.follow:
+        raise UsageError("--who reads the past and cannot --follow; run it again with --from")
     async with connect(args) as space:
         frontier = await space.request("frontier", Map())
         assert isinstance(frontier, Map)  # by WIRE.md
@@ -133,6 +136,10 @@ async def log(args: argparse.Namespace) -> int:
                 raise UsageError(f"the epochs up to {upto} are gone, the oldest held is {oldest}")
             if after >= newest:
                 say(f"dataspace: nothing from epoch {after + 1} on: the newest is {newest} (--follow waits)")
+            return 0
+        if args.who:
+            assert upto is not None  # as --follow is refused beside it
+            await print_attributed(space, pattern, after, min(upto, newest), args)
             return 0
         if args.follow and args.until is None:
             note(f"following {args.pattern} from epoch {after + 1} on, Ctrl-C ends")

@@ -13,7 +13,7 @@ from server.web.inner.ports import Door
 from server.web.inner.sessions import InnerSession, inner_session
 from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter
 from server.web.routes.problems import Problem, problem_of
-from server.web.routes.rows import EpochWriter, part_of
+from server.web.routes.rows import EpochWriter, change_line, part_of
 from server.web.routes.streaming import Out, Streaming
 
 PARAMETERS: Final = (
@@ -21,6 +21,7 @@ PARAMETERS: Final = (
     PATTERN,
     Parameter("from", "the first epoch (default: the oldest that the log has)", kind="number"),
     Parameter("until", "the last epoch, at most the newest on disk (default: that)", kind="number"),
+    Parameter("who", "true: a line for each change, with its owners, client and token", kind="flag"),
 )
 HEADERS: Final = {"content-type": "application/x-ndjson", "cache-control": "no-store"}
 
@@ -47,6 +48,9 @@ async def _lines(session: InnerSession, asked: Asked, out: Out) -> None:
     assert isinstance(newest, int) and isinstance(oldest, int)  # as well
     after = max(0, asked.values.get("from", oldest) - 1)
     upto = min(asked.values.get("until", newest), newest)
+    if asked.values.get("who"):
+        await _lines_with_who(session, pattern, after, upto, out)
+        return
     spec: dict[str, Value] = {"space": asked.space, "pattern": pattern, "quiet": True, "durable": True}
     reading = session.open({**spec, "after": after, "upto": upto})
     writer = EpochWriter(capture_names(pattern))
@@ -62,6 +66,17 @@ async def _lines(session: InnerSession, asked: Asked, out: Out) -> None:
             raise
         end = b"\n" if not writer.whole else b""
         await out.write(end + b'{"problem":' + problem_of(error).body() + b"}\n")
+    await _write(out, b"")
+
+
+async def _lines_with_who(session: InnerSession, pattern: Value, after: int, upto: int, out: Out) -> None:
+    names = capture_names(pattern)
+    while after < upto:
+        page = await session.request("who", {"pattern": pattern, "after": after, "upto": upto})
+        assert isinstance(page, Map) and isinstance(page["changes"], tuple)  # by WIRE.md
+        await _write(out, b"".join([change_line(names, each) for each in page["changes"]]))
+        assert isinstance(page["upto"], int) and page["upto"] > after  # as above
+        after = page["upto"]
     await _write(out, b"")
 
 

@@ -17,7 +17,7 @@ from dataspace.kernel.actions import CONFLATED, MORE, SNAPSHOT
 from dataspace.kernel.epoch_changes import time_of
 from index.values.atoms import time_text
 from index.values.jsons import EXACT, to_json
-from index.values.values import Value
+from index.values.values import Map, Value
 
 LISTS: Final = ("added", "messages", "removed")
 
@@ -68,6 +68,15 @@ def rows_json(names: Sequence[str], rows: Iterable[Sequence[Value]]) -> bytes:
 def time_json(micros: int) -> str | None:
     """Returns a time of the wire as text; None for that of the state before the first epoch."""
     return time_text(time_of(micros)) if micros else None
+
+
+def change_line(names: Sequence[str], change: Map) -> bytes:
+    """Returns a change with who made it, as the request ``who`` returns it, as a line of JSON."""
+    told: dict[str, Any] = {str(name): to_json(value) for name, value in change.pairs()}
+    captures: Any = change["captures"]
+    told["time"] = time_json(change["time"])  # type: ignore[arg-type]  # by WIRE.md
+    told["captures"] = {name: to_json(value) for name, value in zip(names, captures, strict=True)}
+    return orjson.dumps(told) + b"\n"
 
 
 class EpochWriter:

@@ -12,11 +12,19 @@ import pytest
 from hypothesis import given, strategies as st
 
 import relay
-from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.epochs import Claims, Epoch, Origin
 from index.values.freezing import freeze
 from index.values.values import Record, Value, key
 from relay.log import segments
-from relay.log.segments import CHECKSUM_BYTES, SEGMENT_BYTES, Segment, cut, decode, encode
+from relay.log.segments import (
+    CHECKSUM_BYTES,
+    SEGMENT_BYTES,
+    Segment,
+    cut,
+    decode,
+    encode,
+    encode_origin,
+)
 from tests.relay.log.histories import epoch, flight, plain
 
 atoms = st.one_of(
@@ -167,3 +175,18 @@ def test_the_example_in_the_document_is_what_is_written() -> None:
     (segment,) = cut([encoded], 1, bytes(CHECKSUM_BYTES))
     assert encoded.body.hex() in re.sub(r"\s", "", text)
     assert segment.checksum.hex() in text
+
+
+def test_where_turns_come_from_stands_between_epochs_and_is_no_change() -> None:
+    said = Origin("c", "kitchen", "token:gateway", "10.0.0.7:40962")
+    one, two = Epoch(1, 10, [Record("on", 1)]), Epoch(2, 20, [Record("on", 2)])
+    entries = [encode(one), encode_origin(1, 10, said), encode(two)]
+    (segment,) = cut(entries, 1, bytes(CHECKSUM_BYTES))
+    assert list(segment.origins()) == [(1, said)]
+    assert [(each.number, each.silent) for each in segment.epochs()] == [(1, False), (1, True), (2, False)]
+    assert [change[0] for change in segment.changes_after(0, 2)] == [1, 2]
+    assert [each.body for each in segment.encoded_until(2)] == [each.body for each in entries]
+    assert [each.body for each in segment.encoded_until(1)] == [each.body for each in entries[:2]]
+    fact = Record("origin", *said)  # a fact that looks like it is none
+    (other,) = cut([encode(Epoch(1, 10, [fact]))], 1, bytes(CHECKSUM_BYTES))
+    assert not list(other.origins())

@@ -432,6 +432,22 @@ def test_owners_shows_who_claims_what(daemon: DaemonProcess, space: BlockingSpac
     assert refused.returncode == 1 and "most must be a number from 1 to 10000, got 0" in refused.stderr
 
 
+def test_log_with_who_shows_who_changed_what(daemon: DaemonProcess, space: BlockingSpace) -> None:
+    space.assert_(Record("changed", 1))
+    assert run(daemon.url, "assert", "changed(2)", "--durable", "board").returncode == 0
+    done = run(daemon.url, "log", "changed($n)", "--who")
+    assert (done.returncode, done.stderr) == (0, "")
+    session, board = done.stdout.splitlines()
+    assert " + n=1  owner=session:" in session
+    assert " + n=2  owner=durable:board  client=owner:board  " in board
+    assert "  principal=address:127.0.0.1  address=127.0.0.1:" in board
+    (line,) = run(daemon.url, "log", "changed($n)", "--who", "--json", "--count", "1").stdout.splitlines()
+    told = json.loads(line)
+    assert (told["change"], told["captures"], told["principal"]) == ("+", {"n": 1}, "address:127.0.0.1")
+    refused = run(daemon.url, "log", "changed($n)", "--who", "--follow")
+    assert refused.returncode == 2 and "--who reads the past and cannot --follow" in refused.stderr
+
+
 def test_index_draws_who_is_interested_in_what(daemon: DaemonProcess, space: BlockingSpace) -> None:
     space.assert_(Record("drawn", "here", 1))
     with space.observe('drawn("here", $n)', quiet=True):

@@ -80,6 +80,7 @@ VERBS: Final[dict[str, str | list[Case]]] = {
     "drain": NAMES_NOTHING,
     "index": NAMES_NOTHING,
     "owners": NAMES_NOTHING,
+    "who": NAMES_NOTHING,
     "frontier": NAMES_NOTHING,
     "within": NAMES_NOTHING,
     "actors": NAMES_NOTHING,

@@ -103,3 +103,10 @@ def test_epochs_that_are_gone_are_named(tmp_path: Path) -> None:
             assert event.data["state"] and len(event.data["added"]) == 4
     finally:
         daemon.stop()
+
+
+def test_who_made_each_change(daemon: HttpDaemon) -> None:
+    lines = daemon.get(LOG, pattern="past-step($n)", who="true").lines()
+    assert [(each["change"], each["captures"]) for each in lines] == [("+", {"n": at}) for at in range(5)]
+    assert {each["principal"] for each in lines} == {"address:127.0.0.1"}
+    assert all(len(each["owners"]) == 1 and each["client"] and each["address"] for each in lines)

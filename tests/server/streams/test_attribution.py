@@ -1,0 +1,150 @@
+"""``who`` shows owner, client, principal and address of each past change, to those who may inspect."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from dataspace.codec import pack
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND
+from dataspace.wire import packets as p
+from index.patterns.text import parse_pattern
+from index.values.values import Map, Record, Value
+from relay.log.log import Log
+from relay.log.segments import origin_of
+from server.config.rights import Rights
+from server.config.tokens import Key
+from server.owners import turn_numbers
+from tests.server.owners.test_foreign_names import APART, Guest, publication
+from tests.server.streams.inside import Inside, inside
+
+DOOR, ADMIN, BLIND = "the secret of a door", "the secret of the admin", "the secret of a reader"
+ONE_FACT: dict[str, Value] = {"observe": ("on(_)",), "inspect": True, "assert": ("on(_)",)}
+KEYS = (
+    Key("door", DOOR),
+    Key("admin", ADMIN),
+    Key("blind", BLIND, Rights.read(Map({"observe": ("on(_)",), "inspect": False}))),
+    Key("narrow", "the secret of a narrow one", Rights.read(Map(ONE_FACT))),
+)
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[Inside]:
+    with trio.fail_after(30):
+        async with inside(tmp_path, keys=KEYS) as made:
+            yield made
+
+
+async def who(guest: Guest, pattern: str = "$", **more: Value) -> Map:
+    await guest.wire.say(p.Request(77, "who", Map({"pattern": parse_pattern(pattern), **more})))
+    heard = await guest.wire.hear()
+    assert isinstance(heard, p.Answer), heard
+    assert isinstance(heard.value, Map)
+    return heard.value
+
+
+async def changes(guest: Guest, pattern: str = "$", **more: Value) -> list[Map]:
+    """All changes, page by page."""
+    found: list[Map] = []
+    at: Value = more.pop("after", 0)
+    while True:
+        page = await who(guest, pattern, after=at, **more)
+        assert isinstance(page["changes"], tuple)
+        found += [each for each in page["changes"] if isinstance(each, Map)]
+        if page["upto"] == at:
+            return found
+        at = page["upto"]
+
+
+def words(change: Map) -> tuple[Value, ...]:
+    names = ("change", "captures", "owners", "client", "sequence", "principal")
+    return tuple(change[name] for name in names)
+
+
+async def test_each_change_has_owner_client_and_token(made: Inside) -> None:
+    door = await Guest.arrive(made, DOOR, "~door")
+    mine = f"session:{made.home.incarnation}.1 @ token:door"
+    assert [
+        await door.turn(1, (ASSERT, 1, Record("on", 1))),
+        await door.turn(2, (ASSERT, 1, Record("on", 2)), owner="hall"),
+        await door.turn(3, (RETRACT, 1), (SEND, Record("said", "off"))),
+    ] == [APART] * 3
+    admin = await Guest.arrive(made, ADMIN, "owner:hall")
+    assert await admin.turn(1, (RETRACT, 1), owner="hall") == APART
+    assert (
+        await admin.ask("publish", publication(owner="pub", keys=(pack((("assert", Record("on", 3)),)),)))
+        == APART
+    )
+    client = "~door @ token:door"
+    assert [words(each) for each in await changes(admin, "$what")] == [
+        ("+", (Record("on", 1),), (mine,), client, 1, "token:door"),
+        ("+", (Record("on", 2),), ("durable:hall",), client, 2, "token:door"),
+        ("!", (Record("said", "off"),), (), client, 3, "token:door"),
+        ("-", (Record("on", 1),), (mine,), client, 3, "token:door"),
+        ("-", (Record("on", 2),), ("durable:hall",), "owner:hall", 1, "token:admin"),
+        ("+", (Record("on", 3),), ("durable:pub",), "theirs", 1, "token:admin"),
+    ]
+    (first, *_) = await changes(admin, "on($n)")
+    assert first["address"]
+    assert first["captures"] == (1,)
+
+
+async def test_pages_join_to_the_whole_and_find_what_was_said_before_them(
+    made: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = await Guest.arrive(made, ADMIN, "owner:hall")
+    for number in range(1, 20):
+        assert await admin.turn(number, (ASSERT, number, Record("on", number))) == APART
+    whole = await changes(admin, "on($n)")
+    assert [each["captures"] for each in whole] == [(number,) for number in range(1, 20)]
+    assert {each["principal"] for each in whole} == {"token:admin"}
+    for most in (1, 2, 7, 19):
+        assert await changes(admin, "on($n)", most=most) == whole
+    late = whole[-1]["epoch"]
+    assert isinstance(late, int)
+    assert await changes(admin, "on($n)", after=late - 1) == whole[-1:]
+
+
+async def test_it_is_said_once_for_a_connection_and_again_after_many_epochs(
+    made: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn_numbers, "ORIGIN_EPOCHS", 8)
+    admin = await Guest.arrive(made, ADMIN, "owner:hall")
+    for number in range(1, 18):
+        assert await admin.turn(number, (ASSERT, number, Record("on", number))) == APART
+    log: Log = made.home.log
+    said = [
+        (entry[0], origin.principal)
+        for segment in log.segments(0, log.last)
+        for entry in segment.every_entry()
+        if (origin := origin_of(entry)) is not None
+    ]
+    first = said[0][0]
+    assert said == [(first + at, "token:admin") for at in (0, 8, 16)]
+    assert not list(log.damages())
+
+
+async def test_it_needs_the_rights_to_inspect_and_to_observe(made: Inside) -> None:
+    blind = await Guest.arrive(made, BLIND, "~blind")
+    assert await blind.ask("who", {"pattern": parse_pattern("on(_)")}) == "not-allowed"
+    narrow = await Guest.arrive(made, "the secret of a narrow one", "~narrow")
+    assert await narrow.ask("who", {"pattern": parse_pattern("$")}) == "not-allowed"
+    assert await narrow.turn(1, (ASSERT, 1, Record("on", 1))) == APART
+    assert [each["change"] for each in await changes(narrow, "on(_)")] == ["+"]
+    assert await narrow.ask("who", {"pattern": parse_pattern("on(_)"), "most": 0}) == "bad-request"
+
+
+async def test_what_an_earlier_daemon_wrote_is_shown_by_the_next(tmp_path: Path) -> None:
+    async with inside(tmp_path, keys=KEYS) as made:
+        admin = await Guest.arrive(made, ADMIN, "owner:hall")
+        assert await admin.turn(1, (ASSERT, 1, Record("on", 1)), owner="hall") == APART
+    async with inside(tmp_path, keys=KEYS) as made:
+        door = await Guest.arrive(made, DOOR, "owner:hall")
+        assert await door.turn(2, (RETRACT, 1), owner="hall") == APART
+        assert [(each["change"], each["principal"]) for each in await changes(door, "on(_)")] == [
+            ("+", "token:admin"),
+            ("-", "token:door"),
+        ]
