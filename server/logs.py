@@ -70,6 +70,12 @@ def log_to_stderr(*, verbose: bool, form: str = "text", level: str = "warning") 
     set_level(verbose=verbose, level=level)
 
 
+def set_form(form: str) -> None:
+    """Makes the log of this process have one of ``FORMS`` from its next line on."""
+    for handler in logging.getLogger(LOGGER).handlers:
+        handler.setFormatter(formatter(form))
+
+
 def set_level(*, verbose: bool, level: str = "warning") -> None:
     """Makes the log of this process begin at a level; ``verbose`` is info at least."""
     least = LEVELS[level]

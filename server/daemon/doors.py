@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from dataspace.errors import UsageError
 from dataspace.transport.addresses import WEB_EXTRA, parse_listen
 from server.config.model import Config
+from server.sessions.listeners import accept
 
 if TYPE_CHECKING:
     from server.daemon.daemon import Daemon
@@ -42,3 +43,10 @@ def doorkeeper(daemon: Daemon, listener: Listener) -> Doorkeeper:
     return WebDoor(
         daemon, listener, daemon.config.web, application(daemon, daemon.config.web.origins), daemon.peers
     )
+
+
+async def accept_on(daemon: Daemon, listener: Listener) -> None:
+    """Accepts the peers of a listener until the daemon is drained, or a reload closes the listener."""
+    with listener.accepting:
+        daemon.draining.accepting.append(listener.accepting)
+        await accept(doorkeeper(daemon, listener), listener)

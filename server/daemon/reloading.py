@@ -1,7 +1,8 @@
 """Reloading: at a SIGHUP the daemon reads its configuration again, and keeps its connections.
 
-A leaked token can be revoked, a certificate renewed, and the rules that the daemon holds edited, while the
-facts of other clients stay.  These are applied at once; other changed settings are named, and need a restart.
+A leaked token can be revoked, a certificate renewed, the rules that the daemon holds edited, an address or an
+actor added, and the log made louder, while the facts of other clients stay.  These are applied at once; other
+changed settings are named, and need a restart.
 
 Always: an invalid configuration changes nothing; rules that are invalid stay as they were, and are named; a
 session that goes on has a token that is valid now, for the same rights.
@@ -9,6 +10,7 @@ session that goes on has a token that is valid now, for the same rights.
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from collections.abc import Callable
@@ -19,14 +21,17 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import DataspaceError
-from server.config.model import Config
+from server.config.model import Config, Logging, Slow
 from server.config.tokens import Keys
+from server.daemon.exposure import warnings
 from server.daemon.relimiting import take_limits
-from server.logs import set_level
-from server.sessions.listeners import context_for
+from server.daemon.relistening import prepare_listeners
+from server.logs import LOGGER, set_form, set_level
 
 if TYPE_CHECKING:
     from server.daemon.daemon import Daemon
+
+logger = logging.getLogger(LOGGER)
 
 TAKEN: Final = frozenset(
     [
@@ -40,9 +45,13 @@ TAKEN: Final = frozenset(
         "quotas",
         "retention",
         "verbose",
+        "logging",
+        "listen",
+        "actors",
     ]
 )
-"""The fields of ``Config`` that are applied at once; of limits those that can be (``take_limits``)."""
+"""The fields of ``Config`` that are applied at once; of limits those that can be (``take_limits``), and of the
+log all but the audit file."""
 
 SETTINGS: Final = ("limits", "space_limits", "quotas", "retention", "spaces", "verbose")
 """Of these, what is applied without a word of its own is named."""
@@ -69,29 +78,63 @@ async def reload_on_hangup(
 def reload(daemon: Daemon, config: Config) -> str:
     """Applies what can be applied, and ends sessions without a valid token; returns a text about the result.
 
-    Raises ``UsageError`` for an unusable certificate, and nothing has changed.  O(sessions).
+    Raises ``UsageError`` for an unusable certificate or actor, ``CannotListen`` for an address, and nothing has
+    changed.  O(sessions).
     """
-    context = context_for(config, [listener.address for listener in daemon.listeners])
-    for listener in daemon.listeners:
-        if listener.address.tls:
-            listener.context = context
+    actors = daemon.hosting.prepare(config)
+    listeners = prepare_listeners(daemon, config)
     later = [each.name for each in fields(Config) if _differs(each.name, daemon.config, config)]
     later += ["spaces"] if _places(daemon.config) != _places(config) else []
     daemon.keys = Keys(config.keys)
     before = daemon.config
     taken, limits_later = take_limits(daemon, config)
     later += limits_later
-    daemon.config = replace(taken, keys=config.keys, tls=config.tls, verbose=config.verbose)
-    if config.verbose != before.verbose:
-        set_level(verbose=config.verbose, level=daemon.config.logging.level)
+    changed_log = _take_logging(daemon, config)
+    later += ["audit"] if config.logging.audit != before.logging.audit else []
+    moved = listeners()
+    started = actors()
+    daemon.config = replace(
+        taken,
+        keys=config.keys,
+        tls=config.tls,
+        verbose=config.verbose,
+        logging=replace(config.logging, audit=before.logging.audit),
+        listen=config.listen,
+        actors=config.actors,
+    )
+    if config.actors and not daemon.hosting.is_running:
+        daemon.peers.start_soon(daemon.hosting.run)
+    for warning in sorted({*warnings(daemon.config)} - {*warnings(before)}):
+        logger.warning("%s", warning)
     changed = [name for name in SETTINGS if getattr(before, name) != getattr(daemon.config, name)]
+    changed += changed_log
     ended = _expel(daemon)
     counts = f"{_counted('token', len(daemon.keys))}, {_counted('session', ended)} ended"
     told = [f"the configuration was reloaded: {counts}"]
     told += [f"changed: {', '.join(changed)}"] if changed else []
+    told += moved
+    told += [f"actors ended or started: {', '.join(started)}"] if started else []
     told += _take_rules(daemon, config)
     told += [f"these have changed and need a restart: {', '.join(later)}"] if later else []
     return "; ".join(told)
+
+
+def _take_logging(daemon: Daemon, config: Config) -> list[str]:
+    """Takes level, form and thresholds of the log; returns the settings that have changed."""
+    before, now = daemon.config, config.logging
+    if (config.verbose, now.level) != (before.verbose, before.logging.level):
+        set_level(verbose=config.verbose, level=now.level)
+    if now.format != before.logging.format:
+        set_form(now.format)
+    daemon.watch.take(now.slow)
+    changed = [f"log_{name}" for name in ("level", "format") if _other(name, before.logging, now)]
+    return changed + [
+        f"slow.{each.name}" for each in fields(Slow) if _other(each.name, before.logging.slow, now.slow)
+    ]
+
+
+def _other(name: str, one: Logging | Slow, other: Logging | Slow) -> bool:
+    return bool(getattr(one, name) != getattr(other, name))
 
 
 def _counted(word: str, count: int) -> str:

@@ -22,7 +22,7 @@ from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from server.config.model import Config
 from server.daemon.daemon import Daemon
-from server.daemon.doors import check_extras, doorkeeper
+from server.daemon.doors import accept_on, check_extras
 from server.daemon.exposure import warnings
 from server.daemon.lock import DataUnusable, locked
 from server.daemon.reloading import reload_on_hangup
@@ -31,7 +31,7 @@ from server.logs import AUDIT, audit_to
 from server.monitoring.answerer import answer_on
 from server.monitoring.loop import measure_lag, watch_rules
 from server.monitoring.pages import exposition
-from server.sessions.listeners import Listener, accept, open_listener, open_listeners
+from server.sessions.listeners import Listener, open_listener, open_listeners
 
 SWITCH_SECONDS: Final = 0.00005
 """How long one thread may keep the interpreter while another wants it.
@@ -131,7 +131,7 @@ async def _run(
                 await home.commits.wait_durable(home.space.epoch)
             async with trio.open_nursery() as daemon.peers:
                 for listener in daemon.listeners:
-                    daemon.peers.start_soon(_accept, daemon, listener)
+                    daemon.peers.start_soon(accept_on, daemon, listener)
                 for home in spaces:
                     daemon.peers.start_soon(home.run)
                 daemon.peers.start_soon(daemon.durable_topics.run)
@@ -164,12 +164,6 @@ async def _run(
                         closing.start_soon(writer.close)
             for scope in scopes:
                 scope.cancel()
-
-
-async def _accept(daemon: Daemon, listener: Listener) -> None:
-    with trio.CancelScope() as scope:
-        daemon.draining.accepting.append(scope)
-        await accept(doorkeeper(daemon, listener), listener)
 
 
 async def _end_when(daemon: Daemon, ending: trio.Event) -> None:

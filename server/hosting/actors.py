@@ -11,7 +11,7 @@ turns at the latest; an actor that does not yield is logged by a watchdog within
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,6 +71,11 @@ class Hosted:
         """Spawns the actor that supervises it."""
         self._host = engine.spawn(self._set_up, home=home, name=f"host of {self.settings.title}", daemon=True)
         self._host.program = self.program
+
+    def end(self) -> None:
+        """Ends it in good order, with all that it has spawned, when the engine runs next."""
+        if self._host is not None:
+            self._host.engine.end(self._host, "it is no longer in the configuration")
 
     def _set_up(self, turn: Turn) -> None:
         """Starts the actor, or registers it as a service."""
@@ -159,16 +164,47 @@ class HostedActors:
         """Calls ``serve`` to connect the process of an isolated actor, and ``flush`` after turns."""
         self._config = config
         self._spaces = spaces
+        self._serve = serve
         self._flush = flush
-        actors = config.actors
-        self._hosted = {hosted.program: hosted for hosted in [Hosted(config, each, serve) for each in actors]}
+        self._hosted = {each.program: each for each in self._made(config, config.actors)}
         self._engine: Engine | None = None
         self._watchdog: Watchdog | None = None
         self._recent: RecentTurns | None = None
+
+    def _made(self, config: Config, actors: Iterable[HostedActor]) -> list[Hosted]:
         for each in actors:
-            if each.space not in spaces:
-                known = ", ".join(spaces)
+            if each.space not in self._spaces:
+                known = ", ".join(self._spaces)
                 raise UsageError(f"actor {each.title}: no space named {each.space!r}, there is {known}")
+        return [Hosted(config, each, self._serve) for each in actors]
+
+    def prepare(self, config: Config) -> Callable[[], list[str]]:
+        """Returns a function that makes the actors those of another configuration, and returns which changed.
+
+        It ends those that are gone or have other settings, and starts those that are new or have them.  A
+        module that is loaded already is not read again.  Raises ``UsageError``, and nothing has happened, for
+        an actor without a function or a space.
+        """
+        before = {program: each.settings for program, each in self._hosted.items()}
+        made = {each.program: each for each in self._made(config, config.actors)}
+        fresh = {at: each for at, each in made.items() if before.get(at) != each.settings}
+        gone = [at for at in before if at not in made or at in fresh]
+
+        def take() -> list[str]:
+            for program in gone:
+                self._hosted.pop(program).end()
+            self._hosted.update(fresh)
+            engine = self._engine
+            for each in fresh.values() if engine is not None else ():
+                each.start(engine, self._homes[each.settings.space])
+            return sorted({*gone, *fresh})
+
+        return take
+
+    @property
+    def is_running(self) -> bool:
+        """True once ``run`` has begun."""
+        return self._engine is not None
 
     async def run(self) -> None:
         """Runs them until cancelled."""
@@ -178,9 +214,9 @@ class HostedActors:
         engine.fence = (BaseException,)  # a Ctrl-C is a signal here, and raises nothing in any actor
         engine.on_crash = log_crash
         engine.on_end = self._note_end
-        homes = {name: _home(engine, space) for name, space in self._spaces.items()}
+        self._homes = {name: _home(engine, space) for name, space in self._spaces.items()}
         for each in self._hosted.values():
-            each.start(engine, homes[each.settings.space])
+            each.start(engine, self._homes[each.settings.space])
         config = self._config
         with traced(engine, config.trace), Watchdog(engine, limit=config.stall_seconds) as self._watchdog:
             async with trio.open_nursery() as nursery:
@@ -195,7 +231,8 @@ class HostedActors:
         looked = Looked(most, turns, self._recent)
         living: dict[str, list[Actor]] = {program: [] for program in self._hosted}
         for actor in self._engine.actors.values() if self._engine is not None else ():
-            living[actor.program].append(actor)
+            if actor.program in living:  # else it is about to end, as the configuration has it no longer
+                living[actor.program].append(actor)
         stalls = self._watchdog.stalls if self._watchdog is not None else {}
         return tuple(
             [
@@ -205,7 +242,8 @@ class HostedActors:
         )
 
     def _note_end(self, actor: Actor) -> None:
-        self._hosted[actor.program].note_end(actor)
+        if (hosted := self._hosted.get(actor.program)) is not None:
+            hosted.note_end(actor)
 
     async def _after_slice(self) -> None:
         self._flush()

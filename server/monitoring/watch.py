@@ -52,10 +52,12 @@ class Watch:
 
     def __init__(self, counts: Counts, slow: Slow) -> None:
         self._counts: Final = counts
-        self._slow: Final = {
-            kind: getattr(slow, kind) or inf for kind in ("turn", "request", "replay", "rules")
-        }
-        self.slow_turn: Final[float] = self._slow["turn"]
+        self.take(slow)
+
+    def take(self, slow: Slow) -> None:
+        """Takes thresholds of the slow log, from now on."""
+        self._slow = {kind: getattr(slow, kind) or inf for kind in ("turn", "request", "replay", "rules")}
+        self.slow_turn: float = self._slow["turn"]
         """Seconds from which on a turn is slow; every bundle of packets reads it."""
 
     # -- what took long -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import socket
 import ssl
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import trio
@@ -45,6 +45,8 @@ class Listener:
     socket: socket.socket
     context: ssl.SSLContext | None = None
     inode: int = 0
+    accepting: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """Around the task that accepts peers."""
 
     @property
     def name(self) -> str:

@@ -18,7 +18,8 @@ import trio
 from dataspace.errors import Refused
 from dataspace.kernel.epochs import Origin
 from dataspace.wire.arguments import number
-from index.patterns.patterns import Captures, matcher
+from index.patterns.events import Captures
+from index.patterns.patterns import matcher
 from index.values.values import Map, Value
 from relay.log.reader import LogReader
 from relay.log.segments import origin_of, table

@@ -24,7 +24,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.values.values import Map
 from relay.log.retention import Retention
-from server.config.model import Config, Limits, ServerTls, SpaceConfig
+from server.config.model import Config, HostedActor, Limits, ServerTls, SpaceConfig
 from server.config.rights import Rights
 from server.config.rules import RuleText
 from server.config.tokens import Key
@@ -164,9 +164,15 @@ async def test_what_is_wrong_changes_nothing_and_what_waits_for_a_restart_is_nam
                 == "dataspace: SIGHUP, the configuration is not taken: daemon.toml: tokns: no such setting\n"
             )
             reread.fails = ""
-            wrong = replace(before, limits=Limits(identities=1), listen=("tcp:127.0.0.1:1",))
+            wrong = replace(before, limits=Limits(identities=1), socket_mode=0o666)
             said = await reread.take(wrong, capfd)
-            assert said.endswith("these have changed and need a restart: listen, limits.identities\n")
+            assert said.endswith("these have changed and need a restart: socket_mode, limits.identities\n")
+            taken = replace(before, keys=(), listen=(*before.listen, f"tcp:{urlsplit(url).netloc}"))
+            said = await reread.take(taken, capfd)
+            assert "SIGHUP, the configuration is not taken: cannot listen on tcp:127.0.0.1:" in said
+            lost = replace(before, keys=(), actors=(HostedActor("nowhere:to_be_found"),))
+            said = await reread.take(lost, capfd)
+            assert "SIGHUP, the configuration is not taken: actor nowhere:to_be_found: No module" in said
             await stays.assert_(Record("reading", "d1", 1.0))
 
 
