@@ -18,7 +18,7 @@ DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(DEM
 ROUNDS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test browser quick lint format bench peers torture simulate wheel release lock clean check-python check-java check-chromium
+.PHONY: help venv demo test browser docs quick lint format bench peers torture soak simulate wheel release lock clean check-python check-java check-chromium
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ peers: $(VENV)/peers ## bench/peers.py: the daemon beside NATS, Redis and etcd, 
 
 torture: check-java venv ## the kill tests and the attacks at full size, with ROUNDS further seeds each, and a table of what they cost
 	@TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
+
+soak: venv ## HOURS (8) of a steady mixed load; fails if memory, descriptors, disk or latency grow
+	@$(BIN)/python -m tests.soak --hours $(or $(HOURS),8) $(ARGS)
 
 simulate: venv ## SEEDS=n lives of daemons and clients in virtual time, each from a seed (tests/simulation/README.md)
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) $(ARGS)

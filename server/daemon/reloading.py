@@ -50,8 +50,8 @@ TAKEN: Final = frozenset(
         "actors",
     ]
 )
-"""The fields of ``Config`` that are applied at once; of limits those that can be (``take_limits``), and of the
-log all but the audit file."""
+"""The fields of ``Config`` that are applied at once; of limits those that can be (``take_limits``), and all
+of the log but the audit file."""
 
 SETTINGS: Final = ("limits", "space_limits", "quotas", "retention", "spaces", "verbose")
 """Of these, what is applied without a word of its own is named."""
@@ -78,8 +78,8 @@ async def reload_on_hangup(
 def reload(daemon: Daemon, config: Config) -> str:
     """Applies what can be applied, and ends sessions without a valid token; returns a text about the result.
 
-    Raises ``UsageError`` for an unusable certificate or actor, ``CannotListen`` for an address, and nothing has
-    changed.  O(sessions).
+    Raises ``UsageError`` for an unusable certificate or actor, ``CannotListen`` for an address, and then
+    nothing has changed.  O(sessions).
     """
     actors = daemon.hosting.prepare(config)
     listeners = prepare_listeners(daemon, config)

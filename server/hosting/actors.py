@@ -194,9 +194,9 @@ class HostedActors:
             for program in gone:
                 self._hosted.pop(program).end()
             self._hosted.update(fresh)
-            engine = self._engine
-            for each in fresh.values() if engine is not None else ():
-                each.start(engine, self._homes[each.settings.space])
+            if self._engine is not None:
+                for each in fresh.values():
+                    each.start(self._engine, self._homes[each.settings.space])
             return sorted({*gone, *fresh})
 
         return take

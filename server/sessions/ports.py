@@ -58,6 +58,14 @@ class SessionSpace(Protocol):
         """Hands to the kernel what connections have to send."""
 
 
+class Addressed(Protocol):
+    """The other end of a connection."""
+
+    @property
+    def peer(self) -> str:
+        """Its address."""
+
+
 class SessionPeer(Protocol):
     """A connection as the sessions of a space use it."""
 
@@ -70,8 +78,8 @@ class SessionPeer(Protocol):
         """What the client calls itself."""
 
     @property
-    def link(self) -> Link:
-        """The bytes between the client and the daemon; its address is there."""
+    def link(self) -> Addressed:
+        """Where the client is."""
 
     @property
     def bearer(self) -> Bearer:

@@ -74,7 +74,9 @@ async def _lines_with_who(session: InnerSession, pattern: Value, after: int, upt
     while after < upto:
         page = await session.request("who", {"pattern": pattern, "after": after, "upto": upto})
         assert isinstance(page, Map) and isinstance(page["changes"], tuple)  # by WIRE.md
-        await _write(out, b"".join([change_line(names, each) for each in page["changes"]]))
+        await _write(
+            out, b"".join([change_line(names, each) for each in page["changes"] if isinstance(each, Map)])
+        )
         assert isinstance(page["upto"], int) and page["upto"] > after  # as above
         after = page["upto"]
     await _write(out, b"")

@@ -1,4 +1,4 @@
-"""SIGHUP takes addresses, actors and the settings of the log of a daemon that goes on, as its file has them."""
+"""SIGHUP takes addresses, actors and settings of the log, and the sessions of the daemon go on."""
 
 from __future__ import annotations
 

@@ -63,11 +63,18 @@ class Held:
         self.flushed += 1
 
 
+class Nowhere:
+    """The other end of a connection."""
+
+    peer = "nowhere"
+
+
 class Caller:
     """``server.sessions.ports.SessionPeer``."""
 
     bearer = TRUSTED
     account = Accounts(Quotas()).of(TRUSTED.principal)
+    link = Nowhere()
 
     def __init__(self, number: int, name: str = "caller") -> None:
         self.number = number
