@@ -22,10 +22,9 @@ from server.owners.bearers import LEASE, Bearer
 
 if TYPE_CHECKING:
     from dataspace.kernel.actions import Action
-    from dataspace.kernel.epochs import Epoch
+    from dataspace.kernel.epochs import Epoch, Origin
     from server.lane import Lane
     from server.owners.accounts import Account
-    from server.owners.claims import ClaimedSpace
     from server.owners.leases import Leases
     from server.owners.turn_numbers import Client
 
@@ -42,12 +41,38 @@ class Disk(Protocol):
     async def wait_durable(self, epoch: int) -> None:
         """Waits until an epoch is on disk."""
 
+    def note_origin(self, number: int, time: int, origin: Origin) -> None:
+        """Has the log say where the next turn comes from, after the epoch of this number and time."""
+
+
+class NumberedSession(Protocol):
+    """The session of the connection."""
+
+    @property
+    def client(self) -> Client:
+        """Its identity, which says where its turns come from."""
+
+
+class NumberedSpace(Protocol):
+    """The facts and their owners, and the newest epoch."""
+
+    @property
+    def epoch(self) -> int:
+        """Its number."""
+
+    @property
+    def time(self) -> int:
+        """Its time, in microseconds."""
+
+    def claims(self, owner: str) -> Mapping[int, Value]:
+        """Returns what an owner claims, by handle."""
+
 
 class ClaimsSpace(Protocol):
     """The space in which owners claim facts."""
 
     @property
-    def space(self) -> ClaimedSpace:
+    def space(self) -> NumberedSpace:
         """The facts and their owners."""
 
     @property
@@ -85,6 +110,10 @@ class WithdrawingPeer(Protocol):
     """The connection that asks."""
 
     @property
+    def own(self) -> NumberedSession:
+        """Its session."""
+
+    @property
     def home(self) -> ClaimsSpace:
         """The space that the session is about."""
 
@@ -115,6 +144,8 @@ async def _withdraw(peer: WithdrawingPeer, arguments: Map) -> Value:
         claims = home.space.claims(owner)  # some of them may have ended meanwhile
         actions = [(RETRACT, handle) for handle, value in part if claims.get(handle) is value]
         if actions:
+            if (origin := peer.own.client.origin) is not None:  # the turn is of a request, and has no number
+                home.commits.note_origin(home.space.epoch, home.space.time, origin._replace(client=""))
             epochs.append(home.commit(owner, actions, None, 0, None, account=peer.account).number)
             count += len(actions)
             home.flush()

@@ -71,6 +71,10 @@ class Page:
         self.upto = max(after, upto)
         self.changes: list[Value] = []
         self._origins: dict[str, Origin | None] = {}
+        self._next: Origin | None = None
+        """What the entry before said, if it said from where turns come."""
+        self._of_request: Origin | None = None
+        """Where the turn of a request came from, which has no client."""
 
     def read(self, most: int) -> None:
         """Reads until ``most`` changes are found, or much of the log is read; whole epochs, at least one."""
@@ -79,8 +83,10 @@ class Page:
         for segment in self._log.segments(at, end):
             looked_at += len(segment.body)
             for entry in segment.every_entry():
-                if (origin := origin_of(entry)) is not None:
-                    self._origins[origin.client] = origin
+                self._next, before = origin_of(entry), self._next
+                if self._next is not None and self._next.client:
+                    self._origins[self._next.client] = self._next
+                self._of_request = before if before is not None and not before.client else None
                 if entry[10] or not at < entry[0] <= end:
                     continue
                 found = [self._described(entry, *each) for each in _changes(entry, self._matches)]
@@ -97,7 +103,7 @@ class Page:
 
     def _described(self, entry: Any, kind: int, owners: tuple[str, ...], captures: Captures) -> Value:
         epoch, time, client, sequence = entry[0], entry[1], entry[8], entry[9]
-        origin = None if client is None else self._origin(client)
+        origin = self._of_request if client is None else self._origin(client)
         return Map(
             {
                 "epoch": epoch,

@@ -80,7 +80,7 @@ def table(samples: Sequence[Sample], lines: int = 24) -> str:
     )
 
 
-def _text(name: str, value: float) -> str:
-    if name in ("resident", "log"):
+def _text(name: str, value: object) -> str:
+    if name in ("resident", "log") and isinstance(value, int):
         return f"{value / (1 << 20):.1f} MiB"
     return f"{value:.1f}" if isinstance(value, float) else str(value)

@@ -148,3 +148,20 @@ async def test_what_an_earlier_daemon_wrote_is_shown_by_the_next(tmp_path: Path)
             ("+", "token:admin"),
             ("-", "token:door"),
         ]
+
+
+async def test_a_request_that_retracts_is_shown_with_who_asked(made: Inside) -> None:
+    door = await Guest.arrive(made, DOOR, "~door")
+    admin = await Guest.arrive(made, ADMIN, "owner:hall")
+    assert await admin.turn(1, (ASSERT, 1, Record("on", 1)), owner="hall") == APART
+    assert await door.ask("withdraw", {"owner": "hall", "pattern": parse_pattern("on(_)")}) == APART
+    assert await admin.turn(2, (ASSERT, 2, Record("on", 2)), owner="hall") == APART
+    made.home.end_owners(["durable:hall"])
+    await made.home.commits.wait_durable(made.home.space.epoch)
+    shown = [(each["change"], each["client"], each["principal"]) for each in await changes(admin, "on(_)")]
+    assert shown == [
+        ("+", "owner:hall", "token:admin"),
+        ("-", "", "token:door"),
+        ("+", "owner:hall", "token:admin"),
+        ("-", "", ""),
+    ]
