@@ -22,6 +22,7 @@ let entered = 0; // counts connections: what belongs to an older one is dropped
 let clients = null; // {space, system, rights, name}
 let mounted = null; // {view, end, query}
 let isUp = false;
+const last = new Map(); // view -> what it showed when it was left
 
 // -- where the reader is: #/name?param=… --
 
@@ -31,10 +32,11 @@ function here() {
   return { view, params: new URLSearchParams(query) };
 }
 
-/** Goes to a view; the space that was picked stays. */
-function go(name, params = {}) {
-  const query = new URLSearchParams(params);
+/** Goes to a view, without parameters to what it showed last; the space that was picked stays. */
+function go(name, params = null) {
+  const query = new URLSearchParams(params ?? last.get(name.toLowerCase()) ?? "");
   const space = here().params.get("space");
+  if (!params) query.delete("space");
   if (space && !query.has("space")) query.set("space", space);
   const said = query.toString();
   location.hash = `#/${name.toLowerCase()}${said ? `?${said}` : ""}`;
@@ -275,6 +277,7 @@ function askToken(reason = "") {
 function unmount() {
   const before = mounted;
   mounted = null;
+  if (before) last.set(before.view.name.toLowerCase(), before.query);
   try {
     before?.end?.();
   } catch (error) {

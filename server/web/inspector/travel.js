@@ -90,7 +90,7 @@ export class Travel {
     this.slider.min = String(Math.max(0, this.oldest - 1));
     this.slider.max = String(this.newest);
     if (atEnd && document.activeElement !== this.slider) this.slider.value = String(this.newest);
-    if (atEnd) this.#show("live");
+    if (atEnd && !this.isLooking) this.#show("live");
   }
 
   #slid() {
@@ -109,14 +109,20 @@ export class Travel {
   }
 
   async #beside(find) {
-    if (!this.pattern) return;
+    if (!this.pattern || this.isLooking) return;
+    this.isLooking = true;
+    this.output.textContent = "looking in the log…";
+    const from = this.epoch;
     try {
+      if (!this.newest) await this.#look();
       const found = await find(this.epoch ?? this.newest + 1);
-      if (found !== null) this.#ask(found);
-      else this.app.say("no change of this pattern in that direction");
+      if (this.epoch === from && found !== null) this.#ask(found);
+      else if (found === null) this.app.say("no change of this pattern in that direction");
     } catch (error) {
       this.app.fail(error);
     }
+    this.isLooking = false;
+    if (this.epoch === from) this.#show(from === null ? "live" : `epoch ${from}`);
   }
 
   /** Asks for the state at an epoch, at most once in a tenth of a second; an answer that is out of date is dropped. */
