@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.pages import SECONDS, Tab
 from tests.conformance.test_javascript import free_port
@@ -47,6 +47,7 @@ def executable() -> str:
 @pytest.fixture(scope="module")
 def chromium(executable: str) -> Iterator[Browser]:
     """A Chromium for the tests of one module."""
+    expect.set_options(timeout=SECONDS * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable)
         yield browser
@@ -87,6 +88,20 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     process = started(tmp_path_factory.mktemp("data"))
     yield process
     process.stop()
+
+
+@pytest.fixture
+def spare(tmp_path: Path) -> Iterator[Callable[..., DaemonProcess]]:
+    """Starts daemons for one test; name it before ``tabs``, whose pages are closed before the daemons end."""
+    processes: list[DaemonProcess] = []
+
+    def start(*more: str) -> DaemonProcess:
+        processes.append(started(tmp_path / f"data-{len(processes)}", *more))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.stop()
 
 
 def started(data: Path, *more: str) -> DaemonProcess:
