@@ -3,7 +3,7 @@
 A daemon in a process of its own, a writer with the real client over TCP, and clients that read what comes
 and decode nothing: over TCP, and over both subprotocols of WebSocket.  An event is one row of two captures,
 a number and 64 characters.  Doors are measured in turn, and the best of the rounds counts.  ``DOOR`` is
-``tcp``, ``msgpack`` or ``json``.
+``tcp``, ``msgpack`` or ``json``, or ``events``, server-sent events.
 
     DOOR_events_per_s        one client, turns of 50 changes, pipelined
     DOOR_turn50_cpu_us       CPU time of the daemon for each of those events, the turn on disk included
@@ -11,6 +11,11 @@ a number and 64 characters.  Doors are measured in turn, and the best of the rou
     DOOR_fanout_cpu_us       CPU time of the daemon for each event of each of 100 clients, turns of one change
     KIND_msgpack_to_tcp      what such an event costs over WebSocket as msgpack ÷ what it costs over TCP
     KIND_json_to_msgpack     as JSON ÷ as msgpack, both over WebSocket
+    KIND_events_to_json      as server-sent events ÷ as JSON over WebSocket
+    alone_cpu_us             CPU time of the daemon for an event to one client over TCP, turns of one change
+    beside_cpu_us            the same while 100 browsers (50 WebSockets with JSON, 50 event streams) watch
+                             another pattern, in which nothing happens
+    beside_to_alone          the one ÷ the other: what the daemon's other clients lose
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from index.patterns.patterns import capture
 from index.values.jsons import to_json
 from index.values.values import Map, Record, Value
 
-DOORS: Final = ("tcp", "msgpack", "json")
+DOORS: Final = ("tcp", "msgpack", "json", "events")
 KINDS: Final = ("turn50", "single", "fanout")
 CLIENTS: Final = 100
 PLENTY: Final = 1 << 40
@@ -56,6 +61,14 @@ def measure(_number: int, quick: bool) -> dict[str, float]:
         figures[f"{door}_turn50_cpu_us"] = bulk.cpu * 1e6
         figures[f"{door}_single_cpu_us"] = single.cpu * 1e6
         figures[f"{door}_fanout_cpu_us"] = fanout.cpu * 1e6 / CLIENTS
+    with serving("http:127.0.0.1:0") as served:
+        turns = int(10_000 * scale)
+        figures["alone_cpu_us"] = run(served, "tcp", 1, turns, 1).cpu * 1e6
+        port = int(served.others[0].rpartition(":")[2])
+        browsers = [_connected(DOORS[2 + n % 2], port, CLIENTS + n, "elsewhere") for n in range(CLIENTS)]
+        figures["beside_cpu_us"] = run(served, "tcp", 1, turns, 1).cpu * 1e6
+        for each in browsers:
+            each.close()
     return figures
 
 
@@ -63,9 +76,11 @@ def ratios(figures: dict[str, float]) -> dict[str, float]:
     """Returns what WebSocket costs ÷ what TCP does, and JSON ÷ msgpack, of each figure in CPU time."""
     found: dict[str, float] = {}
     for kind in KINDS:
-        tcp, packed, text = [figures[f"{door}_{kind}_cpu_us"] for door in DOORS]
+        tcp, packed, text, events = [figures[f"{door}_{kind}_cpu_us"] for door in DOORS]
         found[f"{kind}_msgpack_to_tcp"] = packed / tcp
         found[f"{kind}_json_to_msgpack"] = text / packed
+        found[f"{kind}_events_to_json"] = events / text
+    found["beside_to_alone"] = figures["beside_cpu_us"] / figures["alone_cpu_us"]
     return found
 
 
@@ -128,13 +143,18 @@ async def watch(door: str, served: Served, clients: int, pipe: Connection) -> No
     await trio.sleep_forever()
 
 
-def _connected(door: str, port: int, number: int) -> socket.socket:
+def _connected(door: str, port: int, number: int, label: str = "says") -> socket.socket:
     """A connection that observes, and has heard the state."""
     connected = socket.create_connection(("127.0.0.1", port))
+    if door == "events":
+        target = f"/v1/spaces/main/observe?pattern={label}($i,$what)&policy=wait&quiet=true"
+        connected.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        _until(connected, b"data:")  # the state
+        return connected
     if door != "tcp":
         connected.sendall(_upgrade(f"dataspace.1.{door}"))
         _until(connected, b"\r\n\r\n")
-    pattern = Record("says", capture("i"), capture("what"))
+    pattern = Record(label, capture("i"), capture("what"))
     connected.sendall(_said(door, p.Hello(1, f"~bench {number}", "bench", Map())))
     _until(connected, b"streams")  # the last of the limits in a welcome
     spec = Map({"pattern": pattern, "quiet": True, "policy": "wait"})
@@ -168,4 +188,5 @@ def _said(door: str, packet: p.Packet) -> bytes:
 
 if __name__ == "__main__":
     costs = [f"{door}_{kind}_cpu_us" for door in DOORS for kind in KINDS]
+    costs += ["alone_cpu_us", "beside_cpu_us"]
     report(__doc__, measure, least=costs, ratios=ratios)
