@@ -41,6 +41,8 @@ def assembled() -> Iterator[tuple[str, str]]:
 
 def _text(page: Page, file: Path, place_of: dict[Path, str]) -> str:
     """Returns the text of a page with what it includes, and with links for the site."""
+    if file.suffix == ".py":
+        return f"# {page.title}\n\n```python\n{file.read_text(encoding='utf-8')}```\n"
     text = _linked(file.read_text(encoding="utf-8"), file, page.place, place_of)
 
     def include(found: re.Match[str]) -> str:

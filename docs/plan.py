@@ -56,14 +56,36 @@ def generated(title: str, place: str) -> Page:
 
 
 def recipes() -> list[Page]:
-    """Returns the recipes that there are; the one named README or index comes first."""
-    found = sorted((TOP / "examples" / "recipes").glob("**/*.md"))
-    pages = []
-    for file in found:
-        stem = "index" if file.stem in ("README", "index") else file.stem
-        inner = file.parent.relative_to(TOP / "examples" / "recipes")
-        pages.append(Page(heading(file), (Path("recipes") / inner / f"{stem}.md").as_posix(), file))
-    return sorted(pages, key=lambda page: (not page.place.endswith("/index.md"), page.place))
+    """Returns the recipes: their documents, and the programs as pages of code."""
+    folder = TOP / "recipes"
+    documents = sorted(folder.rglob("*.md"))
+    programs = [*sorted(folder.glob("*.py")), *sorted((folder / "beside").glob("*.py"))]
+    return [
+        *[
+            Page("Overview" if file.stem == "README" else heading(file), _in_recipes(file), file)
+            for file in documents
+        ],
+        *[
+            Page(program_title(file), _in_recipes(file), file)
+            for file in programs
+            if not file.stem.startswith("_")
+        ],
+    ]
+
+
+def _in_recipes(file: Path) -> str:
+    place = file.relative_to(TOP).with_suffix(".md")
+    return (place.with_name("index.md") if place.stem == "README" else place).as_posix()
+
+
+def program_title(file: Path) -> str:
+    """Returns what a program is called in the navigation.
+
+    >>> program_title(Path("recipes/beside/work_queue_redis.py"))
+    'beside: work queue redis'
+    """
+    said = file.stem.replace("_", " ")
+    return f"beside: {said}" if file.parent.name == "beside" else said.capitalize()
 
 
 def heading(file: Path) -> str:
