@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import doctest
 import re
 import shlex
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 import pytest
 
+from docs import plan
 from docs.assemble import DeadLink, _link_line as link_line, assembled, section
 from docs.checks.blocks import blocks
 from docs.plan import MODULES, TOP, documents, sections
-from docs.reference import codes
+from docs.reference import codes, tables
 from docs.reference.metrics import alerts, exposed
 from server.cli.parser import COMMANDS, parser
 from server.config.settings import SETTINGS
@@ -75,6 +78,12 @@ def test_generated_pages_have_everything() -> None:
     for command in COMMANDS:
         assert f"\n## dataspace {command}\n" in SITE["reference/commands.md"]
     assert len([*codes.known()]) > 40
+
+
+@pytest.mark.parametrize("module", [plan, tables], ids=lambda module: module.__name__)
+def test_its_examples_print_what_they_say(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert found.attempted and not found.failed
 
 
 @by_page
