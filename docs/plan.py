@@ -165,6 +165,7 @@ def _listed() -> list[tuple[str, list[Page]]]:
                 beside("Metrics, sessions, logs", "operations/operate.md", "server/OPERATE.md"),
                 beside("Upgrade", "operations/upgrade.md", "server/UPGRADE.md"),
                 beside("Backup and restore", "operations/backup.md", "server/BACKUP.md"),
+                beside("A drill", "operations/drill.md", "server/DRILL.md"),
                 beside("Security", "operations/security.md", "server/SECURITY.md"),
             ],
         ),
