@@ -1,21 +1,22 @@
-"""Doors: what admits the connections of a listener, by its kind.
+"""Doors: what admits the connections of a listener, and which listeners a reload opens and closes.
 
-Always: nothing of HTTP is loaded by a daemon that listens on no such address.
+Always: nothing of HTTP is loaded by a daemon that listens on no such address; connections of an address that
+a reload closes go on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import UsageError
 from dataspace.transport.addresses import WEB_EXTRA, parse_listen
 from server.config.model import Config
-from server.sessions.listeners import accept
+from server.sessions.listeners import Listener, accept, context_for, open_listener
 
 if TYPE_CHECKING:
     from server.daemon.daemon import Daemon
-    from server.sessions.listeners import Listener
     from server.sessions.ports import Doorkeeper
 
 EXTRA: Final = WEB_EXTRA
@@ -50,3 +51,41 @@ async def accept_on(daemon: Daemon, listener: Listener) -> None:
     with listener.accepting:
         daemon.draining.accepting.append(listener.accepting)
         await accept(doorkeeper(daemon, listener), listener)
+
+
+def prepare_listeners(daemon: Daemon, config: Config) -> Callable[[], list[str]]:
+    """Opens the addresses that are new; returns a function that takes all, and returns which changed.
+
+    Raises ``CannotListen`` and ``UsageError``, and nothing has happened.
+    """
+    check_extras(config)
+    addresses = [parse_listen(text) for text in config.listen]
+    context = context_for(config, addresses)
+    left = list(zip(daemon.config.listen, daemon.listeners, strict=True))
+    listeners: list[Listener] = []
+    opened: list[Listener] = []
+    try:
+        for said, address in zip(config.listen, addresses, strict=True):
+            at = next((at for at, (text, _) in enumerate(left) if text == said), None)
+            if at is None:
+                opened.append(open_listener(address, context, config.socket_mode))
+            listeners.append(opened[-1] if at is None else left.pop(at)[1])
+    except BaseException:
+        for listener in opened:
+            listener.close()
+        raise
+
+    def take() -> list[str]:
+        for _, listener in left:
+            listener.accepting.cancel()
+            listener.close()
+        for listener in listeners:
+            if listener.address.tls:
+                listener.context = context
+        daemon.listeners = listeners
+        for listener in opened:
+            daemon.peers.start_soon(accept_on, daemon, listener)
+        closed = [f"no longer listening on {listener.name}" for _, listener in left]
+        return [*[f"listening on {listener.name}" for listener in opened], *closed]
+
+    return take

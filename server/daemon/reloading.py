@@ -23,9 +23,9 @@ import trio
 from dataspace.errors import DataspaceError
 from server.config.model import Config, Logging, Slow
 from server.config.tokens import Keys
+from server.daemon.doors import prepare_listeners
 from server.daemon.exposure import warnings
 from server.daemon.relimiting import take_limits
-from server.daemon.relistening import prepare_listeners
 from server.logs import LOGGER, set_form, set_level
 
 if TYPE_CHECKING:
