@@ -292,10 +292,13 @@ class Observations:
         await self._replay(stream, replace(request, after=after, as_of=None, snapshot=False, net=False))
 
     async def _send_progress(self, stream: OutStream) -> None:
-        """Sends progress marks while nothing else waits in a stream."""
+        """Sends progress marks while nothing else waits in a stream, until the disk has failed."""
         home, marked = self._peer.home, -1
         while True:
-            await home.commits.wait_beyond(marked)
+            try:
+                await home.commits.wait_beyond(marked)
+            except LogFailed:
+                return  # the daemon ends, and the client comes back to the next one
             live = stream.backlog
             if isinstance(live, Follower) and live.queue is not None and not len(live):
                 marked = home.space.epoch

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import trio
 
 import dataspace
 from dataspace import EpochChanges, Record, RemoteSpace
+from dataspace.wire import packets as p
+from index.patterns.text import parse_pattern
+from index.values.values import Map
+from relay.store.errors import LogFailed
+from tests.server.streams.inside import inside
 
 
 async def upto_mark(observation: dataspace.Observation, number: int) -> list[EpochChanges]:
@@ -72,3 +80,22 @@ async def test_a_net_difference_leaves_out_what_came_and_went(url: str) -> None:
         async with space.observe("even($n)", after=before, net=True) as even:
             epoch = await even.next_epoch()
             assert epoch is not None and (epoch.conflated, epoch.added, epoch.removed) == (True, [(2,)], [])
+
+
+async def test_a_disk_that_fails_while_a_mark_is_waited_for_is_no_defect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = Map({"pattern": parse_pattern("even($n)"), "progress": True, "space": "main"})
+    with pytest.RaisesGroup(LogFailed, flatten_subgroups=True):
+        async with inside(tmp_path / "data") as life:
+            wire = life.connect()
+            await wire.greet()
+            await wire.say(p.Open(1, spec, 100, 1 << 20))
+            with trio.fail_after(10):
+                while True:
+                    if life.home.commits._settled.statistics().tasks_waiting:
+                        break
+                    await trio.sleep(0.01)
+            life.home.commits.fail("the disk has failed")
+            await trio.sleep_forever()
+    assert "defect" not in caplog.text
