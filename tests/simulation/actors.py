@@ -2,7 +2,8 @@
 
 A *writer* has a durable owner, and replaces, claims, leaves and sends; a *guest* is a session that ends from
 one moment to the next; a *borrower* does so with a lease; a *keeper* has a session with grace, which outlives
-cuts; a *watcher* observes.
+cuts; a *locker* holds a lock now and then; a *watcher* observes what is on disk, and a *peeker* what is not
+yet.
 
 Always: what is recorded is what the client itself was told, up to the instant at which its host dies.
 """
@@ -18,10 +19,11 @@ import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
+from dataspace.errors import Broken, Closed, LockLost, ProtocolError, Refused, Unreachable
 from index.patterns.text import parse_pattern
 from tests.guarantees.history import Term, Turn, View
 from tests.guarantees.recording import shown
+from tests.server.coordination.histories import Belief, Grant
 from tests.simulation.entropy import BEGAN
 from tests.simulation.hosts import Host
 from tests.simulation.plan import Part
@@ -39,6 +41,9 @@ PATTERNS: Final = (
 HEARTBEAT: Final = 1.0
 LEASE: Final = 1.5
 GRACE: Final = 4.0
+LOCK: Final = 1.0
+
+_OF_THE_DISK: Final = ("disk-full", "disk-failed")
 
 _DURABLE: Final[Any] = {"durable": True, "quiet": True, "policy": "wait", "progress": True}
 
@@ -62,11 +67,22 @@ class Actor:
                 await trio.sleep(self.part.at)
                 await KINDS[self.part.kind](self)
         except Exception as error:  # noqa: BLE001  # whatever ends a client is judged
-            if not self.host.is_dead:
+            if self._is_dismissed(error):
+                self._stop_watching()
+            elif not self.host.is_dead:
                 self.world.accuse(f"{self.host.name} raised {error!r}")
         finally:
             for client, ticket in self._tickets:
                 self.world.history.turns.append(Turn(client, ticket.sequence, ticket.actions, None))
+
+    def _is_dismissed(self, error: Exception) -> bool:
+        """True for the goodbye of a daemon whose disk has failed: the client does not come back by itself."""
+        return self.world.disk_failed and isinstance(error, ProtocolError) and error.code == "internal"
+
+    def _stop_watching(self) -> None:
+        for views in (self.world.watched, self.world.eager):
+            for name in [name for name in views if name.startswith(f"{self.host.name} ")]:
+                del views[name]
 
     # -- kinds ----------------------------------------------------------------------------------------
 
@@ -149,6 +165,55 @@ class Actor:
                     mine = await (space.assert_(fact) if mine is None else space.replace(mine, fact))
                 await trio.sleep(self.random.choice((0.0, 0.3, 1.0)))
 
+    async def lock(self) -> None:
+        """Takes a lock that others want as well, and notes when it believes that it holds it."""
+        self.host.rate = self.random.choice((0.9, 1.0, 1.1))
+        async with self._connected(name=self.host.name) as space:
+            for _ in range(self.random.randint(1, 4)):
+                try:
+                    await self._hold(space)
+                except LockLost:
+                    self.world.trace("lock lost", self.host.name)
+                except Refused as refusal:
+                    if refusal.code not in _OF_THE_DISK:
+                        raise
+                await trio.sleep(self.random.choice((0.0, 0.1, 0.5)))
+
+    async def _hold(self, space: dataspace.RemoteSpace) -> None:
+        me, began = self.host.name, trio.current_time()
+        async with space.lock("store", me, ttl=LOCK) as lock:
+            self.world.trace("lock", me, lock.token)
+            self.world.locks.grants.append(Grant(me, lock.token, began, trio.current_time()))
+            for _ in range(self.random.randint(1, 5)):
+                lock.check()
+                self.world.locks.beliefs.append(Belief(me, lock.token, trio.current_time()))
+                await trio.sleep(self.random.choice((0.0, 0.1, 0.3)))
+            if self.random.random() < 0.1:
+                self._vanish()
+                await trio.sleep_forever()
+
+    async def peek(self) -> None:
+        """Observes a pattern as soon as things happen, before they are on disk."""
+        async with self._connected() as space:
+            while True:
+                self.world.eager[self._name(PATTERNS[0])] = view = View(parse_pattern(PATTERNS[0]))
+                try:
+                    await self._peek(space, view)
+                except Refused as refusal:
+                    if refusal.code not in ("epoch-lost", *_OF_THE_DISK):  # in a crash
+                        raise
+                    await trio.sleep(0.1)
+
+    async def _peek(self, space: dataspace.RemoteSpace, view: View) -> None:
+        options = {**_DURABLE, "durable": False}
+        async with space.observe(PATTERNS[0], **options) as seen:
+            async for epoch in seen.epochs():
+                if not epoch.progress:
+                    view.epochs.append(shown(epoch))
+                view.upto = epoch.number
+                self.world.trace("peeked", self.host.name, epoch.number, len(view.epochs))
+                self.world.note()
+
     async def watch(self) -> None:
         """Observes patterns, over as many connections as it takes, until the end."""
         async with self._connected() as space, trio.open_nursery() as nursery:
@@ -228,6 +293,8 @@ KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
     "guest": Actor.visit,
     "borrower": Actor.borrow,
     "keeper": Actor.keep,
+    "locker": Actor.lock,
     "watcher": Actor.watch,
+    "peeker": Actor.peek,
     "mark": Actor.mark,
 }

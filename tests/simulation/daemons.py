@@ -16,6 +16,7 @@ import trio
 
 from relay.store.errors import LogFailed
 from server.config.model import Config, Limits
+from server.daemon.lock import DataUnusable
 from server.daemon.serve import serve
 from tests.simulation.disks import Volume, mounted
 from tests.simulation.hosts import Host
@@ -59,7 +60,7 @@ class Supervisor:
 
     def excuse(self) -> None:
         """The present daemon may end by itself, since its disk fails."""
-        self._is_excused = True
+        self._is_excused = self._world.disk_failed = True
 
     @property
     def data(self) -> Path:
@@ -102,7 +103,9 @@ class Supervisor:
     def _judge(self, host: Host, error: Exception) -> None:
         """Accuses the daemon of an end that nothing had brought about."""
         errors = _leaves(error)
-        if host.is_dead or (self._is_excused and all(isinstance(each, LogFailed) for each in errors)):
+        if host.is_dead or (
+            self._is_excused and all(isinstance(each, (LogFailed, DataUnusable)) for each in errors)
+        ):
             return
         said = "; ".join(f"{type(each).__name__}: {each}" for each in errors)
         self._world.accuse(f"the daemon ended by itself: {said}")

@@ -30,8 +30,12 @@ class Host:
         self.is_paused = False
         self.offset = 0.0
         """Seconds by which its clock differs from the true time."""
+        self.rate = 1.0
+        """Seconds that its steady clock counts in one."""
         self.used = 0.0
         """Seconds of its processor, as it measures them."""
+        self.looks = 0
+        """At its steady clock, so far."""
         self.held: list[trio.lowlevel.Task] = []
         """Tasks that would run if it were not paused."""
         self.at_death: list[Callable[[bool], None]] = []

@@ -10,14 +10,29 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator
 
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT
-from index.values.values import key
+from index.values.values import Record, Value, key
 from tests.guarantees.history import History, Turn
 from tests.guarantees.validators import broken
+from tests.server.coordination import histories
 
 
 def judge(history: History) -> list[str]:
     """Returns what is broken."""
     return [*broken(history), *[f"final: {said}" for said in final(history)]]
+
+
+def judge_locks(history: History, locks: histories.History) -> list[str]:
+    """Returns what is wrong with what those did who took locks."""
+    changes: list[tuple[int, list[Value], list[Value]]] = []
+    for epoch in history.log:
+        came, went = ([fact for fact in facts if _is_lock(fact)] for facts in (epoch.added, epoch.removed))
+        changes.append((epoch.number, came, went))
+    locks.facts = changes
+    return [f"lock: {said}" for said in histories.violations(locks)]
+
+
+def _is_lock(fact: Value) -> bool:
+    return isinstance(fact, Record) and fact.label == "lock"
 
 
 def final(history: History) -> Iterator[str]:

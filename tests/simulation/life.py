@@ -24,7 +24,7 @@ from tests.simulation.daemons import Supervisor
 from tests.simulation.entropy import virtual
 from tests.simulation.faults import Faults
 from tests.simulation.hosts import Host, here
-from tests.simulation.judge import judge
+from tests.simulation.judge import judge, judge_locks
 from tests.simulation.network import Network
 from tests.simulation.plan import Part, Plan
 from tests.simulation.scheduling import run_ordered
@@ -97,8 +97,10 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
             run_ordered(f"order {plan.seed}", life.run)
         world.faults.extend(heard.said)
         world.history.log = _read(life.daemons.data, world)
+        if life.daemons.starts == 1:  # else they were shown what a crash has lost
+            world.history.views |= world.eager
     return Outcome(
-        (*world.faults, *judge(world.history)),
+        (*world.faults, *judge(world.history), *judge_locks(world.history, world.locks)),
         world.digest,
         world.events,
         len(world.history.log),
@@ -158,12 +160,18 @@ class _Life:
         async with trio.open_nursery() as watchers:
             async with trio.open_nursery() as doers:
                 for part, actor in doing:
-                    (watchers if part.kind == "watcher" else doers).start_soon(actor.run)
+                    (watchers if part.kind in ("watcher", "peeker") else doers).start_soon(actor.run)
                 for fault in plan.faults:
                     doers.start_soon(faults.strike, fault)
             self._world.trace("all done")
             await trio.sleep(SETTLING)
             await Actor(world, Part("mark", 0, 0.0), Host("mark", world.random("mark"))).run()
-            while any(view.upto < world.last for view in world.watched.values()):
+            while any(
+                view.upto < world.last
+                for view in [
+                    *world.watched.values(),
+                    *(world.eager.values() if self.daemons.starts == 1 else ()),
+                ]
+            ):
                 await world.changed.wait()
             watchers.cancel_scope.cancel()

@@ -17,7 +17,7 @@ from tests.simulation.network import Weather
 SECONDS: Final = 6.0
 """The time in which everything begins that goes wrong."""
 
-DOERS: Final = ("writer", "writer", "writer", "guest", "guest", "borrower", "keeper")
+DOERS: Final = ("writer", "writer", "writer", "guest", "guest", "borrower", "keeper", "locker", "locker")
 FAULTS: Final = (
     "kill", "kill", "power", "power", "kill at a write", "power at a write", "cut", "cut", "cut", "mute up",
     "mute down", "pause", "pause daemon", "full disk", "failed sync", "clock",
@@ -74,7 +74,7 @@ def draw(seed: int) -> Plan:
         buffer=random.choice((2_000, 16_384, 200_000)),
     )
     doers = ["writer", *random.choices(DOERS, k=random.randint(1, 5))]
-    watchers = ["watcher"] * random.randint(1, 3)
+    watchers = ["watcher", *random.choices(("watcher", "peeker"), k=random.randint(0, 2))]
     actors = [
         Part(kind, random.getrandbits(32), _instant(random, 1.0), number=number)
         for number, kind in enumerate((*watchers, *doers))

@@ -13,6 +13,7 @@ from typing import Final
 import trio
 
 from tests.guarantees.history import History, View
+from tests.server.coordination import histories
 from tests.simulation.hosts import Host
 from tests.simulation.network import Network
 from tests.simulation.plan import Plan
@@ -32,12 +33,17 @@ class World:
         self.history: Final = History()
         self.watched: Final[dict[str, View]] = {}
         """What the observers see now; the history has what they saw before as well."""
+        self.eager: Final[dict[str, View]] = {}
+        """What observers saw that do not wait for the disk."""
+        self.locks: Final = histories.History()
         self.faults: Final[list[str]] = []
         """What is wrong beside what the validators say."""
         self.clients: Final[dict[str, Host]] = {}
         self.lines: Final[list[str] | None] = [] if keep_trace else None
         self.scope: Final = trio.CancelScope()
         """All that clients do; it ends once anything is wrong."""
+        self.disk_failed = False
+        """The disk of some daemon has failed, or was full."""
         self.events = 0
         self.last = 0
         """The latest epoch that was acknowledged."""
