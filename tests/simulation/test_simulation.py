@@ -27,8 +27,8 @@ ROUNDS: Final = int(os.environ.get("TORTURE_ROUNDS", "0"))
 SEEDS: Final = 40
 """Lives within which each mistake has to be found."""
 
-AT_ONCE: Final = ("sessions_end_by_halves", "leases_end_early")
-"""Mistakes that the first few lives show."""
+AT_ONCE: Final = ("leases_end_early",)
+"""The mistake that is looked for in every run: the first few lives show it."""
 
 
 def run(*arguments: str, hashing: str = "0", status: int = 0) -> str:
@@ -56,8 +56,8 @@ def test_a_plan_is_a_function_of_its_seed() -> None:
 
 @pytest.mark.slow
 def test_lives_break_no_promise() -> None:
-    said = run("--first", "41", "--seeds", "24", "--processes", "1")  # 50 is lived twice
-    assert said.startswith("24 lives in ")
+    said = run("--first", "39", "--seeds", "16", "--processes", "1")  # 50 is lived twice
+    assert said.startswith("16 lives in ")
 
 
 @pytest.mark.slow
