@@ -11,19 +11,19 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-import relay.store.storage
-import server.owners.leases
 from dataspace.client.observations import EpochStream
 from dataspace.client.session.session import ClientSession
 from relay.log.writer import GroupCommit
+from relay.store import storage
 from server.daemon.space import HostedSpace
+from server.owners import leases
 from server.sessions.connection import Connection
 
 
 def answered_before_the_sync(held: ExitStack) -> None:
     """SQLite is told to leave the write-ahead log to the kernel."""
-    changed = [each.replace("synchronous=FULL", "synchronous=OFF") for each in relay.store.storage._PRAGMAS]
-    held.enter_context(patch.object(relay.store.storage, "_PRAGMAS", changed))
+    changed = [each.replace("synchronous=FULL", "synchronous=OFF") for each in storage._PRAGMAS]
+    held.enter_context(patch.object(storage, "_PRAGMAS", changed))
 
 
 def answered_before_the_write(held: ExitStack) -> None:
@@ -62,12 +62,12 @@ def turn_numbers_unchecked(held: ExitStack) -> None:
 
 def leases_end_early(held: ExitStack) -> None:
     """The deadline of a lease is reckoned in other units than its length."""
-    really = server.owners.leases.time_to_live
+    really = leases.time_to_live
 
     def time_to_live(owner: str, *, most: float) -> float:
         return really(owner, most=most) * 1000 / 1024
 
-    held.enter_context(patch.object(server.owners.leases, "time_to_live", time_to_live))
+    held.enter_context(patch.object(leases, "time_to_live", time_to_live))
 
 
 def asserted_twice(held: ExitStack) -> None:

@@ -25,6 +25,7 @@ from tests.server.web_client import Doors, Plain
 Listen = Callable[..., Awaitable[int]]
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+NOWHERE = GET.replace(b"/", b"/nowhere", 1)
 CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
 
@@ -217,14 +218,14 @@ async def test_connections_without_a_request_are_few_and_make_room(doors: Doors)
                 await each.__aenter__()
             while True:  # until the daemon has accepted all of them
                 async with Plain(doors.port) as late:
-                    await late.shout(GET)
+                    await late.shout(NOWHERE)
                     said = await late.rest()
                     if b"503" in said:
                         assert b"quota.strangers=4" in said
                         break
             await trio.sleep(0.3)  # they have their time, which is of the daemon
             async with Plain(doors.port) as late:
-                await late.shout(GET)
+                await late.shout(NOWHERE)
                 assert (await late.response())[0] == 404
             assert await idle[0].rest() == b""
             for each in idle:
@@ -237,11 +238,11 @@ async def test_connections_with_requests_are_counted_too(doors: Doors) -> None:
     with trio.fail_after(20):
         async with Plain(doors.port) as one, Plain(doors.port) as two, Plain(doors.port) as three:
             for each, status in ((one, 404), (two, 404), (three, 503)):
-                await each.shout(GET)
+                await each.shout(NOWHERE)
                 assert (await each.response())[0] == status
             await one.stream.aclose()
             while True:
-                await three.shout(GET)
+                await three.shout(NOWHERE)
                 if (await three.response())[0] == 404:
                     break
 
@@ -419,7 +420,7 @@ async def test_only_pages_of_known_origins_are_served(doors: Doors) -> None:
     for host, origin, status in PAGES:
         page = "" if origin is None else f"Origin: {origin}\r\n"
         async with Plain(doors.port) as client:
-            await client.shout(f"GET / HTTP/1.1\r\nHost: {host}\r\n{page}\r\n".encode())
+            await client.shout(f"GET /nowhere HTTP/1.1\r\nHost: {host}\r\n{page}\r\n".encode())
             found, _, body = await client.response()
             assert found == status, (host, origin)
             assert code(body) == ("no-route" if status == 404 else "not-allowed")

@@ -54,7 +54,7 @@ async def test_a_request_that_becomes_no_websocket_says_why(doors: Doors) -> Non
             found, headers, body = await client.response()
             assert found == status and text in body.decode(), said
             assert (found == 426) == (headers.get("sec-websocket-version") == "13")
-            await client.shout(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await client.shout(b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n")
             if "Content-Length" not in said.decode():
                 assert (await client.response())[0] == 404  # the connection goes on
 
@@ -348,7 +348,7 @@ async def test_over_tls(tmp_path: Path, nursery: trio.Nursery) -> None:
     port = int(addresses[0].rpartition(":")[2])
     context = ssl.create_default_context(cafile=str(here / "ca.pem"))
     async with Plain(port, context=context) as client:
-        await client.shout(b"GET / HTTP/1.1\r\nHost: localhost\r\nOrigin: https://localhost\r\n\r\n")
+        await client.shout(b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\nOrigin: https://localhost\r\n\r\n")
         assert (await client.response())[0] == 404
     for subprotocol in (MSGPACK, JSON):
         async with WebPeer(port, subprotocol, "Origin: https://localhost", context=context) as peer:
@@ -361,5 +361,5 @@ async def test_over_tls(tmp_path: Path, nursery: trio.Nursery) -> None:
             await peer.say(p.Bye("", ""))
             assert await peer.farewell() == p.Bye("", "")
     async with Plain(port) as client:  # who does not speak TLS
-        await client.shout(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await client.shout(b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await client.rest()
