@@ -12,7 +12,7 @@ bounded part of what was found.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
 from dataspace.codec import pack
@@ -32,6 +32,10 @@ MOST_EXPECTED: Final = 256
 FOUND_ROWS: Final = 16
 FOUND_BYTES: Final = 8192
 """What a refusal repeats of what was found."""
+
+
+KEPT_TEXT: Final = 512
+"""Characters of a pattern that stays parsed."""
 
 
 class Expectation(NamedTuple):
@@ -104,7 +108,18 @@ def unchanged(pattern: Value, *, since: int) -> Expectation:
 
 def _form(pattern: Value) -> Value:
     """Returns a pattern that may be given as text; raises ``UsageError`` for one that is none."""
-    form = parse_pattern(pattern) if isinstance(pattern, str) else pattern
+    if isinstance(pattern, str):
+        return _parsed(pattern) if len(pattern) <= KEPT_TEXT else _checked(parse_pattern(pattern))
+    return _checked(pattern)
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Value:
+    """Parses a short pattern once: the same few are expected again and again."""
+    return _checked(parse_pattern(text))
+
+
+def _checked(form: Value) -> Value:
     skeleton(form)
     return form
 
@@ -136,8 +151,7 @@ def _is_expectation(value: Value) -> bool:
     return value[0] == UNCHANGED and argument.__class__ is int and 0 <= argument < 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """One expectation of a turn, ready to be checked: its place among them, and its pattern as a skeleton."""
 
     number: int
@@ -150,8 +164,10 @@ class Condition:
         that is none."""
         if len(packed) > MOST_EXPECTED:
             raise Refused("limit", f"{len(packed)} expectations of one turn, the limit is {MOST_EXPECTED}")
-        found = [Expectation(*each) for each in packed]  # type: ignore[misc]  # arrays, as was checked
-        return [cls(at, each, skeleton(each.pattern)) for at, each in enumerate(found, 1)]
+        return [
+            cls(at, Expectation(*each), skeleton(each[1]))  # type: ignore[misc]  # arrays, as was checked
+            for at, each in enumerate(packed, 1)
+        ]
 
     def failed(
         self, what: str, rows: Sequence[tuple[Value, ...]], count: int, epoch: int = 0

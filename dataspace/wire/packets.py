@@ -379,6 +379,8 @@ def read(value: Value) -> Packet:
     fields: tuple[Value, ...] = value[1 : len(checks) + 1]
     if kind is Turn and len(value) == 5 and _is_turn(*fields):
         return tuple.__new__(Turn, fields)  # sooner, as most packets are turns
+    if kind is Turn and len(value) == 6 and _is_turn(*fields) and are_expectations(value[5]):
+        return tuple.__new__(ConditionalTurn, value[1:])
     if len(value) > len(checks) + 1 and value[0] in LONGER:
         kind, checks = LONGER[value[0]]  # type: ignore[index]  # an int, as above
         if len(value) > len(checks) + 1 and value[0] in LONGEST:

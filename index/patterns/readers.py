@@ -429,9 +429,7 @@ class Places:
 
 def walking_matches(form: Skeleton) -> RowReader:
     """Returns the same as ``match_reader``, without generated code."""
-    wanted = keys(tuple([constant for _, constant in form.constants]))
-    places = Places(tuple([path for path, _ in form.constants]), form.checks)
-    rows = Rows(form.captures)
+    wanted, places, rows = form.place, Places(*form.group), Rows(form.captures)
 
     def read(value: Value) -> Captures | None:
         for path, of_class in form.shape:

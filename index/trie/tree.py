@@ -56,16 +56,22 @@ class Tree:
 
     def find(self, skeleton: Skeleton) -> Handler | None:
         """Returns the handler of a skeleton, if there is one; O(path)."""
-        way = self._way(skeleton)
-        group = way[-1].groups.get(skeleton.group) if len(way) > len(skeleton.shape) else None
-        leaf = group.leaves.get(skeleton.place) if group is not None else None
-        return leaf.handler(skeleton.captures) if leaf is not None else None
+        return self.look(skeleton)[0]
 
     def candidates(self, skeleton: Skeleton) -> Values:
         """Returns the smallest known collection that contains all values that match a skeleton."""
+        return self.look(skeleton)[1]
+
+    def look(self, skeleton: Skeleton) -> tuple[Handler | None, Values]:
+        """Returns what ``find`` and ``candidates`` do, with one walk."""
         way = self._way(skeleton)
+        values = way[-1].values
         group = way[-1].groups.get(skeleton.group) if len(way) > len(skeleton.shape) else None
-        return way[-1].values if group is None else group.held(skeleton.place, way[-1].values)
+        if group is None:
+            return None, values
+        leaf = group.leaves.get(skeleton.place)
+        handler = leaf.handler(skeleton.captures) if leaf is not None else None
+        return handler, group.held(skeleton.place, values)
 
     def install(self, skeleton: Skeleton, visible: Mapping[At, Visible]) -> Handler:
         """Creates a handler, with the nodes, group and leaf that lead to it (HOWITWORKS, "addHandler").

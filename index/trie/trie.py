@@ -409,10 +409,10 @@ class Index:
         """Does the same for the first ``most`` values alike; the second is true if there are no more."""
         if self._fillings:
             self._contents.fill_all(skeleton)
-        handler = self._tree.find(skeleton)
+        handler, alike = self._tree.look(skeleton)
         if handler is not None and (most is None or len(handler.rows) <= most):
             return list(handler.rows.values()), True
-        alike, rows = self._tree.candidates(skeleton), dict[Hashable, Captures]()
+        rows = dict[Hashable, Captures]()
         match = match_reader(skeleton) if len(alike) > FEW else walking_matches(skeleton)
         paths = frozenset(skeleton.captures)
         for at, value in islice(alike.items(), most):

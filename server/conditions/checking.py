@@ -41,15 +41,20 @@ class Conditions:
         """Returns how many sets of positions are filed for expectations."""
         return len(self._kept)
 
+    def is_ready(self, condition: Condition) -> bool:
+        """True if a check takes no time worth mentioning: few values are alike, or they are filed.  O(path)."""
+        form = condition.form
+        if self._kept and (at := (form.way, form.group)) in self._kept:
+            self._kept.move_to_end(at)
+            return True
+        return self._index.alike(form) <= QUICK
+
     def filing(self, condition: Condition) -> Generator[None, None, None]:
         """Files the values that a condition concerns, in steps, where a check would take long otherwise."""
+        if self.is_ready(condition):
+            return
         form = condition.form
         at = (form.way, form.group)
-        if at in self._kept:
-            self._kept.move_to_end(at)
-            return
-        if self._index.alike(form) <= QUICK:
-            return
         try:
             while not self._index.fill(form, FILLED):
                 yield

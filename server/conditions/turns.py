@@ -28,22 +28,47 @@ TEXT: Final = 4000
 """Characters of the text of a refusal."""
 
 
-async def commit_conditional(peer: ConditionPeer, turn: p.ConditionalTurn | p.SharedTurn) -> None:
-    """Commits a turn if all that it expects holds, else refuses it with what was found."""
+def commit_at_once(peer: ConditionPeer, turn: p.ConditionalTurn) -> bool:
+    """Commits a turn if all that it expects holds, else refuses it with what was found; returns False, and has
+    done nothing, if that may take waiting."""
     try:
-        conditions = Condition.read(turn.expected)
-        if not peer.permit.open:
-            for each in conditions:
-                peer.permit.check_observe(each.expected.pattern)
+        conditions = _read(peer, turn)
+        for each in conditions:
+            if not _is_ready(peer.home, each):
+                return False
+        _commit(peer, turn, conditions)
+    except (Refused, UsageError) as error:
+        _refuse(peer, turn.sequence, error)
+    return True
+
+
+async def commit_conditional(peer: ConditionPeer, turn: p.ConditionalTurn | p.SharedTurn) -> None:
+    """Does the same, and waits for what it takes."""
+    try:
+        conditions = _read(peer, turn)
         await _prepare(peer, conditions)
         if not peer.gone:  # it may have ended meanwhile
             _commit(peer, turn, conditions)
-    except ExpectationFailed as failure:
-        peer.say(p.Unmet(turn.sequence, failure.code, failure.text[:TEXT], failure.found))
-    except Refused as refusal:
-        peer.say(p.Refusal(turn.sequence, refusal.code, refusal.text[:TEXT]))
-    except UsageError as error:
-        peer.say(p.Refusal(turn.sequence, "bad-request", str(error)[:TEXT]))
+    except (Refused, UsageError) as error:
+        _refuse(peer, turn.sequence, error)
+
+
+def _read(peer: ConditionPeer, turn: p.ConditionalTurn | p.SharedTurn) -> Sequence[Condition]:
+    """Returns what a turn expects; raises ``Refused`` or ``UsageError`` for what may not be expected."""
+    conditions = Condition.read(turn.expected)
+    if not peer.permit.open:
+        for each in conditions:
+            peer.permit.check_observe(each.expected.pattern)
+    return conditions
+
+
+def _refuse(peer: ConditionPeer, sequence: int, error: Refused | UsageError) -> None:
+    if isinstance(error, ExpectationFailed):
+        peer.say(p.Unmet(sequence, error.code, error.text[:TEXT], error.found))
+    elif isinstance(error, Refused):
+        peer.say(p.Refusal(sequence, error.code, error.text[:TEXT]))
+    else:
+        peer.say(p.Refusal(sequence, "bad-request", str(error)[:TEXT]))
 
 
 def _commit(
@@ -133,6 +158,13 @@ def _since(condition: Condition) -> int:
 
 
 # -- what may take waiting -----------------------------------------------------------------------------
+
+
+def _is_ready(home: ConditionSpace, condition: Condition) -> bool:
+    """True if a condition can be checked now: ``_prepare`` would do nothing."""
+    if condition.expected.kind == UNCHANGED:
+        return not home.commits.recent.lacks(_since(condition))
+    return home.conditions.is_ready(condition)
 
 
 async def _prepare(peer: ConditionPeer, conditions: Sequence[Condition]) -> None:

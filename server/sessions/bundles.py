@@ -74,7 +74,7 @@ class BundlePeer(Protocol):
     def may_wait(self, packet: p.Packet) -> bool:
         """True for a packet that may wait for background work."""
 
-    def commit_at_once(self, turn: p.Turn) -> bool:
+    def commit_at_once(self, turn: p.Turn | p.ConditionalTurn) -> bool:
         """Acts on a turn; returns False, and has done nothing, if that may take waiting."""
 
     async def act(self, packet: p.Packet) -> None:
@@ -102,7 +102,8 @@ async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
                     if peer.parted:
                         break
                 continue
-            at_once = packet.__class__ is p.Turn and peer.commit_at_once(packet)
+            kind = packet.__class__
+            at_once = (kind is p.Turn or kind is p.ConditionalTurn) and peer.commit_at_once(packet)  # type: ignore[arg-type]  # narrowed by class
             if not at_once:
                 if packet.__class__ is p.Open:
                     await work.enter()

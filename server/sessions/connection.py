@@ -26,7 +26,7 @@ from dataspace.wire.forms import Form
 from dataspace.wire.session import Role, Session, State
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
-from server.conditions.turns import commit_conditional
+from server.conditions.turns import commit_at_once, commit_conditional
 from server.config.principals import DAEMON, Principal
 from server.config.rights import OPEN, Permit
 from server.lane import Work
@@ -370,11 +370,13 @@ class Connection:
         await trio.sleep(max(0.0, (until - datetime.now(UTC)).total_seconds()))
         self.dismiss("unauthorized", f"the token expired at {until:%Y-%m-%dT%H:%M:%SZ}")
 
-    def commit_at_once(self, turn: p.Turn) -> bool:
+    def commit_at_once(self, turn: p.Turn | p.ConditionalTurn) -> bool:
         """Acts on a turn; returns False, and has done nothing, if that may take waiting."""
         own = self.own
         if turn.sequence <= own.client.sequence or self.places.account.is_paced:
             return False
+        if turn.__class__ is p.ConditionalTurn:
+            return commit_at_once(self, turn)
         self._turn(turn, own)
         return True
 
