@@ -165,7 +165,7 @@ class Condition(NamedTuple):
         if len(packed) > MOST_EXPECTED:
             raise Refused("limit", f"{len(packed)} expectations of one turn, the limit is {MOST_EXPECTED}")
         return [
-            cls(at, Expectation(*each), skeleton(each[1]))  # type: ignore[misc]  # arrays, as was checked
+            cls(at, Expectation(*each), skeleton(each[1]))  # type: ignore[misc, index]  # arrays, as was checked
             for at, each in enumerate(packed, 1)
         ]
 

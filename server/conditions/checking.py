@@ -42,7 +42,7 @@ class Conditions:
         return len(self._kept)
 
     def is_ready(self, condition: Condition) -> bool:
-        """True if a check takes no time worth mentioning: few values are alike, or they are filed.  O(path)."""
+        """True if a check takes little time: few values are alike, or they are filed.  O(path)."""
         form = condition.form
         if self._kept and (at := (form.way, form.group)) in self._kept:
             self._kept.move_to_end(at)

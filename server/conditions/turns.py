@@ -29,8 +29,10 @@ TEXT: Final = 4000
 
 
 def commit_at_once(peer: ConditionPeer, turn: p.ConditionalTurn) -> bool:
-    """Commits a turn if all that it expects holds, else refuses it with what was found; returns False, and has
-    done nothing, if that may take waiting."""
+    """Commits a turn if all that it expects holds, else refuses it with what was found.
+
+    Returns False, and has done nothing, if that may take waiting.
+    """
     try:
         conditions = _read(peer, turn)
         for each in conditions:

@@ -375,7 +375,7 @@ class Connection:
         own = self.own
         if turn.sequence <= own.client.sequence or self.places.account.is_paced:
             return False
-        if turn.__class__ is p.ConditionalTurn:
+        if isinstance(turn, p.ConditionalTurn):
             return commit_at_once(self, turn)
         self._turn(turn, own)
         return True

@@ -25,6 +25,7 @@ OF_THE_CHECKOUT: Final = (
     "browser",
     "docs",
     "packaging",
+    "recipes",
     "test_guarantees.py",
     "test_imports.py",
     "test_public_names.py",

@@ -1,0 +1,363 @@
+"""Each recipe keeps its promise while its programs are killed and stopped in the middle.
+
+The quick form of each has every fault once; the long ones go on for as many rounds as ``TORTURE_ROUNDS``.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import socket
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Final
+
+import pytest
+
+from dataspace import BlockingSpace, Record
+from tests.recipes.programs import RECIPES, Program, Stage
+from tests.server.coordination.histories import Belief, Grant, History, violations
+
+TTL: Final = 0.6
+"""Seconds of a lease here: long enough that a process on a busy machine renews it in time."""
+
+MOST_LINES: Final = 30
+
+NAMES: Final = (
+    "registry",
+    "election",
+    "lock",
+    "configuration",
+    "presence",
+    "work_queue",
+    "blackboard",
+    "notebook",
+    "web_page",
+)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """One daemon for all: the recipes have facts of their own."""
+    made = Stage(tmp_path_factory.mktemp("recipes"))
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture
+def stage(shared: Stage) -> Iterator[Stage]:
+    """The stage, without programs of another test."""
+    try:
+        yield shared
+    finally:
+        shared.clear()
+
+
+def registry(stage: Stage, n: int) -> None:
+    """A killed instance is out, a stopped one is out until it goes on, others stay."""
+    finder = stage.start("registry", "find", f"s{n}")
+    one = stage.start("registry", "serve", f"s{n}", "a:1", TTL)
+    two = stage.start("registry", "serve", f"s{n}", "b:2", TTL)
+    finder.until("a:1 b:2")
+    one.kill()
+    finder.until(lambda line: line == "b:2")
+    two.stop()
+    finder.until(lambda line: line == "")
+    two.go_on()
+    finder.until(lambda line: line == "b:2")
+
+
+def election(stage: Stage, n: int) -> None:
+    """One leads at a time: a leader that was stopped does no step after the next one has begun."""
+    follower = stage.start("election", "follow")
+    names = [f"{each}{n}" for each in ("one", "two")]
+    one = stage.start("election", "stand", names[0], TTL)
+    first = one.until("leading")
+    two = stage.start("election", "stand", names[1], TTL)
+    with stage.connect() as space:
+        space.first(f'contender("billing", "{names[1]}", _)', timeout=30)
+    one.stop()
+    second = two.until("leading")
+    one.go_on()
+    one.until("lost")
+    two.until("step")
+    two.kill()
+    third = one.until("leading")
+    one.until("step")
+    tokens = [int(line.split()[1]) for line in (first, second, third)]
+    assert tokens == sorted(set(tokens))
+    follower.until(lambda line: line == f"+ {names[0]} {tokens[2]}")
+    one.kill()
+    follower.until(lambda line: line.startswith(f"- {names[0]}") and int(line.split()[2]) > tokens[2])
+    assert _alternate([line.split()[0] for line in follower.lines])
+    assert violations(_history({names[0]: one, names[1]: two})) == []
+
+
+def _alternate(kinds: list[str]) -> bool:
+    return kinds == ["+", "-"] * (len(kinds) // 2)
+
+
+def _history(programs: dict[str, Program]) -> History:
+    history = History()
+    for name, program in programs.items():
+        for line in program.read_all():
+            match line.split():
+                case ["leading", token, at]:
+                    history.grants.append(Grant(name, int(token), 0.0, float(at)))
+                case ["step", token, at]:
+                    history.beliefs.append(Belief(name, int(token), float(at)))
+    return history
+
+
+def lock(stage: Stage, n: int) -> None:
+    """The book has every entry once, in order, and all that a program has said it wrote."""
+    path = stage.folder / f"book-{n}.sqlite"
+    programs = {name: stage.start("lock", path, name, TTL) for name in (f"a{n}", f"b{n}", f"c{n}")}
+    a, b, c = programs.values()
+    for each in (a, b, c):
+        each.until("wrote")
+    with stage.connect() as space:
+        for who, fault in ((f"a{n}", a.stop), (f"b{n}", b.kill)):
+            _stop_while(space, programs[who], f'lock("book", "{who}", _)')
+            fault()
+            c.read_all()
+            for _ in range(3):
+                c.until("wrote")
+        a.go_on()
+        a.until("wrote")
+    for each in (a, c):
+        each.kill()
+    book = sqlite3.connect(path)
+    rows = book.execute("SELECT value, token, who FROM book ORDER BY rowid").fetchall()
+    book.close()
+    assert [value for value, _, _ in rows] == list(range(1, len(rows) + 1))
+    assert [token for _, token, _ in rows] == sorted(token for _, token, _ in rows)
+    said = {
+        (int(value), int(token), name)
+        for name, each in programs.items()
+        for word, value, token in [line.split() for line in each.lines if line != "lost"]
+        if word == "wrote"
+    }
+    assert said <= set(rows) and len(rows) - len(said) <= len(programs)
+
+
+def _stop_while(space: BlockingSpace, program: Program, pattern: str) -> None:
+    """Stops a program while a fact of its own stands."""
+    while True:
+        space.first(pattern, timeout=30)
+        program.stop()
+        if space.matches(pattern):
+            return
+        program.go_on()
+
+
+def configuration(stage: Stage, n: int) -> None:
+    """A stopped follower has the newest values afterwards, though the daemon was killed; so has a new one."""
+    stage.run("configuration", "set", "rate", n)
+    follower = stage.start("configuration", "follow")
+    follower.until(lambda line: json.loads(line)["rate"] == n)
+    follower.stop()
+    stage.run("configuration", "set", "rate", n + 100)
+    stage.run("configuration", "set", "limit", n)
+    stage.daemon.kill()
+    stage.daemon.start()
+    newest = json.dumps({"limit": n, "rate": n + 100})
+    assert stage.start("configuration", "follow").until(newest)
+    follower.go_on()
+    assert follower.until(newest)
+    assert all("rate" in json.loads(line) for line in follower.lines), "a value in every epoch"
+
+
+def presence(stage: Stage, n: int) -> None:
+    """A killed one is seen to leave at once, a stopped one after two heartbeats, and then to come back."""
+    here = stage.start("presence", f"a{n}", 0.3)
+    other = stage.start("presence", f"b{n}", 0.3)
+    other.until(f"+ a{n}")
+    here.until(f"+ b{n}")
+    other.kill()
+    here.until(f"- b{n}")
+    third = stage.start("presence", f"c{n}", 0.3)
+    here.until(f"+ c{n}")
+    third.stop()
+    here.until(f"- c{n}")
+    third.go_on()
+    here.until(f"+ c{n}")
+
+
+def work_queue(stage: Stage, n: int) -> None:
+    """Each task has its one result, though one worker was killed and one stopped while they worked."""
+    tasks = range(100 * n, 100 * n + 3)
+    one = stage.start("work_queue", "work", f"one{n}", TTL)
+    with stage.connect() as space:
+        stage.run("work_queue", "put", tasks[0], tasks[0], 7)
+        _stop_while(space, one, f'doing($task, "one{n}")')
+        one.kill()
+        two = stage.start("work_queue", "work", f"two{n}", TTL)
+        _stop_while(space, two, f'doing($task, "two{n}")')
+        stage.start("work_queue", "work", f"three{n}", TTL)
+        for each in tasks[1:]:
+            stage.run("work_queue", "put", each, each, 7)
+        for each in tasks:
+            assert space.first(f"done({each}, $result, $who)", timeout=30) == (each * 7, f"three{n}")
+        two.go_on()
+        two.until(lambda line: line == f"not mine {tasks[0]}")
+        done = [row for row in space.matches("done($, $, _)") if row[0] in tasks]
+        assert sorted(map(str, done)) == [str((each, each * 7)) for each in tasks]
+        assert len(space.matches(f"done({tasks[0]}, _, $who)")) == 1
+
+
+def blackboard(stage: Stage, n: int) -> None:
+    """Each question has one draft and one review of it, though agents were killed and stopped."""
+    questions = range(10 * n, 10 * n + 2)
+    ada = stage.start("blackboard", "agent", f"ada{n}", "draft", TTL)
+    with stage.connect() as space:
+        stage.run("blackboard", "ask", questions[0], f"text {questions[0]}")
+        _stop_while(space, ada, f'busy($question, "draft", "ada{n}")')
+        ada.kill()
+        stage.start("blackboard", "agent", f"eve{n}", "draft", TTL)
+        bob = stage.start("blackboard", "agent", f"bob{n}", "review", TTL)
+        _stop_while(space, bob, f'busy($question, "review", "bob{n}")')
+        stage.start("blackboard", "agent", f"carl{n}", "review", TTL)
+        stage.run("blackboard", "ask", questions[1], f"text {questions[1]}")
+        for each in questions:
+            reviewed = (f"carl{n}", f"review of draft of text {each}")
+            assert space.first(f'note({each}, "review", $who, $text)', timeout=30) == reviewed
+        bob.go_on()
+        bob.until("not mine")
+        notes = [row[:3] for row in space.matches("note($, $, $, _)") if row[0] in questions]
+        assert sorted(map(str, notes)) == [
+            str((each, skill, who))
+            for each in questions
+            for skill, who in (("draft", f"eve{n}"), ("review", f"carl{n}"))
+        ]
+
+
+def notebook(stage: Stage, n: int) -> None:
+    """One connection serves all cells, over a pause, an interruption and a restart of the daemon."""
+    pipe = stage.folder / f"cells-{n}"
+    os.mkfifo(pipe)
+    kernel = stage.start("cells", RECIPES / "notebook.py", pipe)
+    with pipe.open("w", buffering=1) as commands, stage.connect() as space:
+
+        def run(cell: int) -> None:
+            commands.write(f"{cell}\n")
+
+        reading = space.assert_(Record("reading", "a", n))
+        for cell in (1, 2, 3, 4):
+            run(cell)
+            kernel.until(f"ran {cell}")
+        assert f"[('a', {n})]" in kernel.lines
+        kernel.stop()
+        space.retract(reading)
+        kernel.go_on()
+        run(5)
+        kernel.until("ran 5")
+        run(5)
+        space.first("Observe(reading(_, _))", timeout=30)
+        commands.write("interrupt\n")
+        kernel.until("interrupted")
+        if n:  # not in the quick form, where the daemon has been restarted before
+            stage.daemon.kill()
+            stage.daemon.start()
+        run(5)
+        space.assert_(Record("reading", "b", n))
+        kernel.until(lambda line: "'b'" in line)
+        space.first('looking-at("sales")', timeout=30)
+        kernel.kill()
+        _until_gone(space, "looking-at($what)")
+
+
+def _until_gone(space: BlockingSpace, pattern: str) -> None:
+    with space.observe(pattern) as changes:
+        for change in changes:
+            if change.kind == "-":
+                return
+
+
+class Browser:
+    """Somebody who looks at the page: one request, whose body is read event by event."""
+
+    def __init__(self, server: Program, who: str) -> None:
+        port = int(server.until("port").split()[1]) if not server.lines else int(server.lines[0].split()[1])
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._socket.sendall(f"GET /presence?who={who} HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+        self._file: IO[bytes] = self._socket.makefile("rb")
+
+    def until(self, names: list[str]) -> None:
+        """Reads until the page shows these names."""
+        wanted = f"data: {json.dumps(names)}\n".encode()
+        while (line := self._file.readline()) != wanted:
+            assert line, f"the page ended before it showed {names}"
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+
+def web_page(stage: Stage, n: int) -> None:
+    """All web processes show the same; a closed page is gone, and so are those of a killed process."""
+    one, two = [stage.start("serving", RECIPES / "web_page.py") for _ in range(2)]
+    alice, bob, eve = Browser(one, "Alice"), Browser(two, "Bob"), Browser(one, "Eve")
+    alice.until(["Alice", "Bob", "Eve"])
+    eve.close()
+    alice.until(["Alice", "Bob"])
+    two.kill()
+    alice.until(["Alice"])
+    bob.close()
+    alice.close()
+
+
+SCENES: Final[dict[str, Callable[[Stage, int], None]]] = {
+    "registry": registry,
+    "election": election,
+    "lock": lock,
+    "configuration": configuration,
+    "presence": presence,
+    "work_queue": work_queue,
+    "blackboard": blackboard,
+    "notebook": notebook,
+    "web_page": web_page,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_keeps_its_promise(name: str, stage: Stage) -> None:
+    SCENES[name](stage, 0)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_keeps_its_promise_for_long(name: str, stage: Stage) -> None:
+    for n in range(1, 1 + int(os.environ.get("TORTURE_ROUNDS", "2"))):
+        SCENES[name](stage, n)
+        stage.clear()
+
+
+def lines_of_code(path: Path) -> int:
+    """Returns the lines that a user writes: all but blank ones, comments and the text at the top."""
+    text = path.read_text(encoding="utf-8")
+    tree = compile(text, str(path), "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    top = tree.body[0]
+    assert isinstance(top, ast.Expr), f"{path} has no text at its top"
+    lines = text.splitlines()[top.end_lineno :]
+    return len([line for line in lines if line.strip() and not line.lstrip().startswith("#")])
+
+
+def test_each_recipe_has_30_lines_at_most_and_none_is_without_a_scene() -> None:
+    counts = {path.stem: lines_of_code(path) for path in RECIPES.glob("*.py")}
+    assert set(counts) == set(NAMES) == set(SCENES)
+    assert {name: count for name, count in counts.items() if count > MOST_LINES} == {}
+
+
+def test_the_page_has_the_lines_of_each_recipe_and_of_the_one_beside_it() -> None:
+    page = (RECIPES / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[\w+\]\((\S+)\) \| (\d+) \| \[\w+\]\((\S+)\) \| (\d+) \|$", page, re.MULTILINE)
+    told = {name: int(count) for row in rows for name, count in (row[:2], row[2:])}
+    files = [*RECIPES.glob("*.py"), *RECIPES.glob("beside/*.py")]
+    assert told == {str(path.relative_to(RECIPES)): lines_of_code(path) for path in files}
