@@ -289,12 +289,10 @@ class Connection:
         if self.places.account.is_paced:
             await self.places.pace(packet)
         match packet:
-            case p.Turn(sequence) if sequence <= self.own.client.sequence:
-                await self._old_turns.answer(sequence)
+            case p.Turn() | p.ConditionalTurn() | p.SharedTurn() if packet.sequence <= self.own.client.sequence:
+                await self._old_turns.answer(packet.sequence)
             case p.Turn():
                 self._turn(packet, self.own)
-            case p.ConditionalTurn(sequence) | p.SharedTurn(sequence) if sequence <= self.own.client.sequence:
-                await self._old_turns.answer(sequence)
             case p.ConditionalTurn() | p.SharedTurn():
                 await commit_conditional(self, packet)
             case p.Ask(stream, items, size):

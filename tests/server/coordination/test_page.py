@@ -59,7 +59,7 @@ async def test_another_leads_when_a_leader_is_gone(url: str, recipe: dict[str, A
 
         async def stand(name: str) -> None:
             with trio.CancelScope() as scopes[name]:
-                await recipe["lead"](url, name, working(name), ttl=1)
+                await recipe["lead"](url, name, working(name), ttl=10)
 
         with trio.fail_after(30):
             for name in ("one", "two"):
