@@ -39,7 +39,10 @@ async def answer(app: Any, reader: asyncio.StreamReader, writer: asyncio.StreamW
     async def receive() -> Message:
         for message in asked:
             return message
-        await reader.read()  # until the browser closes it
+        try:
+            await reader.read()  # until the browser closes it
+        except ConnectionError:  # with something unread
+            pass
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
