@@ -92,13 +92,16 @@ class RemoteSpace:
     async def asserting(self, value: object, *, owner: str = "") -> AsyncIterator[Claim]:
         """Asserts a fact for as long as the block runs; one of a durable ``owner`` stays if the connection is
         lost at its end."""
-        claim = await self.assert_(value, owner=owner)
+        draft = self.draft()
+        claim = draft.assert_(value, owner=owner)
+        ticket = await self.submit(draft)
         try:
+            draft.accepted(await ticket.wait())
             yield claim
         finally:
             with loop().move_on_after(1.0) as patience:
                 patience.shield = True
-                if self._session.is_open:
+                if self._session.is_open and not ticket.refused:
                     await self.retract(claim)
 
     @asynccontextmanager

@@ -289,8 +289,8 @@ class Connection:
         if self.places.account.is_paced:
             await self.places.pace(packet)
         match packet:
-            case p.Turn() | p.ConditionalTurn() | p.SharedTurn() if packet.sequence <= self.own.client.sequence:
-                await self._old_turns.answer(packet.sequence)
+            case p.Turn(at) | p.ConditionalTurn(at) | p.SharedTurn(at) if at <= self.own.client.sequence:
+                await self._old_turns.answer(at)
             case p.Turn():
                 self._turn(packet, self.own)
             case p.ConditionalTurn() | p.SharedTurn():

@@ -66,6 +66,11 @@ class Ticket:
         """True if the answer is there."""
         return self.epoch is not None or self._error is not None
 
+    @property
+    def refused(self) -> bool:
+        """True if the answer is there, and is that nothing has happened, or that this cannot be known."""
+        return self._error is not None
+
     async def wait(self) -> int:
         """Returns the epoch of this turn; raises ``Refused`` if the daemon refused it, ``Closed`` if that is
         not known."""
