@@ -57,7 +57,7 @@ def generated(title: str, place: str) -> Page:
 
 def recipes() -> list[Page]:
     """Returns the recipes: their documents, and the programs as pages of code."""
-    folder = TOP / "recipes"
+    folder = TOP / "docs" / "recipes"
     documents = sorted(folder.rglob("*.md"))
     programs = [*sorted(folder.glob("*.py")), *sorted((folder / "beside").glob("*.py"))]
     return [
@@ -74,14 +74,14 @@ def recipes() -> list[Page]:
 
 
 def _in_recipes(file: Path) -> str:
-    place = file.relative_to(TOP).with_suffix(".md")
+    place = file.relative_to(TOP / "docs").with_suffix(".md")
     return (place.with_name("index.md") if place.stem == "README" else place).as_posix()
 
 
 def program_title(file: Path) -> str:
     """Returns what a program is called in the navigation.
 
-    >>> program_title(Path("recipes/beside/work_queue_redis.py"))
+    >>> program_title(Path("docs/recipes/beside/work_queue_redis.py"))
     'beside: work queue redis'
     """
     said = file.stem.replace("_", " ")

@@ -17,7 +17,7 @@ import dataspace
 from dataspace import BlockingSpace
 from tests.server.processes import DaemonProcess
 
-RECIPES: Final = Path(__file__).parents[2] / "recipes"
+RECIPES: Final = Path(__file__).parents[2] / "docs" / "recipes"
 HERE: Final = Path(__file__).parent
 
 PATIENCE: Final = 30.0
