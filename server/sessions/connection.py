@@ -26,6 +26,7 @@ from dataspace.wire.forms import Form
 from dataspace.wire.session import Role, Session, State
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
+from relay.store.errors import LogFailed
 from server.conditions.turns import commit_at_once, commit_conditional
 from server.config.principals import DAEMON, Principal
 from server.config.rights import OPEN, Permit
@@ -35,7 +36,7 @@ from server.owners.bearers import LEASE, Bearer
 from server.publication.offers import Offers
 from server.sessions.bundles import act_on
 from server.sessions.greeting import admit, heartbeat, welcome
-from server.sessions.lingering import linger
+from server.sessions.lingering import goodbye_of, linger
 from server.sessions.old_turns import OldTurns
 from server.sessions.patience import Patience
 from server.sessions.places import Places
@@ -96,8 +97,7 @@ class Connection:
         self.lost = False
         """True if the connection was lost, rather than ended by one of its two ends."""
         self._scope = trio.CancelScope()
-        self.received = 0
-        self.turns = 0
+        self.received = self.turns = self.asked = 0
         self.streams: dict[int, OutStream] = {}
         limits = house.limits
         self.session: Final = Session(
@@ -129,12 +129,10 @@ class Connection:
         )
         self.offers: Final = Offers(self, most=limits.requests, size=limits.offered_bytes)
         self._old_turns: Final = OldTurns(self)
-        self.asked = 0
         self._nursery: trio.Nursery
         self._reading = trio.CancelScope()
         self._ended: Final = trio.Event()
-        self.gone = False
-        self._left = self._at_end = self._parted = False
+        self.gone = self._left = self._at_end = self._parted = False
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -154,8 +152,8 @@ class Connection:
                             self.lost = error.code in LOSSES
                             self.part(error.code, error.text)
                         except DataspaceError as error:  # such as a disk that has failed
-                            reason = str(error)
-                            self.part("internal", reason)
+                            self.lost, reason = isinstance(error, LogFailed), str(error)
+                            self.part(goodbye_of(error, hears_closing=self.hears_closing), reason)
                         except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
                             self.defect()
                     await self._end_session(reason)

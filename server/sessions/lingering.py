@@ -1,4 +1,4 @@
-"""The end of a connection: the last bytes are sent, and the socket is closed so that they arrive.
+"""The end of a connection: its goodbye and last bytes are sent, and the socket is closed so that they arrive.
 
 To close a socket with unread input resets the connection, and the reset overtakes what was sent before it.
 
@@ -11,11 +11,20 @@ from typing import Final
 
 import trio
 
+from dataspace.errors import DataspaceError
 from dataspace.transport.sockets import Link
+from relay.store.errors import LogFailed
 from server.sessions.sending import SendQueue
 
 LINGER: Final = 1.0
 """Seconds for the last bytes to be sent and received before the socket is closed."""
+
+
+def goodbye_of(error: DataspaceError, *, hears_closing: bool) -> str:
+    """Returns the code of the goodbye; after a disk that failed the daemon ends, and peers may come back."""
+    if not isinstance(error, LogFailed):
+        return "internal"
+    return "closing" if hears_closing else ""
 
 
 async def linger(link: Link, sending: SendQueue, *, at_end: bool, parted: bool) -> None:

@@ -17,7 +17,9 @@ import trio
 
 from dataspace.errors import DataspaceError
 from dataspace.wire import packets as p
+from relay.store.errors import LogFailed
 from server.owners.turn_numbers import Client, refusal
+from server.sessions.lingering import goodbye_of
 
 MOST: Final = 8192
 """Old turns of one connection that wait for an answer."""
@@ -45,6 +47,9 @@ class Home(Protocol):
 
 class TurnPeer(Protocol):
     """What is needed of the connection."""
+
+    lost: bool
+    hears_closing: bool
 
     @property
     def home(self) -> Home: ...
@@ -106,7 +111,8 @@ class OldTurns:
                     self._say(sequence, epoch)
                 connection.home.flush()
         except DataspaceError as error:  # such as a disk that has failed
-            connection.dismiss("internal", str(error))
+            connection.lost = isinstance(error, LogFailed)
+            connection.dismiss(goodbye_of(error, hears_closing=connection.hears_closing), str(error))
         finally:
             self._running = False
 

@@ -67,22 +67,11 @@ class Actor:
                 await trio.sleep(self.part.at)
                 await KINDS[self.part.kind](self)
         except Exception as error:  # noqa: BLE001  # whatever ends a client is judged
-            if self._is_dismissed(error):
-                self._stop_watching()
-            elif not self.host.is_dead:
+            if not self.host.is_dead:
                 self.world.accuse(f"{self.host.name} raised {error!r}")
         finally:
             for client, ticket in self._tickets:
                 self.world.history.turns.append(Turn(client, ticket.sequence, ticket.actions, None))
-
-    def _is_dismissed(self, error: Exception) -> bool:
-        """True for the goodbye of a daemon whose disk has failed: the client does not come back by itself."""
-        return self.world.disk_failed and isinstance(error, ProtocolError) and error.code == "internal"
-
-    def _stop_watching(self) -> None:
-        for views in (self.world.watched, self.world.eager):
-            for name in [name for name in views if name.startswith(f"{self.host.name} ")]:
-                del views[name]
 
     # -- kinds ----------------------------------------------------------------------------------------
 

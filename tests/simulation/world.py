@@ -42,8 +42,6 @@ class World:
         self.lines: Final[list[str] | None] = [] if keep_trace else None
         self.scope: Final = trio.CancelScope()
         """All that clients do; it ends once anything is wrong."""
-        self.disk_failed = False
-        """The disk of some daemon has failed, or was full."""
         self.events = 0
         self.last = 0
         """The latest epoch that was acknowledged."""
