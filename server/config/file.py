@@ -36,11 +36,12 @@ from server.config.model import (
     Slow,
     SpaceConfig,
 )
-from server.config.quotas import Quotas
+from server.config.quotas import PUBLICATION_AMONG_TOKENS, Quotas
 from server.config.rights import KNOWN as RIGHTS, Rights
 from server.config.rules import RuleText
 from server.config.settings import (
     BY_NAME,
+    DEFAULT,
     KEEPING,
     Given,
     beside,
@@ -58,6 +59,7 @@ from server.config.tokens import Key
 from server.config.web import Web
 
 TABLES: Final = ("spaces", "rules", "actors", "flows", "tokens")
+_PUBLICATION: Final = "quota.actions_per_publication"
 SPACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 Table = Mapping[str, Any]
@@ -114,6 +116,8 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     understood."""
     document = {} if file is None else _read(file)
     given = settle(args, os.environ, dict(_stated(document, file)), file)
+    if "tokens" in document and given[_PUBLICATION].source == DEFAULT:
+        given[_PUBLICATION] = Given(PUBLICATION_AMONG_TOKENS, "default with [[tokens]]")
     value = {name: each.value for name, each in given.items()}
     data = value["data"]
     assert isinstance(data, Path)  # by its reader

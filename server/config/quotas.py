@@ -11,6 +11,9 @@ from typing import Final
 
 from dataspace.errors import Refused
 
+PUBLICATION_AMONG_TOKENS: Final = 65_536
+"""Actions of a publication where tokens share a daemon: others wait for some 0.1 s, and not for seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quotas:

@@ -62,6 +62,10 @@ class Setting:
         return PREFIX + self.name.replace(".", "_").upper()
 
 
+DEFAULT: Final = "default"
+"""The source of a value that is not stated anywhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """The effective value of a setting, and where it came from."""
@@ -248,7 +252,7 @@ def _settle(
         assert file is not None  # the values come from it
         read = understood(setting.read, stated[setting.name], f"{file}: {setting.name}")
         return Given(beside(file, read), str(file))
-    return Given(default_data() if setting.name == "data" else setting.default, "default")
+    return Given(default_data() if setting.name == "data" else setting.default, DEFAULT)
 
 
 def beside(file: Path, value: object) -> object:

@@ -115,6 +115,28 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return write
 
 
+TOKEN = '[[tokens]]\nname = "admin"\nsecret = "a secret that is long enough"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "source"),
+    [
+        ("", 1_000_000, "default"),
+        (TOKEN, 65_536, "default with [[tokens]]"),
+        (f"quota.actions_per_publication = 1_000_000\n{TOKEN}", 1_000_000, "dataspace.toml"),
+        (f"{TOKEN}quota = {{ actions_per_publication = 7 }}\n", 65_536, "default with [[tokens]]"),
+    ],
+)
+def test_tokens_share_a_daemon_so_a_publication_is_smaller(
+    written: Callable[[str], Path], text: str, most: int, source: str
+) -> None:
+    read = loaded("--config", str(written(text)))
+    assert read.config.quotas.actions_per_publication == most
+    assert read.given["quota.actions_per_publication"].source.endswith(source)
+    own = read.config.quotas_of_tokens()
+    assert [each.actions_per_publication for each in own.values()] == [7] * ("= 7" in text)
+
+
 def test_all_that_a_file_can_say(written: Callable[[str], Path], tmp_path: Path) -> None:
     config = loaded("--config", str(written(WHOLE))).config
     assert config.listen == ("tcp:127.0.0.1:0", "unix:/tmp/x.sock")
