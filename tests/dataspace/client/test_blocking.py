@@ -14,7 +14,7 @@ from dataspace.client.publications import Publication
 VERBS = [
     name
     for name, member in inspect.getmembers(BlockingSpace, inspect.isfunction)
-    if not name.startswith("_") and name != "close"
+    if not name.startswith("_") and name not in ("close", "call")  # what a thread needs, and a task does not
 ]
 
 
