@@ -286,12 +286,12 @@ class GroupCommit(GroupWriter[_Entry]):
     def _accept(self, group: Sequence[_Entry]) -> None:
         """Removes a group that is on disk from the queue, and calls the callbacks of its epochs."""
         self.durable = max(self.durable, group[-1].epoch.number)
-        self._epochs += len(group)
         self._bytes += self._written
         done = self._waiting.popleft
         for entry in group:
             done()
             self.backlog_bytes -= entry.size
+            self._epochs += not entry.epoch.silent
             if (on_durable := entry.on_durable) is not None:
                 on_durable(entry.epoch)
         self._group_done()

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NoReturn
 
 REQUIRED: Final = "the following arguments are required: "
+ONE_OF: Final = re.compile("one of the arguments (.*) is required")
 
 FEW: Final = 12
 """Choices that are listed where another one was given."""
@@ -46,6 +47,8 @@ class Parser(argparse.ArgumentParser):
             missing = message.removeprefix(REQUIRED).split(", ")
             are = "is" if len(missing) == 1 else "are"
             return f"{', '.join(missing)} {are} missing; see {self.prog} --help"
+        if found := ONE_OF.match(message):
+            return f"{' or '.join(_first_names(found[1]))} is missing; see {self.prog} --help"
         if found := re.search(r"argument ([^:]*): invalid choice: '([^']*)' \(choose from (.*)\)", message):
             choices = re.findall(r"'([^']*)'", found[3])
             which = f", which are {', '.join(choices)}" if len(choices) <= FEW else ""
@@ -54,7 +57,10 @@ class Parser(argparse.ArgumentParser):
         if message.startswith("unrecognized arguments: "):
             return self._unrecognized(message.removeprefix("unrecognized arguments: "))
         said = message.removeprefix("argument ").replace("with argument ", "with ")
-        return said.replace(": expected one argument", " needs a value")
+        if said.endswith(": expected one argument"):
+            (option,) = _first_names(said.removesuffix(": expected one argument"))
+            return f"{option} needs a value"
+        return said
 
     def _unrecognized(self, words: str) -> str:
         wrong = words.split()[0].split("=")[0]
@@ -67,6 +73,11 @@ class Parser(argparse.ArgumentParser):
             return f"{said}; it is an option of {having[0]}"
         known = [option for each in everything for option in each._option_string_actions]
         return said + (_near(wrong, known) or f"; see {self.prog} --help")
+
+
+def _first_names(options: str) -> list[str]:
+    """Returns the name of each option without its other ones, which argparse joins by slashes."""
+    return [each.split("/")[0] for each in options.split()]
 
 
 def _near(wrong: str, known: Sequence[str]) -> str:
