@@ -66,8 +66,9 @@ class Storage:
                 self._prepare(schema)
 
     def _prepare(self, schema: Schema) -> None:
-        if schema.format is not None and self.rows("SELECT 1 FROM sqlite_master WHERE name = 'meta'"):
-            check_format(self.path, dict(self.rows("SELECT name, value FROM meta")), schema.format)
+        ask = self._writer.execute
+        if schema.format is not None and ask("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchall():
+            check_format(self.path, dict(ask("SELECT name, value FROM meta").fetchall()), schema.format)
         for pragma in _PRAGMAS:
             self._writer.execute(f"PRAGMA {pragma}")
         self._writer.executescript(schema.tables)

@@ -19,12 +19,12 @@ from unittest.mock import patch
 
 import trio
 
-import server.daemon.daemon
-import server.sessions.listeners
 from dataspace.loops.on_trio import TRIO
 from dataspace.transport.addresses import Address
 from relay.store.write_thread import WriteThread
+from server.daemon import daemon
 from server.lane import Work
+from server.sessions import listeners
 from server.sessions.listeners import Listener
 from tests.simulation.hosts import here
 from tests.simulation.network import Listening, Network
@@ -99,7 +99,7 @@ def seams(network: Callable[[], Network]) -> Iterator[None]:
         held.enter_context(patch.object(trio.to_thread, "run_sync", _in_thread))
         held.enter_context(patch.object(WriteThread, "run", _write))
         held.enter_context(patch.object(Work, "pass_on_from_thread", lambda _self: None))
-        held.enter_context(patch.object(server.sessions.listeners, "_open_tcp", listen))
+        held.enter_context(patch.object(listeners, "_open_tcp", listen))
         held.enter_context(patch.object(threading.Thread, "start", _no_thread))
         for name in ("collect", "freeze", "set_threshold"):  # of this process, which has many lives
             held.enter_context(patch.object(gc, name, lambda *_: 0))
@@ -114,4 +114,4 @@ def _fill_loop(functions: dict[str, Any]) -> None:
 
 def begin_numbers() -> None:
     """Counts connections from one again, as a new process does."""
-    server.daemon.daemon._numbers = itertools.count(1)
+    daemon._numbers = itertools.count(1)
