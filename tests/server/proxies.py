@@ -1,10 +1,19 @@
-"""A proxy between clients and a daemon: cuts links after so many bytes, or falls silent like a dead route."""
+"""A proxy between clients and a daemon: cuts links after so many bytes, or falls silent like a dead route.
+
+A route may be dead in one direction only, ``up`` from the clients or ``down`` to them: what is sent that way
+is held until the direction is opened again, as TCP would send it again, or until the links are cut.
+"""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import trio
 
 from dataspace.transport.addresses import parse_url
+
+Way = Literal["up", "down"]
+"""A direction: from the clients to the daemon, or from the daemon to them."""
 
 
 class Proxy:
@@ -23,6 +32,7 @@ class Proxy:
         """While true links are cut as soon as they are made."""
         self._scopes: set[trio.CancelScope] = set()
         self._above: list[trio.SocketStream] = []
+        self._gates: dict[Way, trio.Event] = {}
 
     async def move_to(self, url: str, *, refusing: bool = False) -> None:
         """Cuts all links, once something was swallowed in silence; further ones lead to another daemon."""
@@ -37,6 +47,14 @@ class Proxy:
         """Cuts all links."""
         for scope in self._scopes:
             scope.cancel()
+
+    def hold(self, way: Way) -> None:
+        """Holds what is sent in one direction; the other one goes on."""
+        self._gates.setdefault(way, trio.Event())
+
+    def open(self, way: Way) -> None:
+        """Passes on what was held, unless its link has been cut, and all that follows."""
+        self._gates.pop(way).set()
 
     def reset_above(self) -> None:
         """Ends the links to the daemon, which sees them end; clients notice nothing."""
@@ -65,11 +83,16 @@ class Proxy:
         async with client, daemon, trio.open_nursery() as nursery:
             self._scopes.add(nursery.cancel_scope)
             self._above.append(daemon)
-            nursery.start_soon(self._pass_on, client, daemon, up, nursery.cancel_scope)
-            nursery.start_soon(self._pass_on, daemon, client, down, nursery.cancel_scope)
+            nursery.start_soon(self._pass_on, "up", client, daemon, up, nursery.cancel_scope)
+            nursery.start_soon(self._pass_on, "down", daemon, client, down, nursery.cancel_scope)
 
     async def _pass_on(
-        self, source: trio.SocketStream, target: trio.SocketStream, allowed: int, scope: trio.CancelScope
+        self,
+        way: Way,
+        source: trio.SocketStream,
+        target: trio.SocketStream,
+        allowed: int,
+        scope: trio.CancelScope,
     ) -> None:
         """Passes on so many bytes, then ends the link in both directions, in the middle of whatever it is."""
         try:
@@ -77,10 +100,17 @@ class Proxy:
                 if self.silent:
                     self.swallowed.set()
                     await trio.sleep_forever()
+                await self._opened(way)
                 await target.send_all(data[:allowed])
                 allowed -= len(data)
+            await self._opened(way)  # the end of a link is held like all else
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         if self.silent:
             await trio.sleep_forever()
         scope.cancel()
+
+    async def _opened(self, way: Way) -> None:
+        """Waits until a direction is not held."""
+        while (gate := self._gates.get(way)) is not None:
+            await gate.wait()
