@@ -9,7 +9,7 @@ The daemon is a process of its own; the clients share one, so that one clock tim
     change_p50_ms                from an assertion to the hands of an observer
     handover_p50_ms              from the end of one holder's block to the begin of the next one's
     accepted_p50_ms              from an assertion until it is on disk, which a lock waits for
-    handover_ratio               a hand-over ÷ an accepted assertion
+    handover_ratio               a hand-over ÷ an accepted assertion, each after the same pause
     lock_p50_ms                  to take and release a lock that nobody else wants
 """
 
@@ -28,7 +28,8 @@ from bench._processes import Measuring, Served, serving
 from dataspace import Expectation, Record, exactly
 
 WAITING: Final = 0.05
-"""Seconds that a lock is held: by then the next one waits, and has nothing left to do."""
+"""Seconds that a lock is held: by then the next one waits, and has nothing left to do.  So much passes before
+each change as well: after a pause all processes take longer to begin."""
 
 
 def measure(_round: int, quick: bool) -> dict[str, float]:
@@ -78,6 +79,7 @@ async def _changes(
     async with two.observe("tick($)", snapshot=False) as observation:
         await two.sync()
         for n in range(count):
+            await trio.sleep(WAITING)
             began = time.perf_counter()
             ticket = one.submit_nowait(_asserting(one, n))
             await observation.next_epoch()
