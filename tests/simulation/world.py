@@ -22,6 +22,10 @@ PORT: Final = 7377
 URL: Final = f"tcp://127.0.0.1:{PORT}"
 
 
+MOST_EVENTS: Final = 50_000
+"""A life has some hundreds; one of so many does the same again and again, perhaps in one instant."""
+
+
 class World:
     """One life."""
 
@@ -56,6 +60,10 @@ class World:
     def trace(self, *what: object) -> None:
         """Notes something that happens now."""
         self.events += 1
+        if self.events == MOST_EVENTS:
+            self.accuse(
+                f"{MOST_EVENTS} events at {trio.current_time():.3f} s: something goes on without a pause"
+            )
         said = f"{trio.current_time():.9f} {' '.join(map(_short, what))}"
         self._digest.update(said.encode())
         if self.lines is not None:

@@ -148,6 +148,8 @@ class Lock:
                         return await self._submit(term, self._claim(term), free)
                     except ExpectationFailed as failure:
                         queue.wait_for(failure.rows)
+                        if queue.is_first:  # the end of that holder was lost with a daemon; this will be told
+                            await loop().sleep(self._ttl / AGAIN)
                 if queue.is_out or queue.is_unclear:
                     return None
             return None

@@ -38,6 +38,7 @@ class Queue:
         came = [row[1] for row in epoch.added]
         if self._mine in came and len(came) > 1:
             self.is_unclear = True
+        self._gone.difference_update(came)  # back, since a daemon that was killed had not written its end
         for term in came:
             if term == self._mine:
                 self._is_in = True

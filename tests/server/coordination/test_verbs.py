@@ -256,6 +256,12 @@ def test_a_queue_counts_those_that_came_before() -> None:
     queue.take(_epoch(6, [], ["z", "me"]))
     assert _states(queue) == "out"
     queue = Queue("me")
+    for epoch in (_epoch(1, ["b"]), _epoch(2, ["me"]), _epoch(3, [], ["b"]), _epoch(9, ["b"], first=3)):
+        queue.take(epoch)  # the daemon was killed before it had written the end of b
+    assert _states(queue) == "first"
+    queue.wait_for([("who", "b")])
+    assert _states(queue) == "", "b is waited for again"
+    queue = Queue("me")
     queue.take(_epoch(9, ["a", "me"], first=7))
     assert _states(queue) == "unclear"
 
