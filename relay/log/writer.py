@@ -4,10 +4,6 @@ Turns are committed in memory one after another; a flush of the disk takes as lo
 their epochs are queued, and one task writes whatever has gathered while the write before was under way.  The
 fewer turns there are, the sooner each is on disk; the more, the less each costs.
 
-Nothing waits for some epochs, as for those of owners that have ended.  They wait a little for one that
-something waits for: who waited for a lock that was released claims it at once, and the claim should not wait
-for the write of the release first.
-
 Always: an epoch's callback runs after its transaction was on disk, in the order of the epochs, in the task
 that runs ``run``; while the disk is full what was submitted waits for space, and after any other failure of
 the disk nothing more is accepted.
@@ -42,12 +38,6 @@ BACKLOG_EPOCHS: Final = 32_768
 
 GROUP_BYTES: Final = 8 << 20
 """Bytes that one transaction takes of the queue, so that callbacks come in a steady stream."""
-
-UNAWAITED_SECONDS: Final = 0.01
-"""Seconds that epochs which nothing waits for may wait for others before they are written."""
-
-GATHERED: Final = 64
-"""Epochs of which so many are not worth waiting for more."""
 
 LARGE_CHANGES: Final = 4_096
 """An epoch of so many changes is not encoded by the task that submits it: others would wait."""
@@ -145,8 +135,6 @@ class GroupCommit(GroupWriter[_Entry]):
         self._unsaved = 0
         self._wanted = False
         self._snapshot: SnapshotWriter | None = None
-        self._gathering = False
-        """True while only that wakes the task which something waits for."""
         self._epochs = self._bytes = self._snapshots = self._written = self._changes = 0
 
     # -- turns ----------------------------------------------------------------------------------------
@@ -166,8 +154,7 @@ class GroupCommit(GroupWriter[_Entry]):
             self.recent.add(epoch, entry.size)
             if client is not None:
                 self._log.clients[client] = (sequence, number)
-            if on_durable is not None or not self._gathering:
-                self._arrived.set()
+            self._arrived.set()
             self.latest = epoch
             self._waiting.append(entry)  # the last: with it the epoch is on its way, and without it is not
         except BaseException as error:
@@ -250,37 +237,13 @@ class GroupCommit(GroupWriter[_Entry]):
     async def _work(self) -> None:
         """Writes one group or one chunk of a snapshot, or waits for either."""
         if self._waiting:
-            await self._gather()
-            if self.failure is None:
-                await self._write_group()
+            await self._write_group()
         elif self._snapshot is None and (self._closing.is_set() or self._snapshot_due()):
             await self._begin_snapshot(self._current())
         elif self._snapshot is None:
             await self._wait_arrival()
         if self._snapshot is not None:
             await self._go_on_with_snapshot()
-
-    async def _gather(self) -> None:
-        """Waits a little if nothing waits for what is queued, unless the queue is long."""
-        if self._is_awaited():
-            return
-        self._arrived, self._gathering = trio.Event(), True
-        try:
-            with trio.move_on_after(UNAWAITED_SECONDS):
-                await self._arrived.wait()
-        finally:
-            self._gathering = False
-
-    def _is_awaited(self) -> bool:
-        """True if what is queued has to be written now."""
-        if self._settled or self._closing.is_set() or self.failure is not None or self._wanted:
-            return True
-        return len(self._waiting) > GATHERED or any(each.on_durable is not None for each in self._waiting)
-
-    async def _wait_group(self) -> None:
-        if self._gathering:
-            self._arrived.set()
-        await super()._wait_group()
 
     async def _write_group(self) -> None:
         due = self._snapshot_due() and self.full is None

@@ -14,7 +14,7 @@ from dataspace.errors import Closed
 from dataspace.kernel.epochs import Claims, Epoch
 from index.values.values import Record, Value
 from relay.log.log import Log
-from relay.log.writer import UNAWAITED_SECONDS, GroupCommit
+from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from tests.relay.log.histories import epoch, flight
 
@@ -242,40 +242,3 @@ async def test_without_changes_nothing_is_written_at_the_end(log: Log) -> None:
     commits = GroupCommit(log, state=dict)
     await commits.close()
     assert log.snapshot_epoch() is None
-
-
-# -- what nothing waits for -----------------------------------------------------------------------------
-
-
-async def test_what_nothing_waits_for_goes_with_what_something_waits_for(
-    log: Log, mock_clock: trio.testing.MockClock
-) -> None:
-    async with running(GroupCommit(log)) as commits:
-        await trio.testing.wait_all_tasks_blocked()
-        commits.submit(epoch(1, flight(1)))
-        await trio.testing.wait_all_tasks_blocked()
-        accepted = trio.Event()
-        commits.submit(epoch(2, flight(2)), lambda _: accepted.set())
-        await accepted.wait()
-        assert commits.statistics().groups == 1 and commits.durable == 2
-
-
-async def test_what_nothing_waits_for_is_written_when_a_task_begins_to_wait(
-    log: Log, mock_clock: trio.testing.MockClock
-) -> None:
-    async with running(GroupCommit(log)) as commits:
-        commits.submit(epoch(1, flight(1)))
-        await trio.testing.wait_all_tasks_blocked()
-        assert commits.durable == 0
-        await commits.wait_durable(1)  # the clock stands still
-
-
-async def test_what_nothing_waits_for_is_written_after_a_while(
-    log: Log, mock_clock: trio.testing.MockClock
-) -> None:
-    written = trio.Event()
-    async with running(GroupCommit(log, after_group=written.set)) as commits:
-        commits.submit(epoch(1, flight(1)))
-        await trio.testing.wait_all_tasks_blocked()
-        mock_clock.jump(UNAWAITED_SECONDS)
-        await written.wait()
