@@ -338,6 +338,7 @@ def _in_turn(verb: Verb) -> Verb:
 def _status_of(daemon: Daemon) -> Verb:
     async def status(connection: Connection, _arguments: Map) -> Value:
         await trio.lowlevel.checkpoint()
-        return daemon.status(connection.home, inspects=connection.permit.inspects)
+        found = daemon.status(connection.home, inspects=connection.permit.inspects)
+        return Map({**found, "rights": connection.permit.whole})
 
     return status
