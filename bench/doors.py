@@ -16,6 +16,11 @@ a number and 64 characters.  Doors are measured in turn, and the best of the rou
     beside_cpu_us            the same while 100 browsers (50 WebSockets with JSON, 50 event streams) watch
                              another pattern, in which nothing happens
     beside_to_alone          the one ÷ the other: what the daemon's other clients lose
+    alone_p50_ms, _p99_ms    one change from a writer's call to an observer's hands, both over TCP, while 100
+                             epochs in a second change other facts
+    watched_p50_ms, _p99_ms  the same while 100 pages of the inspector watch those facts (see _watching.py)
+    watched_to_alone_p50     what the daemon's other clients lose then, and p99
+    alone_cpu_share          of a CPU that the daemon needs, and with pages ``watched_cpu_share``
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ import trio
 import dataspace
 from bench._figures import report
 from bench._processes import Measuring, Run, Served, Side, serving
+from bench._watching import measure_beside
 from dataspace.codec import pack
 from dataspace.wire import packets as p
 from dataspace.wire.frames import frame
@@ -69,6 +75,8 @@ def measure(_number: int, quick: bool) -> dict[str, float]:
         figures["beside_cpu_us"] = run(served, "tcp", 1, turns, 1).cpu * 1e6
         for each in browsers:
             each.close()
+    with serving("http:127.0.0.1:0") as served:
+        figures |= measure_beside(served, _greeted, _said, quick=quick)
     return figures
 
 
@@ -81,6 +89,8 @@ def ratios(figures: dict[str, float]) -> dict[str, float]:
         found[f"{kind}_json_to_msgpack"] = text / packed
         found[f"{kind}_events_to_json"] = events / text
     found["beside_to_alone"] = figures["beside_cpu_us"] / figures["alone_cpu_us"]
+    for part in ("p50", "p99"):
+        found[f"watched_to_alone_{part}"] = figures[f"watched_{part}_ms"] / figures[f"alone_{part}_ms"]
     return found
 
 
@@ -145,21 +155,28 @@ async def watch(door: str, served: Served, clients: int, pipe: Connection) -> No
 
 def _connected(door: str, port: int, number: int, label: str = "says") -> socket.socket:
     """A connection that observes, and has heard the state."""
-    connected = socket.create_connection(("127.0.0.1", port))
     if door == "events":
+        connected = socket.create_connection(("127.0.0.1", port))
         target = f"/v1/spaces/main/observe?pattern={label}($i,$what)&policy=wait&quiet=true"
         connected.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         _until(connected, b"data:")  # the state
         return connected
-    if door != "tcp":
-        connected.sendall(_upgrade(f"dataspace.1.{door}"))
-        _until(connected, b"\r\n\r\n")
+    connected = _greeted(door, port, number)
     pattern = Record(label, capture("i"), capture("what"))
-    connected.sendall(_said(door, p.Hello(1, f"~bench {number}", "bench", Map())))
-    _until(connected, b"streams")  # the last of the limits in a welcome
     spec = Map({"pattern": pattern, "quiet": True, "policy": "wait"})
     connected.sendall(_said(door, p.Open(1, spec, PLENTY, PLENTY)))
     connected.recv(4096)
+    return connected
+
+
+def _greeted(door: str, port: int, number: int) -> socket.socket:
+    """A connection with a session."""
+    connected = socket.create_connection(("127.0.0.1", port))
+    if door != "tcp":
+        connected.sendall(_upgrade(f"dataspace.1.{door}"))
+        _until(connected, b"\r\n\r\n")
+    connected.sendall(_said(door, p.Hello(1, f"~bench {number}", "bench", Map())))
+    _until(connected, b"streams")  # the last of the limits in a welcome
     return connected
 
 
@@ -189,4 +206,5 @@ def _said(door: str, packet: p.Packet) -> bytes:
 if __name__ == "__main__":
     costs = [f"{door}_{kind}_cpu_us" for door in DOORS for kind in KINDS]
     costs += ["alone_cpu_us", "beside_cpu_us"]
+    costs += [f"{who}_{what}" for who in ("alone", "watched") for what in ("p50_ms", "p99_ms", "cpu_share")]
     report(__doc__, measure, least=costs, ratios=ratios)

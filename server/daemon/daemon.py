@@ -33,6 +33,7 @@ from relay.log.writer import GroupCommit
 from relay.store.durations import Durations
 from server.config.model import Config, Limits, SpaceConfig
 from server.config.principals import Principal
+from server.config.rights import Permit
 from server.config.tokens import Keys
 from server.daemon.draining import Draining, drain_verb
 from server.daemon.memory import Memory, resident_bytes
@@ -287,10 +288,10 @@ class Daemon:
 
     # -- status ---------------------------------------------------------------------------------------
 
-    def status(self, home: HomeSpace, *, inspects: bool = True) -> Map:
+    def status(self, home: HomeSpace, permit: Permit) -> Map:
         """Returns what ``dataspace status`` shows: counts, bytes and times in microseconds.
 
-        Paths, names and numbers of the system are ``INSPECTED``.
+        Paths, names and numbers of the system are ``INSPECTED``, which this permit may have or not.
         """
 
         self.memory.refresh()
@@ -298,6 +299,7 @@ class Daemon:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux updates it with a delay
         status = {
             **home.status(),
+            "rights": permit.whole,
             "version": __version__,
             "compiled": tuple(compiled_parts()),
             "spaces": Map({name: len(each.space.index) for name, each in self.spaces.items()}),
@@ -322,6 +324,7 @@ class Daemon:
             "memory_limit": self.memory.limit,
             "memory_peak_bytes": max(peak, resident),
         }
+        inspects = permit.inspects
         return Map(status if inspects else {name: status[name] for name in status if name not in INSPECTED})
 
 
@@ -338,7 +341,6 @@ def _in_turn(verb: Verb) -> Verb:
 def _status_of(daemon: Daemon) -> Verb:
     async def status(connection: Connection, _arguments: Map) -> Value:
         await trio.lowlevel.checkpoint()
-        found = daemon.status(connection.home, inspects=connection.permit.inspects)
-        return Map({**found, "rights": connection.permit.whole})
+        return daemon.status(connection.home, connection.permit)
 
     return status

@@ -13,6 +13,7 @@ import { VIEWS } from "./views.js";
 
 const TOKEN = "dataspace-token";
 const GRACE = 30_000;
+const SHARE = 10;
 const PAUSES = [250, 500, 1000, 2000, 4000];
 
 const byId = (id) => document.getElementById(id);
@@ -104,12 +105,17 @@ const HELP = {
   "disk-full": "make room on the daemon's disk",
 };
 
-/** Calls `look` now and each so many milliseconds, after its answer has come, while the page is in sight. */
+/**
+ * Calls `look` now and each so many milliseconds, after its answer has come, while the page is in sight.
+ *
+ * Where answers take long the pauses are longer, so that pages take a small share of a busy daemon, however many they are.
+ */
 function poll(pause, look) {
   let over = false;
   let timer = 0;
   const turn = async () => {
     timer = 0;
+    const began = performance.now();
     if (!document.hidden && isUp) {
       try {
         await look();
@@ -117,7 +123,7 @@ function poll(pause, look) {
         if (!over) fail(error);
       }
     }
-    if (!over) timer = setTimeout(turn, pause);
+    if (!over) timer = setTimeout(turn, Math.max(pause, SHARE * (performance.now() - began)));
   };
   turn();
   return () => {

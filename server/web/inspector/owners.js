@@ -5,6 +5,7 @@ import { Record, key } from "../static/dataspace.js";
 const MOST_ROWS = 1000;
 const MOST_CLAIMS = 10_000;
 const PAUSE = 1000;
+const SHARE = 20;
 
 /** Returns what a claim says of its owner, with the bearer and the stamp where there are any. */
 export function ownerText({ owner, bearer, stamp }) {
@@ -62,6 +63,7 @@ export class Owners {
     this.#asking = true;
     this.#wanted = false;
     const turn = this.#turn;
+    const began = performance.now();
     try {
       const claims = await this.app.space.request("owners", { pattern: this.pattern, most: MOST_CLAIMS });
       if (turn === this.#turn) {
@@ -81,7 +83,7 @@ export class Owners {
     this.#timer = setTimeout(() => {
       this.#timer = 0;
       this.#ask();
-    }, PAUSE);
+    }, Math.max(PAUSE, SHARE * (performance.now() - began))); // the daemon looks at all claims of the space for it
   }
 
   stop() {
