@@ -96,6 +96,13 @@ def test_the_past_is_at_the_slider(
     page.press("#epoch", "Enter")
     expect(page.locator("#facts-said")).to_contain_text(f"1 fact at epoch {first}")
     assert rows(page) == ["1"]
+    page.click("#after")
+    expect(page.locator(".grid-row:visible [role=gridcell]:first-child")).to_have_text(["2"])
+    page.fill("#epoch", str(claim.epoch))
+    page.press("#epoch", "Enter")
+    for n in (10, 9, 8):  # the change before, each time
+        page.click("#before")
+        expect(page.locator(".grid-row:visible [role=gridcell]:first-child")).to_have_text([str(n)])
     source.replace(claim, Record("step", 12))
     page.click("#live")
     expect(page.locator(".grid-row:visible [role=gridcell]:first-child")).to_have_text(["12"])

@@ -79,15 +79,22 @@ export async function changeBefore(space, pattern, epoch, oldest) {
   let upto = epoch - 1;
   for (let step = STEP; upto >= oldest; step *= 4) {
     const after = Math.max(oldest - 1, upto - step);
-    let found = null;
-    await replay(space, pattern, { after, upto }, ({ number }) => {
-      found = number;
-      return false;
-    });
-    if (found !== null) return found;
+    const found = await changeAfter(space, pattern, after, upto);
+    if (found !== null) return newestOf(space, pattern, found, upto);
     upto = after;
   }
   return null;
+}
+
+/** Returns the newest epoch to `upto` in which the pattern changed; `found` is one. By halves: all changes may be a million rows. */
+async function newestOf(space, pattern, found, upto) {
+  while (found < upto) {
+    const half = Math.floor((found + upto) / 2);
+    const later = await changeAfter(space, pattern, half, upto);
+    if (later === null) upto = half;
+    else found = later;
+  }
+  return found;
 }
 
 /** Returns when a fact came and went, the newest of it first, some hundred times: `{sign, epoch, micros}`. */
