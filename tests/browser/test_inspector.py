@@ -105,6 +105,7 @@ def test_the_past_is_at_the_slider(
         expect(page.locator(".grid-row:visible [role=gridcell]:first-child")).to_have_text([str(n)])
     source.replace(claim, Record("step", 12))
     page.click("#live")
+    assert page.evaluate("document.querySelector('#slider').value === document.querySelector('#slider').max")
     expect(page.locator(".grid-row:visible [role=gridcell]:first-child")).to_have_text(["12"])
 
 

@@ -77,6 +77,7 @@ export class Travel {
     this.#asked = null;
     this.#turn++;
     this.epoch = null;
+    this.slider.value = String(this.newest); // at once: the next look may be some seconds away
     this.#show("live");
     this.onlive();
   }
