@@ -11,17 +11,19 @@ import trio
 import dataspace
 from dataspace import LockLost
 
-CREATE = "CREATE TABLE IF NOT EXISTS book (value INTEGER, token INTEGER, who TEXT)"
-APPEND = "INSERT INTO book SELECT ?, ?, ? WHERE ? >= (SELECT coalesce(max(token), 0) FROM book)"
+BOOK = "CREATE TABLE IF NOT EXISTS book (value INTEGER, token INTEGER, who TEXT)"
+SEEN = "CREATE TABLE IF NOT EXISTS seen (token INTEGER)"
+APPEND = "INSERT INTO book SELECT ?, ?, ? WHERE ? >= (SELECT max(token) FROM seen)"
 
 
 async def main(path: str, me: str, seconds: str) -> None:
     book = sqlite3.connect(path, isolation_level=None, timeout=60)
-    book.execute(CREATE)
+    book.execute(BOOK), book.execute(SEEN)
     async with dataspace.connect(name=me, heartbeat=1) as space:
         while True:
             try:
                 async with space.lock("book", me, ttl=float(seconds)) as lock:
+                    book.execute("INSERT INTO seen VALUES (?)", (lock.token,))  # before anything is read
                     (last,) = book.execute("SELECT coalesce(max(value), 0) FROM book").fetchone()
                     await trio.sleep(0.05)  # the work, in which the process may be stopped
                     lock.check()

@@ -12,6 +12,7 @@ import re
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import IO, Final
 
@@ -118,26 +119,35 @@ def _history(programs: dict[str, Program]) -> History:
 
 
 def lock(stage: Stage, n: int) -> None:
-    """The book has every entry once, in order, and all that a program has said it wrote."""
+    """The book has every entry once, in order, and all that a program has said it wrote.
+
+    Each fault comes between the look of a holder at its lock and its entry.
+    """
     path = stage.folder / f"book-{n}.sqlite"
-    programs = {name: stage.start("lock", path, name, TTL) for name in (f"a{n}", f"b{n}", f"c{n}")}
-    a, b, c = programs.values()
-    for each in (a, b, c):
+    programs = {name: stage.start("lock", path, name, TTL) for name in [f"{each}{n}" for each in "abcd"]}
+    for each in programs.values():
         each.until("wrote")
-    with stage.connect() as space:
-        for who, fault in ((f"a{n}", a.stop), (f"b{n}", b.kill)):
-            _stop_while(space, programs[who], f'lock("book", "{who}", _)')
-            fault()
-            c.read_all()
-            for _ in range(3):
-                c.until("wrote")
-        a.go_on()
-        a.until("wrote")
-    for each in (a, c):
-        each.kill()
-    book = sqlite3.connect(path)
-    rows = book.execute("SELECT value, token, who FROM book ORDER BY rowid").fetchall()
-    book.close()
+    with stage.connect() as space, closing(sqlite3.connect(path, isolation_level=None)) as book:
+        late, following, _ = _late_holders(space, book, 3)
+        programs[following].stop()  # had it read the book already, it would add what the late one adds
+        _go_on(book, programs[late])
+        programs[late].until(lambda line: line == "lost" or line.startswith("wrote"))
+        programs[following].go_on()
+        programs[following].until("wrote")
+        late, following = _late_holders(space, book, 2)
+        programs[late].stop()
+        _go_on(book, programs[following])
+        programs[following].until("wrote")
+        programs[late].go_on()
+        programs[late].until("lost")
+        programs[late].until("wrote")
+        late, following = _late_holders(space, book, 2)
+        programs[late].kill()
+        _go_on(book, programs[following])
+        programs[following].until("wrote")
+        for each in programs.values():
+            each.kill()
+        rows = book.execute("SELECT value, token, who FROM book ORDER BY rowid").fetchall()
     assert [value for value, _, _ in rows] == list(range(1, len(rows) + 1))
     assert [token for _, token, _ in rows] == sorted(token for _, token, _ in rows)
     said = {
@@ -147,6 +157,36 @@ def lock(stage: Stage, n: int) -> None:
         if word == "wrote"
     }
     assert said <= set(rows) and len(rows) - len(said) <= len(programs)
+
+
+def _late_holders(space: BlockingSpace, book: sqlite3.Connection, count: int) -> list[str]:
+    """Returns so many holders in their order, each but the last too late for its lock.
+
+    A write of the test's own keeps them from writing: a holder that waits for the book does not renew its
+    lease, so that the next one gets the lock.  The first has looked at its lock before, since the book has
+    seen its token and has no entry of it.
+    """
+    while True:
+        book.execute("BEGIN IMMEDIATE")
+        (token,) = book.execute("SELECT max(token) FROM seen").fetchone()
+        is_late = not book.execute("SELECT 1 FROM book WHERE token = ?", (token,)).fetchall()
+        if is_late and space.matches('lock("book", _, _)'):
+            break
+        book.execute("ROLLBACK")
+    holders: list[str] = []
+    with space.observe('lock("book", $who, _)') as changes:
+        for change in changes:
+            if change.kind == "+":
+                holders.append(str(change.captures[0]))
+            if len(holders) == count:
+                return holders
+    raise AssertionError("the observation has ended")
+
+
+def _go_on(book: sqlite3.Connection, program: Program) -> None:
+    """Lets programs write again; what one says is read from here on."""
+    program.read_all()
+    book.execute("COMMIT")
 
 
 def _stop_while(space: BlockingSpace, program: Program, pattern: str) -> None:

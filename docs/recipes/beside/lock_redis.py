@@ -14,8 +14,9 @@ import time
 import redis
 from redis.exceptions import LockError
 
-CREATE = "CREATE TABLE IF NOT EXISTS book (value INTEGER, token INTEGER, who TEXT)"
-APPEND = "INSERT INTO book SELECT ?, ?, ? WHERE ? >= (SELECT coalesce(max(token), 0) FROM book)"
+BOOK = "CREATE TABLE IF NOT EXISTS book (value INTEGER, token INTEGER, who TEXT)"
+SEEN = "CREATE TABLE IF NOT EXISTS seen (token INTEGER)"
+APPEND = "INSERT INTO book SELECT ?, ?, ? WHERE ? >= (SELECT max(token) FROM seen)"
 
 
 def keep(lock, seconds, ended):
@@ -28,7 +29,7 @@ def keep(lock, seconds, ended):
 
 def main(path, me, seconds):
     book = sqlite3.connect(path, isolation_level=None, timeout=60)
-    book.execute(CREATE)
+    book.execute(BOOK), book.execute(SEEN)
     server = redis.Redis()
     while True:
         lock, ended = server.lock("book", timeout=float(seconds), thread_local=False), threading.Event()
@@ -36,6 +37,7 @@ def main(path, me, seconds):
             with lock:
                 token = server.incr("book:token")  # after the lock: a pause between them gives a high token
                 threading.Thread(target=keep, args=(lock, float(seconds), ended), daemon=True).start()
+                book.execute("INSERT INTO seen VALUES (?)", (token,))  # before anything is read
                 (last,) = book.execute("SELECT coalesce(max(value), 0) FROM book").fetchone()
                 time.sleep(0.05)  # the work
                 if not lock.owned():

@@ -88,6 +88,9 @@ async def test_a_counter_behind_a_lock_counts_each_time(
     value, token = database.execute("SELECT value, token FROM kept").fetchone()
     assert value == 6
     assert not recipe["write"](database, "counter", 99, token - 1), "from a holder that was stopped"
+    assert recipe["read"](database, "counter", token + 1) == 6
+    assert not recipe["write"](database, "counter", 7, token), "after the next holder has read"
+    assert recipe["write"](database, "counter", 7, token + 1)
     database.close()
 
 
