@@ -24,6 +24,12 @@ from tests.server.proxies import Proxy, Way
 TTL: Final = 0.4
 WORKERS: Final = 3
 ROUNDS: Final = 20
+"""Faults in the short form, one a round."""
+
+LONG_ROUNDS: Final = 100
+"""Faults in each history of the long form; ``TORTURE_ROUNDS`` says how many histories."""
+
+AT_ONCE: Final = 5
 
 
 class Crew:
@@ -72,7 +78,7 @@ class Crew:
             case _:
                 self.daemon.kill()
                 await trio.sleep(pause / 3)
-                self.daemon.start()
+                await trio.to_thread.run_sync(self.daemon.start)
         await trio.sleep(TTL * 0.3)
 
     async def _hold(self, proxy: Proxy, way: Way, pause: float) -> None:
@@ -92,7 +98,7 @@ class Crew:
 @asynccontextmanager
 async def crew(folder: Path, seed: int) -> AsyncIterator[Crew]:
     daemon = DaemonProcess(folder / "data")
-    daemon.start()
+    await trio.to_thread.run_sync(daemon.start)
     try:
         async with trio.open_nursery() as nursery:
             made = Crew(daemon, folder, random.Random(seed))
@@ -153,8 +159,17 @@ async def test_a_lock_has_one_holder_whatever_is_stopped_killed_or_cut(tmp_path:
 
 @pytest.mark.torture
 @pytest.mark.skipif("TORTURE_ROUNDS" not in os.environ, reason="a hundred faults each, for make torture")
-@pytest.mark.parametrize("seed", range(int(os.environ.get("TORTURE_ROUNDS", "1"))))
-async def test_a_lock_has_one_holder_for_long(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("first", range(0, int(os.environ.get("TORTURE_ROUNDS", "1")), AT_ONCE))
+async def test_a_lock_has_one_holder_for_long(tmp_path: Path, first: int) -> None:
+    """Several crews at once, each with a daemon, a seed and a history of its own: mostly they wait."""
+    last = min(first + AT_ONCE, int(os.environ["TORTURE_ROUNDS"]))
+    async with trio.open_nursery() as nursery:
+        for seed in range(first, last):
+            (tmp_path / str(seed)).mkdir()
+            nursery.start_soon(_long, tmp_path / str(seed), seed)
+
+
+async def _long(folder: Path, seed: int) -> None:
     chance = random.Random(seed)
     kinds = (
         ["stop"] * 6
@@ -165,4 +180,4 @@ async def test_a_lock_has_one_holder_for_long(tmp_path: Path, seed: int) -> None
         + ["kill"] * 2
         + ["restart"] * 2
     )
-    judge(await play(tmp_path, seed, [chance.choice(kinds) for _ in range(100)]))
+    judge(await play(folder, seed, [chance.choice(kinds) for _ in range(LONG_ROUNDS)]))
