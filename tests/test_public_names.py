@@ -110,7 +110,9 @@ def loaded_on_demand(tree: ast.Module) -> dict[str, set[str]]:
 
 def blocks(path: Path) -> Iterator[ast.Module]:
     """The blocks of Python in a document."""
-    for block in re.findall(r"^```python\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL):
+    for block in re.findall(
+        r"^```python(?: title=\"[^\"]*\")?\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL
+    ):
         yield ast.parse(block)
 
 

@@ -1,4 +1,4 @@
-"""Every command of the site's own pages, and of the README, prints what the page shows.
+"""Every command of the pages, those beside the code included, prints what the page shows.
 
 Each page begins in an empty folder, without a daemon.  The ports of the pages are replaced by free ones, and
 what differs from run to run (times, sizes, processes) is compared by its form.  ``REWRITE=1`` writes what is
@@ -19,13 +19,19 @@ import pytest
 
 from docs.checks.blocks import Block, replayed, written
 from docs.checks.terminals import Terminal
-from docs.plan import TOP
+from docs.plan import TOP, documents
 
 PORTS: Final = ("7377", "7378", "7379")
+ELSEWHERE: Final = {
+    "DRILL.md": "tests/packaging/test_drill.py",
+    "HTTP.md": "tests/server/web/routes/test_page.py",
+}
+"""Pages beside the code whose commands are run by tests of their own."""
+
 PAGES: Final = sorted(
     page
-    for page in [*(TOP / "docs" / "pages").rglob("*.md"), TOP / "README.md"]
-    if "```console" in page.read_text()
+    for page in [*(TOP / "docs" / "pages").rglob("*.md"), *documents()]
+    if "```console" in page.read_text() and page.name not in ELSEWHERE
 )
 assert len(PAGES) > 4, "the pages have moved"
 
