@@ -343,11 +343,15 @@ class Browser:
 
 
 def web_page(stage: Stage, n: int) -> None:
-    """All web processes show the same; a closed page is gone, and so are those of a killed process."""
+    """All web processes show the same; closed pages are gone, and those of a stopped or killed process."""
     one, two = [stage.start("serving", RECIPES / "web_page.py") for _ in range(2)]
     alice, bob, eve = Browser(one, "Alice"), Browser(two, "Bob"), Browser(one, "Eve")
     alice.until(["Alice", "Bob", "Eve"])
     eve.close()
+    alice.until(["Alice", "Bob"])
+    two.stop()
+    alice.until(["Alice"])
+    two.go_on()
     alice.until(["Alice", "Bob"])
     two.kill()
     alice.until(["Alice"])
