@@ -61,7 +61,7 @@ bench: venv ## every benchmark in bench/, one after the other (ARGS=--json for f
 peers: $(VENV)/peers ## bench/peers.py: the daemon beside NATS, Redis and etcd, whose servers are put into .venv
 	@$(BIN)/python bench/peers.py $(ARGS)
 
-torture: check-java venv ## the kill tests and the attacks at full size, with ROUNDS further seeds each, and a table of what they cost
+torture: check-java venv $(VENV)/stores/ready ## the kill tests and the attacks at full size, with ROUNDS further seeds each, and a table of what they cost
 	@TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
 
 soak: venv ## HOURS (8) of a steady mixed load; fails if memory, descriptors, disk or latency grow
@@ -113,6 +113,13 @@ $(VENV)/browser/ready: tests/browser/requirements.txt | $(VENV)/ready
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --only-binary :all: \
 	  --target $(VENV)/browser -r tests/browser/requirements.txt
 	@touch $@
+
+# Nor those with which backups go to S3 and SFTP in `make torture`.
+$(VENV)/stores/ready: tests/server/upkeep/stores.txt | $(VENV)/ready
+	@rm -rf $(VENV)/stores
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
+	  --target $(VENV)/stores -r tests/server/upkeep/stores.txt && touch $@ \
+	  || echo "not installed: tests/server/upkeep/test_stores.py is skipped"
 
 # What builds the site, in an environment of its own.
 $(VENV)/docs/ready: docs/requirements.txt | $(VENV)/ready

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -136,3 +136,9 @@ class LogSource:
     def close(self) -> None:
         """Closes the file."""
         self._storage.close()
+
+
+def identity_of(directory: Path) -> str:
+    """Returns the identity of the log in a directory."""
+    with closing(LogSource(directory)) as log, log.moment() as now:
+        return now.identity

@@ -100,9 +100,11 @@ def _run_long(args: argparse.Namespace) -> int:
 
         return serve_command(args)
     if args.command in ("backup", "restore"):
-        from server.upkeep import copies
+        from server.upkeep import copies, remote
 
-        return copies.backup(args) if args.command == "backup" else copies.restore(args)
+        if args.command == "backup":
+            return remote.backup(args) if isinstance(args.target, str) else copies.backup(args)
+        return remote.restore(args) if isinstance(args.backup, str) else copies.restore(args)
     if args.command == "shell":
         from server.cli.shell.run import shell
 

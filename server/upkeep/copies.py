@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from dataspace.errors import UsageError
 from relay.backup import restore as restoring
 from relay.backup.backup import Done, back_up, publish, working_directory
 from relay.backup.cutting import text_of
@@ -31,10 +32,12 @@ EVERY: Final = 0.5
 
 def backup(args: argparse.Namespace) -> int:
     """Backs up a data directory; returns the exit code."""
+    if args.via is not None:
+        raise UsageError("--via is for a backup to a URL; give one, or no --via")
     data, target = args.data or default_data(), args.target
     rate = None if args.rate is None else size(args.rate)
     made = working_directory(data, target)
-    with _Progress(quiet=args.quiet) as progress:
+    with Progress(quiet=args.quiet) as progress:
         try:
             with locked(made):
                 done = back_up(data, made, Pace(rate, progress.report))
@@ -44,22 +47,23 @@ def backup(args: argparse.Namespace) -> int:
             print(f"dataspace: interrupted; {kept}, and the same command continues", file=sys.stderr)
             return 1
     publish(made, target)
-    _print_backup(done, target)
+    print_backup(done, target)
     return 0
 
 
-def _print_backup(done: Done, target: Path) -> None:
+def print_backup(done: Done, target: Path) -> None:
+    """Prints what a backup holds and what was copied."""
     for name, log in done.logs.items():
         held = f"epochs {log.oldest} to {log.epoch}, of {text_of(log.time)}" if log.epoch else "no epoch yet"
         how = "copied, all of it anew" if log.anew else "added"
         print(f"space {name}: {held} ({log.added} segments {how})")
-    print(f"{target} is whole: {_mebibytes(done.bytes)} copied, every checksum verified")
+    print(f"{target} is whole: {mebibytes(done.bytes)} copied, every checksum verified")
 
 
 def restore(args: argparse.Namespace) -> int:
     """Restores a backup into a new directory; returns the exit code."""
     made = restoring.working_directory(args.target)
-    with _Progress(quiet=args.quiet) as progress:
+    with Progress(quiet=args.quiet) as progress:
         try:
             done = restoring.restore(args.backup, made, _wanted(args.at), Pace(None, progress.report))
         except BaseException as error:
@@ -90,7 +94,7 @@ def _print_restored(name: str, done: Restored) -> None:
     )
 
 
-class _Progress:
+class Progress:
     """One line about how far a copy is, on the standard error; as a context, which ends it."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -101,7 +105,7 @@ class _Progress:
             self._next += 20 * EVERY
         self._shown = False
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,7 +118,7 @@ class _Progress:
             return
         self._next = now + (EVERY if self._live else 20 * EVERY)
         speed = copied / max(now - self._began, 0.001)
-        line = f"{what}: {_mebibytes(copied)} copied, {_mebibytes(speed)}/s"
+        line = f"{what}: {mebibytes(copied)} copied, {mebibytes(speed)}/s"
         print(f"\r{line}\x1b[K" if self._live else line, end="" if self._live else "\n", file=sys.stderr)
         sys.stderr.flush()
         self._shown = True
@@ -126,5 +130,10 @@ class _Progress:
         self._shown = False
 
 
-def _mebibytes(count: float) -> str:
+def mebibytes(count: float) -> str:
+    """Returns bytes as text.
+
+    >>> mebibytes(1 << 19)
+    '0.5 MiB'
+    """
     return f"{count / (1 << 20):.1f} MiB"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 EPILOG: Final = """\
 The daemon may be running: nothing waits for a backup. A directory that is an earlier backup of the same
 log is brought up to date. Ctrl-C leaves an earlier backup whole; the same command continues.
+A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend for it; BACKUP.md.
 """
 
 
@@ -21,14 +22,25 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 def add_backup(commands: Commands, _client: argparse.ArgumentParser) -> None:
     """Adds the command."""
     backup = commands.add_parser(
-        "backup", help="copy the data of a running or stopped daemon to a directory", epilog=EPILOG
+        "backup", help="copy the data of a running or stopped daemon to a directory or a URL", epilog=EPILOG
     )
-    backup.add_argument("target", metavar="DIR", type=_path, help="a new directory, or an earlier backup")
+    backup.add_argument(
+        "target",
+        metavar="DIR|URL",
+        type=_place,
+        help="a new directory or an earlier backup, or s3://bucket/ds",
+    )
     backup.add_argument(
         "--data",
         metavar="DIR",
         type=_path,
         help="the daemon's directory, on this machine (default ~/.local/state/dataspace)",
+    )
+    backup.add_argument(
+        "--via",
+        metavar="DIR",
+        type=_path,
+        help="with a URL: the backup on this machine that is copied there (default: DATA.backup)",
     )
     backup.add_argument("--rate", metavar="SIZE", help="copy at most SIZE in a second, such as 20MiB")
     backup.add_argument("--quiet", action="store_true", help="show no progress")
@@ -41,7 +53,7 @@ def add_restore(commands: Commands, _client: argparse.ArgumentParser) -> None:
         help="make a data directory from a backup, of its end or of an earlier moment",
         epilog="Clients find another dataspace there: epochs that they saw after that moment never happened.",
     )
-    restore.add_argument("backup", metavar="BACKUP", type=_path, help="directory of the backup")
+    restore.add_argument("backup", metavar="BACKUP", type=_place, help="directory of the backup, or its URL")
     restore.add_argument("target", metavar="DIR", type=_path, help="a new or empty directory")
     restore.add_argument(
         "--at",
@@ -74,6 +86,20 @@ def _path(text: str) -> Path:
     from pathlib import Path
 
     return Path(text)
+
+
+def _place(text: str) -> Path | str:
+    """Returns the path in an option that may be a URL; the URL if it is one, but of no file."""
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return _path(text)
+    if scheme != "file":
+        return text
+    from urllib.parse import unquote
+
+    if not rest.startswith("/"):
+        raise argparse.ArgumentTypeError(f"{text!r} names no file of this machine; write file:///backup/ds")
+    return _path(unquote(rest))
 
 
 def _moment(text: str) -> int | datetime:
