@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from dataspace.client.connect import alone
 
         return _explain(alone(group))
-    except (DataspaceError, KeyboardInterrupt, BrokenPipeError) as error:
+    except (DataspaceError, KeyboardInterrupt, OSError) as error:
         return _explain(error)
 
 
@@ -125,6 +125,9 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    if isinstance(error, OSError) and error.filename is not None:  # a path that was given; others are defects
+        print(f"dataspace: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     if not isinstance(error, DataspaceError):
         raise error
     print(f"dataspace: {error}", file=sys.stderr)

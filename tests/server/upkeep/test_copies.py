@@ -206,6 +206,23 @@ async def test_a_daemon_does_not_start_on_a_backup(busy: Path, tmp_path: Path) -
         await serve(Config(listen=("tcp:127.0.0.1:0",), data=tmp_path / "backup"))
 
 
+def test_a_directory_that_the_system_refuses_is_named(
+    busy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One whose name is too long stands for one of another user, which root may see."""
+    long = str(tmp_path / ("x" * 300))
+    for words in (
+        ["serve", "--data", long],
+        ["backup", long, "--data", str(busy)],
+        ["backup", "new", "--data", long],
+        ["restore", str(busy), long],
+        ["log", "verify", "--data", long],
+    ):
+        assert main(words) == 1, words
+        said = capsys.readouterr().err
+        assert f"dataspace: {long}" in said and said.endswith(": File name too long\n"), words
+
+
 def test_what_the_command_refuses(busy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter").touch()
