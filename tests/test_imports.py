@@ -80,7 +80,8 @@ server/web/inspector
 server/web/routes           dataspace/kernel dataspace/wire server/config server/web/inner server/web/inspector
 server/cli/options
 server/monitoring           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/logs server/owners server/topics
-server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/logs server/monitoring server/owners server/publication server/recalling server/sessions server/streams server/system server/topics server/web server/web/routes
+server/tracing              dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log server/config server/lane server/monitoring server/sessions
+server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/logs server/monitoring server/owners server/publication server/recalling server/sessions server/streams server/system server/topics server/tracing server/web server/web/routes
 server/upkeep               dataspace/transport relay/backup server/config server/daemon
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/cli/options server/config server/daemon server/hosting server/logs server/upkeep
 server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli
@@ -122,6 +123,7 @@ ADMITTED: Final = {
     "sqlite3": ("relay/", "server/"),
     "prometheus_client": ("server/monitoring/exposition.py",),
     "h11": ("server/web/",),
+    "opentelemetry": ("server/tracing/exporting.py", "server/tracing/spans.py"),
     "orjson": ("server/web/",),
     "starlette": ("server/web/",),
     "pandas": ("dataspace/client/query/",),

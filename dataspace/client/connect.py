@@ -16,7 +16,8 @@ from typing import Final
 
 from dataspace.client.lifetime import connecting
 from dataspace.client.session.events import ConnectionEvent
-from dataspace.client.session.session import ClientIdentity, ClientSession
+from dataspace.client.session.identity import ClientIdentity
+from dataspace.client.session.session import ClientSession
 from dataspace.client.space import RemoteSpace
 from dataspace.loops.here import running_loop
 from dataspace.transport.addresses import default_url, parse_url
@@ -42,6 +43,7 @@ async def connect(
     token: str | None = None,
     tls: Tls | ssl.SSLContext | None = None,
     on_connection: Callable[[ConnectionEvent], None] | None = None,
+    traces: bool = False,
 ) -> AsyncIterator[RemoteSpace]:
     """Connects to a daemon, for as long as the block runs: ``async with connect(…) as space``.
 
@@ -75,6 +77,9 @@ async def connect(
 
     ``on_connection`` is called with each ``ConnectionEvent``: lost, reconnected, and the state of the facts.
 
+    With ``traces`` each turn says of which trace it is a part: that of OpenTelemetry's current span, if the
+    program has loaded OpenTelemetry and there is one.  A daemon that makes spans adds its own to that trace.
+
     Raises ``UsageError`` where neither trio nor asyncio runs, ``Unreachable`` if nothing answers,
     ``ProtocolError`` if the daemon refuses the session, with the code ``unauthorized`` where the token is not
     one of its own.
@@ -92,6 +97,7 @@ async def connect(
         reconnect=reconnect,
         reassert=reassert,
         on_connection=on_connection,
+        traces=traces,
     )
     kept = session.lease
     try:

@@ -34,6 +34,7 @@ from dataspace.loops.here import loop
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
 from dataspace.wire.observing import ObserveOptions
+from dataspace.wire.traceparents import check_traceparent
 from index.patterns.patterns import Pattern
 from index.values.freezing import freeze
 from index.values.values import Map, Record, Value
@@ -105,14 +106,18 @@ class RemoteSpace:
                     await self.retract(claim)
 
     @asynccontextmanager
-    async def turn(self, *, expect: Iterable[Expectation] = ()) -> AsyncIterator[Draft]:
+    async def turn(
+        self, *, expect: Iterable[Expectation] = (), traceparent: str = ""
+    ) -> AsyncIterator[Draft]:
         """Collects actions and commits them as one turn at the end of the block, or none on an error.
 
         ``draft.epoch`` is its epoch afterwards.  If something that it ``expect``s (``absent``, ``exactly``,
         ``unchanged``) does not hold in the state before the turn, nothing happens, and the end of the block
-        raises ``ExpectationFailed`` with what was found.
+        raises ``ExpectationFailed`` with what was found.  A daemon that makes spans makes those of the turn
+        parts of the trace that the ``traceparent`` of W3C Trace Context names (OPERATE.md).
         """
         draft = self.draft(expect=expect)
+        draft.traceparent = check_traceparent(traceparent)
         yield draft
         await self.commit(draft)
 
@@ -210,16 +215,14 @@ class RemoteSpace:
 
     async def submit(self, draft: Draft | Sequence[Action]) -> Ticket:
         """Sends a turn without waiting for its answer; waits only while too many turns have no answer yet."""
-        owner, actions, others = _parts(draft)
-        return await self._session.submit(actions, _expected(draft), owner=owner, others=others)
+        return await self._session.submit(*_parts(draft))
 
     def submit_nowait(self, draft: Draft | Sequence[Action]) -> Ticket:
         """Sends a turn at once, or after the next reconnect; see ``submit`` for how many may wait.
 
         Raises ``Refused("limit")`` for a turn beyond the daemon's limits.
         """
-        owner, actions, others = _parts(draft)
-        return self._session.submit_nowait(actions, _expected(draft), owner=owner, others=others)
+        return self._session.submit_nowait(*_parts(draft))
 
     def observe(
         self,
@@ -476,8 +479,14 @@ class RemoteSpace:
         return len(self._session.in_flight)
 
 
-def _parts(draft: Draft | Sequence[Action]) -> tuple[str | None, tuple[Action, ...], Others]:
-    return draft.parts() if isinstance(draft, Draft) else (None, tuple(draft), ())
+def _parts(
+    draft: Draft | Sequence[Action],
+) -> tuple[tuple[Action, ...], tuple[Expectation, ...], str | None, Others, str]:
+    """Returns a turn as the session takes it."""
+    if not isinstance(draft, Draft):
+        return tuple(draft), (), None, (), ""
+    owner, actions, others = draft.parts()
+    return actions, tuple(draft.expected), owner, others, draft.traceparent
 
 
 def _record(given: tuple[object, ...]) -> object:
@@ -487,7 +496,3 @@ def _record(given: tuple[object, ...]) -> object:
     if not given or not isinstance(given[0], str):
         raise UsageError("put takes a record, or its label and fields, such as put('config', 'rate', 7)")
     return Record(given[0], *given[1:])
-
-
-def _expected(draft: Draft | Sequence[Action]) -> tuple[Expectation, ...]:
-    return tuple(draft.expected) if isinstance(draft, Draft) else ()

@@ -182,6 +182,11 @@ class Interests:
         return iter(self._by_place.values())
 
     @property
+    def touched(self) -> list[Interest]:
+        """Those that have changes of the turn which is under way; a list of the caller's own."""
+        return self._touched[:]
+
+    @property
     def observers(self) -> int:
         """Observers of all patterns; O(patterns)."""
         return sum([len(interest) for interest in self])

@@ -39,6 +39,7 @@ class Wanted:
     ``attempt``: which of the connections this is that a process, known by some bytes of its own, has tried.
     ``expectations``: whether turns may carry them; ``owners``: whether they may be of several owners.
     ``closing``: whether the client knows the goodbye of a daemon that ends, after which it may come back.
+    ``traces``: whether turns may say of which trace they are a part.
     """
 
     heartbeat: float = math.inf
@@ -51,6 +52,7 @@ class Wanted:
     expectations: bool = False
     closing: bool = False
     owners: bool = False
+    traces: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -66,6 +68,7 @@ class Wanted:
             expectations=features.get("expectations") is True,
             closing=features.get("closing") is True,
             owners=features.get("owners") is True,
+            traces=features.get("traces") is True,
         )
 
     def packed(self) -> Map:
@@ -91,6 +94,8 @@ class Wanted:
             wanted["closing"] = True
         if self.owners:
             wanted["owners"] = True
+        if self.traces:
+            wanted["traces"] = True
         return Map(wanted)
 
 
@@ -103,7 +108,8 @@ class Granted:
     """What the daemon grants: ``secret`` is what to come back with, ``resumed`` says that one did.
 
     ``spoken`` lists what it understands, empty unless that was asked for; see WIRE.md.  ``expectations`` says
-    that it checks those of turns, ``owners`` that turns may be of several owners.
+    that it checks those of turns, ``owners`` that turns may be of several owners, ``traces`` that it makes
+    spans of those that say of which trace they are a part.
     """
 
     heartbeat: float = math.inf
@@ -113,6 +119,7 @@ class Granted:
     spoken: Map = EMPTY
     expectations: bool = False
     owners: bool = False
+    traces: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -128,6 +135,7 @@ class Granted:
             spoken=spoken if isinstance(spoken := features.get("spoken"), Map) else EMPTY,
             expectations=features.get("expectations") is True,
             owners=features.get("owners") is True,
+            traces=features.get("traces") is True,
         )
 
     def packed(self) -> Map:
@@ -145,6 +153,8 @@ class Granted:
             granted["expectations"] = True
         if self.owners:
             granted["owners"] = True
+        if self.traces:
+            granted["traces"] = True
         return Map(granted)
 
 

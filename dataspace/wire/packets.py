@@ -67,6 +67,24 @@ class SharedTurn(NamedTuple):
     others: tuple[tuple[str, tuple[Action, ...]], ...]
 
 
+class TracedTurn(NamedTuple):
+    """A turn with one more field: of which trace it is a part, as W3C Trace Context writes it."""
+
+    sequence: int
+    space: str
+    owner: str
+    actions: tuple[Action, ...]
+    expected: tuple[tuple[Value, ...], ...]
+    others: tuple[tuple[str, tuple[Action, ...]], ...]
+    traceparent: str
+
+    def untraced(self) -> Turn | ConditionalTurn | SharedTurn:
+        """Returns the same turn without that field, and without those before it that are empty."""
+        if self.others:
+            return SharedTurn(*self[:6])
+        return ConditionalTurn(*self[:5]) if self.expected else Turn(*self[:4])
+
+
 class Open(NamedTuple):
     """Opens a stream with its first credit, in totals of items and bytes."""
 
@@ -240,6 +258,7 @@ Packet: TypeAlias = (
     | Turn
     | ConditionalTurn
     | SharedTurn
+    | TracedTurn
     | Open
     | Ask
     | Abort
@@ -354,14 +373,19 @@ LONGEST: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
 }
 """Packets that have one more field than those, in the same way."""
 
-TURNS: Final = frozenset([Turn, ConditionalTurn, SharedTurn])
-"""A turn, in all its lengths."""
+TRACED: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
+    2: (TracedTurn, (*LONGEST[2][1], _text)),
+}
+"""Packets that have one more field than those."""
 
-CHECKED: Final = TURNS - {Turn}
-"""Turns of which more is checked than their actions."""
+TURNS: Final = frozenset([Turn, ConditionalTurn, SharedTurn])
+"""A turn, in all its lengths but for that with a traceparent."""
+
+CHECKED: Final = (TURNS - {Turn}) | {TracedTurn}
+"""Turns of which more is read than their actions."""
 
 NUMBERS: Final[dict[type[Packet], int]] = {
-    kind: number for table in (TABLE, LONGER, LONGEST) for number, (kind, _) in table.items()
+    kind: number for table in (TABLE, LONGER, LONGEST, TRACED) for number, (kind, _) in table.items()
 }
 
 
@@ -385,6 +409,8 @@ def read(value: Value) -> Packet:
         kind, checks = LONGER[value[0]]  # type: ignore[index]  # an int, as above
         if len(value) > len(checks) + 1 and value[0] in LONGEST:
             kind, checks = LONGEST[value[0]]  # type: ignore[index]  # as above
+            if len(value) > len(checks) + 1:
+                kind, checks = TRACED[value[0]]  # type: ignore[index]  # as above
         fields = value[1 : len(checks) + 1]
     if len(fields) < len(checks):
         raise ProtocolError("malformed", f"{kind.__name__} has {len(checks)} fields, got {len(fields)}")

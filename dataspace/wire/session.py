@@ -44,7 +44,9 @@ class State(enum.Enum):
 
 
 _BOTH = (p.Ask, p.Peek, p.Available, p.Values, p.Done, p.Error, p.Ping, p.Pong)
-_ASKED = dict.fromkeys((*p.TURNS, p.Open, p.Offer, p.Abort, p.Request, p.Produce, *_BOTH), State.TALKING)
+_ASKED = dict.fromkeys(
+    (*p.TURNS, p.TracedTurn, p.Open, p.Offer, p.Abort, p.Request, p.Produce, *_BOTH), State.TALKING
+)
 _TOLD = dict.fromkeys((p.Accepted, p.Refusal, p.Unmet, p.Answer, p.Denied, p.Reached, *_BOTH), State.TALKING)
 
 # What each role may receive: state -> packet -> next state.

@@ -96,6 +96,15 @@ class SharedQueue:
         """True if there is no member."""
         return not (self._idle or self._behind or self._apart)
 
+    @property
+    def following(self) -> int:
+        """The number of members that have a position in the queue; O(positions)."""
+        return len(self._idle) + sum([len(each) for each in self._behind.values()])
+
+    def waiting_for(self, position: int) -> int:
+        """Returns how many of them have yet to take the value at a position; O(positions)."""
+        return sum([len(each) for at, each in self._behind.items() if at <= position])
+
     def oldest(self, member: Member) -> Changes | None:
         """Returns the oldest value that waits for a member that is not apart; None if nothing does."""
         if self._waiting is None or member.position >= self.end:

@@ -57,6 +57,17 @@ def _add_watching(group: argparse._ArgumentGroup) -> None:
         type=path,
         help="append refused logins and rights, and administrative acts, to FILE as JSON lines",
     )
+    group.add_argument(
+        "--traces",
+        metavar="URL",
+        help="send OpenTelemetry spans of turns to a collector, such as http://127.0.0.1:4318 (default: make"
+        " none)",
+    )
+    group.add_argument(
+        "--traces-ratio",
+        metavar="SHARE",
+        help="trace this share of the turns that state no trace of their own, from 0 to 1 (default 0.01)",
+    )
 
 
 def _add_access(group: argparse._ArgumentGroup) -> None:

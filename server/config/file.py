@@ -35,6 +35,7 @@ from server.config.model import (
     ServerTls,
     Slow,
     SpaceConfig,
+    Traces,
 )
 from server.config.quotas import PUBLICATION_AMONG_TOKENS, Quotas
 from server.config.rights import KNOWN as RIGHTS, Rights
@@ -173,6 +174,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         verbose=value["verbose"],  # type: ignore[arg-type]
         admin=value["admin"],  # type: ignore[arg-type]
         logging=_logging(value),
+        traces=_filled(Traces, value, "traces"),
         stall_seconds=value["stall"],  # type: ignore[arg-type]
         hang_seconds=value["hang"],  # type: ignore[arg-type]
         stop_seconds=value["stop"],  # type: ignore[arg-type]

@@ -178,6 +178,16 @@ class Logging:
 
 
 @dataclass(frozen=True, slots=True)
+class Traces:
+    """Where spans of turns are sent, and of which turns."""
+
+    to: str | None = None
+    """The URL of a collector that takes OTLP over HTTP; no spans are made without it."""
+    ratio: float = 0.01
+    """The share of the turns that is traced of those that state no trace of their own, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All settings of ``dataspace serve``."""
 
@@ -214,6 +224,7 @@ class Config:
     admin: str | None = None
     """Where metrics and health are served over HTTP, as ``tcp:HOST:PORT``; nowhere without it."""
     logging: Logging = field(default_factory=Logging)
+    traces: Traces = field(default_factory=Traces)
     stall_seconds: float = STALL_SECONDS
     """Seconds after which the watchdog logs a turn of a hosted actor that has not ended."""
     hang_seconds: float = HANG_SECONDS

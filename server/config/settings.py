@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from dataspace.errors import UsageError
 from dataspace.kernel.limits import SpaceLimits
@@ -28,6 +29,7 @@ from server.config.model import (
     STOP_SECONDS,
     Limits,
     Slow,
+    Traces,
     default_data,
 )
 from server.config.quotas import Quotas
@@ -150,6 +152,32 @@ def admin_address(value: object) -> str:
         raise UsageError(f"HOST:PORT is needed, such as 127.0.0.1:7379, not {written!r:.80}") from None
 
 
+def collector(value: object) -> str:
+    """Returns the URL to which spans are sent, of OTLP over HTTP."""
+    written = text(value)
+    try:
+        parts = urlsplit(written)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        fits = False
+    if not fits or "@" in parts.netloc or parts.query or parts.fragment or set(written) & set(" \t\r\n"):
+        raise UsageError(
+            f"the URL of a collector is needed, such as http://127.0.0.1:4318, not {written!r:.80}"
+        )
+    return written if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}/v1/traces"
+
+
+def share(value: object) -> float:
+    """Returns a part of all, from 0 to 1."""
+    try:
+        found = -1.0 if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # what is none raises
+    except (TypeError, ValueError):
+        found = -1.0
+    if 0 <= found <= 1:
+        return found
+    raise UsageError(f"a number from 0 to 1 is needed, such as 0.01, not {value!r:.80}")
+
+
 def one_of(*known: str) -> Read:
     """Returns what reads one of some words."""
 
@@ -214,6 +242,8 @@ SETTINGS: Final = (
     Setting("log_level", one_of("debug", "info", "warning", "error"), "warning", "log_level"),
     Setting("audit", path, None, "audit"),
     *[Setting(f"slow.{each.name}", seconds, getattr(Slow(), each.name)) for each in fields(Slow)],
+    Setting("traces.to", collector, None, "traces"),
+    Setting("traces.ratio", share, Traces().ratio, "traces_ratio"),
     Setting("tls.certificate", path, None, "tls_certificate"),
     Setting("tls.key", path, None, "tls_key"),
     Setting("tls.client_ca", path, None, "tls_client_ca"),

@@ -61,6 +61,7 @@ from server.system import SystemSpace
 from server.topics.catalogue import Topics
 from server.topics.durable import DurableTopics
 from server.topics.verbs import TopicVerbs
+from server.tracing.tracing import Tracing
 
 _numbers = itertools.count(1)
 
@@ -85,8 +86,11 @@ class Daemon:
     peers: trio.Nursery
     """Runs connections, and all other tasks that end before the logs are closed."""
 
-    def __init__(self, config: Config, logs: Sequence[tuple[SpaceConfig, Log]]) -> None:
+    def __init__(
+        self, config: Config, logs: Sequence[tuple[SpaceConfig, Log]], tracing: Tracing | None = None
+    ) -> None:
         self.config = config
+        self.tracing: Final = tracing
         self.data = str(config.data)
         self.limits: Limits = config.limits
         self.started = now()
@@ -100,7 +104,7 @@ class Daemon:
         self.accounts = Accounts(config.quotas, self.memory.admit, config.quotas_of_tokens())
         self.streams = 0
         """Streams that are open, of all connections."""
-        self.flushing = Flushing()
+        self.flushing = Flushing() if tracing is None else tracing.flushing
         self.touch = self.flushing.touch
         self.flush = self.flushing.flush
         self.delivery = Delivery(MemoryBudget(config.limits.waiting_bytes))
@@ -117,7 +121,7 @@ class Daemon:
         )
         self.durable_topics.recover(accept_damage=config.accept_damage)
         self.counts = Counts()
-        self.watch = Watch(self.counts, config.logging.slow)
+        self.watch = (Watch if tracing is None else tracing.watch)(self.counts, config.logging.slow)
         self.readiness = Readiness()
         self.rates = Rates()
         self.loop_lag = Durations(BOUNDS)
@@ -137,6 +141,7 @@ class Daemon:
                 lane=self.lane,
                 system=self.system,
                 admit=self.memory.admit,
+                writer=GroupCommit if tracing is None else tracing.writer,
             )
         self.main = self.spaces[MAIN]
         self.hosting = HostedActors(config, self.spaces, partial(self.serve, trusted=True), self.flush)
@@ -157,11 +162,23 @@ class Daemon:
             name: self.watch.timed(name, _in_turn(verb) if name in QUESTIONS else verb)
             for name, verb in verbs.items()
         }
+        if tracing is not None:
+            tracing.begin(self.spaces.values(), self.verbs)
 
     @property
     def addresses(self) -> list[str]:
         """The addresses that the daemon listens on."""
         return [listener.name for listener in self.listeners]
+
+    @property
+    def traces(self) -> bool:
+        """True if spans are made of turns."""
+        return self.tracing is not None
+
+    @property
+    def spans(self) -> tuple[int, int]:
+        """The spans that the collector has taken, and those that were dropped."""
+        return (0, 0) if self.tracing is None else (self.tracing.sent, self.tracing.dropped)
 
     @property
     def topic_writer(self) -> TopicWriter:
@@ -236,6 +253,8 @@ class Daemon:
         It writes and reads packets as frames, or as its ``form`` says.
         """
         connection = Connection(self, link, self.new_number(), self.verbs, trusted=trusted, form=form)
+        if self.tracing is not None:
+            connection.acting = self.tracing.peer(connection)
         self.connections[connection.number] = connection
         self.counts.connections += 1
         self.admit(connection)

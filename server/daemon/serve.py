@@ -32,6 +32,7 @@ from server.monitoring.answerer import answer_on
 from server.monitoring.loop import measure_lag, watch_rules
 from server.monitoring.pages import exposition
 from server.sessions.listeners import Listener, open_listener, open_listeners
+from server.tracing.tracing import Tracing, tracing_by
 
 SWITCH_SECONDS: Final = 0.00005
 """How long one thread may keep the interpreter while another wants it.
@@ -59,6 +60,17 @@ async def serve(
     ``task_status`` gets the listening addresses, once everything durable is restored.
     """
     check_extras(config)
+    async with tracing_by(config.traces) as tracing:
+        await _serve(config, reread, tracing, ending, task_status)
+
+
+async def _serve(
+    config: Config,
+    reread: Callable[[], Config] | None,
+    tracing: Tracing | None,
+    ending: trio.Event | None,
+    task_status: trio.TaskStatus[list[str]],
+) -> None:
     gc.set_threshold(100_000, 50, 100)
     sys.setswitchinterval(SWITCH_SECONDS)
     throttle = Throttle()
@@ -82,7 +94,7 @@ async def serve(
         admin = _open_admin(config)
         if admin is not None:
             held.callback(admin.close)
-        daemon = Daemon(config, logs)
+        daemon = Daemon(config, logs, tracing)
         held.callback(daemon.durable_topics.writer.journal.close)
         for home in daemon.spaces.values():
             held.callback(home.staging.close)
@@ -142,6 +154,8 @@ async def _run(
                 daemon.peers.start_soon(measure_lag, daemon.loop_lag)
                 daemon.peers.start_soon(daemon.rates.run, daemon.connections.values)
                 daemon.peers.start_soon(watch_rules, daemon.spaces.values, daemon.watch.rules_took)
+                if daemon.tracing is not None:
+                    daemon.peers.start_soon(daemon.tracing.run)
                 if daemon.config.actors:
                     daemon.peers.start_soon(daemon.hosting.run)
                 if reread is not None:

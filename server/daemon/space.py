@@ -81,6 +81,7 @@ class HostedSpace:
         lane: Lane,
         system: SystemSpace,
         admit: Admit,
+        writer: Callable[..., GroupCommit] = GroupCommit,
     ) -> None:
         """``flush`` is called after turns; ``names`` are those of all spaces of the daemon.
 
@@ -108,7 +109,7 @@ class HostedSpace:
         self.conditions = Conditions(self.space.index)
         self.space.rules.clock = time.perf_counter_ns
         self._suspensions = Suspensions(settings.name, self.space.rules, system)
-        self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims)
+        self.commits = writer(log, after_group=flush, state=self.space.all_claims)
         self.endings = Endings(lane, self.commits, step=self._retract_some, flush=flush)
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
         self.prepared = Prepared()

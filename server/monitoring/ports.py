@@ -191,6 +191,10 @@ class Watched(Protocol):
         """All that writes to the disk, by name."""
 
     @property
+    def spans(self) -> tuple[int, int]:
+        """The spans that the collector has taken, and those that were dropped."""
+
+    @property
     def rates(self) -> Rates:
         """How much each connection has done in the last seconds."""
 

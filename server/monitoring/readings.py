@@ -82,6 +82,9 @@ def _of_clients(daemon: Watched) -> Iterator[Reading]:
         (m.SLOW, counts.slow),
     ):
         yield from [(metric, (code,), number) for code, number in by_code.items()]
+    sent, dropped = daemon.spans
+    yield m.SPANS_SENT, (), sent
+    yield m.SPANS_DROPPED, (), dropped
     yield m.RECEIVED, (), counts.received + sum([each.received for each in connections])
     yield m.SENT, (), counts.sent + sum([each.sending.sent for each in connections])
     yield m.STREAMS, (), daemon.streams

@@ -142,7 +142,7 @@ def _prepared(packets: Iterator[p.Packet | None]) -> Iterator[p.Packet | None]:
         if packet.__class__ is p.Turn or packet.__class__ is p.ConditionalTurn:
             if len(packet.actions) > KEYED:
                 yield from keys_in_steps(_asserted(packet.actions))
-        elif packet.__class__ is p.SharedTurn:
+        elif packet.__class__ is p.SharedTurn or packet.__class__ is p.TracedTurn:
             for actions in (packet.actions, *[more for _, more in packet.others]):
                 yield from keys_in_steps(_asserted(actions))
         yield packet

@@ -34,7 +34,7 @@ from server.lane import Work
 from server.owners.accounts import Account
 from server.owners.bearers import LEASE, Bearer
 from server.publication.offers import Offers
-from server.sessions.bundles import act_on
+from server.sessions.bundles import BundlePeer, act_on
 from server.sessions.greeting import admit, heartbeat, welcome
 from server.sessions.lingering import goodbye_of, linger
 from server.sessions.old_turns import OldTurns
@@ -133,6 +133,7 @@ class Connection:
         self._reading = trio.CancelScope()
         self._ended: Final = trio.Event()
         self.gone = self._left = self._at_end = self._parted = False
+        self.acting: BundlePeer = self  # on packets: what traces turns stands before it
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -195,7 +196,7 @@ class Connection:
                 self._at_end = True
                 return
             self.received += len(chunk)
-            some = await act_on(self, self.session.steps(chunk))
+            some = await act_on(self.acting, self.session.steps(chunk))
             self.flush()
             if self.link.pending:
                 self.sending.stir()
@@ -284,6 +285,8 @@ class Connection:
     # -- what the peer sends -------------------------------------------------------------------------
 
     async def act(self, packet: p.Packet) -> None:
+        if isinstance(packet, p.TracedTurn):
+            packet = packet.untraced()
         if self.places.account.is_paced:
             await self.places.pace(packet)
         match packet:
@@ -340,8 +343,7 @@ class Connection:
         self.permit = self.bearer.permit
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
-        self.name = hello.name
-        self.hears_closing = wanted.closing
+        self.name, self.hears_closing = hello.name, wanted.closing
         self.house.greeted(self)
         self.places.enter(self.principal, self.number, self.home.name, self.name, self.link)
         self.state, resumed = self.home.sessions.greet(self, admitted.client, wanted)

@@ -158,6 +158,10 @@ class House(Shared, Protocol):
         """Where refusals and the like are reported."""
 
     @property
+    def traces(self) -> bool:
+        """True if spans are made of turns."""
+
+    @property
     def main(self) -> HomeSpace:
         """The space of a connection before its hello."""
 

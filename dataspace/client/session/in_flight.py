@@ -39,6 +39,8 @@ class InFlight:
         """Number of the newest turn, or of the last one that the daemon had applied at the start."""
         self.takes_owners = False
         """True if the daemon takes turns of several owners; one that does not would ignore a part of them."""
+        self.takes_traces = False
+        """True if the daemon makes spans; to any other a turn does not say of which trace it is a part."""
         self._space = space
         self._applied = 0
         self._claims: Final = claims
@@ -62,10 +64,13 @@ class InFlight:
         actions: tuple[Action, ...],
         expected: tuple[Expectation, ...] = (),
         others: Others = (),
+        traceparent: str = "",
     ) -> Ticket:
         """Sends a turn, or holds it; raises ``Refused("limit")`` if it exceeds the daemon's limits, and
         ``Refused("no-feature")`` if the daemon would ignore a part of it."""
-        ticket = Ticket(self.sequence + 1, owner, actions, expected=expected, others=others)
+        ticket = Ticket(
+            self.sequence + 1, owner, actions, expected=expected, others=others, traceparent=traceparent
+        )
         if expected or others:
             self._check_features(ticket)
         data = encode(self._turn_of(ticket))
@@ -228,11 +233,14 @@ class InFlight:
         if ticket.others and not self.takes_owners:
             raise _unknown("turns of several owners")
 
-    def _turn_of(self, ticket: Ticket) -> p.Turn | p.ConditionalTurn | p.SharedTurn:
+    def _turn_of(self, ticket: Ticket) -> p.Turn | p.ConditionalTurn | p.SharedTurn | p.TracedTurn:
         head = ticket.sequence, self._space, ticket.owner, ticket.actions
-        if not ticket.expected and not ticket.others:
+        traceparent = ticket.traceparent if self.takes_traces else ""
+        if not ticket.expected and not ticket.others and not traceparent:
             return p.Turn(*head)
         expected = tuple([each.packed() for each in ticket.expected])
+        if traceparent:
+            return p.TracedTurn(*head, expected, ticket.others, traceparent)
         if ticket.others:
             return p.SharedTurn(*head, expected, ticket.others)
         return p.ConditionalTurn(*head, expected)

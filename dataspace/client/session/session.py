@@ -15,21 +15,21 @@ an error once there will be no further connection.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent
+from dataspace.client.session.identity import ClientIdentity
 from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
 from dataspace.client.session.offers import OutgoingOffer
 from dataspace.client.session.pending import PendingAbort, PendingRequest
 from dataspace.client.session.portions import TurnLimits
 from dataspace.client.session.ports import Lasting, Stream
+from dataspace.client.session.traces import current_traceparent, no_traceparent
 from dataspace.client.session.turns import ClaimSet, Others, Ticket
 from dataspace.client.session.uplink import Uplink
 from dataspace.errors import (
@@ -62,34 +62,6 @@ IN_FLIGHT: Final = 4096
 """Turns that may wait for their answer at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientIdentity:
-    """Name, identity and times of a client: see ``connect``.  ``heartbeat``, ``grace`` and ``lease`` are in
-    seconds."""
-
-    name: str
-    client: str
-    owner: str
-    space: str
-    heartbeat: float
-    grace: float
-    lease: float
-
-    def __post_init__(self) -> None:
-        """Raises ``UsageError`` for times that are not valid."""
-        if not (_is_time(self.heartbeat) and self.heartbeat > 0):
-            raise UsageError(
-                f"heartbeat is in seconds, above 0 (math.inf for none), not {self.heartbeat!r:.40}"
-            )
-        for name in ("grace", "lease"):
-            if not (_is_time(seconds := getattr(self, name)) and seconds < math.inf):
-                raise UsageError(f"{name} is in seconds, 0 for none, not {seconds!r:.40}")
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and value >= 0  # false for nan
-
-
 def _ignored(_event: ConnectionEvent) -> None:
     """Ignores a connection event."""
 
@@ -111,7 +83,9 @@ class ClientSession:
         reassert: bool = True,
         on_connection: Callable[[ConnectionEvent], None] | None = None,
         dial: Callable[[Address, Credentials], Awaitable[Link]] | None = None,
+        traces: bool = False,
     ) -> None:
+        self._traceparent: Final = current_traceparent if traces else no_traceparent
         self.identity: Final = identity
         self.welcome: p.Welcome | None = None
         self.budget: Final = ReceiveBudget()
@@ -156,9 +130,9 @@ class ClientSession:
         self,
         actions: tuple[Action, ...],
         expected: Expected = (),
-        *,
         owner: str | None = None,
         others: Others = (),
+        traceparent: str = "",
     ) -> Ticket:
         """Sends a turn without waiting for its answer; waits only while too many turns have no answer yet.
 
@@ -170,22 +144,23 @@ class ClientSession:
             if self._room.is_set():  # several may wait for the same capacity
                 self._room = loop().event()
             await self._room.wait()
-        return self.submit_nowait(actions, expected, owner=owner, others=others)
+        return self.submit_nowait(actions, expected, owner, others, traceparent)
 
     def submit_nowait(
         self,
         actions: tuple[Action, ...],
         expected: Expected = (),
-        *,
         owner: str | None = None,
         others: Others = (),
+        traceparent: str = "",
     ) -> Ticket:
         """Sends a turn at once, or after the next reconnect; see ``submit`` for how many may wait.
 
         Raises ``Refused("limit")`` for a turn beyond the daemon's limits.
         """
         self._check_open()
-        return self.in_flight.submit(owner or self.identity.owner, actions, expected, others)
+        traceparent = traceparent or self._traceparent()
+        return self.in_flight.submit(owner or self.identity.owner, actions, expected, others, traceparent)
 
     def cut(self, actions: Sequence[Action]) -> list[tuple[Action, ...]]:
         """Returns the actions in as many turns as the daemon needs to take them; see ``InFlight.cut``."""
@@ -314,6 +289,7 @@ class ClientSession:
             expectations=True,
             closing=True,
             owners=True,
+            traces=True,
         )
         return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
 
@@ -324,6 +300,7 @@ class ClientSession:
         granted = Granted.read(welcome.features)
         self.in_flight.takes_expectations = granted.expectations
         self.in_flight.takes_owners = granted.owners
+        self.in_flight.takes_traces = granted.traces
         self._ticket = (welcome.session, granted.secret) if granted.secret else None
         moved = before is not None and before.space != welcome.space
         if before is not None and moved:

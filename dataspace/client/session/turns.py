@@ -39,6 +39,7 @@ class Ticket:
         "owner",
         "restating",
         "sequence",
+        "traceparent",
     )
 
     def __init__(
@@ -50,7 +51,9 @@ class Ticket:
         expected: tuple[Expectation, ...] = (),
         others: Others = (),
         restating: bool = False,
+        traceparent: str = "",
     ) -> None:
+        self.traceparent = traceparent
         self.expected = expected
         self.others = others
         self.restating = restating
@@ -146,10 +149,21 @@ class Draft:
     """Collects the actions of one turn: nothing happens before it is committed.
 
     ``actions`` are those of the client's own facts, ``others`` those of durable owners by their names.
-    ``expected`` is what must hold then, or the turn is refused with ``ExpectationFailed``.
+    ``expected`` is what must hold then, or the turn is refused with ``ExpectationFailed``.  ``traceparent``
+    says of which trace it is a part; empty for that in which it is submitted, if the client states such.
     """
 
-    __slots__ = ("_claims", "_durable", "_handles", "_own", "actions", "epoch", "expected", "others")
+    __slots__ = (
+        "_claims",
+        "_durable",
+        "_handles",
+        "_own",
+        "actions",
+        "epoch",
+        "expected",
+        "others",
+        "traceparent",
+    )
 
     def __init__(
         self,
@@ -158,9 +172,11 @@ class Draft:
         *,
         durable: HandleNumbers,
         own: str = "",
+        traceparent: str = "",
     ) -> None:
         """``handles`` are for facts of the client, whose owner is called ``own`` if it has a name, and
         ``durable`` for those of durable owners."""
+        self.traceparent = traceparent
         self.actions: list[Action] = []
         self.others: dict[str, list[Action]] = {}
         self.expected: list[Expectation] = [*expected]

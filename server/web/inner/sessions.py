@@ -126,9 +126,10 @@ class InnerSession:
                 case p.Denied(number, code, text) if number == asked:
                     raise Refused(code, text)
 
-    async def turn(self, space: str, actions: tuple[tuple[Value, ...], ...]) -> int:
+    async def turn(self, space: str, actions: tuple[tuple[Value, ...], ...], traceparent: str = "") -> int:
         """Commits a turn of the session, and returns its epoch once that is on disk."""
-        self.say(p.Turn(1, space, "", actions))
+        plain = p.Turn(1, space, "", actions)
+        self.say(p.TracedTurn(*plain, (), (), traceparent) if traceparent else plain)
         while True:
             match await self.next():
                 case p.Accepted(_, epochs):

@@ -20,13 +20,14 @@ from dataspace.codec import pack
 from dataspace.errors import DataspaceError
 from dataspace.kernel.actions import SEND
 from dataspace.wire.features import SYSTEM
+from dataspace.wire.packets import MAX_TEXT
 from index.patterns.text import parse_pattern
 from index.values.values import Value
 from server.config.model import Limits
 from server.web.inner.ports import Door
 from server.web.inner.sessions import InnerSession, inner_session
 from server.web.routes.bodies import read_list, read_number, read_object, read_text, read_value
-from server.web.routes.parameters import SPACE, Asked
+from server.web.routes.parameters import SPACE, Asked, Parameter
 from server.web.routes.problems import Problem, problem_of
 
 VALUE: Final[dict[str, object]] = {"$ref": "#/components/schemas/Value"}
@@ -44,7 +45,10 @@ ACTION: Final = {
         },
     ]
 }
-PARAMETERS: Final = (SPACE,)
+TRACEPARENT: Final = Parameter(
+    "traceparent", "the trace that the turn is a part of, as W3C Trace Context has it", place="header"
+)
+PARAMETERS: Final = (SPACE, TRACEPARENT)
 
 TURN: Final[dict[str, object]] = {
     "type": "object",
@@ -87,6 +91,8 @@ async def turns(door: Door, asked: Asked) -> Response:
     async with inner_session(door, asked.caller, asked.space) as session:
         said = await read_object(asked.request, door.limits, MEMBERS)
         arguments = _publication(said, session, door.limits)
+        if "traceparent" in asked.values:
+            arguments["traceparent"] = asked.values["traceparent"][:MAX_TEXT]
         if asked.space == SYSTEM:
             raise Problem("read-only", f"space {SYSTEM!r} can only be observed")
         return await _epoch(session.request("publish", arguments))
@@ -98,7 +104,9 @@ async def messages(door: Door, asked: Asked) -> Response:
         said = await read_object(asked.request, door.limits, ["messages"])
         listed = read_list(said, "messages", _most(session, "actions_per_turn"))
         values = [read_value(each, f"messages[{at}]", door.limits) for at, each in enumerate(listed)]
-        return await _epoch(session.turn(asked.space, tuple([(SEND, value) for value in values])))
+        actions = tuple([(SEND, value) for value in values])
+        traceparent = asked.values.get("traceparent", "")[:MAX_TEXT]
+        return await _epoch(session.turn(asked.space, actions, traceparent))
 
 
 def _most(session: InnerSession, name: str) -> int:

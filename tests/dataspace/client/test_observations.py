@@ -10,7 +10,8 @@ import trio
 import trio.testing
 
 from dataspace.client.observations import Observation
-from dataspace.client.session.session import ClientIdentity, ClientSession
+from dataspace.client.session.identity import ClientIdentity
+from dataspace.client.session.session import ClientSession
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Broken, Refused
 from dataspace.kernel.actions import MORE, SNAPSHOT

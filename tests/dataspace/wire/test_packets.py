@@ -48,7 +48,10 @@ def test_a_turn_is_read_if_its_fields_pass_the_checks_of_the_table(found: tuple[
     turn = read((2, *found))
     assert turn.__class__ is p.Turn
     assert tuple(turn) == found
-    assert read((2, *found, (), (), "a later field")) == p.SharedTurn(*found, (), ())  # type: ignore[call-arg,arg-type]
+    assert read((2, *found, (), ())) == p.SharedTurn(*found, (), ())  # type: ignore[call-arg,arg-type]
+    traced = read((2, *found, (), (), "00-…", "a later field"))
+    assert traced == p.TracedTurn(*found, (), (), "00-…")  # type: ignore[call-arg,arg-type]
+    assert traced.untraced() == turn
 
 
 @given(texts, actions)

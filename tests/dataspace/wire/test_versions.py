@@ -46,14 +46,18 @@ def _sample(number: int, of: Mapping[int, Kind] = p.TABLE) -> tuple[Value, ...]:
 @pytest.mark.parametrize("number", p.TABLE, ids=lambda number: p.TABLE[number][0].__name__)
 @given(st.lists(values, max_size=3))
 def test_further_fields_of_a_packet_are_ignored(number: int, more: list[Value]) -> None:
-    longest = next(table for table in (p.LONGEST, p.LONGER, p.TABLE) if number in table)
+    longest = next(table for table in (p.TRACED, p.LONGEST, p.LONGER, p.TABLE) if number in table)
     expected = longest[number][0](*_sample(number, longest))  # type: ignore[arg-type]  # of the stated types
     assert p.read((number, *_sample(number, longest), *more)) == expected
 
 
 @pytest.mark.parametrize(
     ("number", "before", "after"),
-    [*[(number, p.TABLE, p.LONGER) for number in p.LONGER], *[(n, p.LONGER, p.LONGEST) for n in p.LONGEST]],
+    [
+        *[(number, p.TABLE, p.LONGER) for number in p.LONGER],
+        *[(number, p.LONGER, p.LONGEST) for number in p.LONGEST],
+        *[(number, p.LONGEST, p.TRACED) for number in p.TRACED],
+    ],
 )
 def test_a_field_that_was_added_later_is_read_and_may_be_missing(
     number: int, before: Mapping[int, Kind], after: Mapping[int, Kind]

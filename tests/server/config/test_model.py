@@ -17,7 +17,7 @@ from index.values.values import Map
 from server.cli.main import main
 from server.cli.parser import parser
 from server.config.file import TABLES, Loaded, load
-from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls
+from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, Traces
 from server.config.report import check_lines
 from server.config.rules import RuleText
 from server.config.settings import PREFIX, SETTINGS, config_file
@@ -263,6 +263,14 @@ def test_what_is_checked_can_be_read_again_and_tells_no_secret(written: Callable
         ),
         ("[[tokens]]\nname = 'a'\nsecret = 'long enough, really'\nasert = true", "did you mean assert?"),
         ("actors = 'a:b'", "actors: tables [[actors]] are needed, not 'a:b'"),
+        ("traces = 'http://localhost:4318'", "traces: a table is needed"),
+        ("[traces]\nto = 'localhost:4318'", "traces.to: the URL of a collector is needed, such as http://"),
+        ("[traces]\nto = 'http://a:secret@b'", "traces.to: the URL of a collector is needed"),
+        ("[traces]\nto = 'http://b:999999'", "traces.to: the URL of a collector is needed"),
+        ("[traces]\nratio = 1.1", "traces.ratio: a number from 0 to 1 is needed, such as 0.01, not 1.1"),
+        ("[traces]\nratio = nan", "traces.ratio: a number from 0 to 1 is needed, such as 0.01, not nan"),
+        ("[traces]\nratio = true", "traces.ratio: a number from 0 to 1 is needed"),
+        ("[traces]\nendpoint = 'http://b'", "no such setting"),
         ("[tls]\nkey = 'k.pem'", "tls.key and tls.client_ca need tls.certificate"),
     ],
 )
@@ -349,3 +357,13 @@ def test_the_command_checks_and_says_what_is_wrong(
     assert "did you mean grace?" in capsys.readouterr().err
     assert main(["serve", "--host-space", "Main", "--check"]) == 2
     assert "--host-space: a space is named by small letters" in capsys.readouterr().err
+
+
+def test_the_collector_of_traces_is_a_url_with_or_without_a_path() -> None:
+    assert loaded().config.traces == Traces()
+    for given, meant in (
+        ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
+        ("https://collector.example/", "https://collector.example/v1/traces"),
+        ("https://collector.example/api/otlp", "https://collector.example/api/otlp"),
+    ):
+        assert loaded("--traces", given, "--traces-ratio", "1").config.traces == Traces(meant, 1.0)

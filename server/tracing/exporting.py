@@ -1,0 +1,179 @@
+"""The way of spans to a collector: the batch processor of OpenTelemetry's SDK, and its exporter over HTTP.
+
+They work in a thread of their own.  A collector that is down or slow costs the daemon nothing but the spans:
+those that wait are bounded, and what comes beyond that is not even made.
+
+Always: one line of the log when the collector stops to take spans, one when it takes them again; between them
+one in each ``REMINDER``; spans are counted as sent or as dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import trio
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+from dataspace.version import __version__
+from server.tracing.recorder import SPANS
+from server.tracing.spans import write_spans
+
+if TYPE_CHECKING:
+    from server.tracing.traces import Trace
+
+logger = logging.getLogger("dataspace")
+
+WAITING: Final = 4096
+"""Spans that may wait for the collector."""
+
+BATCH: Final = 512
+BATCH_SECONDS: Final = 1.0
+"""Spans of one request to the collector, and the seconds after which fewer are sent."""
+
+EXPORT_SECONDS: Final = 10.0
+"""Seconds in which a collector must take a batch, all attempts included."""
+
+REMINDER: Final = 600.0
+"""Seconds between two lines about a collector that takes no spans."""
+
+FLUSH_SECONDS: Final = 3.0
+"""Seconds that the end of the daemon waits for the collector."""
+
+
+class Spans:
+    """Makes spans of turns, and sends them; an ``Outlet`` of the recorder."""
+
+    def __init__(self, to: str) -> None:
+        """``to`` is the URL of a collector.
+
+        The environment of OpenTelemetry says the rest: ``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_SERVICE_NAME``,
+        ``OTEL_RESOURCE_ATTRIBUTES`` and their like.
+        """
+        self._quiet: Final = _Quiet()
+        self._collector: Final = _Collector(to, self._quiet)
+        self._processor: Final = BatchSpanProcessor(
+            self._collector,
+            max_queue_size=WAITING,
+            schedule_delay_millis=BATCH_SECONDS * 1000,
+            max_export_batch_size=BATCH,
+        )
+        named = Resource({"service.name": "dataspace", "service.version": __version__})
+        provider = TracerProvider(ALWAYS_ON, named.merge(_environment()), shutdown_on_exit=False)
+        provider.add_span_processor(self._processor)
+        self._tracer: Final = provider.get_tracer("dataspace", __version__)
+        self._made = self._unmade = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True while as many spans wait as may."""
+        return self._made - self._collector.taken > WAITING - SPANS
+
+    @property
+    def sent(self) -> int:
+        """Spans that the collector has taken."""
+        return self._collector.sent
+
+    @property
+    def dropped(self) -> int:
+        """Spans that it has not taken, and those that were not made because too many waited, about."""
+        return self._collector.dropped + self._unmade
+
+    def write(self, trace: Trace) -> None:
+        """Makes the spans of a turn that is over; drops it if they would be too many."""
+        if self.is_full:
+            self._unmade += SPANS
+        else:
+            self._made += write_spans(self._tracer, trace)
+
+    async def close(self) -> None:
+        """Sends what waits, within ``FLUSH_SECONDS``, and ends the thread."""
+        with trio.move_on_after(FLUSH_SECONDS):
+            await trio.to_thread.run_sync(self._processor.force_flush, abandon_on_cancel=True)
+        self._collector.close()
+        threading.Thread(target=self._processor.shutdown, name="the end of traces", daemon=True).start()
+        self._quiet.end()
+
+
+class _Collector(SpanExporter):
+    """The exporter, and the counts of what became of its spans; runs in the thread of the processor."""
+
+    def __init__(self, to: str, quiet: _Quiet) -> None:
+        self.taken = self.sent = self.dropped = 0
+        self._to = to
+        self._quiet = quiet
+        self._exporter = OTLPSpanExporter(endpoint=to, timeout=EXPORT_SECONDS)
+        self._silent_until = 0.0
+        """When the next line about a collector that takes no spans is due; 0 while it takes them."""
+        self._lost = 0
+        self._closed = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Sends a batch; whatever becomes of it, it waits no longer."""
+        self.taken += len(spans)
+        if self._closed:
+            self.dropped += len(spans)
+            return SpanExportResult.FAILURE
+        self._quiet.said = ""
+        result = self._exporter.export(spans)
+        if result is SpanExportResult.SUCCESS:
+            self.sent += len(spans)
+            if self._silent_until:
+                logger.warning("traces: %s takes spans again; %d were dropped", self._to, self._lost)
+            self._silent_until, self._lost = 0.0, 0
+        else:
+            self._note_lost(len(spans))
+        return result
+
+    def _note_lost(self, count: int) -> None:
+        self.dropped += count
+        self._lost += count
+        if monotonic() >= self._silent_until:
+            self._silent_until = monotonic() + REMINDER
+            said = self._quiet.said or "it did not answer"
+            logger.warning("traces: %s takes no spans, which are dropped: %s", self._to, said)
+
+    def close(self) -> None:
+        """Ends an attempt that is under way; what still comes is dropped."""
+        self._closed = True
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]  # of the library
+
+    def shutdown(self) -> None:
+        """Does nothing more than ``close``, which came before."""
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """Returns True: nothing waits here."""
+        return True
+
+
+class _Quiet(logging.Handler):
+    """Takes the lines of OpenTelemetry from the log, and keeps the first of an attempt as its reason."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said = ""
+        self._logger = logging.getLogger("opentelemetry")
+        self._before = self._logger.propagate
+        self._logger.propagate = False
+        self._logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps the first line."""
+        self.said = self.said or record.getMessage()[:300]
+
+    def end(self) -> None:
+        """Leaves these lines to the log again."""
+        self._logger.removeHandler(self)
+        self._logger.propagate = self._before
+
+
+def _environment() -> Resource:
+    """Returns what the environment says of this service; the SDK's default would call it unknown."""
+    return OTELResourceDetector().detect()
