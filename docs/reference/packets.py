@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dataspace.wire.packets import _NAMES, LONGER, TABLE, VERSIONS
+from dataspace.wire.packets import _NAMES, LONGER, LONGEST, TABLE, TRACED, VERSIONS
 from docs.reference.tables import code, one_line, table
 
 HEAD: Final = f"""\
@@ -21,9 +21,10 @@ def page() -> str:
     parts = [HEAD]
     for number, (kind, checks) in sorted(TABLE.items()):
         fields = [*zip(kind._fields, checks, strict=True)]
-        if number in LONGER:
-            longer, more = LONGER[number]
-            fields += [*zip(longer._fields, more, strict=True)][len(fields) :]
+        for longer in (LONGER, LONGEST, TRACED):
+            if number in longer:
+                named, more = longer[number]
+                fields += [*zip(named._fields, more, strict=True)][len(fields) :]
         rows = [
             (code(name), _NAMES[check] + " (may be absent)" * (at >= len(checks)))
             for at, (name, check) in enumerate(fields)

@@ -10,7 +10,7 @@ from types import FunctionType
 
 from dataspace.kernel.limits import SpaceLimits
 from docs.reference.tables import code, one_line, table
-from server.config.model import Limits, Slow
+from server.config.model import Limits, Slow, Traces
 from server.config.quotas import Quotas
 from server.config.settings import SETTINGS, Setting
 from server.config.web import Web
@@ -24,7 +24,13 @@ Every setting of one value that `dataspace serve` knows, as the program has it.
 the environment under its variable, and some have an option. `dataspace serve --check` prints those that hold.
 """
 
-GROUPS = {"limits": (Limits, SpaceLimits), "quota": (Quotas,), "web": (Web,), "slow": (Slow,)}
+GROUPS = {
+    "limits": (Limits, SpaceLimits),
+    "quota": (Quotas,),
+    "web": (Web,),
+    "slow": (Slow,),
+    "traces": (Traces,),
+}
 
 
 def page() -> str:
