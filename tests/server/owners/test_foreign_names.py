@@ -160,6 +160,7 @@ PACKETS: Final = {
     p.Turn: "TURNS",
     p.ConditionalTurn: "TURNS",
     p.SharedTurn: "TURNS",
+    p.TracedTurn: "TURNS",
     p.Open: "OPENED",
     p.Offer: "OFFERED",
     p.Request: "VERBS",
@@ -214,6 +215,8 @@ class Guest:
             await self.wire.say(p.SharedTurn(sequence, "main", "", mine, (), ((owner, actions),)))
         elif form == "conditional":
             await self.wire.say(p.ConditionalTurn(sequence, "main", owner, actions, ((0, NOT_THERE),)))
+        elif form == "traced":
+            await self.wire.say(p.TracedTurn(sequence, "main", owner, actions, (), (), ""))
         else:
             await self.wire.say(p.Turn(sequence, "main", owner, actions))
         return await self.outcome()
@@ -364,7 +367,7 @@ async def test_no_turn_or_stream_reaches_what_belongs_to_another(who: str, tmp_p
         stranger, before = await Guest.arrive(there.made, token, "~stranger"), there.state()
         for at, (owner, code) in enumerate(TURNS, 1):
             actions = ((ASSERT, 9, Record("forged", 1)), (RETRACT, 1))
-            for action, form in itertools.product(actions, ("plain", "conditional", "shared")):
+            for action, form in itertools.product(actions, ("plain", "conditional", "shared", "traced")):
                 said = await stranger.turn(HUGE + at, action, owner=owner, form=form)
                 assert said == code
                 assert there.state() == before, owner
