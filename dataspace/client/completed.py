@@ -45,7 +45,7 @@ class TopicFrontier:
 class CompletedEpoch:
     """All items of one time, in the order of partitions and of sending.
 
-    ``crashed`` is the reason why a producer ended that could have sent more of it; empty if there was none.
+    ``crashed`` is the reason why the first producer ended that could have sent more of it, else empty.
     """
 
     number: int

@@ -47,7 +47,7 @@ LOOKUP: Final = 30.0
 class TopicEpoch:
     """All items of one time, in the order of partitions and of sending.
 
-    ``crashed`` is the reason why a producer ended that could have sent more of it.
+    ``crashed`` is the reason why the first producer ended that could have sent more of it.
     """
 
     time: Time
@@ -182,7 +182,8 @@ class Subscription:
                 if self._open_bytes > self._most_open:
                     raise self._overfull(f"{len(self._open)} epochs with {self._open_bytes} bytes")
             case Crash():
-                self._crashed.update(dict.fromkeys(event.epochs, event.reason))
+                for time in event.epochs:  # the first reason stays, as in the journal
+                    self._crashed.setdefault(time, event.reason)
             case Frontier(times):
                 return self.rest(times)
         return []

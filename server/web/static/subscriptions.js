@@ -166,7 +166,9 @@ export class Subscription {
   #collect(event) {
     if (event.type === "frontier") return this.#rest(event.times);
     if (event.type === "crash") {
-      for (const time of event.epochs) this.#crashed.set(key(time), event.reason);
+      for (const at of event.epochs.map(key)) {
+        if (!this.#crashed.has(at)) this.#crashed.set(at, event.reason); // the first reason stays, as in the journal
+      }
       return [];
     }
     const at = key(event.time);

@@ -109,6 +109,25 @@ async def test_publisher_and_subscriber_go_on_over_a_daemon_that_is_killed(daemo
     assert [(each.time, each.items, each.crashed) for each in seen] == [(n, (n,), "") for n in range(300)]
 
 
+async def test_every_reader_is_given_the_same_reason_where_two_producers_crash_in_one_epoch(url: str) -> None:
+    async with (
+        dataspace.connect(url) as space,
+        space.publish("t", durable=True) as topic,
+        space.subscribe("t", as_of=0) as epochs,
+    ):
+        for reason in ("first", "second"):
+            with pytest.raises(ZeroDivisionError):
+                async with space.publish("t", durable=True) as other:
+                    await other.send(reason)
+                    await other.flush()
+                    raise ZeroDivisionError(reason)
+        await topic.advance(1)
+        (live,) = await take(epochs, 1)
+    (kept,) = await read(url)
+    assert live == TopicEpoch(kept.time, kept.items, kept.crashed)
+    assert kept.crashed == "ZeroDivisionError: first"
+
+
 async def test_a_subscription_begins_where_it_was_opened_though_its_line_breaks_at_once(
     url: str, proxy: Proxy
 ) -> None:
