@@ -61,14 +61,15 @@ bench: venv ## every benchmark in bench/, one after the other (ARGS=--json for f
 peers: $(VENV)/peers ## bench/peers.py: the daemon beside NATS, Redis and etcd, whose servers are put into .venv
 	@$(BIN)/python bench/peers.py $(ARGS)
 
-torture: check-java venv $(VENV)/stores/ready ## the kill tests and the attacks at full size, with ROUNDS further seeds each, and a table of what they cost
+torture: check-java venv $(VENV)/stores/ready ## the kill tests and the attacks at full size, with ROUNDS further seeds each, and a table of what they cost; SEEDS=1000000 for as many simulated lives before
+	@$(if $(SEEDS),$(BIN)/python -m tests.simulation --first $(or $(FIRST),10001) --seeds $(SEEDS))
 	@TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
 
 soak: venv ## HOURS (8) of a steady mixed load; fails if memory, descriptors, disk or latency grow
 	@$(BIN)/python -m tests.soak --hours $(or $(HOURS),8) $(ARGS)
 
 simulate: venv ## SEEDS=n lives of daemons and clients in virtual time, each from a seed (tests/simulation/README.md)
-	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) $(ARGS)
+	@$(BIN)/python -m tests.simulation --first $(or $(FIRST),1) --seeds $(or $(SEEDS),1000) $(ARGS)
 
 wheel: venv ## dist/*.whl; COMPILED=1 for one whose hot parts are machine code (needs a C compiler)
 	@rm -rf build dist

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from dataspace.client.session.turns import Ticket
 from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.expectations import Expectation
 from index.values.values import Value
 
 Row: TypeAlias = tuple[Value, ...]
@@ -17,12 +19,27 @@ Row: TypeAlias = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn that a client handed over; ``answer`` is its epoch, the code of its refusal, or None."""
+    """A turn that a client handed over; ``answer`` is its epoch, the code of its refusal, or None.
+
+    ``others`` are the actions of further owners, ``expected`` what had to hold.
+    """
 
     client: str
     sequence: int
     actions: Sequence[tuple[Any, ...]]
     answer: int | str | None
+    others: Sequence[tuple[str, Sequence[tuple[Any, ...]]]] = ()
+    expected: Sequence[Expectation] = ()
+
+    @classmethod
+    def of(cls, client: str, ticket: Ticket, answer: int | str | None) -> Turn:
+        """Returns a turn as it was submitted."""
+        return cls(client, ticket.sequence, ticket.actions, answer, ticket.others, ticket.expected)
+
+    @property
+    def all_actions(self) -> list[tuple[Any, ...]]:
+        """The actions of all owners; handles of durable owners are random, so they do not meet."""
+        return [*self.actions, *[action for _, actions in self.others for action in actions]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +74,7 @@ class Term:
 
 @dataclass(slots=True)
 class History:
-    """One run.  ``ended`` has the facts of each session that was ended from outside."""
+    """One run, in one space.  ``ended`` has the facts of each session that was ended from outside."""
 
     turns: list[Turn] = field(default_factory=list)
     views: dict[str, View] = field(default_factory=dict)

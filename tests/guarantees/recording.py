@@ -18,7 +18,7 @@ from typing import Any, Final
 import trio
 
 import dataspace
-from dataspace import Record
+from dataspace import Record, absent
 from dataspace.errors import Broken, Closed, Refused, Unreachable
 from dataspace.kernel.epoch_changes import EpochChanges
 from index.patterns.text import parse_pattern
@@ -113,6 +113,11 @@ class Recording:
                     mine = draft.assert_(fact) if mine is None else draft.replace(mine, fact)
                     draft.send(Record("said", name, number))
                 nursery.start_soon(self._note, f"owner:{name}", await space.submit(draft))
+                if number % 10 == 2:  # also of another owner, if nothing has come in between
+                    both = space.draft(expect=[absent(Record("taken", number, Record("_")))])
+                    both.assert_(Record("taken", number, name))
+                    both.assert_(Record("lent", number, name), owner=f"{name}'s store")
+                    nursery.start_soon(self._note, f"owner:{name}", await space.submit(both))
                 if number % 10 == 5:
                     wrong = space.draft()
                     wrong.send(Record("never", name, number))
@@ -126,7 +131,7 @@ class Recording:
             self._last = max(self._last, int(answer))
         except Refused as refusal:
             answer = refusal.code
-        self.history.turns.append(Turn(client, ticket.sequence, ticket.actions, answer))
+        self.history.turns.append(Turn.of(client, ticket, answer))
 
     async def _break_off(self) -> None:
         """Sessions whose links end without a goodbye."""
@@ -176,8 +181,7 @@ class Recording:
     async def _mark(self, url: str) -> None:
         """One more turn, after which all that was answered has been shown."""
         async with dataspace.connect(url, owner="mark") as space:
-            ticket = await space.submit(_marked(space.draft()))
-            self._last = max(self._last, await ticket.wait())
+            await self._note("owner:mark", await space.submit(_marked(space.draft())))
 
 
 def _marked(draft: dataspace.Draft) -> dataspace.Draft:

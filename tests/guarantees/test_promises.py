@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from dataspace import unchanged
 from index.values.values import Record
 from tests.guarantees.history import History
 from tests.guarantees.recording import FACTS, record
@@ -37,6 +38,8 @@ def test_the_run_has_all_that_is_judged(history: History) -> None:
     assert all(len(view.epochs) > 1 for view in history.views.values())
     assert history.ended and all(len(facts) == FACTS for facts in history.ended)
     assert history.terms
+    assert {type(turn.answer) for turn in history.turns if turn.expected} == {int, str}
+    assert any(turn.others for turn in history.turns if isinstance(turn.answer, int))
     assert any(epoch.silent for epoch in history.log), "claims of what others claim"
 
 
@@ -162,6 +165,18 @@ def lease_cut_short(history: History) -> None:
     history.terms[0] = replace(history.terms[0], until=history.terms[0].until + 3_600_000_000)
 
 
+def condition_that_did_not_hold(history: History) -> None:
+    """A turn that expected that nothing had changed happened after much had."""
+    logged = {(epoch.client, epoch.sequence) for epoch in history.log[len(history.log) // 2 :]}
+    at = next(at for at, turn in enumerate(history.turns) if (turn.client, turn.sequence) in logged)
+    history.turns[at] = replace(history.turns[at], expected=[unchanged("busy(_, _)", since=0)])
+
+
+def turn_of_another_space(history: History) -> None:
+    """The log has a turn that was sent to another space."""
+    _with(history, -1, client="owner:Alice", sequence=1_000_000)
+
+
 PLANTED: Final[dict[Callable[[History], None], str]] = {
     ghost: "ownership",
     fact_of_nobody: "ownership",
@@ -178,6 +193,8 @@ PLANTED: Final[dict[Callable[[History], None], str]] = {
     repeated: "observation",
     split: "observation",
     lease_cut_short: "leases",
+    condition_that_did_not_hold: "conditions",
+    turn_of_another_space: "spaces",
 }
 
 

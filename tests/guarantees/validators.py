@@ -15,6 +15,7 @@ from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
 from dataspace.kernel.epochs import Epoch
 from index.patterns.patterns import matcher
 from index.values.values import Value, key
+from tests.guarantees.conditions import conditions
 from tests.guarantees.history import History, Row, Shown, Turn, View
 
 Validator: TypeAlias = Callable[[History], Iterator[str]]
@@ -148,9 +149,28 @@ def leases(history: History) -> Iterator[str]:
                 yield f"{term.owner} ended in epoch {epoch.number}, {term.until - epoch.time} µs too early"
 
 
+def spaces(history: History) -> Iterator[str]:
+    """A turn is in the log of the space to which it was sent, and in no other."""
+    asked = {(turn.client, turn.sequence) for turn in history.turns}
+    for client, sequence in _by_turn(history.log):
+        if client.startswith("owner:") and (client, sequence) not in asked:
+            yield f"turn {sequence} of {client} is in the log of a space to which it was not sent"
+
+
 VALIDATORS: Final[dict[str, Validator]] = {
     each.__name__: each
-    for each in (ownership, session_ends, whole_turns, once, durability, order, observation, leases)
+    for each in (
+        ownership,
+        session_ends,
+        whole_turns,
+        once,
+        durability,
+        order,
+        observation,
+        leases,
+        conditions,
+        spaces,
+    )
 }
 
 
@@ -182,7 +202,7 @@ def _net(turn: Turn) -> tuple[dict[int, Hashable], list[Hashable]]:
     claims: dict[int, Hashable] = {}
     messages: list[Hashable] = []
     begun: set[int] = set()
-    for verb, *rest in turn.actions:
+    for verb, *rest in turn.all_actions:
         if verb == SEND:
             messages.append(key(rest[0]))
         elif verb == ASSERT:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable
 
+from tests.simulation.occurrences import Total, table
 from tests.simulation.plan import Plan
 from tests.simulation.planted import PLANTED
 from tests.simulation.runs import Result, kinds, one, results
@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=100, help="how many lives (default 100)")
     parser.add_argument("--first", type=int, default=1, help="the seed of the first (default 1)")
     parser.add_argument("--processes", type=int, default=2, help="that live them (default 2)")
+    parser.add_argument("--progress", type=int, default=1000, help="say so after so many (default 1000)")
     parser.add_argument("--digests", action="store_true", help="print what each life came to")
     parser.add_argument("--keep-going", action="store_true", help="go on after a life that went wrong")
     parser.add_argument("--plant", choices=PLANTED, help="with this mistake in the product")
@@ -61,9 +62,9 @@ def _show(plan: Plan, plant: str | None, *, trace: bool) -> int:
 
 
 def _run(seeds: range, args: argparse.Namespace) -> int:
-    began, done, wrong = _now(), list[Result](), False
+    total, wrong = Total(_now()), False
     for result in results(seeds, args.processes, args.plant):
-        done.append(result)
+        total.add(result)
         if args.digests:
             print(result.seed, result.digest, result.events, result.epochs, flush=True)
         if result.wrong:
@@ -71,8 +72,13 @@ def _run(seeds: range, args: argparse.Namespace) -> int:
             _report(result, args.plant)
             if not args.keep_going:
                 break
-    print(_summary(done, _now() - began))
-    return int(wrong)
+        if total.lives % args.progress == 0 and total.lives < len(seeds):
+            print(f"seeds {seeds[0]} to {result.seed}: {total.summary(_now())}", flush=True)
+            print(f"  to go on from here: --first {result.seed + 1}", flush=True)
+    print(total.summary(_now()), *table(total.counts), sep="\n")
+    for each in total.missing:
+        print(f"WRONG in {total.lives} lives there were no {each}")
+    return int(wrong or bool(total.missing))
 
 
 def _report(result: Result, plant: str | None) -> None:
@@ -83,19 +89,6 @@ def _report(result: Result, plant: str | None) -> None:
     planted = f"--plant {plant} " if plant else ""
     print(
         f"  python -m tests.simulation {planted}--seed {result.seed} {less.arguments()} --trace", flush=True
-    )
-
-
-def _summary(done: Iterable[Result], seconds: float) -> str:
-    lives = list(done)
-    total = [
-        sum(each)
-        for each in zip(*[(r.events, r.epochs, r.starts, r.seconds, r.cpu) for r in lives], strict=True)
-    ]
-    events, epochs, starts, virtual, cpu = total or [0] * 5
-    return (
-        f"{len(lives)} lives in {seconds:.0f} s ({cpu / max(1, len(lives)):.3f} s of a processor each): "
-        f"{events} events, {epochs} epochs, {starts} daemons, {virtual:.0f} virtual seconds"
     )
 
 

@@ -11,7 +11,7 @@ Always: what is recorded is what the client itself was told, up to the instant a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from tests.guarantees.recording import shown
 from tests.server.coordination.histories import Belief, Grant
 from tests.simulation.entropy import BEGAN
 from tests.simulation.hosts import Host
+from tests.simulation.occurrences import Occurrence
 from tests.simulation.plan import Part
 from tests.simulation.world import URL, World
 
@@ -36,6 +37,8 @@ PATTERNS: Final = (
     "said($who, $n)",
     "kept($n, $k)",
     "held($n, $k)",
+    "seat($n, $who)",
+    "stored($n, $who)",
 )
 
 HEARTBEAT: Final = 1.0
@@ -43,7 +46,7 @@ LEASE: Final = 1.5
 GRACE: Final = 4.0
 LOCK: Final = 1.0
 
-_OF_THE_DISK: Final = ("disk-full", "disk-failed")
+OF_THE_DISK: Final = ("disk-full", "disk-failed")
 
 _DURABLE: Final[Any] = {"durable": True, "quiet": True, "policy": "wait", "progress": True}
 
@@ -57,29 +60,30 @@ class Actor:
         self.host = host
         self.part = part
         self.random = Random(part.seed)
+        self.history = world.histories[part.space]
         self._tickets: list[tuple[str, dataspace.Ticket]] = []
 
-    async def run(self) -> None:
-        """Does what actors of this kind do, until it has ended or its host has."""
+    async def run(self, does: Callable[[Actor], Awaitable[None]]) -> None:
+        """Does what actors of its kind do, until that has ended or its host has."""
         self.host.enter()
         try:
             with self.host.scope:
                 await trio.sleep(self.part.at)
-                await KINDS[self.part.kind](self)
+                await does(self)
         except Exception as error:  # noqa: BLE001  # whatever ends a client is judged
             if not self.host.is_dead:
                 self.world.accuse(f"{self.host.name} raised {error!r}")
         finally:
             for client, ticket in self._tickets:
-                self.world.history.turns.append(Turn(client, ticket.sequence, ticket.actions, None))
+                self.history.turns.append(Turn.of(client, ticket, None))
 
     # -- kinds ----------------------------------------------------------------------------------------
 
     async def write(self) -> None:
         """Turns that replace a fact, claim and leave what others claim, and send; some that are refused."""
-        name = f"writer{self.number}"
+        name, owner = self.host.name, f"writer{self.part.rank}"  # which one in another space has as well
         turns, pause = self.random.randint(3, 25), self.random.choice((0.0, 0.02, 0.2))
-        async with self._connected(owner=name) as space, trio.open_nursery() as nursery:
+        async with self.connected(owner=owner) as space, trio.open_nursery() as nursery:
             mine: dataspace.Claim | None = None
             held: list[dataspace.Claim] = []
             for number in range(turns):
@@ -92,26 +96,30 @@ class Actor:
                     fact = Record("busy", name, number)
                     mine = draft.assert_(fact) if mine is None else draft.replace(mine, fact)
                     draft.send(Record("said", name, number))
-                nursery.start_soon(self._note, f"owner:{name}", await space.submit(draft))
+                    if self.random.random() < 0.2:
+                        fact = Record("shared", self.random.randrange(3))
+                        held.append(draft.assert_(fact, owner=f"{owner}'s store"))
+                nursery.start_soon(self.note, f"owner:{owner}", await space.submit(draft))
                 if number % 10 == 5:
                     wrong = space.draft()
                     wrong.send(Record("never", name, number))
                     wrong.retract(1)
-                    nursery.start_soon(self._note, f"owner:{name}", await space.submit(wrong))
+                    nursery.start_soon(self.note, f"owner:{owner}", await space.submit(wrong))
                 if self.random.random() < 0.7:
                     await trio.sleep(pause)
 
-    async def _note(self, client: str, ticket: dataspace.Ticket) -> None:
+    async def note(self, client: str, ticket: dataspace.Ticket) -> None:
+        """Records a turn, once it is answered."""
         entry = client, ticket
         self._tickets.append(entry)
         try:
             answer: int | str = await ticket.wait()
-            self.world.last = max(self.world.last, int(answer))
+            self.world.reach(self.part.space, int(answer))
         except Refused as refusal:
             answer = refusal.code
         self._tickets.remove(entry)
         self.world.trace("answer", client, ticket.sequence, answer)
-        self.world.history.turns.append(Turn(client, ticket.sequence, ticket.actions, answer))
+        self.history.turns.append(Turn.of(client, ticket, answer))
 
     async def visit(self) -> None:
         """Facts of a session that ends without a goodbye."""
@@ -119,34 +127,34 @@ class Actor:
         with contextlib.suppress(
             Broken, Closed, Unreachable, ProtocolError, Refused
         ):  # there may be no daemon
-            async with dataspace.connect(URL, heartbeat=HEARTBEAT, reconnect=False, token="") as space:
+            async with dataspace.connect(
+                URL, space=self.part.space, heartbeat=HEARTBEAT, reconnect=False, token=""
+            ) as space:
                 async with space.turn() as draft:
                     for fact in facts:
                         draft.assert_(fact)
-                self.world.history.ended.append(frozenset(facts))
+                self.history.ended.append(frozenset(facts))
                 await trio.sleep(self.random.choice((0.0, 0.1, 2.0)))
-                self._vanish()
-                await trio.sleep_forever()
+                await self.vanish()
 
     async def borrow(self) -> None:
         """A lease whose client vanishes once it holds a fact."""
         name, asked = f"borrower{self.number}", self._microseconds()
-        async with self._connected(lease=LEASE, name=name) as space:
+        async with self.connected(lease=LEASE, name=name) as space:
             try:
                 await space.assert_(Record("borrowed", self.number))
             except Refused:  # the disk is full just now
                 return
-            self.world.history.terms.append(Term(name, asked + round(LEASE * 1_000_000)))
+            self.history.terms.append(Term(name, asked + round(LEASE * 1_000_000)))
             await trio.sleep(self.random.choice((0.0, 0.1, 3.0)))
-            self._vanish()
-            await trio.sleep_forever()
+            await self.vanish()
 
     def _microseconds(self) -> int:
         return round((BEGAN + trio.current_time()) * 1_000_000)
 
     async def keep(self) -> None:
         """A session with grace: its facts are there while it is, whatever happens to its connections."""
-        async with self._connected(grace=GRACE) as space:
+        async with self.connected(grace=GRACE) as space:
             mine: dataspace.Claim | None = None
             for number in range(self.random.randint(1, 8)):
                 fact = Record("kept", self.number, number)
@@ -157,14 +165,14 @@ class Actor:
     async def lock(self) -> None:
         """Takes a lock that others want as well, and notes when it believes that it holds it."""
         self.host.rate = self.random.choice((0.9, 1.0, 1.1))
-        async with self._connected(name=self.host.name) as space:
+        async with self.connected(name=self.host.name) as space:
             for _ in range(self.random.randint(1, 4)):
                 try:
                     await self._hold(space)
                 except LockLost:
                     self.world.trace("lock lost", self.host.name)
                 except Refused as refusal:
-                    if refusal.code not in _OF_THE_DISK:
+                    if refusal.code not in OF_THE_DISK:
                         raise
                 await trio.sleep(self.random.choice((0.0, 0.1, 0.5)))
 
@@ -172,24 +180,24 @@ class Actor:
         me, began = self.host.name, trio.current_time()
         async with space.lock("store", me, ttl=LOCK) as lock:
             self.world.trace("lock", me, lock.token)
-            self.world.locks.grants.append(Grant(me, lock.token, began, trio.current_time()))
+            self.world.locks[self.part.space].grants.append(Grant(me, lock.token, began, trio.current_time()))
             for _ in range(self.random.randint(1, 5)):
                 lock.check()
-                self.world.locks.beliefs.append(Belief(me, lock.token, trio.current_time()))
+                self.world.locks[self.part.space].beliefs.append(Belief(me, lock.token, trio.current_time()))
                 await trio.sleep(self.random.choice((0.0, 0.1, 0.3)))
             if self.random.random() < 0.1:
-                self._vanish()
-                await trio.sleep_forever()
+                await self.vanish()
 
     async def peek(self) -> None:
         """Observes a pattern as soon as things happen, before they are on disk."""
-        async with self._connected() as space:
+        async with self.connected() as space:
             while True:
-                self.world.eager[self._name(PATTERNS[0])] = view = View(parse_pattern(PATTERNS[0]))
+                view = View(parse_pattern(PATTERNS[0]))
+                self.world.eager[self._name(PATTERNS[0])] = self.part.space, view
                 try:
                     await self._peek(space, view)
                 except Refused as refusal:
-                    if refusal.code not in ("epoch-lost", *_OF_THE_DISK):  # in a crash
+                    if refusal.code not in ("epoch-lost", *OF_THE_DISK):  # in a crash
                         raise
                     await trio.sleep(0.1)
 
@@ -205,7 +213,7 @@ class Actor:
 
     async def watch(self) -> None:
         """Observes patterns, over as many connections as it takes, until the end."""
-        async with self._connected() as space, trio.open_nursery() as nursery:
+        async with self.connected() as space, trio.open_nursery() as nursery:
             for pattern in self.random.sample(PATTERNS, self.random.randint(1, len(PATTERNS))):
                 nursery.start_soon(self._observe, space, pattern)
 
@@ -226,8 +234,8 @@ class Actor:
             if not epoch.progress:
                 view.epochs.append(shown(epoch))
                 if epoch.snapshot:
-                    self.world.watched[self._name(pattern)] = view
-                    self.world.history.views[f"{self._name(pattern)} from {epoch.number}"] = view
+                    self.world.watched[self._name(pattern)] = self.part.space, view
+                    self.history.views[f"{self._name(pattern)} from {epoch.number}"] = view
             self.world.trace("shown", self._name(pattern), epoch.number, len(view.epochs))
             view.upto = epoch.number
             self.world.note()
@@ -237,27 +245,37 @@ class Actor:
 
     async def mark(self) -> None:
         """One more turn, after which all that was answered has been shown."""
-        async with self._connected(owner="mark") as space:
+        async with self.connected(owner="mark") as space:
             draft = space.draft()
             draft.send(Record("said", "nobody", 0))
-            self.world.last = max(self.world.last, await (await space.submit(draft)).wait())
+            await self.note("owner:mark", await space.submit(draft))
 
     # -- connections ----------------------------------------------------------------------------------
 
     def _hear(self, event: dataspace.ConnectionEvent) -> None:
         self.world.trace("connection", self.host.name, event.change.value)
+        if event.change in (dataspace.ConnectionChange.RESUMED, dataspace.ConnectionChange.ANEW):
+            self.world.count(Occurrence.RESUMED)
         if event.change is dataspace.ConnectionChange.REFUSED and "disk-full" not in event.reason:
             self.world.accuse(f"{self.host.name} could not assert its facts again: {event.reason}")
 
-    def _vanish(self) -> None:
+    async def vanish(self) -> None:
+        """Ends its host in this instant; does not return."""
+        self.world.count(Occurrence.VANISHED)
         self.host.die(power=self.random.random() < 0.5)
+        await trio.sleep_forever()
 
     @contextlib.asynccontextmanager
-    async def _connected(self, **options: Any) -> Any:
-        """Connects, as soon as there is a daemon."""
+    async def connected(self, **options: Any) -> AsyncIterator[dataspace.RemoteSpace]:
+        """Connects to its space, as soon as there is a daemon."""
         while True:
             connecting = dataspace.connect(
-                URL, heartbeat=HEARTBEAT, token="", on_connection=self._hear, **options
+                URL,
+                space=self.part.space,
+                heartbeat=HEARTBEAT,
+                token="",
+                on_connection=self._hear,
+                **options,
             )
             try:
                 space = await connecting.__aenter__()
@@ -275,15 +293,3 @@ class Actor:
                 raise
         else:
             await connecting.__aexit__(None, None, None)
-
-
-KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
-    "writer": Actor.write,
-    "guest": Actor.visit,
-    "borrower": Actor.borrow,
-    "keeper": Actor.keep,
-    "locker": Actor.lock,
-    "watcher": Actor.watch,
-    "peeker": Actor.peek,
-    "mark": Actor.mark,
-}

@@ -15,11 +15,12 @@ from typing import Final
 import trio
 
 from relay.store.errors import LogFailed
-from server.config.model import Config, Limits
+from server.config.model import Config, Limits, SpaceConfig
 from server.daemon.lock import DataUnusable
 from server.daemon.serve import serve
 from tests.simulation.disks import Volume, mounted
 from tests.simulation.hosts import Host
+from tests.simulation.occurrences import Occurrence
 from tests.simulation.seams import begin_numbers
 from tests.simulation.world import PORT, World
 
@@ -73,7 +74,7 @@ class Supervisor:
         self.host = host = Host("daemon", self._world.random(name))
         host.offset = self.offset
         host.at_death.append(self._died)
-        self.volume = Volume(host, self._left)
+        self.volume = Volume(host, self._left, self._world.count)
         self._is_excused = self._lost_power = False
         self._world.trace("start", name)
         with mounted(self.volume):
@@ -86,12 +87,19 @@ class Supervisor:
 
     def _died(self, power: bool) -> None:
         self._lost_power = power
+        self._world.count(Occurrence.POWERLESS if power else Occurrence.KILLED)
         self._world.trace("died", "power" if power else "killed")
 
     async def _serve(self, host: Host) -> None:
         host.enter()
         begin_numbers()
-        config = Config(listen=(f"tcp:127.0.0.1:{PORT}",), data=self.volume.place, limits=LIMITS)
+        place = self.volume.place
+        config = Config(
+            listen=(f"tcp:127.0.0.1:{PORT}",),
+            data=place,
+            limits=LIMITS,
+            spaces=tuple([SpaceConfig(name, place / name) for name in self._world.plan.spaces]),
+        )
         with ExitStack() as held:
             held.callback(self._world.note)
             try:

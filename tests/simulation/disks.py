@@ -14,7 +14,7 @@ import errno
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -23,6 +23,9 @@ from typing import Final
 from tests.relay.log.disk import Event, hook_sqlite
 from tests.relay.store.losses import Disk
 from tests.simulation.hosts import Host
+from tests.simulation.occurrences import Occurrence
+
+Count = Callable[..., None]
 
 _ERRNO: Final = {sqlite3.SQLITE_FULL: errno.ENOSPC}
 
@@ -33,7 +36,8 @@ _is_hooked = False
 class Volume:
     """The directory of one host."""
 
-    def __init__(self, host: Host, place: Path) -> None:
+    def __init__(self, host: Host, place: Path, count: Count) -> None:
+        self._count = count
         self.host = host
         self.place = place
         self.is_full = False
@@ -42,36 +46,56 @@ class Volume:
         """What was asked of it so far."""
         self.dies_at: tuple[int, bool] | None = None
         """The number of the operation instead of which its host dies, and whether by a power failure."""
+        self.dies_at_sync = False
+        """Whether it is the first sync from that number on."""
         self._disk = Disk()
-        for file in sorted(place.iterdir()):
-            self._disk.take(("write", file.name, 0, file.read_bytes()))
-            self._disk.take(("sync", file.name))
+        for name, file in _files(place):
+            self._disk.take(("write", name, 0, file.read_bytes()))
+            self._disk.take(("sync", name))
 
     def ask(self, event: Event) -> int:
         """Returns 0 for what may be done, else a code of SQLite."""
         if self.host.is_dead:
             return sqlite3.SQLITE_IOERR
         self.asked += 1
-        if self.dies_at is not None and self.asked >= self.dies_at[0]:
+        if self._is_deadly(event):
+            assert self.dies_at is not None  # as it has said
+            self._count(Occurrence.AT_WRITE)
             self.host.die(power=self.dies_at[1])
             return sqlite3.SQLITE_IOERR
         if self.is_full and event[0] == "write":
+            self._count(Occurrence.FULL)
             return sqlite3.SQLITE_FULL
         if self.fails_next_sync and event[0] == "sync":
             self.fails_next_sync = False
+            self._count(Occurrence.SYNC)
             return sqlite3.SQLITE_IOERR_FSYNC
         self._disk.take(event)
         return 0
+
+    def _is_deadly(self, event: Event) -> bool:
+        if self.dies_at is None or self.asked < self.dies_at[0]:
+            return False
+        return event[0] == "sync" or not self.dies_at_sync
 
     def leave(self, place: Path, random: Random | None) -> None:
         """Makes a directory of what is left; ``random`` decides what a power failure took."""
         if random is not None:
             self._disk.stop(place, random)
+            self._count(Occurrence.MISSING, self._disk.missing)
+            self._count(Occurrence.TORN, self._disk.torn)
             return
         place.mkdir()
-        for file in sorted(self.place.iterdir()):
-            if file.name != "lock" and not file.name.endswith("-shm"):
-                shutil.copyfile(file, place / file.name)
+        for name, file in _files(self.place):
+            if file.name != "lock" and not name.endswith("-shm"):
+                (place / name).parent.mkdir(exist_ok=True)
+                shutil.copyfile(file, place / name)
+
+
+def _files(place: Path) -> list[tuple[str, Path]]:
+    """Returns the files in a directory and in those below it, by their names there."""
+    found = [each for each in place.rglob("*") if each.is_file()]
+    return sorted((str(each.relative_to(place)), each) for each in found)
 
 
 @contextmanager
@@ -113,6 +137,9 @@ def _path(descriptor: int) -> str:
 def _ask(event: Event) -> int:
     directory, _, name = event[1].rpartition("/")
     volume = _mounted.get(directory)
+    if volume is None:  # the log of another space, in a directory below
+        directory, _, space = directory.rpartition("/")
+        volume, name = _mounted.get(directory), f"{space}/{name}"
     return 0 if volume is None else volume.ask((event[0], name, *event[2:]))
 
 

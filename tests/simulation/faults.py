@@ -14,6 +14,7 @@ import trio
 from tests.simulation.daemons import Supervisor
 from tests.simulation.hosts import Host
 from tests.simulation.network import Line
+from tests.simulation.occurrences import Occurrence
 from tests.simulation.plan import Part
 from tests.simulation.world import World
 
@@ -54,16 +55,19 @@ class Faults:
     def _die_at(self, part: Part, *, power: bool) -> None:
         volume = self._daemons.volume
         volume.dies_at = volume.asked + 1 + part.target // 4, power
+        volume.dies_at_sync = power and part.target % 2 == 1  # of all that is written before, some is torn
 
     async def cut(self, part: Part) -> None:
         """A connection is reset."""
         for line in self._some_line(part):
             line.reset("cut")
+            self._world.count(Occurrence.CUT)
         await trio.lowlevel.checkpoint()
 
     async def mute_up(self, part: Part) -> None:
         """Nothing comes to the daemon over one connection, for a time."""
         for line in self._some_line(part):
+            self._world.count(Occurrence.MUTED)
             line.up.mute()
             await trio.sleep(part.lasting)
             line.up.speak()
@@ -72,6 +76,7 @@ class Faults:
     async def mute_down(self, part: Part) -> None:
         """Nothing comes to a client, for a time."""
         for line in self._some_line(part):
+            self._world.count(Occurrence.MUTED)
             line.down.mute()
             await trio.sleep(part.lasting)
             line.down.speak()
@@ -81,16 +86,18 @@ class Faults:
         """A client is stopped, and goes on later."""
         hosts = [host for host in self._world.clients.values() if not host.is_dead]
         if hosts:
-            await self._pause(hosts[part.target % len(hosts)], part.lasting)
+            await self._pause(hosts[part.target % len(hosts)], part.lasting, Occurrence.PAUSED)
         await trio.lowlevel.checkpoint()
 
     async def pause_daemon(self, part: Part) -> None:
         """The daemon is stopped, and goes on later."""
-        await self._pause(self._daemons.host, part.lasting)
+        await self._pause(self._daemons.host, part.lasting, Occurrence.DAEMON_PAUSED)
 
-    async def _pause(self, host: Host, lasting: float) -> None:
+    async def _pause(self, host: Host, lasting: float, occurrence: Occurrence) -> None:
         host.pause()
         await trio.sleep(lasting)
+        if host.held:
+            self._world.count(occurrence)
         host.go_on()
 
     async def fill_disk(self, part: Part) -> None:
@@ -113,6 +120,7 @@ class Faults:
         step = Random(part.seed).choice((-3600.0, -1.0, 0.5, 7200.0))
         host = hosts[part.target % len(hosts)]
         host.offset += step
+        self._world.count(Occurrence.CLOCK)
         if host is self._daemons.host:
             self._daemons.offset += step
         await trio.lowlevel.checkpoint()

@@ -12,16 +12,22 @@ from collections.abc import Hashable, Iterator
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT
 from index.values.values import Record, Value, key
 from tests.guarantees.history import History, Turn
+from tests.guarantees.topics import topic_violations
 from tests.guarantees.validators import broken
 from tests.server.coordination import histories
+from tests.simulation.world import World
 
 
-def judge(history: History) -> list[str]:
-    """Returns what is broken."""
-    return [*broken(history), *[f"final: {said}" for said in final(history)]]
+def judge_all(world: World) -> Iterator[str]:
+    """Yields what is broken in a life, in any space and in the topic."""
+    for space, history in world.histories.items():
+        yield from broken(history)
+        yield from (f"final: {said}" for said in final(history))
+        yield from _judge_locks(history, world.locks[space])
+    yield from topic_violations(world.topic)
 
 
-def judge_locks(history: History, locks: histories.History) -> list[str]:
+def _judge_locks(history: History, locks: histories.History) -> list[str]:
     """Returns what is wrong with what those did who took locks."""
     changes: list[tuple[int, list[Value], list[Value]]] = []
     for epoch in history.log:

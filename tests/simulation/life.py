@@ -8,27 +8,34 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import trio
 
+from dataspace.client.completed import CompletedEpoch
+from dataspace.codec import unpack
 from dataspace.kernel.epochs import Epoch
+from index.values.values import Value
+from relay.journal.reader import LAST, JournalReader
+from relay.journal.verification import verify_topics
 from relay.log.reader import LogReader, verify
-from tests.guarantees.history import History
 from tests.simulation.actors import Actor
 from tests.simulation.daemons import Supervisor
 from tests.simulation.entropy import virtual
 from tests.simulation.faults import Faults
 from tests.simulation.hosts import Host, here
-from tests.simulation.judge import judge, judge_locks
+from tests.simulation.judge import judge_all
+from tests.simulation.kinds import KINDS, LASTING
 from tests.simulation.network import Network
-from tests.simulation.plan import Part, Plan
+from tests.simulation.occurrences import Occurrence
+from tests.simulation.plan import MAIN, SIDE, Part, Plan
 from tests.simulation.scheduling import run_ordered
 from tests.simulation.seams import seams
+from tests.simulation.topics import PARTITIONS, is_over
 from tests.simulation.world import World
 
 PATIENCE: Final = 120.0
@@ -52,7 +59,8 @@ class Outcome:
     """Virtual ones."""
     starts: int
     trace: tuple[str, ...]
-    history: History
+    counts: tuple[tuple[str, int], ...]
+    """How often what happened in it, beside what clients do."""
 
 
 class _Complaints(logging.Handler):
@@ -96,19 +104,59 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
             life = _Life(world)
             run_ordered(f"order {plan.seed}", life.run)
         world.faults.extend(heard.said)
-        world.history.log = _read(life.daemons.data, world)
+        for space in (MAIN, *plan.spaces):
+            directory = life.daemons.data / space if space != MAIN else life.daemons.data
+            world.histories[space].log = _read(directory, world)
+        world.topic.epochs = _read_topic(life.daemons.data, world)
         if life.daemons.starts == 1:  # else they were shown what a crash has lost
-            world.history.views |= world.eager
+            for name, (space, view) in world.eager.items():
+                world.histories[space].views[name] = view
+    _count(world)
     return Outcome(
-        (*world.faults, *judge(world.history), *judge_locks(world.history, world.locks)),
+        (*world.faults, *judge_all(world)),
         world.digest,
         world.events,
-        len(world.history.log),
+        sum(len(each.log) for each in world.histories.values()),
         life.seconds,
         life.daemons.starts,
         tuple(world.lines or ()),
-        world.history,
+        tuple(sorted(world.counts.items())),
     )
+
+
+def _count(world: World) -> None:
+    """Counts what the histories show."""
+    turns = [turn for history in world.histories.values() for turn in history.turns]
+    world.count(Occurrence.REFUSED, sum(isinstance(each.answer, str) for each in turns))
+    world.count(Occurrence.EXPECTED, sum(each.answer == "expectation" for each in turns))
+    world.count(Occurrence.SHARED, sum(bool(each.others) for each in turns if isinstance(each.answer, int)))
+    world.count(Occurrence.SIDE, len(world.histories[SIDE].log))
+    world.count(Occurrence.TOPIC, len(world.topic.epochs))
+    world.count(Occurrence.CRASHED, sum(bool(each.crashed) for each in world.topic.epochs))
+    world.count(Occurrence.SEEN, sum(len(each.epochs) for each in world.topic.seen.values()))
+
+
+def _read_topic(directory: Path, world: World) -> list[CompletedEpoch]:
+    """Returns the completed epochs of the one topic, if there is one."""
+    verdict = verify_topics(directory)
+    if verdict is not None and verdict.damages:
+        world.faults.append(f"the journal of topics is damaged: {verdict.damages}")
+    with closing(JournalReader.open(directory)) as journal:
+        slots = journal.slots()
+        if len(slots) > 1:
+            world.faults.append(f"the journal has {len(slots)} topics of one name")
+        return [
+            CompletedEpoch(each.number, each.time, tuple(_items(each.items)), each.crashed)
+            for slot in slots
+            for each in journal.pieces(slot, PARTITIONS, 0, LAST, None, 1 << 30)
+        ]
+
+
+def _items(batches: Iterable[bytes]) -> Iterator[Value]:
+    for batch in batches:
+        items = unpack(batch)
+        assert isinstance(items, tuple)  # by WIRE.md
+        yield from items
 
 
 def _read(directory: Path, world: World) -> list[Epoch]:
@@ -135,7 +183,7 @@ class _Life:
         """Everything, from the first daemon to the end of the last one."""
         world, plan = self._world, self._world.plan
         async with trio.open_nursery() as nursery:
-            world.network = Network(plan.weather, f"network {plan.seed}", nursery, world.trace)
+            world.network = Network(plan.weather, f"network {plan.seed}", nursery, world.trace, world.count)
             self.daemons = Supervisor(world)
             async with trio.open_nursery() as supervised:
                 supervised.start_soon(self.daemons.run)
@@ -160,18 +208,30 @@ class _Life:
         async with trio.open_nursery() as watchers:
             async with trio.open_nursery() as doers:
                 for part, actor in doing:
-                    (watchers if part.kind in ("watcher", "peeker") else doers).start_soon(actor.run)
+                    nursery = watchers if part.kind in LASTING else doers
+                    nursery.start_soon(actor.run, KINDS[part.kind])
                 for fault in plan.faults:
                     doers.start_soon(faults.strike, fault)
             self._world.trace("all done")
             await trio.sleep(SETTLING)
-            await Actor(world, Part("mark", 0, 0.0), Host("mark", world.random("mark"))).run()
-            while any(
-                view.upto < world.last
-                for view in [
-                    *world.watched.values(),
-                    *(world.eager.values() if self.daemons.starts == 1 else ()),
-                ]
-            ):
+            for space in (MAIN, *plan.spaces):
+                await self._mark("mark", space)
+            if any(each.kind in ("publisher", "subscriber") for each in plan.actors):
+                await self._mark("end of topic", MAIN)
+            while not self._all_seen():
                 await world.changed.wait()
             watchers.cancel_scope.cancel()
+
+    async def _mark(self, kind: str, space: str) -> None:
+        name = f"{kind} {space}"
+        actor = Actor(self._world, Part(kind, 0, 0.0, space=space), Host(name, self._world.random(name)))
+        await actor.run(KINDS[kind])
+
+    def _all_seen(self) -> bool:
+        """True once observers and subscribers have been shown all that there is."""
+        world = self._world
+        eager = world.eager.values() if self.daemons.starts == 1 else ()
+        return all(view.upto >= world.last[space] for space, view in (*world.watched.values(), *eager)) and (
+            world.topic_end is None
+            or all(is_over(seen, world.topic_end) for seen in world.topic.seen.values())
+        )

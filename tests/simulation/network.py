@@ -21,8 +21,10 @@ import trio
 from trio.lowlevel import ParkingLot
 
 from tests.simulation.hosts import Host, here
+from tests.simulation.occurrences import Occurrence
 
 Trace = Callable[..., None]
+Count = Callable[[Occurrence], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Pipe:
         """The reader has been told so."""
         self.is_abandoned = False
         """The reader has closed its socket."""
+        self._written_at = 0
+        """The place, among the writes of all connections, of the first that is in flight."""
         self._mute = 0
         self._spoken = ParkingLot()
         self._is_moving = False
@@ -66,6 +70,10 @@ class Pipe:
         size = min(len(data), self.room)
         if size > 1 and self._random.random() < self._line.weather.split:
             size = self._random.randint(1, size)
+        network = self._line.network
+        network.writes += 1
+        if not self.flight:
+            self._written_at = network.writes
         self.flight += data[:size]
         self.move()
         return size
@@ -101,7 +109,10 @@ class Pipe:
 
     async def _move(self) -> None:
         while self._has_some():
-            await trio.sleep(self._delay())
+            delay = self._delay()
+            if delay:
+                self._line.network.count(Occurrence.DELAYED)
+            await trio.sleep(delay)
             while self._mute and self._has_some():
                 await self._spoken.park()
             if self.is_abandoned:
@@ -118,6 +129,8 @@ class Pipe:
             size = len(self.flight)
             if size > 1 and self._random.random() < self._line.weather.split:
                 size = self._random.randint(1, size)
+                self._line.network.count(Occurrence.SPLIT)
+            self._line.network.note_order(self._written_at)
             self.inbox += self.flight[:size]
             self._line.network.trace("bytes", self.name, bytes(self.flight[:size]))
             del self.flight[:size]
@@ -158,6 +171,7 @@ class Line:
         """One of its hosts has lost its power: nothing passes, and nobody says so."""
         if not self.is_silent:
             self.is_silent = True
+            self.network.count(Occurrence.SILENT)
             for pipe in (self.up, self.down):
                 pipe.mute()
 
@@ -225,6 +239,7 @@ class Socket:
         if not data:
             return 0
         if self._outgoing.room <= 0:
+            self._line.network.count(Occurrence.BLOCKED)
             raise BlockingIOError
         return self._outgoing.take(data)
 
@@ -332,8 +347,13 @@ class Listening:
 class Network:
     """All connections, and those who listen."""
 
-    def __init__(self, weather: Weather, seed: str, nursery: trio.Nursery, trace: Trace) -> None:
+    def __init__(
+        self, weather: Weather, seed: str, nursery: trio.Nursery, trace: Trace, count: Count
+    ) -> None:
         self.weather = weather
+        self.count = count
+        self.writes = 0
+        self._delivered = 0
         self.nursery = nursery
         self.trace = trace
         self.listening: dict[int, Listening] = {}
@@ -345,6 +365,12 @@ class Network:
         """Returns the connections that a host has now."""
         self.lines = [line for line in self.lines if not line.is_reset]
         return [line for line in self.lines if line.hosts[0].name == name]
+
+    def note_order(self, written_at: int) -> None:
+        """Notes a delivery of what was written at this place among all writes."""
+        if written_at < self._delivered:
+            self.count(Occurrence.OVERTAKEN)
+        self._delivered = max(self._delivered, written_at)
 
     def answers(self, line: Line, host: Host) -> bool:
         """Returns True if the machine at the other end runs again, after its power failed."""

@@ -8,6 +8,8 @@ Always: the plan is a function of the seed.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
@@ -17,7 +19,14 @@ from tests.simulation.network import Weather
 SECONDS: Final = 6.0
 """The time in which everything begins that goes wrong."""
 
-DOERS: Final = ("writer", "writer", "writer", "guest", "guest", "borrower", "keeper", "locker", "locker")
+MAIN: Final = "main"
+SIDE: Final = "side"
+SPACES: Final = (MAIN, SIDE)
+
+DOERS: Final = (
+    "writer", "writer", "writer", "guest", "guest", "borrower", "keeper", "locker", "locker", "claimer",
+    "claimer", "publisher", "publisher",
+)  # fmt: skip
 FAULTS: Final = (
     "kill", "kill", "power", "power", "kill at a write", "power at a write", "cut", "cut", "cut", "mute up",
     "mute down", "pause", "pause daemon", "full disk", "failed sync", "clock",
@@ -35,6 +44,10 @@ class Part:
     target: int = 0
     number: int = 0
     """The place in the plan that was drawn, which stays when others are left out."""
+    space: str = MAIN
+    """The space that an actor is in."""
+    rank: int = 0
+    """How many actors of its kind are before it in its space."""
 
     def __str__(self) -> str:
         lasting = f" for {self.lasting:g} s" if self.lasting else ""
@@ -50,8 +63,13 @@ class Plan:
     actors: tuple[Part, ...]
     faults: tuple[Part, ...]
 
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The spaces of the daemon besides ``main``."""
+        return (SIDE,) if any(each.space == SIDE for each in self.actors) else ()
+
     def __str__(self) -> str:
-        actors = ", ".join(f"{each.kind} at {each.at:.3f} s" for each in self.actors)
+        actors = ", ".join(f"{each.kind} in {each.space} at {each.at:.3f} s" for each in self.actors)
         faults = "".join(f"\n  {each}" for each in self.faults)
         return f"seed {self.seed}: {self.weather}\n  {actors}{faults}"
 
@@ -75,10 +93,9 @@ def draw(seed: int) -> Plan:
     )
     doers = ["writer", *random.choices(DOERS, k=random.randint(1, 5))]
     watchers = ["watcher", *random.choices(("watcher", "peeker"), k=random.randint(0, 2))]
-    actors = [
-        Part(kind, random.getrandbits(32), _instant(random, 1.0), number=number)
-        for number, kind in enumerate((*watchers, *doers))
-    ]
+    if "publisher" in doers:
+        watchers += ["subscriber"] * random.randint(1, 2)
+    actors = list(_placed([*watchers, *doers], random))
     faults = [
         Part(
             kind,
@@ -90,6 +107,17 @@ def draw(seed: int) -> Plan:
         for kind in random.choices(FAULTS, k=random.randint(0, 7))
     ]
     return Plan(seed, weather, tuple(actors), tuple(sorted(faults, key=lambda each: each.at)))
+
+
+def _placed(kinds: Sequence[str], random: Random) -> Iterator[Part]:
+    """Yields actors of these kinds, in one space or in both."""
+    spaces = random.choice(((MAIN,), (MAIN, SIDE)))
+    ranks: Counter[tuple[str, str]] = Counter()
+    for number, kind in enumerate(kinds):
+        within = 3.0 if kind == "publisher" else 1.0  # so that faults find it at work
+        seed, at, space = random.getrandbits(32), _instant(random, within), random.choice(spaces)
+        yield Part(kind, seed, at, number=number, space=space, rank=ranks[kind, space])
+        ranks[kind, space] += 1
 
 
 def _instant(random: Random, within: float) -> float:

@@ -13,11 +13,16 @@ from unittest.mock import patch
 
 from dataspace.client.observations import EpochStream
 from dataspace.client.session.session import ClientSession
+from dataspace.kernel.epochs import Epoch
+from relay.journal.writer import TopicWriter
 from relay.log.writer import GroupCommit
 from relay.store import storage
+from server.conditions.checking import Conditions
+from server.config.model import SpaceConfig
 from server.daemon.space import HostedSpace
 from server.owners import leases
 from server.sessions.connection import Connection
+from tests.simulation.plan import MAIN
 
 
 def answered_before_the_sync(held: ExitStack) -> None:
@@ -93,6 +98,46 @@ def sessions_end_by_halves(held: ExitStack) -> None:
     held.enter_context(patch.object(HostedSpace, "_end_together", end_together))
 
 
+def steps_answered_before_the_write(held: ExitStack) -> None:
+    """The step of a publisher is answered when it is queued, so a kill loses what was answered."""
+
+    def when_durable(_self: TopicWriter, callback: Callable[[], None]) -> None:
+        callback()
+
+    held.enter_context(patch.object(TopicWriter, "when_durable", when_durable))
+
+
+def shared_turns_in_main(held: ExitStack) -> None:
+    """The epoch of a turn of several owners is made in ``main``, whatever the space of its connection is."""
+    homes: dict[str, HostedSpace] = {}
+    really_begin, really = HostedSpace.__init__, HostedSpace.commit_shared
+
+    def begin(self: HostedSpace, settings: SpaceConfig, *args: Any, **options: Any) -> None:
+        really_begin(self, settings, *args, **options)
+        homes[settings.name] = self
+
+    def commit_shared(_self: HostedSpace, *args: Any) -> Epoch:
+        return really(homes[MAIN], *args)
+
+    held.enter_context(patch.object(HostedSpace, "__init__", begin))
+    held.enter_context(patch.object(HostedSpace, "commit_shared", commit_shared))
+
+
+def further_owners_forgotten(held: ExitStack) -> None:
+    """Of a turn of several owners that of the first alone is done."""
+    really = HostedSpace.commit_shared
+
+    def commit_shared(self: HostedSpace, parts: Sequence[Any], *args: Any) -> Epoch:
+        return really(self, parts[:1], *args)
+
+    held.enter_context(patch.object(HostedSpace, "commit_shared", commit_shared))
+
+
+def conditions_unchecked(held: ExitStack) -> None:
+    """Turns happen whether or not what they expect holds."""
+    held.enter_context(patch.object(Conditions, "check", lambda *_: 0))
+
+
 PLANTED: Final[Mapping[str, Callable[[ExitStack], None]]] = {
     each.__name__: each
     for each in (
@@ -103,6 +148,10 @@ PLANTED: Final[Mapping[str, Callable[[ExitStack], None]]] = {
         leases_end_early,
         asserted_twice,
         sessions_end_by_halves,
+        steps_answered_before_the_write,
+        shared_turns_in_main,
+        further_owners_forgotten,
+        conditions_unchecked,
     )
 }
 

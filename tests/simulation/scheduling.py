@@ -38,6 +38,8 @@ class Order(Random):
 
     def shuffle(self, x: Any) -> None:
         """Shuffles the tasks of a pass in place, and keeps back those that may not run now."""
+        if len(x) == 1 and ((host := host_of(x[0])) is None or not host.is_paused):
+            return  # nearly always
         paused = [task for task in x if (host := host_of(task)) is not None and host.is_paused]
         if paused:
             for task in paused:

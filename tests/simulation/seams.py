@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
 import trio
@@ -22,7 +22,7 @@ import trio
 from dataspace.loops.on_trio import TRIO
 from dataspace.transport.addresses import Address
 from relay.store.write_thread import WriteThread
-from server.daemon import daemon
+from server.daemon import daemon, memory
 from server.lane import Work
 from server.sessions import listeners
 from server.sessions.listeners import Listener
@@ -31,7 +31,10 @@ from tests.simulation.network import Listening, Network
 
 T = TypeVar("T")
 
-SLOWEST: float = 0.02
+RESIDENT: Final = 100 << 20
+"""Bytes of memory that a daemon finds that it has."""
+
+SLOWEST: Final = 0.02
 """Seconds that a thread waits before its work, and its task after it, at most."""
 
 
@@ -100,6 +103,8 @@ def seams(network: Callable[[], Network]) -> Iterator[None]:
         held.enter_context(patch.object(WriteThread, "run", _write))
         held.enter_context(patch.object(Work, "pass_on_from_thread", lambda _self: None))
         held.enter_context(patch.object(listeners, "_open_tcp", listen))
+        for module in (daemon, memory):  # what this process has is that of many lives
+            held.enter_context(patch.object(module, "resident_bytes", lambda: RESIDENT))
         held.enter_context(patch.object(threading.Thread, "start", _no_thread))
         for name in ("collect", "freeze", "set_threshold"):  # of this process, which has many lives
             held.enter_context(patch.object(gc, name, lambda *_: 0))

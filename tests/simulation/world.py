@@ -5,6 +5,7 @@ Always: the trace is the same for the same plan, in whatever process.
 
 from __future__ import annotations
 
+from collections import Counter
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
@@ -13,10 +14,12 @@ from typing import Final
 import trio
 
 from tests.guarantees.history import History, View
+from tests.guarantees.topics import TopicHistory
 from tests.server.coordination import histories
 from tests.simulation.hosts import Host
 from tests.simulation.network import Network
-from tests.simulation.plan import Plan
+from tests.simulation.occurrences import Occurrence
+from tests.simulation.plan import SPACES, Plan
 
 PORT: Final = 7377
 URL: Final = f"tcp://127.0.0.1:{PORT}"
@@ -34,21 +37,26 @@ class World:
     def __init__(self, plan: Plan, place: Path, *, keep_trace: bool = False) -> None:
         self.plan: Final = plan
         self.place: Final = place
-        self.history: Final = History()
-        self.watched: Final[dict[str, View]] = {}
-        """What the observers see now; the history has what they saw before as well."""
-        self.eager: Final[dict[str, View]] = {}
+        self.histories: Final = {space: History() for space in SPACES}
+        self.topic: Final = TopicHistory()
+        self.topic_end: int | None = None
+        """The last epoch of the topic, once it is taken."""
+        self.watched: Final[dict[str, tuple[str, View]]] = {}
+        """What the observers see now, and in which space; the history has what they saw before as well."""
+        self.eager: Final[dict[str, tuple[str, View]]] = {}
         """What observers saw that do not wait for the disk."""
-        self.locks: Final = histories.History()
+        self.locks: Final = {space: histories.History() for space in SPACES}
         self.faults: Final[list[str]] = []
         """What is wrong beside what the validators say."""
         self.clients: Final[dict[str, Host]] = {}
         self.lines: Final[list[str] | None] = [] if keep_trace else None
         self.scope: Final = trio.CancelScope()
         """All that clients do; it ends once anything is wrong."""
+        self.counts: Final[Counter[str]] = Counter()
+        """How often something happened that a test demands of many lives."""
         self.events = 0
-        self.last = 0
-        """The latest epoch that was acknowledged."""
+        self.last = dict.fromkeys(SPACES, 0)
+        """The latest epoch of each space that was acknowledged."""
         self.changed = trio.Event()
         self._digest = blake2b(digest_size=16)
 
@@ -69,6 +77,10 @@ class World:
         if self.lines is not None:
             self.lines.append(said)
 
+    def count(self, what: Occurrence, times: int = 1) -> None:
+        """Counts what has to happen in many lives."""
+        self.counts[what.name] += times
+
     def random(self, name: str) -> Random:
         """Returns the random numbers of something with a name."""
         return Random(f"{self.plan.seed} {name}")
@@ -78,6 +90,10 @@ class World:
         self.trace("wrong:", what)
         self.faults.append(what)
         self.scope.cancel()
+
+    def reach(self, space: str, epoch: int) -> None:
+        """Notes that an epoch was acknowledged."""
+        self.last[space] = max(self.last[space], epoch)
 
     def note(self) -> None:
         """Wakes those who wait for something to change."""

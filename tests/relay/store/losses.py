@@ -18,6 +18,8 @@ class Disk:
     def __init__(self) -> None:
         self.synced: dict[str, bytearray] = {}
         self.since: dict[str, list[Event]] = {}
+        self.missing = self.torn = 0
+        """Of what was not synced, when it stopped."""
 
     def take(self, event: Event) -> None:
         """One thing that was asked of it."""
@@ -40,7 +42,12 @@ class Disk:
             for event in self.since.get(name, []) if random else ():
                 assert random is not None  # else there is nothing to go through
                 if random.random() < 0.5:
-                    _apply(left, _torn(event, random))
+                    after = _torn(event, random)
+                    self.torn += after is not event
+                    _apply(left, after)
+                else:
+                    self.missing += 1
+            (place / name).parent.mkdir(exist_ok=True)  # that of another space
             (place / name).write_bytes(left)
 
 
@@ -54,6 +61,6 @@ def _apply(file: bytearray, event: Event) -> None:
 
 
 def _torn(event: Event, random: Random) -> Event:
-    if event[0] == "write" and len(event[3]) > 512 and random.random() < 0.1:
+    if event[0] == "write" and len(event[3]) > 512 and random.random() < 0.3:
         return (*event[:3], event[3][: random.randrange(1, len(event[3]) // 512 + 1) * 512])
     return event

@@ -1,0 +1,44 @@
+"""The validator of conditional turns: did what each of them expected hold in the state before it?
+
+It goes through the log with plain lists, as ``tests/server/conditions/test_laws.py`` does beside the daemon.
+
+Always: as ``validators``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from dataspace.kernel.expectations import ABSENT, EXACTLY, Expectation
+from index.patterns.patterns import matcher
+from index.values.values import Value, key, keys
+from tests.guarantees.history import History
+
+
+def conditions(history: History) -> Iterator[str]:
+    """A turn happens only if all that it expects holds in the state before it."""
+    expected = {(turn.client, turn.sequence): turn.expected for turn in history.turns if turn.expected}
+    held: dict[Hashable, Value] = {}
+    changes: list[tuple[int, Value]] = []
+    for epoch in history.log:
+        for each in expected.get((epoch.client or "", epoch.sequence), ()):
+            if not _holds(each, list(held.values()), changes):
+                turn = f"turn {epoch.sequence} of {epoch.client}"
+                yield f"{turn} expected {each}, and is in epoch {epoch.number}"
+        held |= {key(fact): fact for fact in epoch.added}
+        for fact in epoch.removed:
+            held.pop(key(fact), None)
+        changes += [(epoch.number, fact) for fact in (*epoch.added, *epoch.removed)]
+
+
+def _holds(expected: Expectation, facts: list[Value], changes: list[tuple[int, Value]]) -> bool:
+    match = matcher(expected.pattern)
+    rows = {keys(row) for row in map(match, facts) if row is not None}
+    if expected.kind == ABSENT:
+        return not rows
+    if expected.kind == EXACTLY:
+        assert isinstance(expected.argument, tuple)  # as it was made
+        return rows == {keys(row) for row in expected.argument}  # type: ignore[arg-type]  # rows of captures
+    since = expected.argument
+    assert isinstance(since, int)  # as it was made
+    return all(match(fact) is None for number, fact in changes if number > since)

@@ -1,0 +1,127 @@
+"""The validator of a durable topic: what was sent, what the journal holds in the end, what was shown.
+
+Promise 15 of GUARANTEES.md: an epoch is shown whole or not at all, once, in order; what was taken is not
+lost; a producer that vanishes in the midst of an epoch is named.  Items are values that no one sends twice.
+
+Always: as ``validators``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from dataspace.client.completed import CompletedEpoch
+from dataspace.client.subscriptions import TopicEpoch
+from dataspace.topics.times import less
+from index.values.values import Value
+
+
+@dataclass(slots=True)
+class Sent:
+    """Items that a producer sent in one call; ``is_taken`` once the daemon has said that they are on disk."""
+
+    producer: str
+    partition: int
+    time: int
+    items: tuple[Value, ...]
+    is_taken: bool = False
+
+
+@dataclass(slots=True)
+class Seen:
+    """The epochs that a subscriber was shown; ``is_all`` if from the first one on."""
+
+    is_all: bool
+    epochs: list[TopicEpoch] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TopicHistory:
+    """One durable topic: ``left_open`` are times of vanished producers, ``epochs`` what is kept."""
+
+    sent: list[Sent] = field(default_factory=list)
+    left_open: list[tuple[str, int]] = field(default_factory=list)
+    seen: dict[str, Seen] = field(default_factory=dict)
+    epochs: list[CompletedEpoch] = field(default_factory=list)
+
+
+def topic_violations(history: TopicHistory) -> list[str]:
+    """Returns what is wrong with a topic, each sentence with the name of what is broken."""
+    return [
+        f"topic {name}: {said}"
+        for name, found in (
+            ("numbers", _numbers(history.epochs)),
+            ("taken", _taken(history)),
+            ("sent", _sent(history)),
+            ("crashed", _crashed(history)),
+            ("seen", _seen(history)),
+        )
+        for said in found
+    ]
+
+
+def _numbers(epochs: Sequence[CompletedEpoch]) -> Iterator[str]:
+    """Numbers have no gaps, and times ascend with them."""
+    if [each.number for each in epochs] != list(range(1, len(epochs) + 1)):
+        yield f"the epochs kept have the numbers {[each.number for each in epochs]}"
+    times = [each.time for each in epochs]
+    if any(not less(a, b) for a, b in pairwise(times)):
+        yield f"the epochs kept have the times {times}"
+
+
+def _taken(history: TopicHistory) -> Iterator[str]:
+    """What the daemon took is kept, at its time."""
+    kept = {item: each.time for each in history.epochs for item in each.items}
+    for sent in history.sent:
+        missing = [item for item in sent.items if kept.get(item) != sent.time]
+        if sent.is_taken and missing:
+            yield f"{missing} of {sent.producer} at {sent.time} were taken, and are not kept"
+        elif missing and len(missing) < len(sent.items):
+            yield f"{missing} of {sent.producer} at {sent.time} are missing beside others of one call"
+
+
+def _sent(history: TopicHistory) -> Iterator[str]:
+    """What is kept was sent, is there once, and in the order of partitions and of sending."""
+    order = {item: (sent, at) for at, sent in enumerate(history.sent) for item in sent.items}
+    counts = Counter(item for each in history.epochs for item in each.items)
+    for item, count in counts.items():
+        if item not in order:
+            yield f"{item!r} is kept, and was never sent"
+        elif count > 1:
+            yield f"{item!r} is kept {count} times"
+    for epoch in history.epochs:
+        known = [order[item] for item in epoch.items if item in order]
+        partitions = [sent.partition for sent, _ in known]
+        if partitions != sorted(partitions):
+            yield f"epoch {epoch.time} has items of partitions {partitions} in this order"
+        for producer in {sent.producer for sent, _ in known}:
+            places = [at for sent, at in known if sent.producer == producer]
+            if places != sorted(places):
+                yield f"epoch {epoch.time} has items of {producer} in another order than they were sent"
+
+
+def _crashed(history: TopicHistory) -> Iterator[str]:
+    """An epoch in which a producer vanished says so."""
+    reasons = {each.time: each.crashed for each in history.epochs}
+    for producer, time in history.left_open:
+        if not reasons.get(time):
+            yield f"{producer} vanished within epoch {time}, which does not say so"
+
+
+def _seen(history: TopicHistory) -> Iterator[str]:
+    """A subscriber is shown the epochs that are kept, whole, from one of them on, without a gap."""
+    kept = [(each.time, each.items, each.crashed) for each in history.epochs]
+    for name, seen in history.seen.items():
+        shown = [(each.time, each.items, each.crashed) for each in seen.epochs]
+        if not shown and not seen.is_all:
+            continue
+        begin = 0 if seen.is_all else next((at for at, each in enumerate(kept) if each[0] == shown[0][0]), 0)
+        expected = kept[begin : begin + len(shown)]
+        if shown != expected:
+            at = next(
+                (at for at, (a, b) in enumerate(zip(shown, expected, strict=False)) if a != b), len(expected)
+            )
+            yield f"{name} was shown {shown[at : at + 1]}, kept is {expected[at : at + 1]}"

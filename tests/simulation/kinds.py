@@ -1,0 +1,27 @@
+"""The kinds of actors, by the names that plans have for them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from tests.simulation import claiming, topics
+from tests.simulation.actors import Actor
+
+KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
+    "writer": Actor.write,
+    "guest": Actor.visit,
+    "borrower": Actor.borrow,
+    "keeper": Actor.keep,
+    "locker": Actor.lock,
+    "claimer": claiming.claim,
+    "publisher": topics.publish,
+    "subscriber": topics.subscribe,
+    "watcher": Actor.watch,
+    "peeker": Actor.peek,
+    "mark": Actor.mark,
+    "end of topic": topics.end,
+}
+
+LASTING: Final = ("watcher", "peeker", "subscriber")
+"""Those that go on until a life ends."""

@@ -1,0 +1,118 @@
+"""Occurrences: what has to happen in a thousand lives, so that they are worth something.
+
+Each is counted where it has its effect, not where it is ordered: a pause counts if work waited in it, a full
+disk if it refused a write.
+
+Always: a run of ``ENOUGH`` lives in which one of them never happened fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Protocol
+
+ENOUGH: Final = 500
+"""Lives in which all of it has to happen."""
+
+
+class Occurrence(Enum):
+    """What can happen in a life, beside what clients do of themselves."""
+
+    DELAYED = "deliveries that were delayed"
+    SPLIT = "deliveries in pieces"
+    OVERTAKEN = "deliveries that overtook an earlier write of another connection"
+    BLOCKED = "writes for which a buffer was too full"
+    CUT = "connections that were cut"
+    MUTED = "connections that were mute one way"
+    SILENT = "connections that fell silent with a machine"
+    KILLED = "daemons that were killed"
+    POWERLESS = "daemons whose power failed"
+    AT_WRITE = "daemons that died in place of something asked of the disk"
+    MISSING = "writes that a power failure took"
+    TORN = "writes that a power failure tore"
+    FULL = "writes that a full disk refused"
+    SYNC = "syncs that failed"
+    PAUSED = "pauses of clients in which work waited"
+    DAEMON_PAUSED = "pauses of daemons in which work waited"
+    CLOCK = "clocks that were set"
+    VANISHED = "clients that vanished"
+    RESUMED = "connections that clients made again"
+    REFUSED = "turns that were refused"
+    EXPECTED = "turns whose expectation did not hold"
+    SHARED = "turns of several owners"
+    SIDE = "epochs of a second space"
+    TOPIC = "epochs of topics"
+    CRASHED = "epochs of topics in which a producer vanished"
+    SEEN = "epochs that subscribers of topics were shown"
+
+
+def missing(counts: Counter[str]) -> list[str]:
+    """Returns what has never happened.
+
+    >>> missing(Counter({each.name: 1 for each in Occurrence if each is not Occurrence.TORN}))
+    ['writes that a power failure tore']
+    """
+    return [each.value for each in Occurrence if not counts[each.name]]
+
+
+def table(counts: Counter[str]) -> Iterable[str]:
+    """Yields a line for each."""
+    for each in Occurrence:
+        yield f"{counts[each.name]:>10} {each.value}"
+
+
+class Counted(Protocol):
+    """What is kept of one life."""
+
+    @property
+    def events(self) -> int: ...
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def starts(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def cpu(self) -> float: ...
+    @property
+    def counts(self) -> Iterable[tuple[str, int]]: ...
+
+
+@dataclass
+class Total:
+    """What came of many lives together."""
+
+    began: float
+    lives: int = 0
+    events: int = 0
+    epochs: int = 0
+    starts: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def missing(self) -> list[str]:
+        """What never happened, although there were lives enough for it."""
+        return missing(self.counts) if self.lives >= ENOUGH else []
+
+    def add(self, result: Counted) -> None:
+        """Adds a life."""
+        self.lives += 1
+        self.events += result.events
+        self.epochs += result.epochs
+        self.starts += result.starts
+        self.seconds += result.seconds
+        self.cpu += result.cpu
+        self.counts.update(dict(result.counts))
+
+    def summary(self, now: float) -> str:
+        """Returns a line."""
+        each = f"{self.cpu / max(1, self.lives):.3f} s of a processor each"
+        return (
+            f"{self.lives} lives in {now - self.began:.0f} s ({each}): {self.events} events, "
+            f"{self.epochs} epochs, {self.starts} daemons, {self.seconds:.0f} virtual seconds"
+        )

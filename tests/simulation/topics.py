@@ -1,0 +1,187 @@
+"""Topics: what publishers and subscribers of a durable topic do in a life.
+
+A *publisher* sends epochs in one of two partitions: it may be away for a while, may go on under a name that
+another one had, and ends in order, with an error, or from one moment to the next.  A *subscriber* reads from
+the first epoch on or from now on, and now and then asks anew for what follows the last epoch that it took.
+
+Always: what is noted as taken is what the daemon has said to be on its disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import Final
+
+import trio
+
+import dataspace
+from dataspace.errors import Broken, Closed, Refused
+from tests.guarantees.topics import Seen, Sent
+from tests.simulation.actors import Actor
+
+TOPIC: Final = "news"
+PARTITIONS: Final = 2
+AWAY: Final = 3.0
+END: Final = 1_000_000
+"""A time after all that publishers send."""
+
+_MAY_BE: Final = ("disk-full", "disk-failed", "no-producer", "closing")
+"""Refusals that end a publication and say nothing against the daemon."""
+
+
+class _Fault(Exception):
+    """Ends a publication in the midst of an epoch."""
+
+
+async def publish(actor: Actor) -> None:
+    """Some epochs, over as many publications as it takes."""
+    random = actor.random
+    left = random.randint(2, 12)
+    named = random.random() < 0.5
+    async with actor.connected() as space:
+        while left > 0:
+            writing = _Publishing(actor, left)
+            try:
+                await writing.run(space, named=named)
+            except (Broken, Closed, _Fault):
+                pass
+            except Refused as refusal:
+                if refusal.code not in _MAY_BE:
+                    raise
+            left = writing.left
+            await trio.sleep(random.choice((0.05, 0.3)))
+
+
+class _Publishing:
+    """One publication; what it sent is noted."""
+
+    def __init__(self, actor: Actor, left: int) -> None:
+        self.left = left
+        self._actor = actor
+        self._random = actor.random
+        self._pending: list[Sent] = []
+        self._partition = actor.part.rank % PARTITIONS
+
+    async def run(self, space: dataspace.RemoteSpace, *, named: bool) -> None:
+        """Publishes until nothing is left, or it ends otherwise."""
+        away = AWAY if named else 0.0
+        name = f"meter{self._partition}" if named else ""
+        publishing = space.publish(
+            TOPIC, partition=self._partition, partitions=PARTITIONS, durable=True, name=name, away=away
+        )
+        async with publishing as topic:
+            while self.left:
+                self.left -= 1
+                await self._epoch(topic)
+                if self._random.random() < 0.05:
+                    raise _Fault
+                await trio.sleep(self._random.choice((0.0, 0.1, 0.5)))
+            if self._random.random() < 0.3:
+                await self._vanish(topic, named=named)
+        self._taken()
+
+    async def _epoch(self, topic: dataspace.Publication) -> None:
+        time = topic.time
+        assert isinstance(time, int)  # it has one dimension, and releases nothing before its end
+        after = time + self._random.randint(1, 2)
+        if self._random.random() < 0.5:
+            items = self._note(time)
+            await topic.finish(*items, then=after)
+        else:
+            for _ in range(self._random.randint(0, 3)):
+                items = self._note(time)
+                await topic.send(*items)
+            await topic.advance(after)
+        if self._random.random() < 0.5:
+            await topic.flush()
+            self._taken()
+
+    async def _vanish(self, topic: dataspace.Publication, *, named: bool) -> None:
+        """Ends in the midst of an epoch, of which a part is taken."""
+        time = topic.time
+        assert isinstance(time, int)  # as above
+        await topic.send(*self._note(time))
+        await topic.flush()
+        self._taken()
+        if not named:  # else another one may finish it
+            self._actor.world.topic.left_open.append((self._actor.host.name, time))
+        await self._actor.vanish()
+
+    def _note(self, time: int) -> tuple[tuple[str, int], ...]:
+        me, sent = self._actor.host.name, self._actor.world.topic.sent
+        items = tuple([(me, len(sent) * 8 + each) for each in range(self._random.randint(1, 3))])
+        sent.append(Sent(me, self._partition, time, items))
+        self._pending.append(sent[-1])
+        self._actor.world.trace("sent", me, self._partition, time, len(items))
+        return items
+
+    def _taken(self) -> None:
+        for each in self._pending:
+            each.is_taken = True
+        self._pending.clear()
+
+
+async def subscribe(actor: Actor) -> None:
+    """The epochs of the topic, until the end."""
+    random, world, me = actor.random, actor.world, actor.host.name
+    seen = world.topic.seen[me] = Seen(is_all=random.random() < 0.5)
+    async with actor.connected() as space:
+        while True:
+            as_of = _next(seen)
+            try:
+                async with space.subscribe(TOPIC, as_of=as_of, timeout=60) as epochs:
+                    for _ in range(random.choice((2, 8, 1_000))):
+                        epoch = await anext(epochs)
+                        world.trace("epoch", me, epoch.time, len(epoch.items), epoch.crashed)
+                        seen.epochs.append(epoch)
+                        world.note()
+            except (Broken, Closed):
+                await trio.sleep(0.1)
+            except Refused as refusal:
+                if refusal.code not in (*_MAY_BE, "no-topic"):  # a topic that was never on disk
+                    raise
+                await trio.sleep(0.1)
+
+
+def _next(seen: Seen) -> int | None:
+    if seen.epochs:
+        last = seen.epochs[-1].time
+        assert isinstance(last, int)  # it has one dimension
+        return last + 1
+    return 0 if seen.is_all else None
+
+
+async def end(actor: Actor) -> None:
+    """One more epoch on all partitions, after which all that was sent is complete."""
+    async with actor.connected() as space:
+        for time in itertools.count(END, 2):
+            try:
+                await _finish(actor, space, time)
+            except (Broken, Closed):  # a daemon that dies at a write does so late, perhaps
+                await trio.sleep(0.1)
+            else:
+                actor.world.topic_end = time
+                return
+
+
+async def _finish(actor: Actor, space: dataspace.RemoteSpace, time: int) -> None:
+    history, me = actor.world.topic, actor.host.name
+    async with contextlib.AsyncExitStack() as held:
+        topics = [
+            await held.enter_async_context(
+                space.publish(TOPIC, partition=each, partitions=PARTITIONS, durable=True, time=time)
+            )
+            for each in range(PARTITIONS)  # all before any, since a partition without a producer is over
+        ]
+        for partition, topic in enumerate(topics):
+            items = ((me, partition, time),)
+            history.sent.append(sent := Sent(me, partition, time, items))
+            await topic.finish(*items, then=time + 1)
+            await topic.flush()
+            sent.is_taken = True
+
+
+def is_over(seen: Seen, end: int) -> bool:
+    """True once a subscriber was shown the last epoch."""
+    return bool(seen.epochs) and seen.epochs[-1].time == end
