@@ -23,6 +23,7 @@ from index.values.values import Value
 from relay.journal.reader import LAST, JournalReader
 from relay.journal.verification import verify_topics
 from relay.log.reader import LogReader, verify
+from relay.store.errors import LogDamaged, LogFailed
 from tests.simulation.actors import Actor
 from tests.simulation.daemons import Supervisor
 from tests.simulation.entropy import virtual
@@ -106,8 +107,10 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
         world.faults.extend(heard.said)
         for space in (MAIN, *plan.spaces):
             directory = life.daemons.data / space if space != MAIN else life.daemons.data
-            world.histories[space].log = _read(directory, world)
-        world.topic.epochs = _read_topic(life.daemons.data, world)
+            with _readable(world):
+                world.histories[space].log = _read(directory, world)
+        with _readable(world):
+            world.topic.epochs = _read_topic(life.daemons.data, world)
         if life.daemons.starts == 1:  # else they were shown what a crash has lost
             for name, (space, view) in world.eager.items():
                 world.histories[space].views[name] = view
@@ -134,6 +137,14 @@ def _count(world: World) -> None:
     world.count(Occurrence.TOPIC, len(world.topic.epochs))
     world.count(Occurrence.CRASHED, sum(bool(each.crashed) for each in world.topic.epochs))
     world.count(Occurrence.SEEN, sum(len(each.epochs) for each in world.topic.seen.values()))
+
+
+@contextmanager
+def _readable(world: World) -> Iterator[None]:
+    try:
+        yield
+    except (LogFailed, LogDamaged) as error:
+        world.faults.append(f"what is left cannot be read: {error}")
 
 
 def _read_topic(directory: Path, world: World) -> list[CompletedEpoch]:
