@@ -83,7 +83,7 @@ def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS, depth: int
     """
     if may_exceed(data, elements):
         scan(bytes(data), elements, depth=depth)
-    value = unpack_own(data)
+    value = _decoded(data, _decode_said)
     if depth is not None and most_compounds(data) > depth:  # else it need not be looked at
         bound_depth(value, depth, depth)
     return value
@@ -91,8 +91,12 @@ def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS, depth: int
 
 def unpack_own(data: bytes | memoryview) -> Value:
     """The same for bytes that this project wrote and that a checksum vouches for: nothing is bounded."""
+    return _decoded(data, _decode)
+
+
+def _decoded(data: bytes | memoryview, decode: Callable[[bytes | memoryview], Value]) -> Value:
     try:
-        return _decode(data)
+        return decode(data)
     except ProtocolError:
         raise
     except (RecursionError, msgpack.StackError):
@@ -182,8 +186,11 @@ def too_deep(levels: int = MAX_DEPTH) -> ProtocolError:
 
 def decoder(depth: int) -> Callable[[bytes | memoryview], Value]:
     """Returns what decodes a payload inside ``depth`` extensions; it bounds nothing but their number."""
-    if depth > MAX_DEPTH:
-        return _refuse_depth
+    return _refuse_depth if depth > MAX_DEPTH else _with_extensions(_decoding(depth))
+
+
+def _decoding(depth: int) -> Callable[[int, bytes], Value]:
+    """Returns what makes values of extensions inside so many others."""
     below = decoder(depth + 1)
 
     def extension(code: int, payload: bytes) -> Value:
@@ -195,6 +202,10 @@ def decoder(depth: int) -> Callable[[bytes | memoryview], Value]:
             return pairs_map(below(payload))
         raise ProtocolError("malformed", f"extension {code}, known are 1 to 3 and timestamps")
 
+    return extension
+
+
+def _with_extensions(extension: Callable[[int, bytes], Value]) -> Callable[[bytes | memoryview], Value]:
     decode: Callable[[Any], Any] = partial(
         msgpack.unpackb,
         use_list=False,
@@ -204,6 +215,34 @@ def decoder(depth: int) -> Callable[[bytes | memoryview], Value]:
         ext_hook=extension,
     )
     return decode
+
+
+def _remembering() -> Callable[[bytes | memoryview], Value]:
+    """Returns what decodes as ``decoder(0)``, and keeps the short patterns that it met.
+
+    A client that expects or observes says the same few patterns again and again, each of several records.
+    """
+    below, other, patterns = decoder(1), _decoding(0), dict[bytes, Value]()
+
+    def extension(code: int, payload: bytes) -> Value:
+        if code != RECORD:
+            return other(code, payload)
+        known = patterns.get(payload)
+        if known is not None:
+            return known
+        made = record(below(payload))
+        if len(payload) <= PATTERN_BYTES and (b"\xa1$" in payload or b"\xa1_" in payload):
+            if len(patterns) >= PATTERNS:
+                patterns.clear()
+            patterns[payload] = made
+        return made
+
+    return _with_extensions(extension)
+
+
+PATTERNS: Final = 1024
+PATTERN_BYTES: Final = 128
+"""Patterns that stay decoded, and the bytes of their records up to which they do."""
 
 
 def _refuse_depth(_payload: bytes | memoryview) -> Value:
@@ -285,6 +324,7 @@ def text_map(pairs: list[tuple[Value, Value]]) -> Map:
 NO_ENTRIES: Final = Map()
 
 _decode: Final = decoder(0)
+_decode_said: Final = _remembering()
 
 
 # -- scanning -----------------------------------------------------------------------------------------

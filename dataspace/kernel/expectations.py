@@ -147,8 +147,11 @@ def _is_expectation(value: Value) -> bool:
         return False
     argument = value[2]
     if value[0] == EXACTLY:
-        return isinstance(argument, tuple) and all(isinstance(row, tuple) for row in argument)
+        return isinstance(argument, tuple) and (not argument or set(map(type, argument)) == _ARRAYS)
     return value[0] == UNCHANGED and argument.__class__ is int and 0 <= argument < 1 << 63
+
+
+_ARRAYS: Final = {tuple}
 
 
 class Condition(NamedTuple):

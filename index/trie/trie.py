@@ -30,7 +30,7 @@ from index.patterns.events import (
     Event,
     Restricted,
 )
-from index.patterns.readers import match_reader, walking_matches
+from index.patterns.readers import alike_reader, match_reader
 from index.patterns.skeletons import Skeleton
 from index.trie import visibility
 from index.trie.contents import Contents, Net, all_entries, are_unrestricted, entry_of, not_here, plain
@@ -412,8 +412,11 @@ class Index:
         handler, alike = self._tree.look(skeleton)
         if handler is not None and (most is None or len(handler.rows) <= most):
             return list(handler.rows.values()), True
+        match = match_reader(skeleton) if len(alike) > FEW else alike_reader(skeleton)
+        if len(alike) == 1 and most != 0 and not self._visible:
+            lone = match(next(iter(alike.values())))
+            return [] if lone is None else [lone], True
         rows = dict[Hashable, Captures]()
-        match = match_reader(skeleton) if len(alike) > FEW else walking_matches(skeleton)
         paths = frozenset(skeleton.captures)
         for at, value in islice(alike.items(), most):
             visible = self._visible.get(at)

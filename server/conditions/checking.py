@@ -11,11 +11,11 @@ caller allows, and what cannot be decided within that is ``Refused("limit")``.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Generator, Hashable
+from collections.abc import Generator, Hashable, Sequence
 from typing import Final
 
 from dataspace.kernel.expectations import ABSENT, Condition, rows_text, too_much
-from index.patterns.events import Event
+from index.patterns.events import Captures, Event
 from index.patterns.skeletons import Skeleton
 from index.trie.trie import Index
 from index.values.values import keys
@@ -68,23 +68,39 @@ class Conditions:
             _, oldest = self._kept.popitem(last=False)
             self._index.remove_handler(oldest, _ignored)
 
-    def check(self, condition: Condition, most: int) -> int:
+    def check(self, condition: Condition, most: int, *, at_once: bool = False) -> int:
         """Raises ``ExpectationFailed`` unless a condition holds now; returns how many values it looked at.
 
-        For ``absent`` and ``exactly``.  Looks at ``most`` values at most.
+        For ``absent`` and ``exactly``.  Looks at ``most`` values at most.  Returns -1, undecided, for a check
+        that is to be ``at_once`` and takes long: see ``is_ready``.
         """
-        rows, is_whole = self._index.matches_among(condition.form, most)
+        if at_once and self._kept:
+            if not self.is_ready(condition):
+                return -1
+            at_once = False
+        rows, is_whole = self._index.matches_among(
+            condition.form, QUICK if at_once and most > QUICK else most
+        )
+        if at_once and not is_whole and most > QUICK:
+            return -1
         expected = condition.expected
         if expected.kind == ABSENT:
             if rows:
                 raise condition.failed(f"found {rows_text(rows, len(rows))}", rows, len(rows))
         elif is_whole:
             assert isinstance(expected.argument, tuple)  # as its form was checked
-            if {keys(row) for row in rows} != {keys(row) for row in expected.argument}:  # type: ignore[arg-type]
+            if not _are_same(rows, expected.argument):  # type: ignore[arg-type]  # as above
                 raise condition.failed(f"found {rows_text(rows, len(rows))}", rows, len(rows))
         if not is_whole:
             raise too_much(condition, most)
         return len(rows)
+
+
+def _are_same(rows: Sequence[Captures], expected: Sequence[Captures]) -> bool:
+    """True if these are the same rows, in any order; those found are distinct."""
+    if len(rows) == 1 == len(expected):
+        return keys(rows[0]) == keys(expected[0])
+    return {keys(row) for row in rows} == {keys(row) for row in expected}
 
 
 def _ignored(_event: Event, _row: object) -> None:

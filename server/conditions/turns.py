@@ -34,14 +34,10 @@ def commit_at_once(peer: ConditionPeer, turn: p.ConditionalTurn) -> bool:
     Returns False, and has done nothing, if that may take waiting.
     """
     try:
-        conditions = _read(peer, turn)
-        for each in conditions:
-            if not _is_ready(peer.home, each):
-                return False
-        _commit(peer, turn, conditions)
+        return _commit(peer, turn, _read(peer, turn), at_once=True)
     except (Refused, UsageError) as error:
         _refuse(peer, turn.sequence, error)
-    return True
+        return True
 
 
 async def commit_conditional(peer: ConditionPeer, turn: p.ConditionalTurn | p.SharedTurn) -> None:
@@ -74,25 +70,33 @@ def _refuse(peer: ConditionPeer, sequence: int, error: Refused | UsageError) -> 
 
 
 def _commit(
-    peer: ConditionPeer, turn: p.ConditionalTurn | p.SharedTurn, conditions: Sequence[Condition]
-) -> None:
-    """Checks and commits, in one step."""
+    peer: ConditionPeer,
+    turn: p.ConditionalTurn | p.SharedTurn,
+    conditions: Sequence[Condition],
+    *,
+    at_once: bool = False,
+) -> bool:
+    """Checks and commits, in one step; returns False, undecided, if it is to be at once and takes long."""
     home, client = peer.home, peer.own.client
-    parts = [(turn.owner, turn.actions)]
+    first = _part(peer, turn.owner, turn.actions)
     if isinstance(turn, p.SharedTurn):
         if len(turn.others) >= MOST_OWNERS:
             raise Refused("limit", f"a turn of {1 + len(turn.others)} owners, the limit is {MOST_OWNERS}")
-        parts += turn.others
-    owned = [_part(peer, name, actions) for name, actions in parts]
-    home.check_space(turn.space)
-    for owner, _ in owned:
-        home.finish_ending(owner)  # what ends before the turn has ended before the check
-    check(home, conditions)
-    if len(owned) == 1:
-        home.commit(*owned[0], client, turn.sequence, peer.accept, account=peer.account)
+        others = [_part(peer, name, actions) for name, actions in turn.others]
     else:
-        home.commit_shared(owned, client, turn.sequence, peer.accept, peer.account)
+        others = []
+    home.check_space(turn.space)
+    home.finish_ending(first[0])  # what ends before the turn has ended before the check
+    for owner, _ in others:
+        home.finish_ending(owner)
+    if not check(home, conditions, at_once=at_once):
+        return False
+    if others:
+        home.commit_shared([first, *others], client, turn.sequence, peer.accept, peer.account)
+    else:
+        home.commit(*first, client, turn.sequence, peer.accept, account=peer.account)
     peer.turns += 1
+    return True
 
 
 def _part(peer: ConditionPeer, name: str, actions: Sequence[Action]) -> Part:
@@ -104,15 +108,24 @@ def _part(peer: ConditionPeer, name: str, actions: Sequence[Action]) -> Part:
     return owner, actions
 
 
-def check(home: ConditionSpace, conditions: Sequence[Condition]) -> None:
+def check(home: ConditionSpace, conditions: Sequence[Condition], *, at_once: bool = False) -> bool:
     """Raises ``ExpectationFailed`` for the first condition that does not hold now, ``Refused`` for one that
-    cannot be decided within the limits.  O(matches), and O(changes since) for what is to be unchanged."""
+    cannot be decided within the limits.  O(matches), and O(changes since) for what is to be unchanged.
+
+    Returns False, undecided, if it is to be ``at_once`` and something must be filed or read back first.
+    """
     left = home.limits.expected_facts
     for each in conditions:
         if each.expected.kind == UNCHANGED:
+            if at_once and home.commits.recent.lacks(_since(each)):
+                return False
             left -= _check_unchanged(home, each, left)
         else:
-            left -= home.conditions.check(each, left)
+            looked_at = home.conditions.check(each, left, at_once=at_once)
+            if looked_at < 0:
+                return False
+            left -= looked_at
+    return True
 
 
 def _check_unchanged(home: ConditionSpace, condition: Condition, most: int) -> int:
@@ -160,13 +173,6 @@ def _since(condition: Condition) -> int:
 
 
 # -- what may take waiting -----------------------------------------------------------------------------
-
-
-def _is_ready(home: ConditionSpace, condition: Condition) -> bool:
-    """True if a condition can be checked now: ``_prepare`` would do nothing."""
-    if condition.expected.kind == UNCHANGED:
-        return not home.commits.recent.lacks(_since(condition))
-    return home.conditions.is_ready(condition)
 
 
 async def _prepare(peer: ConditionPeer, conditions: Sequence[Condition]) -> None:

@@ -273,6 +273,17 @@ class Permit:
         """True if the daemon may be inspected."""
         return all(table.inspect and not table.denied.inspect for table in self._tables)
 
+    @property
+    def whole(self) -> Map:
+        """Which rights are unrestricted, True or False for each; ``spaces``: True, or the names that may be
+        used; ``everything``: True if no check is needed at all."""
+        unrestricted: dict[str, Value] = {
+            name: all(_is_whole(each, name) for each in self._tables) for name in RIGHTS
+        }
+        among = [set(each or ()) for each in [table.spaces for table in self._tables] if each is not True]
+        spaces: Value = tuple(sorted(set.intersection(*among))) if among else True
+        return Map({**unrestricted, "spaces": spaces, "everything": self.open})
+
     def _allows_name(self, scope: Callable[[Rights], Scope], name: str) -> bool:
         return all(
             _within(scope(table), name.__eq__) and not _within(scope(table.denied), name.__eq__)
@@ -371,6 +382,12 @@ def _together(tables: Iterable[Rights]) -> dict[str, str]:
         if stamps.setdefault(name, word) != word:
             raise UsageError(f"a caveat stamps {name}={word}, which is stamped {name}={stamps[name]} already")
     return stamps
+
+
+def _is_whole(table: Rights, name: str) -> bool:
+    """Returns whether a table allows all of a right, and denies nothing of it."""
+    allowed, denied = table._listing()[name], table.denied._listing()[name]
+    return allowed is True and not denied
 
 
 Matchers = list[Callable[[Value], object]]

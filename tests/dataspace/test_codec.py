@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tracemalloc
 from collections.abc import Callable
 
@@ -9,15 +10,51 @@ import msgpack
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.codec import MAX_DEPTH, MAX_ELEMENTS, array_head, most_elements, pack, scan, unpack
+from dataspace.codec import (
+    MAX_DEPTH,
+    MAX_ELEMENTS,
+    PATTERNS,
+    array_head,
+    most_elements,
+    pack,
+    scan,
+    unpack,
+    unpack_own,
+)
 from dataspace.errors import ProtocolError, UsageError
 from index.values.values import Map, Record, Value, same
+from tests.index.strategies import patterns
 from tests.strategies import values
 
 
 @given(values)
 def test_what_is_packed_comes_back_the_same(value: Value) -> None:
     assert same(unpack(pack(value)), value)
+
+
+@given(patterns)
+def test_a_pattern_that_was_decoded_before_is_the_same(pattern: Value) -> None:
+    turn = pack((2, pattern, (1, pattern)))
+    first, second = unpack(turn), unpack(turn)
+    assert same(first, unpack_own(turn))
+    assert same(second, unpack_own(turn))
+
+
+def test_patterns_that_differ_in_the_class_of_a_number_stay_apart() -> None:
+    given = [Record("p", Record("_"), number) for number in (1, 1.0, True)]
+    for _ in range(2):
+        assert all(same(unpack(pack(each)), each) for each in given)
+
+
+def test_patterns_that_stay_decoded_are_bounded() -> None:
+    def grown(count: int) -> int:
+        before = sys.getallocatedblocks()
+        for n in range(count):
+            unpack(pack(Record("p", n, Record("_"))))
+        return sys.getallocatedblocks() - before
+
+    grown(2 * PATTERNS)
+    assert grown(10 * PATTERNS) < 10 * PATTERNS
 
 
 @given(values)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.project import TOP, Project, build_wheel, copy_sources
+from tests.upgrade.make import KEPT
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,7 +44,7 @@ class Shell:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=kept | {"PATH": f"{path}:{kept['PATH']}", "LC_ALL": "C.UTF-8"},
+            env=kept | {"PATH": f"{path}:{kept['PATH']}", "LC_ALL": "C.UTF-8", "KEPT": str(KEPT)},
             process_group=0,
         )
 

@@ -52,6 +52,19 @@ export function follow(app, space, pattern, changed, { most = MOST_ROWS, refused
   };
 }
 
+/**
+ * Calls `begin` at once where the token may observe everything; else shows a button for it beside `why`.
+ *
+ * What a token is refused is a line of the audit log, so a page that is only opened tries nothing of the kind.
+ */
+export function ifObserved(app, place, why, begin) {
+  if (app.may("observe")) return begin();
+  const button = h("button", { type: "button", onclick: () => (replace(place), begin()) }, "Try");
+  replace(place, h("span", { class: "note" }, `${why} `), button);
+  place.hidden = false;
+  return undefined;
+}
+
 /** Returns the pattern that captures whole facts with a label, or that match a pattern. */
 export const facts = (pattern) => capture("fact", { sub: pattern });
 export const labelled = (label) => facts(record(label));

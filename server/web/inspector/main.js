@@ -62,7 +62,8 @@ function appFor(params) {
     fail,
     /** Hides what went wrong before. */
     calm: () => (problem.hidden = true),
-    may: (right) => ours.rights[right] ?? true,
+    /** Whether the token has all of a right, as `rights` of the daemon's status says. */
+    may: (right) => ours.rights[right],
     isUp: () => isUp && ours === clients,
     poll,
     /** Notes what the view shows in the address, without mounting it again. */
@@ -168,8 +169,8 @@ async function enter() {
       const space = await connect(address, settings(name, { grace: GRACE, onConnection: (event) => changed(ours, event) }));
       if (ours !== entered) return void space.close();
       const found = await space.status();
-      const rights = { inspect: "addresses" in found };
-      const system = name === "system" ? space : await connect(address, settings("system")).catch(() => null);
+      const { rights } = found;
+      const system = name === "system" ? space : looksAtSystem(rights) ? await connect(address, settings("system")).catch(() => null) : null;
       if (ours !== entered) return void [space, system].map((each) => each?.close());
       clients = { space, system, rights, name };
       offer(name, found.spaces);
@@ -185,6 +186,9 @@ async function enter() {
     await new Promise((resolve) => setTimeout(resolve, PAUSES[Math.min(attempt, PAUSES.length - 1)]));
   }
 }
+
+/** Whether the space `system` is shown to the token; what is not is not tried, since each refusal is a line of the audit log. */
+const looksAtSystem = ({ inspect, spaces }) => inspect && (spaces === true || spaces.includes("system"));
 
 function leave() {
   unmount();

@@ -9,7 +9,15 @@ from hypothesis import given, strategies as st
 
 from index import emitter
 from index.patterns.patterns import capture, exact, matcher, skeleton
-from index.patterns.readers import Places, Rows, group_code, handler_code, match_reader, walking_matches
+from index.patterns.readers import (
+    Places,
+    Rows,
+    alike_reader,
+    group_code,
+    handler_code,
+    match_reader,
+    walking_matches,
+)
 from index.values.positions import MISSING, class_of, project
 from index.values.values import Map, Record, Value
 from tests.index.strategies import patterns, values_near
@@ -20,6 +28,7 @@ def test_of_any_pattern_and_any_value(data: st.DataObject, pattern: Value) -> No
     form = skeleton(pattern)
     value = data.draw(values_near(pattern))
     assert _text(match_reader(form)(value)) == _text(walking_matches(form)(value))
+    assert _text(alike_reader(form)(value)) == _text(walking_matches(form)(value))
     if all(class_of(project(value, path)) == of_class for path, of_class in form.shape):
         paths = tuple([path for path, _ in form.constants])
         handler = handler_code(form.shape, form.captures)

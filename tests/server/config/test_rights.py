@@ -282,3 +282,47 @@ def test_stamps_of_all_tables_are_together_and_none_is_replaced() -> None:
     permit.check_actions([(ASSERT, 1, parse("anything(1)"))])
     with pytest.raises(UsageError, match="stamps by=sensor-8, which is stamped by=sensor-7 already"):
         _permit({"stamp": Map({"by": "sensor-7"})}, {"stamp": Map({"by": "sensor-8"})})
+
+
+TABLES: list[dict[str, Value]] = [
+    {},
+    {"observe": True},
+    {"observe": ("reading(_)",), "inspect": True, "administer": True, "rules": True},
+    {"deny": Map({"administer": True, "observe": ("at(_)",)})},
+    {"topics": Map({"publish": True}), "spaces": ("main", "other")},
+    {"topics": True, "durable": True, "readers": True, "assert": True, "send": True, "spaces": ("main",)},
+    {"deny": Map({"topics": ("t",), "durable": ("d",), "assert": ("p(_)",), "send": True})},
+    {"spaces": False},
+]
+
+
+@given(st.lists(st.sampled_from(TABLES), max_size=3))
+def test_a_right_is_whole_if_nothing_of_it_is_refused(tables: list[dict[str, Value]]) -> None:
+    permit = _permit(*tables)
+
+    def allows(*checks: Callable[[], None]) -> bool:
+        try:
+            for check in checks:
+                check()
+        except Refused:
+            return False
+        return True
+
+    values = [parse("reading(1)"), parse("p(1)"), parse("other()")]
+    found = dict(permit.whole.items())
+    assert found.pop("everything") is permit.open
+    spaces = found.pop("spaces")
+    for name in ("main", "other", "third"):
+        within = spaces is True or (isinstance(spaces, tuple) and name in spaces)
+        assert within is allows(partial(permit.check_space, name))
+    assert found == {
+        "assert": allows(*[partial(permit.check_value, "assert", each) for each in values]),
+        "send": allows(*[partial(permit.check_value, "send", each) for each in values]),
+        "observe": allows(partial(permit.check_observe, Record("_"))),
+        "durable": permit.allows_durable("d") and permit.allows_durable("e"),
+        "topics": allows(*[partial(permit.check_topic, doing, each) for doing in TOPICS for each in "tu"]),
+        "readers": allows(partial(permit.check_reader, "r")),
+        "rules": allows(permit.check_rules),
+        "inspect": permit.inspects,
+        "administer": allows(partial(permit.check_administer, "end sessions")),
+    }

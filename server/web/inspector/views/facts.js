@@ -101,6 +101,11 @@ class Facts {
   /** Observes at once, unless the reader has named no pattern and there are very many facts. */
   async #begin() {
     if (!this.app.params.has("pattern")) {
+      if (!this.app.may("observe")) {
+        this.input.value = "";
+        this.#say("This token may not observe everything. Type a pattern that it may observe.");
+        return;
+      }
       try {
         const { facts } = await this.app.space.status();
         if (facts > LARGE) {

@@ -7,7 +7,7 @@
  */
 
 import { capture, key, record, text } from "../../static/dataspace.js";
-import { MOST_ROWS, attempt, follow, h, leftOut, number, panel, read, replace, said, write } from "../common.js";
+import { MOST_ROWS, attempt, follow, h, ifObserved, leftOut, number, panel, read, replace, said, write } from "../common.js";
 import { layered } from "../graph.js";
 import { table } from "../table.js";
 
@@ -29,6 +29,8 @@ export default {
     let again = false;
     let fact = null; // whose way is shown
     let before = ""; // what was drawn last
+    let interests = null; // the facts Observe(pattern), as they are followed
+    let isRefused = false; // whether the token may not observe them
 
     const list = table({
       label: "Observed patterns",
@@ -145,11 +147,8 @@ export default {
     }
 
     async function lookOnce() {
-      const claims = await app.space.request("owners", { pattern: record("Observe", record("_")), most: MOST_CLAIMS }).catch((error) => {
-        if (error.code === "not-allowed") return null; // the token may not observe interests
-        throw error;
-      });
-      if (claims) {
+      if (interests && !isRefused) {
+        const claims = await app.space.request("owners", { pattern: record("Observe", record("_")), most: MOST_CLAIMS });
         const owners = new Map();
         for (const { fact, owner } of claims) {
           const at = String(key(fact.fields[0]));
@@ -204,8 +203,15 @@ export default {
       show();
       look().catch(app.fail);
     };
-    const refused = () => write(left, "This token may not observe Observe(_), so no pattern is listed.");
-    const interests = follow(app, app.space, record("Observe", capture("pattern")), changed, { refused });
+    const refused = () => {
+      isRefused = true;
+      write(left, "This token may not observe Observe(_), so no pattern is listed.");
+    };
+    const begin = () => {
+      write(left, "");
+      interests = follow(app, app.space, record("Observe", capture("pattern")), changed, { refused });
+    };
+    ifObserved(app, left, "This token may not observe everything: perhaps not the facts Observe(_) either, which say what is observed.", begin);
     const sessions = app.system && looks
       ? follow(app, app.system, record("session", capture("number"), app.spaceName, capture("name")), () => {
           names = new Map([...sessions.rows.values()].map(([each, name]) => [Number(each), name]));
@@ -215,7 +221,7 @@ export default {
       : null;
     const end = looks ? app.poll(PAUSE, look) : () => {};
     return () => {
-      interests.end();
+      interests?.end();
       sessions?.end();
       end();
       list.dispose();

@@ -6,7 +6,7 @@
  */
 
 import { parse, text } from "../../static/dataspace.js";
-import { MOST_ROWS, attempt, facts, follow, h, labelled, leftOut, number, panel, read, replace, said, write } from "../common.js";
+import { MOST_ROWS, attempt, facts, follow, h, ifObserved, labelled, leftOut, number, panel, read, replace, said, write } from "../common.js";
 import { layered } from "../graph.js";
 import { table } from "../table.js";
 
@@ -25,6 +25,8 @@ export default {
     let shown = null; // the facts of the relation that is picked, as they are followed
     let asked = 0;
     let before = ""; // what was drawn last
+    let errors = null; // the facts rule-error, as they are followed
+    let isShown = app.may("observe"); // whether the graph is asked for
 
     const suspended = h("ul", { class: "list", id: "suspended" });
     const drawing = h("div", { id: "rule-graph" }, h("p", { class: "note" }, looks ? EMPTY : "The graph of rules needs a token with the right inspect."));
@@ -89,21 +91,23 @@ export default {
 
     async function look() {
       const [graph, explained] = await Promise.all([
-        app.space.request("rules", { ask: "graph", about: null, form: "rows" }).catch((error) => {
-          if (error.code !== "not-allowed") throw error;
-          return error.text; // something in the graph may not be observed
-        }),
+        isShown ? app.space.request("rules", { ask: "graph", about: null, form: "rows" }).catch(withheld) : null,
         app.space.request("rules", { ask: "explain", about: null, form: "rows" }),
       ]);
       costs.set(explained.filter((each) => each.rule !== undefined).map((each, at) => ({ ...each, at })));
-      if (typeof graph === "string") {
-        replace(drawing, h("p", { class: "note" }, `${graph}.`));
-        return;
-      }
+      if (!graph) return;
       const counts = new Map(explained.filter((each) => each.relation !== undefined).map((each) => [each.relation, each]));
       const told = JSON.stringify([graph, [...counts.values()].map(({ relation, rows }) => [relation, rows])], (_, value) => (typeof value === "bigint" ? String(value) : value));
       if (told !== before) draw(graph, counts);
       before = told;
+    }
+
+    /** Says that something in the graph may not be observed, and asks for it no more. */
+    function withheld(error) {
+      if (error.code !== "not-allowed") throw error;
+      isShown = false;
+      replace(drawing, h("p", { class: "note" }, `${error.text}.`));
+      return null;
     }
 
     function draw(graph, counts) {
@@ -245,9 +249,8 @@ export default {
     // -- suspended --
 
     // the facts rule-error are in the space itself, so they are seen without the right to inspect
-    const errors = follow(app, app.space, "rule-error($name, _, _, $why)", tellSuspended, {
-      refused: () => replace(suspended, h("li", { class: "note" }, "Whether rules are suspended is shown to a token that may observe rule-error(_, _, _, _).")),
-    });
+    const refused = () => replace(suspended, h("li", { class: "note" }, "Whether rules are suspended is shown to a token that may observe rule-error(_, _, _, _)."));
+    const beginErrors = () => (errors = follow(app, app.space, "rule-error($name, _, _, $why)", tellSuspended, { refused }));
     function tellSuspended() {
       const all = [...errors.rows.values()];
       replace(
@@ -259,12 +262,23 @@ export default {
       );
     }
 
+    const unsure = h("li", {});
+    replace(suspended, unsure);
+    ifObserved(app, unsure, "Suspended rules are facts rule-error(…), which this token perhaps may not observe.", beginErrors);
+    if (looks && !isShown) {
+      const note = h("p", {});
+      replace(drawing, note);
+      ifObserved(app, note, "The graph shows what rules ask for, which this token perhaps may not observe.", () => {
+        isShown = true;
+        look().catch(app.fail);
+      });
+    }
     if (picked) pick(picked);
     if (field.value) attempt(app, why)();
     const end = looks ? app.poll(PAUSE, look) : () => {};
     return () => {
       end();
-      errors.end();
+      errors?.end();
       shown?.end();
       costs.dispose();
       derived.dispose();

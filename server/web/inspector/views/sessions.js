@@ -4,7 +4,6 @@
  * From the request `sessions`, each two seconds, and at once when a session comes or goes (space `system`).
  */
 
-import { Refused } from "../../static/dataspace.js";
 import { ago, bytes, span } from "../dom.js";
 import { about, attempt, follow, h, leftOut, number, panel, replace, write } from "../common.js";
 import { table } from "../table.js";
@@ -19,8 +18,7 @@ export default {
   mount(place, app) {
     let sessions = [];
     let picked = app.params.get("session");
-    let mayEnd = false;
-    let learned = false;
+    const mayEnd = app.may("administer");
     let before = ""; // what the panel is about, so that it is made anew only for another
     let seen = null;
 
@@ -65,7 +63,6 @@ export default {
         picked = String(each.session);
         app.keep({ session: picked });
         detail();
-        learn().catch(app.fail);
       },
     });
     const left = h("p", { class: "note", hidden: true });
@@ -81,19 +78,6 @@ export default {
       const there = seen?.rows.size ?? sessions.length;
       write(left, sessions.length >= MOST ? leftOut(Math.max(1, there - MOST), "sessions", MOST) : "");
       detail();
-    }
-
-    /** Learns whether the token may end sessions: of session 0, which never exists, the answer says so and nothing ends. */
-    async function learn() {
-      if (learned) return;
-      learned = true;
-      try {
-        await app.space.request("end-session", { session: 0 });
-      } catch (error) {
-        if (!(error instanceof Refused)) throw error;
-        mayEnd = error.code === "no-session";
-        detail();
-      }
     }
 
     function detail() {
@@ -121,7 +105,7 @@ export default {
         ["behind", each.lag_epochs === undefined ? null : `${number(each.lag_epochs)} epochs, ${span(Number(each.lag_seconds) * 1000)}`],
         ["memory", each.memory_bytes === undefined ? null : `about ${bytes(each.memory_bytes)}`],
       ];
-      const shape = `${picked} ${mayEnd} ${each.state}`;
+      const shape = `${picked} ${each.state}`;
       if (shape === before) {
         side.querySelector("dl.about").replaceWith(about(parts)); // the button, which may have the focus, stays
         return;
@@ -131,7 +115,7 @@ export default {
         ? h("p", { class: "note" }, "This page has this session.")
         : mayEnd
           ? h("p", { class: "buttons" }, h("button", { type: "button", id: "end", class: "danger", onclick: () => confirmEnd(each) }, `End session ${each.session}…`))
-          : h("p", { class: "note" }, "To end a session needs a token that may do everything.");
+          : h("p", { class: "note" }, "To end a session needs a token with the right administer.");
       replace(side, panel(`Session ${each.session}`, { id: "session-about" }, about(parts), button));
     }
 
@@ -167,7 +151,6 @@ export default {
     }
 
     seen = app.system ? follow(app, app.system, "session($number)", () => look().catch(app.fail)) : null;
-    if (picked) learn().catch(app.fail);
     const end = app.poll(PAUSE, look);
     return () => {
       end();

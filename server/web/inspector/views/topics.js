@@ -92,12 +92,12 @@ export default {
     function show() {
       const all = entries();
       list.set(all);
-      write(left, leftOut(topics.leftOut, "topics", MOST_ROWS) || (all.length > ASKED ? `Frontiers are asked for the first ${ASKED} topics, and the one that is picked.` : ""));
+      write(left, leftOut(topics.leftOut, "topics", MOST_ROWS) || (!app.may("topics") && all.length ? "This token may use some topics alone: pick one of those for its frontiers." : "") || (all.length > ASKED ? `Frontiers are asked for the first ${ASKED} topics, and the one that is picked.` : ""));
       detail(all);
     }
 
     async function look() {
-      const wanted = [...topics.rows.values()].map(([name]) => name).sort().slice(0, ASKED);
+      const wanted = app.may("topics") ? [...topics.rows.values()].map(([name]) => name).sort().slice(0, ASKED) : [];
       if (picked && !wanted.includes(picked) && [...topics.rows.values()].some(([name]) => name === picked)) wanted.push(picked);
       const answers = await Promise.all(
         wanted.map(async (topic) => {
