@@ -208,15 +208,19 @@ def match_reader(form: Skeleton) -> RowReader:
 
 def alike_reader(form: Skeleton) -> RowReader:
     """Returns the same function as ``match_reader``; quickly, where patterns differ in constants alone."""
-    if COMPILED or form.size > WRITTEN:
-        return walking_matches(form)
-    return partial(_alike_reader(form.shape, form.group, form.captures), form.place)
+    read = _alike_reader(form.shape, form.group, form.captures)
+    return walking_matches(form) if read is None else partial(read, form.place)
 
 
 @lru_cache(maxsize=1024)
-def _alike_reader(shape: Shape, group: Group, captures: tuple[Path, ...]) -> Callable[..., Captures | None]:
-    """Returns a function of a place and a value, which is at most compiled once for all constants."""
+def _alike_reader(
+    shape: Shape, group: Group, captures: tuple[Path, ...]
+) -> Callable[..., Captures | None] | None:
+    """Returns a function of a place and a value, which is compiled once for all constants; None if walking
+    is to be preferred."""
     paths, checks = group
+    if COMPILED or len(shape) + len(paths) + len(checks) + len(captures) > WRITTEN:
+        return None
     structure = [path for path, _ in shape]
     text = _Text(shape, [*structure, *paths, *_checked(checks), *captures], "return None", establish=True)
     for path in structure:

@@ -11,7 +11,7 @@ from tests.conformance.vectors import plain
 
 Json = Any
 
-NUMBERS: Final = {kind.__name__: number for number, (kind, _) in p.TABLE.items()}
+NUMBERS: Final = {kind.__name__: number for kind, number in p.NUMBERS.items()}
 
 
 def shown(packet: p.Packet) -> list[Json]:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import dataspace
+from dataspace import absent, exactly, unchanged
 from dataspace.client.connect import alone
-from dataspace.errors import DataspaceError, ProtocolError, Refused
+from dataspace.errors import DataspaceError, ExpectationFailed, ProtocolError, Refused
 from index.values.jsons import from_json
 from tests.conformance.vectors import plain
 
@@ -43,7 +44,7 @@ class PythonVerbs:
                 self._over = signal()
                 return self._connect(url, dict(options))
             case {"do": "turn", "actions": actions}:
-                return self._turn(actions)
+                return self._turn(actions, list(map(expectation, command.get("expects", ()))))
             case {"do": "observe", "as": name, "pattern": pattern, "options": options}:
                 seen = self._observations[name] = self._space.observe(pattern, **options)
                 seen.open()
@@ -69,11 +70,13 @@ class PythonVerbs:
         try:
             self._put({"of": of, **await going})
         except* DataspaceError as errors:  # in a group if the test ends meanwhile
-            self._put({"of": of, "error": code_of(alone(errors))})
+            error = alone(errors)
+            found = {"found": plain(error.found)} if isinstance(error, ExpectationFailed) else {}
+            self._put({"of": of, "error": code_of(error), **found})
 
     async def _connect(self, url: str, options: dict[str, Any]) -> dict[str, Any]:
         seconds: dict[str, Any] = {
-            name: options.pop(name) / 1000 for name in ("grace", "heartbeat") if name in options
+            name: options.pop(name) / 1000 for name in ("grace", "heartbeat", "lease") if name in options
         }
         settings: dict[str, Any] = {"token": "", "heartbeat": math.inf, **seconds, **options}
         async with dataspace.connect(
@@ -85,8 +88,8 @@ class PythonVerbs:
             await self._over.wait()
         return {"of": "close", "done": True}
 
-    def _turn(self, actions: list[Any]) -> Going:
-        draft = self._space.draft()
+    def _turn(self, actions: list[Any], expect: list[Any]) -> Going:
+        draft = self._space.draft(expect=expect)
         for verb, *rest in actions:
             if verb == "send":
                 draft.send(from_json(rest[0]))
@@ -115,6 +118,16 @@ class PythonVerbs:
         asked = from_json(given)
         assert isinstance(asked, dataspace.Map)  # as the kit has it
         return {"answer": plain(await self._space.request(verb, asked))}
+
+
+def expectation(said: list[Any]) -> Any:
+    """Returns an expectation that a command names."""
+    kind, pattern, *rest = said
+    if kind == "absent":
+        return absent(pattern)
+    if kind == "exactly":
+        return exactly(pattern, [tuple(map(from_json, row)) for row in rest[0]])
+    return unchanged(pattern, since=rest[0])
 
 
 def code_of(error: BaseException) -> str:

@@ -129,8 +129,10 @@ class Recorder:
                 said[1] = self._free_turn(said[1])
             case p.Refusal():
                 said[1] = self._free_turn(said[1])
+            case p.Unmet():
+                said[1], said[3] = self._free_turn(said[1]), "…"  # later daemons have more to say
             case p.Answer() | p.Denied():
-                said[1] = next({"?": at} for at in ("one", "two") if self._samples.get(at) == said[1])
+                said[1] = next({"?": at} for at in REQUESTS if self._samples.get(at) == said[1])
                 if isinstance(packet, p.Denied):
                     said[3] = "…"  # later daemons have more to say
         return said
@@ -142,6 +144,9 @@ class Recorder:
 
 
 SECRET: Final[Json] = to_json(bytes(range(16)))
+
+REQUESTS: Final = ("one", "two", "three")
+"""The names of requests that are answered; a session with turns as well gives those other numbers."""
 
 NO_TURNS: Final = (
     "client",

@@ -67,6 +67,8 @@ ANOTHER: Final[Step] = {"cut": "space"}
 CLIENT: Final = free("client", "~c0ffee")
 PATTERN: Final = record("present", record("$", "who", None, record("_")))
 OPENED: Final[Json] = {"kind": "observe", "pattern": PATTERN}
+LEASE: Final = free("lease", "lease:60000:kit-c0ffee")
+ANYONE: Final = record("present", record("_"))
 CREDIT: Final = (free("items", 1024), free("bytes", 1 << 20))
 
 
@@ -74,8 +76,8 @@ def hello(**features: Json) -> Step:
     return says("Hello", 1, CLIENT, "kit", features)
 
 
-def begin(**options: Json) -> list[Step]:
-    features = {name: value for name, value in options.items() if name in ("grace", "heartbeat")}
+def begin(features: Json = None, /, **options: Json) -> list[Step]:
+    features = {name: options[name] for name in ("grace", "heartbeat") if name in options} | (features or {})
     return [
         do("connect", options={"name": "kit", **options}),
         hello(**features),
@@ -103,6 +105,18 @@ def reads(number: int, added: Json = (), messages: Json = (), removed: Json = ()
     return [do("read", of="seen"), gives("seen", changes=changes)]
 
 
+def expecting(name: str, expects: Json, *actions: Json) -> Step:
+    return do("turn", as_=name, actions=list(actions), expects=expects)
+
+
+def says_expecting(number: str, sample: int, expected: Json, *actions: Json, **lost: bool) -> Step:
+    return says("ConditionalTurn", free(number, sample), "main", "", list(actions), expected, **lost)
+
+
+def asks_lease(number: str, sample: int, verb: str = "lease") -> list[Step]:
+    return [says("Request", free(number, sample), verb, {"owner": LEASE}), hears("Answer")]
+
+
 def says_turn(number: str, sample: int, *actions: Json, **lost: bool) -> Step:
     return says("Turn", free(number, sample), "main", "", list(actions), **lost)
 
@@ -111,6 +125,8 @@ END: Final = [do("close"), says("Bye", "", ""), gives("close", done=True)]
 
 ALICE, BEN, BELL = (record("present", who) for who in ("Alice", "Ben", "bell"))
 HANDLE, OTHER, THIRD = free("handle-1", 1), free("handle-2", 2), free("handle-3", 3)
+
+UNMET: Final[Json] = {"expectation": 1, "rows": [["Alice"]], "count": 1, "epoch": 0}
 
 RECORDED: Final = [
     Script(
@@ -323,6 +339,70 @@ RECORDED: Final = [
             gives("connection", change="lost"),
             gives("connection", change="another-space"),
             *END,
+        ],
+    ),
+    Script(
+        "expectations",
+        "A turn happens only if all that it expects holds, and is refused with what was found; one without an"
+        " answer is sent again with what it expects.",
+        [
+            *begin({"expectations": True}, grace=60_000),
+            expecting("one", [["absent", "present(_)"]], ["assert", "a", ALICE]),
+            says_expecting("first", 1, [[0, ANYONE]], [0, HANDLE, ALICE]),
+            hears("Accepted"),
+            gives("one", epoch=1),
+            expecting("two", [["absent", "present($who)"]], ["assert", "b", BEN]),
+            says_expecting("second", 2, [[0, PATTERN]], [0, OTHER, BEN]),
+            hears("Unmet"),
+            gives("two", error="expectation", found=UNMET),
+            expecting(
+                "three",
+                [["exactly", "present($who)", [["Alice"]]], ["unchanged", "present(_)", 1]],
+                ["replace", "a", BEN],
+            ),
+            says_expecting(
+                "third",
+                3,
+                [[1, PATTERN, [["Alice"]]], [2, ANYONE, 1]],
+                [3, HANDLE, THIRD, BEN],
+                arrives=False,
+            ),
+            CUT,
+            hello(grace=60_000, expectations=True, resume=[known("session"), known("secret")]),
+            hears("Welcome"),
+            says_expecting("third", 3, [[1, PATTERN, [["Alice"]]], [2, ANYONE, 1]], [3, HANDLE, THIRD, BEN]),
+            hears("Accepted"),
+            gives("three", epoch=2),
+            *END,
+        ],
+    ),
+    Script(
+        "lease",
+        "Facts of a lease: turns are in its name; after the connection was lost it is requested again before"
+        " anything else, and its facts stand; the end of the client is its end.",
+        [
+            do("connect", options={"name": "kit", "lease": 60_000}),
+            hello(),
+            hears("Welcome"),
+            *asks_lease("one", 101),
+            gives("connect", done=True),
+            gives("connection", change="connected"),
+            turn("first", ["assert", "a", ALICE]),
+            says("Turn", free("turn", 1), "main", LEASE, [[0, HANDLE, ALICE]]),
+            hears("Accepted"),
+            gives("first", epoch=1),
+            CUT,
+            hello(),
+            hears("Welcome"),
+            *asks_lease("two", 102),
+            turn("second", ["retract", "a"]),
+            says("Turn", free("later", 2), "main", LEASE, [[1, HANDLE]]),
+            hears("Accepted"),
+            gives("second", epoch=2),
+            do("close"),
+            *asks_lease("three", 103, "release"),
+            says("Bye", "", ""),
+            gives("close", done=True),
         ],
     ),
 ]
