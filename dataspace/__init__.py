@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from dataspace.client.session.turns import Claim as Claim, Draft as Draft, Ticket as Ticket
     from dataspace.client.space import RemoteSpace as RemoteSpace
-    from dataspace.client.subscriptions import Subscription as Subscription, TopicEpoch as TopicEpoch
+    from dataspace.client.subscriptions import Subscription as Subscription
     from dataspace.errors import (
         AnotherSpace as AnotherSpace,
         Broken as Broken,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         exactly as exactly,
         unchanged as unchanged,
     )
+    from dataspace.topics.gathering import TopicEpoch as TopicEpoch
     from dataspace.transport.credentials import Tls as Tls
     from index.values.values import Map as Map, Record as Record, Value as Value
 
@@ -65,9 +66,10 @@ __all__, __getattr__ = face(
         "dataspace.client.observations": "Observation",
         "dataspace.client.publications": "Capability Publication",
         "dataspace.client.space": "RemoteSpace",
-        "dataspace.client.subscriptions": "Subscription TopicEpoch",
+        "dataspace.client.subscriptions": "Subscription",
         "dataspace.client.session.events": "ConnectionChange ConnectionEvent",
         "dataspace.client.session.turns": "Claim Draft Ticket",
+        "dataspace.topics.gathering": "TopicEpoch",
         "dataspace.transport.credentials": "Tls",
         "dataspace.errors": (
             "AnotherSpace Broken Closed DataspaceError ExpectationFailed InternalError LockLost ProtocolError"

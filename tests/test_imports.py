@@ -75,9 +75,9 @@ server/topics               dataspace/topics dataspace/wire relay/delivery relay
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/logs server/owners
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/conditions server/config server/lane server/owners server/publication server/recalling server/streams server/system server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/owners server/sessions
-server/web/inner            dataspace/wire server/config
+server/web/inner            dataspace/topics dataspace/wire server/config
 server/web/inspector
-server/web/routes           dataspace/kernel dataspace/wire server/config server/web/inner server/web/inspector
+server/web/routes           dataspace/kernel dataspace/topics dataspace/wire server/config server/web/inner server/web/inspector
 server/cli/options
 server/monitoring           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/logs server/owners server/topics
 server/tracing              dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log server/config server/lane server/monitoring server/sessions

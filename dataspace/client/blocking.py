@@ -24,10 +24,10 @@ from dataspace.client.observations import Observation
 from dataspace.client.publications import Publication
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.space import RemoteSpace
-from dataspace.client.subscriptions import TopicEpoch
 from dataspace.errors import Closed, DataspaceError
 from dataspace.kernel.epoch_changes import Change, EpochChanges
 from dataspace.kernel.expectations import Expectation
+from dataspace.topics.gathering import TopicEpoch
 from dataspace.topics.times import Time
 
 P = ParamSpec("P")

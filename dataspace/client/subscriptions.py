@@ -13,14 +13,20 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from dataspace.codec import unpack
-from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.errors import Broken, DataspaceError, Refused, UsageError
 from dataspace.loops.here import loop
 from dataspace.topics import encoding as forms
-from dataspace.topics.messages import Batch, Crash, Frontier
+from dataspace.topics.gathering import (
+    OVERHEAD,
+    Gathering,
+    TopicEpoch,
+    TopicEvent,
+    too_many_open,
+    with_items,
+)
+from dataspace.topics.messages import Batch, Frontier
 from dataspace.topics.subscriber import Subscriber, SubscriberStatistics
 from dataspace.topics.times import Time, less_equal
 from dataspace.wire import packets as p
@@ -36,26 +42,8 @@ ASKED_BYTES: Final = 1 << 20
 OPEN_BYTES: Final = 256 << 20
 """What epochs that are still open may hold here, unless ``open_bytes`` says otherwise."""
 
-OVERHEAD: Final = 128
-"""Bytes that a batch, or an epoch that is open, costs beside its items."""
-
 LOOKUP: Final = 30.0
 """Seconds that one lookup request waits; it is repeated until the deadline."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicEpoch:
-    """All items of one time, in the order of partitions and of sending.
-
-    ``crashed`` is the reason why the first producer ended that could have sent more of it.
-    """
-
-    time: Time
-    items: tuple[Value, ...]
-    crashed: str = ""
-
-
-TopicEvent: TypeAlias = Batch | Frontier | Crash
 
 
 class Subscription:
@@ -90,7 +78,6 @@ class Subscription:
         self._slow = slow
         self._timeout = timeout
         self._most_open = open_bytes
-        self._open_bytes = 0
         self._found: Map | None = None
         self._subscriber: Subscriber
         self._stream: int | None = None
@@ -101,8 +88,7 @@ class Subscription:
         self._delivered: Counter[tuple[int, Time]] = Counter()
         self._skip: Counter[tuple[int, Time]] = Counter()
         self._reached: tuple[Time, ...] | None = None
-        self._open: dict[Time, list[Batch]] = {}
-        self._crashed: dict[Time, str] = {}
+        self._gathering = Gathering(open_bytes)
         self._complete: deque[TopicEpoch] = deque()
         self._arrival = loop().event()
         self._ended = False
@@ -175,38 +161,21 @@ class Subscription:
 
         ``Refused("limit")`` if those that are open hold more than ``open_bytes``: the subscription has ended.
         """
-        match event:
-            case Batch():
-                self._open.setdefault(event.time, []).append(event)
-                self._open_bytes += event.size + OVERHEAD
-                if self._open_bytes > self._most_open:
-                    raise self._overfull(f"{len(self._open)} epochs with {self._open_bytes} bytes")
-            case Crash():
-                for time in event.epochs:  # the first reason stays, as in the journal
-                    self._crashed.setdefault(time, event.reason)
-            case Frontier(times):
-                return self.rest(times)
-        return []
+        try:
+            return self._gathering.collect(event)
+        except Refused as refusal:
+            raise self._overfull(refusal.text) from None
 
     def rest(self, frontier: tuple[Time, ...] = ()) -> list[TopicEpoch]:
         """Returns the epochs that a frontier has passed, or all of them at the end."""
-        epochs = []
-        passed = [time for time in self._open if not any(less_equal(each, time) for each in frontier)]
-        for time in sorted(passed):
-            batches = sorted(self._open.pop(time), key=lambda batch: batch.partition)
-            self._open_bytes -= sum(batch.size + OVERHEAD for batch in batches)
-            items = tuple(item for batch in batches for item in batch.items)  # type: ignore[attr-defined]  # a tuple, see _decoded
-            epochs.append(TopicEpoch(time, items, self._crashed.pop(time, "")))
-        return epochs
+        return self._gathering.rest(frontier)
 
     def _overfull(self, what: str) -> Refused:
         """Ends the subscription, since too much waits for a time that a producer holds back."""
         self._abort()
         self._inbox.clear()
-        self._open.clear()
-        said = f"{what} are open, the limit is open_bytes={self._most_open}"
-        said = f"{said}: a producer holds {self.frontier} back"
-        self._error = Refused("limit", said)
+        self._gathering.clear()
+        self._error = Refused("limit", f"{what}: a producer holds {self.frontier} back")
         return self._error
 
     async def next_event(self) -> TopicEvent | None:
@@ -284,7 +253,7 @@ class Subscription:
             self._skipped += 1
             self._skipped_bytes += size if at == len(values) else 0
             events = self._subscriber.take(forms.message_of(value))
-            kept = [self._decoded(event) for event in events if self._is_new(event)]
+            kept = [with_items(event) for event in events if self._is_new(event)]
             if kept:
                 self._inbox += [(event, 0, 0) for event in kept[:-1]]
                 self._inbox.append((kept[-1], self._skipped, self._skipped_bytes))
@@ -295,7 +264,7 @@ class Subscription:
         if self._subscriber.ended and not self._ended:
             self._abort()
         if len(self._delivered) * OVERHEAD > self._most_open and not self._ended:
-            self._overfull(f"{len(self._delivered)} epochs")
+            self._overfull(too_many_open(f"{len(self._delivered)} epochs", self._most_open))
         self._arrival.set()
 
     def _is_new(self, event: TopicEvent) -> bool:
@@ -313,15 +282,6 @@ class Subscription:
                 for at in over:
                     del self._delivered[at]
         return True
-
-    @staticmethod
-    def _decoded(event: TopicEvent) -> TopicEvent:
-        if not isinstance(event, Batch):
-            return event
-        items = unpack(event.items)  # type: ignore[arg-type]  # bytes on the wire
-        if items.__class__ is not tuple:
-            raise ProtocolError("malformed", f"no items of a batch: {items!r:.80}")
-        return Batch(event.partition, event.time, items, len(event.items))  # type: ignore[arg-type]  # as above
 
     def _took(self, items: int, size: int) -> None:
         """Notes that so many messages were taken; requests more when half of the window is used up."""

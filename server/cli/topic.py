@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 
 from dataspace.client.publications import Publication
-from dataspace.client.subscriptions import TopicEpoch
 from dataspace.errors import UsageError
+from dataspace.topics.gathering import TopicEpoch
 from dataspace.topics.messages import Batch, Crash, Frontier
 from dataspace.topics.times import Time
 from dataspace.wire.features import SYSTEM

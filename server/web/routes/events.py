@@ -81,13 +81,13 @@ async def observe(door: Door, asked: Asked) -> Streaming:
             out.whole({"cache-control": "no-store"}, status=204)  # an EventSource comes back no more
             return
         async with inner_session(door, caller, asked.space, heartbeat=BEAT) as session:
-            out.beside(_beat, session)
+            out.beside(keep, session)
             await Telling(session, out, spec, last, window).run()
 
     return Streaming(run)
 
 
-async def _beat(session: InnerSession) -> None:
+async def keep(session: InnerSession) -> None:
     """Keeps a session that does not listen while its client does not read."""
     while True:
         await trio.sleep(BEAT / 2)

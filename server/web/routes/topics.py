@@ -1,10 +1,11 @@
-"""``POST /v1/topics/{topic}`` and ``GET /v1/topics/{topic}/events``: durable topics over HTTP.
+"""``POST /v1/topics/{topic}`` and ``GET /v1/topics/{topic}/events``: topics over HTTP.
 
 A request publishes items at one time and is done with it.  Completed epochs of a durable topic have numbers,
-and are the same each time they are read; so these are the ids of the events.
+and are the same each time they are read; so these are the ids of the events.  Those of a topic in memory have
+none, and are gone once they were sent.
 
-Always: a reader gets every completed epoch after the one that it names, whole, once and in order; no more
-than one answer of the daemon is held for it.
+Always: a reader of a durable topic gets every completed epoch after the one that it names, whole, once and in
+order; no more than one answer of the daemon is held for it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from starlette.responses import Response
 
 from dataspace.codec import pack, unpack
 from dataspace.errors import DataspaceError, Refused
+from dataspace.topics.gathering import TopicEpoch
 from dataspace.wire.features import MAIN
 from index.values.jsons import to_json
 from index.values.values import Map, Value
 from server.web.inner.ports import Door
 from server.web.inner.sessions import InnerSession, inner_session
+from server.web.inner.topics import LiveTopic
 from server.web.routes.bodies import read_list, read_number, read_object, read_value
-from server.web.routes.events import BEAT, HEADERS
+from server.web.routes.events import BEAT, HEADERS, keep
 from server.web.routes.parameters import Asked, Parameter
 from server.web.routes.problems import problem_of
 from server.web.routes.rows import value_json
@@ -31,10 +34,13 @@ from server.web.routes.streaming import Out, Streaming
 
 MOST_ITEMS: Final = 65_536
 
-TOPIC: Final = Parameter("topic", "the name of a durable topic", place="path", needed=True)
+SHAPE: Final = ("partitions", "dimensions", "durable", "retain")
+
+TOPIC: Final = Parameter("topic", "the name of a topic", place="path", needed=True)
 AFTER: Final = Parameter(
     "after",
-    "begin after the epoch of this number, 0 for the first (default: with what completes from now on)",
+    "begin after the epoch of this number, 0 for the first (default: with what completes from now on); of a"
+    " durable topic",
     "number",
 )
 LAST: Final = Parameter(
@@ -61,7 +67,8 @@ ITEMS: Final[dict[str, object]] = {
 
 
 async def publish(door: Door, asked: Asked) -> Response:
-    """Sends items to a topic at one time, which is over for this publisher then; makes the topic."""
+    """Sends items to a topic at one time, which is over for this publisher then; makes a durable one if there
+    is none."""
     topic = asked.values["topic"]
     async with inner_session(door, asked.caller) as session:
         said = await read_object(asked.request, door.limits, ("items", "time", "partition"))
@@ -87,7 +94,7 @@ async def _shape(session: InnerSession, topic: str) -> dict[str, Value]:
         if refusal.code != "no-topic":
             raise
         known = Map()
-    shape = {name: known[name] for name in ("partitions", "dimensions") if name in known}
+    shape = {name: known[name] for name in SHAPE if name in known}
     return {"topic": topic, "durable": True, **shape}
 
 
@@ -101,7 +108,14 @@ async def subscribe(door: Door, asked: Asked) -> Streaming:
         if after is not None and upto is not None and upto <= after:
             out.whole({"cache-control": "no-store"}, status=204)  # an EventSource comes back no more
             return
-        async with inner_session(door, caller, MAIN) as session:
+        async with inner_session(door, caller, MAIN, heartbeat=BEAT) as session:
+            out.beside(keep, session)
+            known = await _map(session, "lookup", {"topic": topic})
+            if not known["durable"]:
+                if after is not None or upto is not None:
+                    raise Refused("not-durable", f"topic {topic!r} is in memory: its past has no numbers")
+                await _tell_live(LiveTopic(session, topic, known), out)
+                return
             known = await _map(session, "topic-frontier", {"topic": topic})
             reading = _Reading(session, topic, known, after, upto)
             pieces = await reading.next()  # an epoch that is not retained is an error with its status
@@ -117,6 +131,32 @@ async def subscribe(door: Door, asked: Asked) -> Streaming:
                 await out.write(reading.problem(error))
 
     return Streaming(run)
+
+
+async def _tell_live(topic: LiveTopic, out: Out) -> None:
+    """Writes the epochs of a topic in memory as they complete."""
+    epochs = await topic.next()  # where it begins, or why it may not be read
+    await out.start(HEADERS)
+    await out.write(b"retry: 1000\n\n")
+    try:
+        while True:
+            if epochs:
+                await out.write(b"".join(map(_live, epochs)))
+            elif epochs is None:
+                await out.write(b": beat\n\n")
+            if topic.is_over:
+                break
+            epochs = await topic.next()
+        await out.write(b"event: end\ndata: {}\n\n")
+    except DataspaceError as error:
+        await out.write(b"event: problem\ndata: " + problem_of(error).body() + b"\n\n")
+
+
+def _live(epoch: TopicEpoch) -> bytes:
+    head = orjson.dumps({"time": to_json(epoch.time)})
+    items = b",".join(map(value_json, epoch.items))
+    crash = b',"crashed":' + orjson.dumps(epoch.crashed) if epoch.crashed else b""
+    return b"data: " + head[:-1] + b',"items":[' + items + b"]" + crash + b"}\n\n"
 
 
 class _Reading:

@@ -15,10 +15,11 @@ import dataspace
 from dataspace.client.bulk.client import BulkClient
 from dataspace.client.bulk.topics import topic_acknowledge, topic_epochs, topic_frontier, topic_number
 from dataspace.client.completed import CompletedEpoch, TopicFrontier
-from dataspace.client.subscriptions import Subscription, TopicEpoch
+from dataspace.client.subscriptions import Subscription
 from dataspace.codec import pack
 from dataspace.errors import Broken, Refused
 from dataspace.topics import encoding as forms
+from dataspace.topics.gathering import TopicEpoch
 from dataspace.wire import packets as p
 from index.values.values import Map
 from server.config.model import Config

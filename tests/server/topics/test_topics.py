@@ -10,10 +10,10 @@ import trio
 import trio.testing
 
 import dataspace
-from dataspace.client.subscriptions import TopicEpoch, TopicEvent
 from dataspace.codec import pack
 from dataspace.errors import Broken, Refused, UsageError
 from dataspace.topics import encoding as forms
+from dataspace.topics.gathering import TopicEpoch, TopicEvent
 from dataspace.topics.messages import Batch, Crash, Frontier
 from dataspace.wire import packets as p
 from index.values.values import Map, Record, Value

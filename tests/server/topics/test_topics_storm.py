@@ -12,8 +12,8 @@ import pytest
 import trio
 
 import dataspace
-from dataspace.client.subscriptions import TopicEpoch
 from dataspace.errors import DataspaceError, Refused
+from dataspace.topics.gathering import TopicEpoch
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 

@@ -1,8 +1,9 @@
-"""Durable topics over HTTP: every completed epoch, whole and under its number."""
+"""Topics over HTTP: every completed epoch whole, those of durable ones under their numbers."""
 
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -88,3 +89,41 @@ def test_a_request_that_makes_no_sense_says_so(
     publish(daemon, "readings", "one")
     answer = daemon.call(method, path, body)
     assert answer.problem()[:2] == (status, code), json.loads(answer.body)
+
+
+def test_a_topic_in_memory_is_published_to_and_its_epochs_come_whole(daemon: HttpDaemon) -> None:
+    with (
+        dataspace.connect_blocking(daemon.url) as space,
+        space.publish("passing", partitions=2) as publication,
+        EventSource(daemon, "", topic="passing") as source,
+    ):
+        publication.send("theirs", Record("at", 1.0))
+        publish(daemon, "passing", "ours", partition=1, time=0)
+        publication.finish("more", then=1)
+        first = source.next()
+        items = ["theirs", {"@": "at", "fields": [1.0]}, "more", "ours"]
+        assert (first.id, first.data) == ("", {"time": 0, "items": items})
+        publication.advance(5)
+        assert publish(daemon, "passing", "later", partition=1, time=5) == {"topic": "passing", "time": 5}
+        publication.advance(6)
+        assert source.next().data == {"time": 5, "items": ["later"]}
+
+
+def test_the_crash_of_a_publisher_is_in_the_event(daemon: HttpDaemon) -> None:
+    with dataspace.connect_blocking(daemon.url) as space, ExitStack() as reading:
+        with pytest.raises(RuntimeError, match="out of paper"), space.publish("broken") as publication:
+            source = reading.enter_context(EventSource(daemon, "", topic="broken"))
+            publication.send("half")
+            raise RuntimeError("out of paper")
+        seen = source.next().data
+        assert (seen["time"], seen["items"]) == (0, ["half"])
+        assert "out of paper" in seen["crashed"]
+
+
+@pytest.mark.parametrize("parameters", [{"after": 0}, {"last": "3"}, {"upto": 9}])
+def test_the_past_of_a_topic_in_memory_is_refused(daemon: HttpDaemon, parameters: dict[str, Any]) -> None:
+    with dataspace.connect_blocking(daemon.url) as space, space.publish("gone"):
+        headers = {"Last-Event-ID": parameters["last"]} if "last" in parameters else {}
+        asked = "&".join(f"{name}={value}" for name, value in parameters.items() if name != "last")
+        refused = daemon.call("GET", f"/v1/topics/gone/events?{asked}", headers=headers)
+        assert refused.problem()[:2] == (409, "not-durable")
