@@ -27,6 +27,9 @@ USUAL: Final[dict[str, Json]] = {
 }
 """What an ``Open`` means where it does not say it."""
 
+USUAL_TOPIC: Final[dict[str, Json]] = {"space": "main", "policy": "fail"}
+"""The same of a topic."""
+
 
 class Play:
     """One session with one client."""
@@ -145,6 +148,8 @@ class Play:
                     heard = {at: heard[at] for at in heard if at in said or at == "resume"}
                 if path == [2] and "pattern" in said:
                     said, heard = {**USUAL, **said}, {**USUAL, **heard}
+                if path == [2] and "topic" in said and "kind" in said:
+                    said, heard = {**USUAL_TOPIC, **said}, {**USUAL_TOPIC, **heard}
                 assert said.keys() == heard.keys(), where
                 for at in said:
                     self._agree(said[at], heard[at], [*path, at])

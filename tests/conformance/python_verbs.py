@@ -35,6 +35,8 @@ class PythonVerbs:
         self._space: dataspace.RemoteSpace
         self._claims: dict[str, Any] = {}
         self._observations: dict[str, Any] = {}
+        self._subscriptions: dict[str, Any] = {}
+        self._publications: dict[str, tuple[Any, Signal]] = {}
         self._over: Signal
 
     def begin(self, command: dict[str, Any], signal: Callable[[], Signal]) -> Going | None:
@@ -58,6 +60,17 @@ class PythonVerbs:
                 return self._matches(pattern)
             case {"do": "request", "verb": verb, "arguments": given}:
                 return self._request(verb, given)
+            case {"do": "subscribe", "as": name, "topic": topic, "options": options}:
+                return self._subscribe(name, topic, options)
+            case {"do": "epoch", "of": name}:
+                return self._topic_epoch(name)
+            case {"do": "publish", "as": name, "topic": topic, "options": options}:
+                return self._publish(name, topic, options, signal())
+            case {"do": "step", "of": name, "step": ["close"]}:
+                self._publications[name][1].set()  # and its task leaves, and says so
+                return None
+            case {"do": "step", "of": name, "step": [verb, *arguments]}:
+                return self._produce(self._publications[name][0], verb, *arguments)
             case {"do": "close"}:
                 self._over.set()
                 return None
@@ -113,6 +126,33 @@ class PythonVerbs:
 
     async def _matches(self, pattern: str) -> dict[str, Any]:
         return {"rows": list(map(plain, await self._space.matches(pattern)))}
+
+    async def _subscribe(self, name: str, topic: str, options: dict[str, Any]) -> dict[str, Any]:
+        made = self._subscriptions[name] = self._space.subscribe(topic, **options)
+        await made.open()
+        return {"partitions": list(made.partitions)}
+
+    async def _topic_epoch(self, name: str) -> dict[str, Any]:
+        epoch = await self._subscriptions[name].next_epoch()
+        if epoch is None:
+            return {"end": True}
+        return {"time": plain(epoch.time), "items": plain(epoch.items), "crashed": epoch.crashed}
+
+    async def _publish(self, name: str, topic: str, options: dict[str, Any], over: Signal) -> dict[str, Any]:
+        async with self._space.publish(topic, **options) as publication:
+            self._publications[name] = publication, over
+            self._put({"of": name, "time": plain(publication.time)})
+            await over.wait()
+        return {"of": name, "done": "close"}
+
+    async def _produce(self, publication: Any, verb: str, *arguments: Any) -> dict[str, Any]:
+        if verb == "send":
+            await publication.send(*map(from_json, arguments[0]))
+        elif verb == "finish":
+            await publication.finish(*map(from_json, arguments[0]), then=arguments[1])
+        else:
+            await publication.advance(arguments[0])
+        return {"done": verb}
 
     async def _request(self, verb: str, given: Any) -> dict[str, Any]:
         asked = from_json(given)

@@ -90,7 +90,8 @@ class Recorder:
         return list(replaced(filled(said, self._samples), self._known))
 
     def _shown_known(self, said: Json) -> Json:
-        return replaced(said, {"session": self._welcome[2], "secret": SECRET} if self._welcome else {})
+        session = {"session": self._welcome[2], "secret": SECRET} if self._welcome else {}
+        return replaced(said, {**session, "producer": NUMBER})
 
     async def _say(self, said: list[Json]) -> None:
         await self._stream.send_all(framed(said))
@@ -133,6 +134,9 @@ class Recorder:
                 said[1], said[3] = self._free_turn(said[1]), "…"  # later daemons have more to say
             case p.Answer() | p.Denied():
                 said[1] = next({"?": at} for at in REQUESTS if self._samples.get(at) == said[1])
+                if isinstance(packet, p.Answer) and isinstance(said[2], dict) and "producer" in said[2]:
+                    self._known["producer"] = said[2]["producer"]
+                    said[2] = {**said[2], "producer": NUMBER, "id": NUMBER}
                 if isinstance(packet, p.Denied):
                     said[3] = "…"  # later daemons have more to say
         return said
@@ -145,7 +149,10 @@ class Recorder:
 
 SECRET: Final[Json] = to_json(bytes(range(16)))
 
-REQUESTS: Final = ("one", "two", "three")
+NUMBER: Final = 1
+"""Stands for the numbers of producers and topics, which a daemon makes of the time."""
+
+REQUESTS: Final = ("one", "two", "three", "four")
 """The names of requests that are answered; a session with turns as well gives those other numbers."""
 
 NO_TURNS: Final = (

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dataspace.codec import pack
+from index.values.jsons import to_json
+
 Json = Any
 Step = dict[str, Json]
 
@@ -30,7 +33,7 @@ def free(name: str, sample: Json = None) -> Json:
 
 
 def known(name: str) -> Json:
-    """Returns what stands for a part of the welcome: ``session`` or ``secret``."""
+    """Returns what stands for ``session`` or ``secret`` of the welcome, or a ``producer`` that has joined."""
     return {"known": name}
 
 
@@ -121,12 +124,23 @@ def says_turn(number: str, sample: int, *actions: Json, **lost: bool) -> Step:
     return says("Turn", free(number, sample), "main", "", list(actions), **lost)
 
 
+def items(*values: str) -> Json:
+    """Returns items as they travel: bytes that hold an array."""
+    return to_json(pack(values))
+
+
+def produces(number: str, sample: int, *steps: Json) -> list[Step]:
+    return [says("Produce", free(number, sample), known("producer"), list(steps)), hears("Answer")]
+
+
 END: Final = [do("close"), says("Bye", "", ""), gives("close", done=True)]
 
 ALICE, BEN, BELL = (record("present", who) for who in ("Alice", "Ben", "bell"))
 HANDLE, OTHER, THIRD = free("handle-1", 1), free("handle-2", 2), free("handle-3", 3)
 
 UNMET: Final[Json] = {"expectation": 1, "rows": [["Alice"]], "count": 1, "epoch": 0}
+
+JOINING: Final[Json] = {"topic": "orders", "partition": 0, "partitions": 1, "dimensions": 0, "retain": 0}
 
 RECORDED: Final = [
     Script(
@@ -405,11 +419,40 @@ RECORDED: Final = [
             gives("close", done=True),
         ],
     ),
+    Script(
+        "publishing",
+        "A producer joins a topic, sends items at its time, finishes an epoch in one step, and leaves.",
+        [
+            *begin(),
+            do("publish", as_="to", topic="orders", options={}),
+            says("Request", free("one", 101), "join", JOINING),
+            hears("Answer"),
+            gives("to", time=0),
+            do("step", of="to", step=["send", ["a", "b"]]),
+            *produces("two", 102, [0, 0, items("a", "b")]),
+            gives("to", done="send"),
+            do("step", of="to", step=["finish", ["c"], 5]),
+            *produces("three", 103, [5, 0, items("c"), [[0, -1], [5, 1]]]),
+            gives("to", done="finish"),
+            do("step", of="to", step=["close"]),
+            *produces("four", 104, [2]),
+            gives("to", done="close"),
+            *END,
+        ],
+    ),
 ]
 """Sessions whose packets of the daemon are those of a real one."""
 
 WELCOME: Final[Json] = ["Welcome", 1, 1, "space-1", 5, 0, {"frame_bytes": 65_536}, {}]
 STREAM: Final = free("stream")
+TOPIC: Final[Json] = {"id": 7, "partitions": 2, "dimensions": 0, "retain": 1000, "durable": False}
+SUBSCRIBED: Final[Json] = {
+    "kind": "topic",
+    "topic": "orders",
+    "id": 7,
+    "partitions": [0, 1],
+    "policy": "fail",
+}
 NOW: Final = 1_700_000_000_000_000
 
 
@@ -587,6 +630,43 @@ MADE: Final = [
             says_turn("one", 1, [2, BELL]),
             hears("Accepted", free("one"), [6], {"later": 1}, None),
             gives("one", epoch=6),
+            *END,
+        ],
+        recorded=False,
+    ),
+    Script(
+        "subscribing",
+        "Epochs of a topic come whole, once no more of them can come from any partition; one that had begun"
+        " before is dropped; a producer that vanished is named. After a lost connection the subscription goes"
+        " on at its frontier.",
+        [
+            *begin_made(),
+            do("subscribe", as_="orders", topic="orders", options={}),
+            says("Request", free("one"), "lookup", {"topic": "orders", "wait": free("wait")}),
+            hears("Answer", free("one"), TOPIC),
+            says("Open", STREAM, SUBSCRIBED, *CREDIT),
+            hears("Values", STREAM, 0, [[0, 0, [2], [2]], [0, 1, [3], []]], 0),
+            gives("orders", partitions=[0, 1]),
+            hears("Values", STREAM, 2, [[2, 0, 2, items("half")], [2, 1, 3, items("b", "c")]], 0),
+            hears("Values", STREAM, 4, [[2, 0, 3, items("a")], [1, 0, [[2, -1], [4, 1]]]], 0),
+            hears("Values", STREAM, 6, [[1, 1, [[3, -1], [4, 1]]]], 0),
+            do("epoch", of="orders"),
+            gives("orders", time=3, items=["a", "b", "c"], crashed=""),
+            hears("Values", STREAM, 7, [[2, 0, 4, items("d")], [3, 0, [4], [4], "gone", [[4, -1]]]], 0),
+            hears("Values", STREAM, 9, [[1, 1, [[4, -1], [6, 1]]]], 0),
+            do("epoch", of="orders"),
+            gives("orders", time=4, items=["d"], crashed="gone"),
+            CUT,
+            hello(),
+            hears(*WELCOME[:2], 2, "space-1", 5, 0, WELCOME[6], {}),
+            says("Open", STREAM, {**SUBSCRIBED, "as_of": [6]}, *CREDIT),
+            hears("Values", STREAM, 0, [[0, 0, [], [4]], [0, 1, [6], [4]]], 0),
+            hears("Values", STREAM, 2, [[2, 1, 6, items("e")], [1, 1, [[6, -1]]]], 0),
+            do("epoch", of="orders"),
+            gives("orders", time=6, items=["e"], crashed=""),
+            do("epoch", of="orders"),
+            gives("orders", end=True),
+            says("Abort", STREAM, free("reason"), free("answer")),
             *END,
         ],
         recorded=False,
