@@ -1,7 +1,7 @@
 """Topics: what publishers and subscribers of a durable topic do in a life.
 
-A *publisher* sends epochs in one of two partitions: it may be away for a while, may go on under a name that
-another one had, and ends in order, with an error, or from one moment to the next.  A *subscriber* reads from
+A *publisher* sends epochs in one of two partitions: it may be away for a while, may go on under the name that it
+had, and ends in order, with an error, or from one moment to the next.  A *subscriber* reads from
 the first epoch on or from now on, and now and then asks anew for what follows the last epoch that it took.
 
 Always: what is noted as taken is what the daemon has said to be on its disk.
@@ -66,7 +66,7 @@ class _Publishing:
     async def run(self, space: dataspace.RemoteSpace, *, named: bool) -> None:
         """Publishes until nothing is left, or it ends otherwise."""
         away = AWAY if named else 0.0
-        name = f"meter{self._partition}" if named else ""
+        name = self._actor.host.name if named else ""
         publishing = space.publish(
             TOPIC, partition=self._partition, partitions=PARTITIONS, durable=True, name=name, away=away
         )

@@ -11,7 +11,7 @@ import server
 
 LAYERS = (dataspace, relay, server)
 
-ELSEWHERE = ("spark-", "trim-", "backup-", "restore-")
+ELSEWHERE = ("spark-", "trim-", "backup-", "push-", "fetch-", "restore-")
 """Points that tests of their own strike, in ``relay/spark``, ``relay/log`` and ``server/upkeep``."""
 
 
