@@ -1,8 +1,8 @@
 """Topics: what publishers and subscribers of a durable topic do in a life.
 
-A *publisher* sends epochs in one of two partitions: it may be away for a while, may go on under the name that it
-had, and ends in order, with an error, or from one moment to the next.  A *subscriber* reads from
-the first epoch on or from now on, and now and then asks anew for what follows the last epoch that it took.
+A *publisher* sends epochs in one of two partitions: it may be away for a while, may go on under the name that
+it had, and ends in order, with an error, or from one moment to the next.  A *subscriber* reads from the first
+epoch on or from now on, and now and then asks anew for what follows the last epoch that it took.
 
 Always: what is noted as taken is what the daemon has said to be on its disk.
 """
@@ -183,5 +183,7 @@ async def _finish(actor: Actor, space: dataspace.RemoteSpace, time: int) -> None
 
 
 def is_over(seen: Seen, end: int) -> bool:
-    """True once a subscriber was shown the last epoch."""
-    return bool(seen.epochs) and seen.epochs[-1].time == end
+    """True once a subscriber was shown the last epoch, unless it may have come after that and waits for more."""
+    if not seen.epochs:
+        return not seen.is_all
+    return seen.epochs[-1].time == end
