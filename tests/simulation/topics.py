@@ -183,7 +183,7 @@ async def _finish(actor: Actor, space: dataspace.RemoteSpace, time: int) -> None
 
 
 def is_over(seen: Seen, end: int) -> bool:
-    """True once a subscriber was shown the last epoch, unless it may have come after that and waits for more."""
+    """True once a subscriber was shown the last epoch, unless it may have come after that one."""
     if not seen.epochs:
         return not seen.is_all
     return seen.epochs[-1].time == end
