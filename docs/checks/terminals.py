@@ -113,10 +113,13 @@ class Terminal:
         self._ended |= DONE in lines
         return [line.rstrip() for line in lines if line != DONE and not KILLED.match(line)]
 
-    def close(self) -> list[str]:
-        """Ends everything that runs here, and returns what was printed meanwhile and never shown."""
+    def left(self) -> list[str]:
+        """Returns what was printed and not taken yet."""
         with self._changed:
-            left = self._take()
+            return self._take()
+
+    def close(self) -> None:
+        """Ends everything that runs here."""
         for kind in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self._shell.pid, kind)
@@ -126,16 +129,15 @@ class Terminal:
                 self._shell.wait(10)
             except subprocess.TimeoutExpired:
                 continue
-            if kind is signal.SIGTERM and not self._left():
+            if kind is signal.SIGTERM and not self._lives():
                 break
         assert self._shell.stdin is not None
         self._shell.stdin.close()
         self._shell.wait()
         self._reader.join()
         os.close(self._read)
-        return left
 
-    def _left(self) -> bool:
+    def _lives(self) -> bool:
         """Waits a while for the processes of this terminal to end; returns True if some have not."""
         until = time.monotonic() + 10
         while time.monotonic() < until:

@@ -67,13 +67,17 @@ class Stage:
         self._stack = stack
         self.ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
         self.terminals: dict[str, Terminal] = {}
-        self.left: dict[str, list[str]] = {}
 
     def terminal(self, title: str) -> Terminal:
         if title not in self.terminals:
             terminal = self.terminals[title] = Terminal(self.folder, self.variables())
-            self._stack.callback(lambda: self.left.update({title: terminal.close()}))
+            self._stack.callback(terminal.close)
         return self.terminals[title]
+
+    def left(self) -> dict[str, list[str]]:
+        """Returns what terminals have printed and no step has taken; asked before any of them is closed."""
+        left = {title: terminal.left() for title, terminal in self.terminals.items()}
+        return {title: lines for title, lines in left.items() if lines}
 
     def variables(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DATASPACE_")}
@@ -138,12 +142,11 @@ def test_the_page_shows_what_is_printed(page: Path, tmp_path: Path) -> None:
     with ExitStack() as stack:
         stage = Stage(tmp_path, stack)
         played = replayed(text, stage.play)
+        left = stage.left()
     if os.environ.get("REWRITE"):
         page.write_text(played, encoding="utf-8")
     assert played.splitlines() == page.read_text(encoding="utf-8").splitlines()
-    assert {title: lines for title, lines in stage.left.items() if lines} == {}, (
-        "was printed and is not shown"
-    )
+    assert left == {}, "was printed and is not shown"
 
 
 def free_ports(count: int) -> list[str]:
