@@ -32,6 +32,9 @@ EQUAL: Final = 0
 DIFFERENT: Final = 1
 INTERRUPTED: Final = 130
 
+FLYING: Final = "#/facts?pattern=flight($carrier,$number,_,$from,$to,$scheduled)"
+"""Where on the inspector's page the flights that are in the air are."""
+
 
 def main() -> int:
     """The program; its exit code."""
@@ -57,7 +60,7 @@ def _demo(said: argparse.Namespace) -> int:
         daemon = stack.enter_context(Daemon(folder, *rules, inspected=True))
         print(f"the daemon listens on {daemon.url} and writes to {folder}", flush=True)
         if daemon.page:
-            print(f"the inspector shows its flights in a browser: {daemon.page}", flush=True)
+            print(f"a browser shows its flights while it runs: {daemon.page}{FLYING}", flush=True)
         run = Run(folder, daemon, months=months, file=said.file, speed=said.speed, rules=said.rules)
         outcome = trio.run(_interruptible, run)
     if outcome is None:
