@@ -11,5 +11,6 @@ globals().update(
         quick=[
             "test_a_replay_tells_it_too",
         ],
+        without=["test_a_disk_that_fails_while_a_mark_is_waited_for_is_no_defect"],
     )
 )
