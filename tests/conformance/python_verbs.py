@@ -46,7 +46,8 @@ class PythonVerbs:
                 self._over = signal()
                 return self._connect(url, dict(options))
             case {"do": "turn", "actions": actions}:
-                return self._turn(actions, list(map(expectation, command.get("expects", ()))))
+                expects = list(map(expectation, command.get("expects", ())))
+                return self._turn(actions, expects, command.get("traceparent", ""))
             case {"do": "observe", "as": name, "pattern": pattern, "options": options}:
                 seen = self._observations[name] = self._space.observe(pattern, **options)
                 seen.open()
@@ -101,8 +102,9 @@ class PythonVerbs:
             await self._over.wait()
         return {"of": "close", "done": True}
 
-    def _turn(self, actions: list[Any], expect: list[Any]) -> Going:
+    def _turn(self, actions: list[Any], expect: list[Any], traceparent: str) -> Going:
         draft = self._space.draft(expect=expect)
+        draft.traceparent = traceparent
         for verb, *rest in actions:
             if verb == "send":
                 draft.send(from_json(rest[0]))

@@ -239,12 +239,19 @@ export interface ObserveOptions {
   window?: number | null;
 }
 
+export interface TurnOptions {
+  /** What must hold in the state before the turn. */
+  expect?: Iterable<Expectation>;
+  /** The trace that the turn is a part of, as W3C Trace Context writes it: `00-TRACE-SPAN-FLAGS`. */
+  traceparent?: string;
+}
+
 export class Space {
   private constructor();
-  assert(value: Value): Promise<Claim>;
-  send(value: Value): Promise<number>;
-  turn(fill: (draft: Draft) => void, options?: { expect?: Iterable<Expectation> }): Promise<number>;
-  put(value: Value, options?: { by?: Pattern }): Promise<number>;
+  assert(value: Value, options?: TurnOptions): Promise<Claim>;
+  send(value: Value, options?: TurnOptions): Promise<number>;
+  turn(fill: (draft: Draft) => void, options?: TurnOptions): Promise<number>;
+  put(value: Value, options?: { by?: Pattern; traceparent?: string }): Promise<number>;
   first<R extends Row = Row>(pattern: Pattern, options?: { timeout?: number | null }): Promise<R>;
   observe<R extends Row = Row>(pattern: Pattern, options?: ObserveOptions): Observation<R>;
   matches<R extends Row = Row>(pattern: Pattern): Promise<R[]>;
@@ -264,8 +271,8 @@ export class Claim {
   private constructor();
   readonly handle: number;
   readonly value: Value;
-  retract(): Promise<number>;
-  replace(value: Value): Promise<number>;
+  retract(options?: TurnOptions): Promise<number>;
+  replace(value: Value, options?: TurnOptions): Promise<number>;
 }
 
 export class Draft {

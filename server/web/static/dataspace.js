@@ -18,7 +18,7 @@ import { Publication } from "./publications.js";
 import { Puts } from "./puts.js";
 import { randomHex, Session } from "./session.js";
 import { Subscription } from "./subscriptions.js";
-import { Draft } from "./turns.js";
+import { checkTraceparent, Draft } from "./turns.js";
 
 export {
   AnotherSpace,
@@ -93,17 +93,17 @@ export class Space {
   }
 
   /** Asserts a fact, and returns its claim when that is on disk. */
-  async assert(value) {
+  async assert(value, options) {
     let claim;
     await this.turn((draft) => {
       claim = draft.assert(value);
-    });
+    }, options);
     return claim;
   }
 
   /** Sends a message, and returns its epoch. */
-  send(value) {
-    return this.turn((draft) => draft.send(value));
+  send(value, options) {
+    return this.turn((draft) => draft.send(value), options);
   }
 
   /**
@@ -111,14 +111,16 @@ export class Space {
    *
    * If something that it expects (`absent`, `exactly`, `unchanged`) does not hold in the state before the turn, nothing
    * happens, and it throws `ExpectationFailed` with what was found; any other `Refused` also means that nothing has
-   * happened. Nothing is sent if the function throws.
+   * happened. Nothing is sent if the function throws. A daemon that makes spans of the turn makes them parts of the
+   * trace that `traceparent` names, as W3C Trace Context writes it; to any other it is not sent.
    */
-  async turn(fill, { expect = [] } = {}) {
+  async turn(fill, { expect = [], traceparent = "" } = {}) {
+    checkTraceparent(traceparent);
     const draft = new Draft(this, () => this.#handle++);
     if (typeof fill(draft)?.then === "function") {
       throw new UsageError("what fills a turn must not wait: the turn is sent when it returns");
     }
-    return this.#session.submit(draft.actions, [...expect]);
+    return this.#session.submit(draft.actions, [...expect], traceparent);
   }
 
   /**
@@ -127,9 +129,10 @@ export class Space {
    * The key is what the pattern `by` matches; by default all fields but the last. It is one turn, so no observer sees
    * both facts, or none.
    */
-  async put(value, { by } = {}) {
+  async put(value, { by, traceparent = "" } = {}) {
     this.#session.checkOpen();
-    return this.#puts.put(value, by);
+    checkTraceparent(traceparent);
+    return this.#puts.put(value, by, traceparent);
   }
 
   /**

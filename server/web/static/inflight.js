@@ -6,12 +6,13 @@ import { ASSERT, Deferred, PACKET_DEPTH, REPLACE, RETRACT, SPARE, TURN } from ".
 
 /** A submitted turn; `restating` ones assert the claims of the session again, and nothing waits for them. */
 class Ticket extends Deferred {
-  constructor(sequence, owner, actions, { expected = [], restating = false } = {}) {
+  constructor(sequence, owner, actions, { expected = [], traceparent = "", restating = false } = {}) {
     super();
     this.sequence = sequence;
     this.owner = owner;
     this.actions = actions;
     this.expected = expected;
+    this.traceparent = traceparent;
     this.restating = restating;
     this.promise.catch(() => {}); // the caller of `turn` gets it; of others the application hears by its events
   }
@@ -44,6 +45,7 @@ export class InFlight {
     this.space = space;
     this.owner = owner;
     this.takesExpectations = false;
+    this.takesTraces = false; // no spans, no traceparent: daemons before traces take no such field
     this.send = send;
     this.limits = {};
     this.sequence = 0;
@@ -62,9 +64,9 @@ export class InFlight {
     return [...this.sent.values(), ...(this.held ?? [])];
   }
 
-  submit(owner, actions, expected) {
+  submit(owner, actions, expected, traceparent) {
     if (expected.length && !this.takesExpectations) throw unchecked();
-    const ticket = new Ticket(this.sequence + 1, owner, actions, { expected });
+    const ticket = new Ticket(this.sequence + 1, owner, actions, { expected, traceparent });
     const bytes = this.#packed(ticket);
     this.#check(bytes.length, elements);
     this.sequence++;
@@ -202,9 +204,10 @@ export class InFlight {
     if (part.length) yield new Ticket(0, this.owner, part, { restating: true });
   }
 
-  #packed({ sequence, owner, actions, expected }) {
+  #packed({ sequence, owner, actions, expected, traceparent }) {
     const packet = [TURN, sequence, this.space, owner, actions];
-    if (expected.length) packet.push(expected);
+    if (traceparent && this.takesTraces) packet.push(expected, [], traceparent);
+    else if (expected.length) packet.push(expected);
     return pack(packet, PACKET_DEPTH);
   }
 }

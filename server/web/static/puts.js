@@ -27,23 +27,25 @@ export class Puts {
   }
 
   /** Asserts a fact in place of the one with the same key; returns the epoch. Puts take effect in their order. */
-  put(value, by) {
+  put(value, by, traceparent) {
     const fact = factOf(value);
     const pattern = keyPattern(fact, by);
     const { owner, lease } = this.#session.options;
-    const put = this.#last.then(() => (owner && !lease ? this.#publish(fact, pattern) : this.#replace(fact, pattern)));
+    const put = this.#last.then(() =>
+      owner && !lease ? this.#publish(fact, pattern, traceparent) : this.#replace(fact, pattern, traceparent),
+    );
     this.#last = put.catch(() => {});
     return put;
   }
 
-  async #replace(fact, pattern) {
+  async #replace(fact, pattern, traceparent) {
     const place = key(usualKey(fact) ?? fact);
     const before = this.#before(fact, pattern, place);
     let claim;
     const epoch = await this.#space.turn((draft) => {
       claim = draft.assert(fact);
       for (const at of before) draft.retract(this.#claims.get(at));
-    });
+    }, { traceparent });
     for (const at of before) this.#claims.delete(at);
     this.#claims.set(place, claim);
     return epoch;
@@ -59,9 +61,10 @@ export class Puts {
   }
 
   /** Has the daemon replace what the durable owner has under the key; a number that was published before changes nothing. */
-  async #publish(fact, pattern) {
+  async #publish(fact, pattern, traceparent) {
     const { owner } = this.#session.options;
     const told = { keys: [pack([["assert", fact]])], owner, client: this.#client, sequence: ++this.#sequence, by: pattern };
+    if (traceparent && this.#session.inFlight.takesTraces) told.traceparent = traceparent;
     for (;;) {
       try {
         return await this.#session.request("publish", told);

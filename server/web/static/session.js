@@ -172,7 +172,7 @@ export class Session {
 
   #hello() {
     const { token, heartbeat, grace } = this.options;
-    const features = { attempt: [++this.attempts, this.process], expectations: true };
+    const features = { attempt: [++this.attempts, this.process], expectations: true, traces: true };
     if (heartbeat && heartbeat !== Infinity) features.heartbeat = Math.max(1, Math.round(heartbeat));
     if (grace) features.grace = Math.max(1, Math.round(grace));
     if (this.ticket) features.resume = this.ticket;
@@ -192,6 +192,7 @@ export class Session {
     this.interval = features.heartbeat ?? Infinity;
     this.inFlight.limits = limits;
     this.inFlight.takesExpectations = features.expectations === true;
+    this.inFlight.takesTraces = features.traces === true;
     this.ticket = features.secret ? [session, features.secret] : null;
     const resumed = features.resumed === true;
     const moved = before !== null && before.space !== space;
@@ -460,7 +461,7 @@ export class Session {
     return request;
   }
 
-  async submit(actions, expected) {
+  async submit(actions, expected, traceparent) {
     this.checkOpen();
     while (this.inFlight.size >= IN_FLIGHT) {
       const waiter = new Deferred();
@@ -468,7 +469,7 @@ export class Session {
       await waiter.promise;
       this.checkOpen();
     }
-    return this.inFlight.submit(this.options.owner, actions, expected).promise;
+    return this.inFlight.submit(this.options.owner, actions, expected, traceparent).promise;
   }
 
   #leaveRoom() {

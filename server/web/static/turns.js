@@ -33,6 +33,19 @@ export function unchanged(pattern, { since }) {
   return [UNCHANGED, formOf(pattern), since];
 }
 
+const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?$/s;
+
+/** Refuses text that no daemon reads as a traceparent; none, the empty text, is fine. */
+export function checkTraceparent(text) {
+  if (text === "") return;
+  const found = typeof text === "string" && text.length <= 512 ? TRACEPARENT.exec(text) : null;
+  const [, version, trace, span, more] = found ?? [];
+  const known = found && version !== "ff" && (version !== "00" || more === undefined);
+  if (known && /[^0]/.test(trace) && /[^0]/.test(span)) return;
+  const sample = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  throw new UsageError(`a traceparent such as ${sample} is needed, not ${String(text).slice(0, 80)}`);
+}
+
 /** A claim on a fact: `retract` ends it, `replace` puts another fact in its place, in one turn. */
 export class Claim {
   #space;
@@ -44,14 +57,14 @@ export class Claim {
   }
 
   /** Ends the claim, and returns the epoch in which it ended. */
-  retract() {
-    return this.#space.turn((draft) => draft.retract(this));
+  retract(options) {
+    return this.#space.turn((draft) => draft.retract(this), options);
   }
 
   /** Asserts a fact and ends the claim on the previous one in one turn; the claim is on the new one then. */
-  async replace(value) {
+  async replace(value, options) {
     const before = [this.handle, this.value];
-    const turn = this.#space.turn((draft) => draft.replace(this, value));
+    const turn = this.#space.turn((draft) => draft.replace(this, value), options);
     const { handle } = this;
     try {
       return await turn;

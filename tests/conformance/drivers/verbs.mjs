@@ -71,11 +71,11 @@ export function driver(d, tell, transports = {}) {
       const connected = d.connect(url, { ...options, transport, onConnection });
       return report("connect", connected.then((made) => (space = made)), () => ({ done: true }));
     },
-    turn({ as, actions, expects = [] }) {
+    turn({ as, actions, expects = [], traceparent }) {
       const expect = expected(expects);
-      return report(as, space.turn((draft) => fill(draft, actions), { expect }), (epoch) => ({ epoch }));
+      return report(as, space.turn((draft) => fill(draft, actions), { expect, traceparent }), (epoch) => ({ epoch }));
     },
-    put: ({ as, value, by }) => report(as, space.put(d.fromJson(value), { by }), (epoch) => ({ epoch })),
+    put: ({ as, value, ...options }) => report(as, space.put(d.fromJson(value), options), (epoch) => ({ epoch })),
     first: ({ as, pattern, options }) => report(as, space.first(pattern, options), (row) => ({ row: row.map(d.toJson) })),
     observe: ({ as, pattern, options }) => observations.set(as, space.observe(pattern, options)),
     read: ({ of }) => report(of, observations.get(of).read(), changes),
