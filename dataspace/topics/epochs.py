@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from dataspace.topics.antichains import Antichain
 from dataspace.topics.messages import EpochState
+from dataspace.topics.open_times import OpenTimes
 from dataspace.topics.times import Time
 from index.values.values import Value
 
@@ -33,7 +34,7 @@ class Epochs:
     __slots__ = ("_active", "_crashed")
 
     def __init__(self) -> None:
-        self._active: set[Time] = set()
+        self._active = OpenTimes()
         self._crashed: dict[Time, None] = {}
 
     def __contains__(self, time: Time) -> bool:
@@ -45,12 +46,12 @@ class Epochs:
         return len(self._active)
 
     def see(self, time: Time) -> None:
-        """Notes that an item of this epoch was sent; O(1)."""
+        """Notes that an item of this epoch was sent; O(log active)."""
         self._active.add(time)
 
     def retire(self, frontier: Antichain) -> None:
-        """Removes the active epochs that the frontier has passed; O(active × frontier)."""
-        self._active = {each for each in self._active if frontier.less_equal(each)}
+        """Removes the active epochs that the frontier has passed, as ``OpenTimes.passed``."""
+        self._active.passed(frontier)
 
     def crash(self, since: Antichain) -> tuple[Time, ...]:
         """Marks and returns the active epochs that may be incomplete, now that ``since`` is lost."""
@@ -67,7 +68,7 @@ class Epochs:
     def load(self, dumped: Any) -> None:
         """Restores what ``dump`` returned."""
         active, crashed = dumped
-        self._active, self._crashed = set(active), dict.fromkeys(crashed)
+        self._active, self._crashed = OpenTimes(active), dict.fromkeys(crashed)
 
     def state(self, time: Time, frontier: Antichain) -> EpochState:
         """Returns the state of an epoch, given the frontier."""

@@ -12,7 +12,8 @@ from typing import Final, TypeAlias
 from dataspace.codec import unpack
 from dataspace.errors import ProtocolError, Refused
 from dataspace.topics.messages import Batch, Crash, Frontier
-from dataspace.topics.times import Time, less_equal
+from dataspace.topics.open_times import OpenTimes
+from dataspace.topics.times import Time
 from index.values.values import Value
 
 OVERHEAD: Final = 128
@@ -40,6 +41,7 @@ class Gathering:
         self._most = most
         self._bytes = 0
         self._open: dict[Time, list[Batch]] = {}
+        self._times = OpenTimes()
         self._crashed: dict[Time, str] = {}
 
     def collect(self, event: TopicEvent) -> list[TopicEpoch]:
@@ -49,6 +51,7 @@ class Gathering:
         """
         match event:
             case Batch():
+                self._times.add(event.time)
                 self._open.setdefault(event.time, []).append(event)
                 self._bytes += event.size + OVERHEAD
                 if self._bytes > self._most:
@@ -64,8 +67,7 @@ class Gathering:
     def rest(self, frontier: tuple[Time, ...] = ()) -> list[TopicEpoch]:
         """Returns the epochs that a frontier has passed, or all of them at the end."""
         epochs = []
-        passed = [time for time in self._open if not any(less_equal(each, time) for each in frontier)]
-        for time in sorted(passed):
+        for time in self._times.passed(frontier):
             batches = sorted(self._open.pop(time), key=lambda batch: batch.partition)
             self._bytes -= sum(batch.size + OVERHEAD for batch in batches)
             items = tuple(item for batch in batches for item in batch.items)  # type: ignore[attr-defined]  # a tuple, see with_items
@@ -75,6 +77,8 @@ class Gathering:
     def clear(self) -> None:
         """Drops what is open."""
         self._open.clear()
+        self._times = OpenTimes()
+        self._crashed.clear()
         self._bytes = 0
 
 

@@ -20,6 +20,7 @@ from dataspace.topics import encoding as forms
 from dataspace.topics.antichains import Antichain, Maxima
 from dataspace.topics.frontiers import Change, MutableAntichain
 from dataspace.topics.messages import Batch, Crashed, Message, Progress, Snapshot
+from dataspace.topics.open_times import OpenTimes
 from dataspace.topics.times import Time
 from index.values.values import Value
 from relay.topics.topic import Topic
@@ -155,6 +156,7 @@ class StepLog:
         self.write = write
         self._lower = MutableAntichain()
         self._open: dict[Time, _Open] = {}
+        self._open_times = OpenTimes()
         self._open_size = 0
         self._moved: set[int] = set()
         self._begun = False
@@ -297,16 +299,16 @@ class StepLog:
         epoch = self._open.get(time)
         if epoch is None:
             epoch = self._open[time] = _Open(self.position, self.position)
+            self._open_times.add(time)
         epoch.last = self.position
         epoch.size += size + OVERHEAD
         self._open_size += size + OVERHEAD
         self.size += size + OVERHEAD
 
     def _complete(self) -> list[Completed]:
-        """Returns the epochs that the frontier has passed; O(open epochs)."""
-        frontier = self._lower.frontier
+        """Returns the epochs that the frontier has passed, as ``OpenTimes.passed``."""
         done = []
-        for time in sorted([each for each in self._open if not frontier.less_equal(each)]):
+        for time in self._open_times.passed(self._lower.frontier):
             epoch = self._open.pop(time)
             self._open_size -= epoch.size
             self.completed += 1
@@ -388,6 +390,7 @@ class StepLog:
         self.durable, self.completed_durable = self.position, self.completed
         self.forgotten = Maxima(forgotten)
         self._open = {time: _Open(*each) for time, *each in opened}
+        self._open_times = OpenTimes(self._open)
         self._open_size = sum(each.size for each in self._open.values())
         for number, name, away, steps, *sent in members:  # states of earlier versions have no ``sent``
             self.members[number] = Member(name, away, steps, dict(sent[0]) if sent else {})

@@ -210,8 +210,8 @@ class Connection:
         return self._parted or self.session.parted
 
     def may_wait(self, packet: p.Packet) -> bool:
-        """True for a turn that was sent before, whose answer may have to be found in the log."""
-        if packet.__class__ in p.CHECKED:  # it may have to wait for the index
+        """True for a turn that was sent before, whose answer may be in the log, and for what takes long."""
+        if packet.__class__ in p.CHECKED or packet.__class__ is p.Produce:  # for the index, or for others
             return True
         return packet.__class__ is p.Turn and packet.sequence <= self.own.client.sequence
 
@@ -321,7 +321,7 @@ class Connection:
             case p.Request():
                 await answer(self, packet, self._verbs, self.limits.requests)
             case p.Produce():
-                self._produce(packet)
+                await self._produce(packet)
             case p.Ping(number):
                 self.say(p.Pong(number))
             case p.Hello():
@@ -445,9 +445,9 @@ class Connection:
         self.observations.close(stream)
         self.following.close(stream)
 
-    def _produce(self, packet: p.Produce) -> None:
+    async def _produce(self, packet: p.Produce) -> None:
         try:
-            self.following.produce(packet, self.session.size)
+            await self.following.produce(packet, self.session.size)
         except Refused as refusal:
             self.say(p.Denied(packet.number, refusal.code, refusal.text[:4000]))
         except UsageError as error:

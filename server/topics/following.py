@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -25,6 +26,7 @@ from relay.delivery.outbox import OutStream
 from relay.store.errors import LogDamaged, LogFailed
 from relay.topics.feed import Feed, Packed
 from relay.topics.topic import MAX_PARTITIONS
+from server.lane import SLICE_SECONDS
 from server.system import SystemSpace
 from server.topics.catalogue import TopicEntry, Topics
 from server.topics.catch_up import CatchUp
@@ -215,8 +217,9 @@ class TopicConnection:
         at = entry.topic.partition_of(number)
         return Record("publication", entry.topic.name, at, number, self._peer.number)
 
-    def produce(self, packet: p.Produce, size: int) -> None:
-        """Applies the steps of a producer in order; the answer comes when there is capacity for more.
+    async def produce(self, packet: p.Produce, size: int) -> None:
+        """Applies the steps of a producer in order, with pauses for others where that takes long; the answer
+        comes when there is capacity for more.
 
         Raises ``ProtocolError`` for a producer that does not wait for answers.
         """
@@ -225,9 +228,7 @@ class TopicConnection:
             raise ProtocolError("overrun", f"{producer.unanswered} bytes unanswered, window {WINDOW}")
         entry = producer.entry
         try:
-            for step in packet.steps:
-                self._producer(packet.producer)  # a step before this one may have been its last
-                self._carry_out(packet.producer, producer, step)
+            await self._carry_out_all(packet, producer)
         finally:
             self._topics.retire(entry)
         if entry.ledger is not None:
@@ -238,6 +239,19 @@ class TopicConnection:
             self._peer.start(self._answer_later, producer, packet.number, size)
         else:
             self._peer.say(p.Answer(packet.number, None))
+
+    async def _carry_out_all(self, packet: p.Produce, producer: Producer) -> None:
+        work, until = self._peer.work(), perf_counter() + SLICE_SECONDS
+        try:
+            for step in packet.steps:
+                if perf_counter() > until:
+                    self._peer.flush()
+                    await work.pass_on()
+                    until = perf_counter() + SLICE_SECONDS
+                self._producer(packet.producer)  # what came before may have been its last step
+                self._carry_out(packet.producer, producer, step)
+        finally:
+            work.leave()
 
     def _producer(self, number: int) -> Producer:
         """Returns a producer; raises ``Refused`` for one that has left, or was never this connection's."""

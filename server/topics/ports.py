@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from dataspace.wire.packets import Packet
     from relay.delivery.outbox import OutStream
+    from server.lane import Work
     from server.owners.accounts import Account
     from server.owners.bearers import Bearer
 
@@ -30,6 +31,9 @@ class TopicPeer(Protocol):
     @property
     def gone(self) -> bool:
         """True once the connection has ended."""
+
+    def work(self) -> Work:
+        """Returns a piece of background work, which takes turns with that of others."""
 
     def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         """Runs a task that ends with the connection."""

@@ -173,10 +173,10 @@ async def test_steps_that_wait_for_the_line_take_of_the_window_what_they_are_on_
     arrived = 0
     produce = TopicConnection.produce
 
-    def counted(at: TopicConnection, packet: p.Produce, size: int) -> None:
+    async def counted(at: TopicConnection, packet: p.Produce, size: int) -> None:
         nonlocal arrived
         arrived += size
-        produce(at, packet, size)
+        await produce(at, packet, size)
 
     monkeypatch.setattr(TopicConnection, "produce", counted)
     async with dataspace.connect(proxy.url) as far, far.publish("t", durable=True, away=30) as topic:

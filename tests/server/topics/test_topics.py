@@ -13,8 +13,9 @@ import dataspace
 from dataspace.codec import pack
 from dataspace.errors import Broken, Refused, UsageError
 from dataspace.topics import encoding as forms
+from dataspace.topics.encoding import message_of
 from dataspace.topics.gathering import TopicEpoch, TopicEvent
-from dataspace.topics.messages import Batch, Crash, Frontier
+from dataspace.topics.messages import Batch, Crash, Frontier, Snapshot
 from dataspace.wire import packets as p
 from index.values.values import Map, Record, Value
 from tests.server.peers import Peer
@@ -531,3 +532,24 @@ async def test_the_detail_of_a_topic_has_its_frontiers_and_who_is_there(url: str
             assert told["producing"][0]["name"] == "writer"
             told = await b.request("lookup", Map({"topic": "t"}))
             assert "frontiers" not in told
+
+
+@pytest.mark.slow
+async def test_a_packet_of_many_steps_lets_others_in_between(url: str) -> None:
+    steps = 20_000
+    async with Peer(url) as peer, Peer(url) as other:
+        producer, lowers = await joined(peer, partitions=1), [0]
+        await other.greet("~other")
+        await peer.say(
+            p.Produce(2, producer, tuple((forms.CHANGE, ((at, -1), (at + 1, 1))) for at in range(steps)))
+        )
+        while not 0 < lowers[-1] < steps:
+            assert lowers[-1] == 0, "nothing was answered before the last step"
+            await other.say(p.Open(len(lowers), Map({"kind": "topic", "topic": "t"}), 1, 1 << 20))
+            answer = await other.hear()
+            assert isinstance(answer, p.Values), answer
+            (snapshot,) = map(message_of, answer.values)
+            assert isinstance(snapshot, Snapshot) and isinstance(snapshot.lower[0], int), snapshot
+            lowers.append(snapshot.lower[0])
+            await other.say(p.Abort(len(lowers) - 1, "", False))
+        assert await peer.hear() == p.Answer(2, None)
