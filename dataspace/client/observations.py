@@ -216,9 +216,9 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
     def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
         """Resumes from the last epoch that came, unless the new connection is to another space.
 
-        In a session that was resumed nothing is left out.  In a new one, ``conflate`` with the state shows
-        the difference only, and so not that facts were retracted and asserted again; other policies show each
-        change.
+        In a session that was resumed nothing is left out.  In a new one, or with a pace, ``conflate`` with
+        the state shows the difference only, and so not that facts were retracted and asserted again; other
+        policies show each change.
         """
         if not self._over:
             if moved and self._newest not in (None, self._options.after):
@@ -227,7 +227,7 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
                 self._reached = None
             conflates = self._options.policy is Policy.CONFLATE
             follows = conflates and _follows_state(self._options, restated=self._restated)
-            self._open(number, net=follows and not resumed)
+            self._open(number, net=follows and (not resumed or self._options.pace > 0))
 
     def reach(self, epoch: int) -> None:
         """Notes that everything up to this epoch has come."""

@@ -238,6 +238,7 @@ class RemoteSpace:
         as_of: int | None = None,
         net: bool = False,
         progress: bool = False,
+        pace: float | None = None,
     ) -> Observation:
         """Observes the changes of a pattern, given as text or as a pattern.
 
@@ -246,7 +247,8 @@ class RemoteSpace:
         epoch; ``upto`` ends it after an epoch.  ``net``, with ``after``, replaces the past by its net
         difference.  With ``progress``, ``epochs()`` also yields some without rows, whose ``progress`` is
         true, a few times a second as long as epochs are made: all changes up to their ``number`` have come.
-        ``quiet`` asserts no interest; ``durable`` shows an epoch only when it is on disk.
+        ``quiet`` asserts no interest; ``durable`` shows an epoch only when it is on disk.  With ``pace``
+        changes come at most once in so many seconds (the net difference, with all messages).
 
         ``policy`` decides about changes that are not read in time: ``conflate`` (the net difference is kept),
         ``wait`` (the log keeps them), ``fail`` (the observation ends) or ``drop`` (the oldest are dropped,
@@ -255,9 +257,8 @@ class RemoteSpace:
         ``conflate`` and ``drop`` (its ``first`` is below its ``number``, and messages of those epochs are
         lost); every other ends with ``Refused("epoch-gone")``.
 
-        ``window`` fixes how many epochs are requested ahead; with 0 each read requests one (a round trip for
-        each), and the rest waits at the daemon.  By default it depends on how fast they are read, and on the
-        memory that this connection's observations share.
+        ``window`` fixes how many epochs are requested ahead; with 0 each read requests one, and the rest
+        waits at the daemon.  By default it depends on how fast they are read, and on their shared memory.
         """
         options = ObserveOptions.of(
             pattern,
@@ -270,6 +271,7 @@ class RemoteSpace:
             as_of=as_of,
             net=net,
             progress=progress,
+            pace=pace,
         )
         return Observation(self._session, options, window)
 

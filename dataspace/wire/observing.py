@@ -9,12 +9,16 @@ asks for may still not be there.
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, fields
 from typing import Final, Self
 
 from dataspace.errors import UsageError
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Value
+
+MOST_PACE: Final = 60_000
+"""Milliseconds that the pace of an observation may have."""
 
 KINDS: Final = ("observe", "columns")
 
@@ -32,7 +36,8 @@ class Policy(enum.Enum):
 class ObserveOptions:
     """Options of one observation; ``columns`` has epochs come in blocks, by the column.
 
-    ``policy`` may be given by its name.  Raises ``UsageError`` for an option that has no such value.
+    ``policy`` may be given by its name, ``pace`` is in milliseconds, 0 for none.  Raises ``UsageError`` for
+    an option that has no such value.
     """
 
     pattern: Value
@@ -45,6 +50,7 @@ class ObserveOptions:
     net: bool = False
     policy: Policy = Policy.CONFLATE
     progress: bool = False
+    pace: int = 0
     columns: bool = False
 
     def __post_init__(self) -> None:
@@ -58,12 +64,38 @@ class ObserveOptions:
                 raise UsageError(f"{name} must be the number of an epoch, got {value!r:.60}")
         if self.policy.__class__ is not Policy:
             object.__setattr__(self, "policy", _policy(self.policy))
+        if self.pace != 0 or self.pace.__class__ is not int:
+            self._check_pace()
+
+    def _check_pace(self) -> None:
+        if self.pace.__class__ is not int or not 0 <= self.pace <= MOST_PACE:
+            raise UsageError(f"pace must be 0 to {MOST_PACE} milliseconds, got {self.pace!r:.60}")
+        if self.policy is not Policy.CONFLATE:
+            raise UsageError(
+                f"a pace puts epochs together, which needs the policy conflate, not {self.policy.value}"
+            )
+        unfit = {
+            "kind=columns": self.columns,
+            "durable": self.durable,
+            "progress": self.progress,
+            "upto": self.upto is not None,
+        }
+        for name, given in unfit.items():
+            if given:
+                raise UsageError(f"a pace is for streams that go on with what happens, not with {name}")
 
     @classmethod
-    def of(cls, pattern: Value, *, policy: str | Policy = Policy.CONFLATE, **options: object) -> Self:
-        """Returns the options for a pattern that may be given as text."""
+    def of(
+        cls,
+        pattern: Value,
+        *,
+        policy: str | Policy = Policy.CONFLATE,
+        pace: float | None = None,
+        **options: object,
+    ) -> Self:
+        """Returns the options for a pattern that may be given as text, and a pace in seconds."""
         form = parse_pattern(pattern) if isinstance(pattern, str) else pattern
-        return cls(form, policy=policy, **options)  # type: ignore[arg-type]  # checked as it is made
+        return cls(form, policy=policy, pace=_milliseconds(pace), **options)  # type: ignore[arg-type]  # checked as it is made
 
     @classmethod
     def read(cls, spec: Map) -> Self:
@@ -103,6 +135,19 @@ _USUAL: Final = tuple(
     (each.name, each.default) for each in fields(ObserveOptions) if each.name not in ("pattern", "columns")
 )
 OPTIONS: Final = frozenset(["kind", "space", "pattern", *[name for name, _ in _USUAL]])
+
+
+def _milliseconds(pace: float | None) -> int:
+    """Returns a pace of so many seconds as it stands in a ``spec``, rounded up; 0 for None.
+
+    >>> _milliseconds(0.1), _milliseconds(None), _milliseconds(0.00025)
+    (100, 0, 1)
+    """
+    if pace is None:
+        return 0
+    if pace.__class__ not in (int, float) or not 0 <= pace <= MOST_PACE / 1000:
+        raise UsageError(f"pace must be 0 to {MOST_PACE // 1000} seconds, got {pace!r:.60}")
+    return math.ceil(round(pace * 1000, 6))
 
 
 def _policy(value: object) -> Policy:

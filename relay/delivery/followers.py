@@ -23,23 +23,26 @@ from dataspace.wire.observing import Policy
 from index.values.values import Value
 from relay.delivery.backlog import DeliveryQueue
 from relay.delivery.memory import MemoryBudget
+from relay.delivery.pacing import Pacing
 from relay.delivery.policies import SlowCounts
 from relay.delivery.ports import joined
 from relay.delivery.shared import Bounds, SharedQueue
 
 
 class Delivery:
-    """What all observers of a daemon share: memory, bounds, counts, and a queue for each pattern."""
+    """What all observers of a daemon share: memory, bounds, counts, turns, and a queue for each pattern."""
 
     def __init__(
         self,
         room: MemoryBudget | None = None,
         counts: SlowCounts | None = None,
         bounds: Bounds | None = None,
+        pacing: Pacing | None = None,
     ) -> None:
         self.room: Final = room or MemoryBudget()
         self.counts: Final = counts or SlowCounts()
         self.bounds: Final = bounds or Bounds()
+        self.pacing: Final = Pacing() if pacing is None else pacing
         self.patterns = 0
         """Patterns that are followed."""
 
@@ -225,8 +228,13 @@ class Follower:
             return self._own
         return self._take_over(() if self.queue is None else self.queue.part(self))
 
+    @property
+    def _bounds(self) -> Bounds:
+        """Returns what may wait in a queue of its own."""
+        return self._delivery.bounds
+
     def _take_over(self, waiting: Sequence[Changes]) -> DeliveryQueue:
-        bounds = self._delivery.bounds
+        bounds = self._bounds
         own = DeliveryQueue(
             self.wake,
             limit=bounds.changes,

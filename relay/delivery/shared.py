@@ -254,6 +254,16 @@ class SharedQueue:
         self._move(member, self._behind[position], position + taken[0])
         return taken
 
+    def merged(self, member: Member) -> Changes | None:
+        """Returns the net difference of what waits for a member, which is something; None if that is one
+        epoch."""
+        assert self._waiting is not None  # as something waits
+        return self._waiting.merged(member.position - self.first)
+
+    def take_all(self, member: Member) -> None:
+        """Moves a member for which something waits on to the end."""
+        self._move(member, self._behind[member.position], self.end)
+
     def used(self, member: Member) -> int:
         """Returns about how many bytes of memory the changes take that wait for a member; O(those)."""
         return 0 if self._waiting is None else self._waiting.used(member.position - self.first)

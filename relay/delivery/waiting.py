@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataspace.kernel.actions import MORE
 from dataspace.kernel.changes import Changes
 from relay.delivery.memory import OVERHEAD
+from relay.delivery.net_changes import NetChange
 
 
 class Waiting:
@@ -28,7 +29,7 @@ class Waiting:
     ((2, b'<1><2>', False), (2, b'<0><1>', False), (1, b'<0>', False))
     """
 
-    __slots__ = ("_begin", "_ends", "_last", "messages", "size", "values", "wire")
+    __slots__ = ("_begin", "_ends", "_last", "_merged", "messages", "size", "values", "wire")
 
     def __init__(self) -> None:
         self.values: list[Changes] = []
@@ -40,6 +41,8 @@ class Waiting:
         ] = []  # where each value ends, counted from the first that ever was in the buffer
         self._begin = 0  # where the buffer begins, so counted
         self._last = 0, 0, b""  # what was cut last, and where: the next one is often the same
+
+        self._merged: tuple[int, int, Changes] | None = None  # what was merged last, and where
 
     def append(self, value: Changes, packed: bytes) -> None:
         """Takes in a value and its wire form; O(bytes)."""
@@ -69,6 +72,25 @@ class Waiting:
             wire = bytes(memoryview(self.wire)[begin - self._begin : end - self._begin])
             self._last = begin, end, wire
         return stop - at, self._last[2], bool(self.values[stop - 1].flags & MORE)
+
+    def merged(self, at: int) -> Changes | None:
+        """Returns the net difference of the values from a place on; None if they are one epoch.
+
+        It is computed once for all that stand there; O(changes).
+        """
+        values = self.values
+        begin, end = self._ends[at - 1] if at else self._begin, self._ends[-1]
+        known = self._merged
+        if known is not None and known[0] == begin and known[1] == end:
+            return known[2]
+        if values[at].number == values[-1].number:
+            return None
+        difference = NetChange(values[at].first)
+        for each in values[at:]:
+            difference.fold(each)
+        changes = difference.changes()
+        self._merged = begin, end, changes
+        return changes
 
     def bytes_from(self, at: int) -> int:
         """Returns the bytes of the values from a place on."""

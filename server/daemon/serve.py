@@ -148,6 +148,7 @@ async def _run(
                     daemon.peers.start_soon(home.run)
                 daemon.peers.start_soon(daemon.durable_topics.run)
                 daemon.peers.start_soon(daemon.flushing.run)
+                daemon.peers.start_soon(daemon.delivery.pacing.run, daemon.flush)
                 daemon.peers.start_soon(daemon.memory.run)
                 for throttle in throttles:
                     daemon.peers.start_soon(throttle.run)

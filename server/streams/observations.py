@@ -30,6 +30,7 @@ from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value, key
 from relay.delivery.followers import Delivery, Follower
 from relay.delivery.outbox import OutStream
+from relay.delivery.paced import PacedFollower
 from relay.log.columns import Blocks
 from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
@@ -254,8 +255,10 @@ class Observations:
         if isinstance(known, Follower):
             return known
         behind = partial(self._fall_behind, stream, request) if request.policy is Policy.WAIT else None
-        made = stream.backlog = Follower(
-            self._delivery, self._peer.wake, stream, policy=request.policy, behind=behind
+        made = stream.backlog = (
+            PacedFollower(self._delivery, self._peer.wake, stream, pace=request.pace / 1000)
+            if request.pace
+            else Follower(self._delivery, self._peer.wake, stream, policy=request.policy, behind=behind)
         )
         return made
 

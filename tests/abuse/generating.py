@@ -157,6 +157,8 @@ class Script(Palette):
         if chance.random() < 0.2:
             spec["policy"] = chance.choice(("wait", "conflate", "fail", "drop"))
         if chance.random() < 0.1:
+            spec["pace"] = chance.choice((0, 1, 20, 60_000, 60_001))
+        if chance.random() < 0.1:
             spec |= {"kind": "columns", "durable": True, "upto": self.epoch}
         if chance.random() < 0.1:
             spec["space"] = chance.choice(known.SPACES)

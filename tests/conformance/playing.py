@@ -23,6 +23,7 @@ USUAL: Final[dict[str, Json]] = {
     "space": "main",
     "snapshot": True,
     "policy": "conflate",
+    "pace": 0,
     **dict.fromkeys(("durable", "quiet", "net", "progress"), False),
 }
 """What an ``Open`` means where it does not say it."""

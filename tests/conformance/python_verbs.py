@@ -49,7 +49,8 @@ class PythonVerbs:
                 expects = list(map(expectation, command.get("expects", ())))
                 return self._turn(actions, expects, command.get("traceparent", ""))
             case {"do": "observe", "as": name, "pattern": pattern, "options": options}:
-                seen = self._observations[name] = self._space.observe(pattern, **options)
+                timed = {"pace": options["pace"] / 1000} if "pace" in options else {}
+                seen = self._observations[name] = self._space.observe(pattern, **{**options, **timed})
                 seen.open()
                 return None
             case {"do": "read", "of": name}:

@@ -504,6 +504,7 @@ RECORDED: Final = [
 
 WELCOME: Final[Json] = ["Welcome", 1, 1, "space-1", 5, 0, {"frame_bytes": 65_536}, {}]
 STREAM: Final = free("stream")
+SECRET: Final[Json] = {"@bytes": "AAECAwQFBgcICQoLDA0ODw=="}
 TOPIC: Final[Json] = {"id": 7, "partitions": 2, "dimensions": 0, "retain": 1000, "durable": False}
 SUBSCRIBED: Final[Json] = {
     "kind": "topic",
@@ -543,6 +544,34 @@ MADE: Final = [
             *reads(9, ["h"], (), ["b"], first=7),
             hears("Values", STREAM, 6, [record("lost", 40, 10, 12)], 0),
             *reads(12, first=10, lost=40),
+            *END,
+        ],
+        recorded=False,
+    ),
+    Script(
+        "pace",
+        "An observation with a pace is opened with it, also after a lost connection, and then with the net"
+        " difference of what happened meanwhile, even if the session was resumed.",
+        [
+            do("connect", options={"name": "kit", "grace": 60_000}),
+            hello(grace=60_000),
+            hears(*WELCOME[:7], {"grace": 60_000, "secret": SECRET}),
+            gives("connect", done=True),
+            gives("connection", change="connected"),
+            do("observe", as_="seen", pattern="present($who)", options={"pace": 100}),
+            opens(pace=100),
+            hears("Values", STREAM, 0, [epoch(5, 2, ["a"])], 0),
+            *reads(5, ["a"]),
+            hears("Values", STREAM, 1, [epoch(9, 4, ["b"], ["c", "d"], ["a"], first=7)], 0),
+            *reads(9, ["b"], ["c", "d"], ["a"], first=7),
+            CUT,
+            hello(grace=60_000, resume=[1, SECRET]),
+            hears(*WELCOME[:4], 20, *WELCOME[5:7], {"grace": 60_000, "resumed": True, "secret": SECRET}),
+            opens(after=9, net=True, pace=100),
+            hears("Values", STREAM, 0, [epoch(20, 4, ["e"], (), ["b"], first=12)], 0),
+            *reads(20, ["e"], (), ["b"], first=12),
+            gives("connection", change="lost"),
+            gives("connection", change="resumed"),
             *END,
         ],
         recorded=False,

@@ -233,6 +233,8 @@ export interface ObserveOptions {
   policy?: "conflate" | "wait" | "fail" | "drop";
   /** Also yield epochs without rows, whose `progress` is true. */
   progress?: boolean;
+  /** Milliseconds: changes come at most once in so many, as their net difference with all messages; 0, at once, by default. */
+  pace?: number;
   /** Read epochs in the parts that they come in, so that a large one is never whole in memory; see `begins` and `more`. */
   parts?: boolean;
   /** How many values are requested ahead; by default as many as fit into a mebibyte. */

@@ -82,6 +82,7 @@ const OPTIONS = {
   net: false,
   policy: "conflate",
   progress: false,
+  pace: 0,
   parts: false,
   window: null,
 };
@@ -242,6 +243,7 @@ export class Observation {
     if (options.upto !== null) spec.upto = options.upto;
     for (const name of ["durable", "quiet", "progress"]) if (options[name]) spec[name] = true;
     if (options.policy !== "conflate") spec.policy = options.policy;
+    if (options.pace) spec.pace = Math.ceil(options.pace);
     return spec;
   }
 
@@ -262,7 +264,8 @@ export class Observation {
   reopen(number, resumed, moved) {
     if (moved && this.#newest !== this.#options.after) this.#catchUp();
     else if (moved) this.#reached = null;
-    this.#open(number, this.#options.policy === "conflate" && this.#followsState && !resumed);
+    const isNet = this.#options.pace > 0 || !resumed; // who wants few states needs no state of meanwhile
+    this.#open(number, this.#options.policy === "conflate" && this.#followsState && isNet);
   }
 
   /** Has the stream opened with the state, of which only the difference to what is known will be shown. */

@@ -28,9 +28,19 @@ OPTIONS = st.builds(
     progress=st.booleans(),
     columns=st.booleans(),
 )
+PACED = st.builds(
+    ObserveOptions,
+    st.just(PATTERN),
+    snapshot=st.booleans(),
+    after=EPOCHS,
+    as_of=EPOCHS,
+    quiet=st.booleans(),
+    net=st.booleans(),
+    pace=st.integers(0, 60_000),
+)
 
 
-@given(OPTIONS)
+@given(OPTIONS | PACED)
 def test_what_is_written_is_read_again(options: ObserveOptions) -> None:
     spec = options.spec()
     assert ObserveOptions.read(spec) == options
@@ -54,6 +64,14 @@ def test_a_pattern_may_be_text_and_a_policy_a_name() -> None:
         ({"upto": -1}, "upto must be the number of an epoch, got -1"),
         ({"as_of": 1.0}, "as_of must be the number of an epoch, got 1.0"),
         ({"policy": "perhaps"}, "policy must be one of wait, conflate, fail, drop, got 'perhaps'"),
+        ({"pace": -1}, "pace must be 0 to 60000 milliseconds, got -1"),
+        ({"pace": 60_001}, "pace must be 0 to 60000 milliseconds, got 60001"),
+        ({"pace": 0.0}, "pace must be 0 to 60000 milliseconds, got 0.0"),
+        ({"pace": True}, "pace must be 0 to 60000 milliseconds, got True"),
+        ({"pace": 1, "policy": "drop"}, "puts epochs together, which needs the policy conflate, not drop"),
+        ({"pace": 1, "upto": 7}, "for streams that go on with what happens, not with upto"),
+        ({"pace": 1, "durable": True}, "for streams that go on with what happens, not with durable"),
+        ({"pace": 1, "progress": True}, "for streams that go on with what happens, not with progress"),
         ({"policy": None}, "policy must be one of wait, conflate, fail, drop, got None"),
     ],
 )
@@ -65,12 +83,26 @@ def test_an_option_without_such_a_value_is_refused(option: dict[str, Any], said:
         ObserveOptions.read(Map({"pattern": PATTERN, **option}))
 
 
+def test_a_pace_is_given_in_seconds() -> None:
+    assert ObserveOptions.of("n($n)", pace=0.1).pace == 100
+    assert ObserveOptions.of("n($n)", pace=0.0001).pace == 1
+    assert ObserveOptions.of("n($n)", pace=60).pace == 60_000
+    assert ObserveOptions.of("n($n)").pace == 0
+
+
+@pytest.mark.parametrize("pace", [-0.1, 61, float("nan"), float("inf"), "1s", True])
+def test_a_pace_that_is_none_is_refused(pace: Any) -> None:
+    with pytest.raises(UsageError, match=r"pace must be 0 to 60 seconds, got "):
+        ObserveOptions.of("n($n)", pace=pace)
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
         ({}, "a pattern is needed"),
         ({"pattern": 1, "kind": "rows"}, "no kind 'rows' of stream, there are 'observe' and 'columns'"),
         ({"pattern": 1, "befor": 1}, "no option 'befor', known are after, as_of, durable, kind, net, "),
+        ({"pattern": 1, "kind": "columns", "pace": 5}, "not with kind=columns"),
         ({"pattern": 1, "columns": True}, "no option 'columns'"),
     ],
 )

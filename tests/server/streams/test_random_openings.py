@@ -48,6 +48,7 @@ _options: Final = st.fixed_dictionaries(
         "net": _flags,
         "policy": st.sampled_from(["conflate", "wait", "fail", "drop", "bogus", 0]),
         "progress": st.just(True) | _flags,
+        "pace": st.sampled_from([0, 1, 50, 60_000]) | _odd,
         "unknown": st.just(1),
     },
 )
