@@ -1,11 +1,12 @@
 """What do the daemon's other clients lose while 100 browsers watch what changes?
 
 The browsers are WebSockets, half of them with msgpack and half with JSON, and do what the inspector's page
-does: they observe a pattern with the whole fact and its captures, quietly and with the policy ``conflate``,
-and ask once in a second for ``frontier`` (the view of facts) or for ``status`` (the overview).  They read all
-that comes and decode nothing, since here they share the CPUs with the daemon.  A writer replaces facts that
-they watch at a steady rate.  Meanwhile two other clients over TCP take the time of one change after another,
-from the call of the one to the hands of the other, with and without browsers.
+does: they observe a pattern with the whole fact and its captures, quietly and with a pace of 100 ms, and ask
+once in a second for ``frontier`` (the view of facts) or for ``status`` (the overview).  They read all that
+comes and decode nothing, since here they share the CPUs with the daemon.  A writer replaces facts that they
+watch at a steady rate.  Meanwhile two other clients over TCP take the time of one change after another, from
+the call of the one to the hands of the other: without browsers, with them, and with browsers that want each
+change without a pace.
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ WRITES: Final = 100
 FACTS: Final = 50
 """Facts that they watch."""
 
+PACE: Final = 100
+"""Milliseconds between two changes of what a page shows, as the inspector asks for."""
+
+CASES: Final = (("alone", 0, 0), ("watched", BROWSERS, PACE), ("unpaced", BROWSERS, 0))
+"""What is measured in turn: a name, how many browsers, and their pace."""
+
 PLENTY: Final = 1 << 40
 ASKS: Final = 1.0
 """Seconds between the requests of a page."""
@@ -46,9 +53,9 @@ Said = Callable[[str, p.Packet], bytes]
 
 
 def measure_beside(served: Served, connect: Connect, said: Said, *, quick: bool) -> dict[str, float]:
-    """Returns one round: milliseconds with and without browsers, and what the daemon needs of a CPU.
+    """Returns one round: milliseconds without and with browsers, and what the daemon needs of a CPU.
 
-    Both are measured in turn; ``connect(subprotocol, port, number)`` opens a WebSocket and greets.
+    All are measured in turn; ``connect(subprotocol, port, number)`` opens a WebSocket and greets.
     """
     count = 50 if quick else 500
     port = int(served.others[0].rpartition(":")[2])
@@ -56,9 +63,9 @@ def measure_beside(served: Served, connect: Connect, said: Said, *, quick: bool)
     with _sides() as start:
         start(_write, served.url)
         for _ in range(1 if quick else 3):
-            for name, browsers in (("alone", 0), ("watched", BROWSERS)):
+            for name, browsers, pace in CASES:
                 with _sides() as begin:
-                    begin(_browse, port, browsers, connect, said)
+                    begin(_browse, port, browsers, pace, connect, said)
                     began = time.perf_counter()
                     with Measuring(served.pid) as measuring:
                         p50, p99 = latency(tick, hear, served.url, count)
@@ -98,12 +105,14 @@ async def _write(url: str, pipe: Connection) -> None:
 # -- browsers -----------------------------------------------------------------------------------------
 
 
-async def _browse(port: int, browsers: int, connect: Connect, said: Said, pipe: Connection) -> None:
+async def _browse(
+    port: int, browsers: int, pace: int, connect: Connect, said: Said, pipe: Connection
+) -> None:
     """Does what so many pages do, until it is ended."""
     await trio.lowlevel.checkpoint()
     waiting = selectors.DefaultSelector()
     doors = [("msgpack", "json")[n % 2] for n in range(browsers)]
-    opened = [_opened(door, port, n, connect, said) for n, door in enumerate(doors)]
+    opened = [_opened(door, port, n, pace, connect, said) for n, door in enumerate(doors)]
     for each in opened:
         waiting.register(each, selectors.EVENT_READ)
     pipe.send("ready")
@@ -118,9 +127,11 @@ async def _browse(port: int, browsers: int, connect: Connect, said: Said, pipe: 
             opened[asking].sendall(said(doors[asking], p.Request(turn, verb, arguments)))
 
 
-def _opened(door: str, port: int, number: int, connect: Connect, said: Said) -> socket.socket:
+def _opened(door: str, port: int, number: int, pace: int, connect: Connect, said: Said) -> socket.socket:
     """Returns a connection that observes as the view of facts does."""
     connected = connect(door, port, 1000 + number)
     pattern = Record("$", None, None, Record("watched", capture("at"), capture("n")))
-    connected.sendall(said(door, p.Open(1, Map({"pattern": pattern, "quiet": True}), PLENTY, PLENTY)))
+    connected.sendall(
+        said(door, p.Open(1, Map({"pattern": pattern, "quiet": True, "pace": pace}), PLENTY, PLENTY))
+    )
     return connected

@@ -19,8 +19,9 @@ a number and 64 characters.  Doors are measured in turn, and the best of the rou
     alone_p50_ms, _p99_ms    one change from a writer's call to an observer's hands, both over TCP, while 100
                              epochs in a second change other facts
     watched_p50_ms, _p99_ms  the same while 100 pages of the inspector watch those facts (see _watching.py)
-    watched_to_alone_p50     what the daemon's other clients lose then, and p99
-    alone_cpu_share          of a CPU that the daemon needs, and with pages ``watched_cpu_share``
+    unpaced_p50_ms, _p99_ms  the same with pages that want each change, without a pace
+    watched_to_alone_p50     what the daemon's other clients lose, and p99; so also ``unpaced_to_alone_…``
+    alone_cpu_share          of a CPU that the daemon needs, and with pages ``watched_…`` and ``unpaced_…``
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import json
 import os
 import selectors
 import socket
+from itertools import product
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -89,8 +91,8 @@ def ratios(figures: dict[str, float]) -> dict[str, float]:
         found[f"{kind}_json_to_msgpack"] = text / packed
         found[f"{kind}_events_to_json"] = events / text
     found["beside_to_alone"] = figures["beside_cpu_us"] / figures["alone_cpu_us"]
-    for part in ("p50", "p99"):
-        found[f"watched_to_alone_{part}"] = figures[f"watched_{part}_ms"] / figures[f"alone_{part}_ms"]
+    for case, part in product(("watched", "unpaced"), ("p50", "p99")):
+        found[f"{case}_to_alone_{part}"] = figures[f"{case}_{part}_ms"] / figures[f"alone_{part}_ms"]
     return found
 
 
@@ -206,5 +208,9 @@ def _said(door: str, packet: p.Packet) -> bytes:
 if __name__ == "__main__":
     costs = [f"{door}_{kind}_cpu_us" for door in DOORS for kind in KINDS]
     costs += ["alone_cpu_us", "beside_cpu_us"]
-    costs += [f"{who}_{what}" for who in ("alone", "watched") for what in ("p50_ms", "p99_ms", "cpu_share")]
+    costs += [
+        f"{who}_{what}"
+        for who in ("alone", "watched", "unpaced")
+        for what in ("p50_ms", "p99_ms", "cpu_share")
+    ]
     report(__doc__, measure, least=costs, ratios=ratios)

@@ -214,6 +214,11 @@ def _observe(commands: Commands, client: argparse.ArgumentParser) -> None:
     )
     seen.add_argument("--quiet", action="store_true", help="assert no interest")
     seen.add_argument(
+        "--pace",
+        metavar="DURATION",
+        help="print changes at most once in DURATION, such as 100ms: the net difference of what waits",
+    )
+    seen.add_argument(
         "--policy",
         choices=["conflate", "wait", "fail", "drop"],
         default="conflate",

@@ -97,6 +97,7 @@ async def observe(args: argparse.Namespace) -> int:
             policy=args.policy,
             net=args.conflate,
             progress=args.progress,
+            pace=None if args.pace is None else duration(args.pace),
         ) as observation:
             if args.since is not None or args.changes_only:
                 since = "now on" if args.since is None else f"epoch {args.since} on"

@@ -1,6 +1,7 @@
 /** What views about a running daemon have in common: rows that are followed, panels, and text of values. */
 
 import { capture, key, parse, record, text } from "../static/dataspace.js";
+import { PACE } from "./live.js";
 import { frame, h, number, replace } from "./dom.js";
 
 export const MOST_ROWS = 5000;
@@ -16,7 +17,7 @@ export function follow(app, space, pattern, changed, { most = MOST_ROWS, refused
   const rows = new Map();
   const beyond = new Set();
   const draw = frame(changed);
-  const stream = space.observe(pattern, { quiet: true });
+  const stream = space.observe(pattern, { quiet: true, pace: PACE });
   let over = false;
   (async () => {
     try {

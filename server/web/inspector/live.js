@@ -2,14 +2,17 @@
  * Follows a pattern: the facts that match now, whole epoch by whole epoch, within bounds.
  *
  * The pattern is observed with the whole fact captured before its own captures, so each row has its fact. No more than
- * `most` facts are kept, the others counted. A page that draws too slowly reads no faster than it draws: what waits
- * is merged in the daemon (`conflate`), and `merged` counts the epochs that are not shown one by one.
+ * `most` facts are kept, the others counted. Changes come ten times a second at most, and a page that draws too slowly
+ * reads no faster than it draws: what waits is merged in the daemon, and `merged` counts the epochs that are not shown
+ * one by one.
  */
 
 import { Record, Refused, key } from "../static/dataspace.js";
 
 export const KEPT = 50_000;
 export const RECENT = 200;
+/** Milliseconds between two changes of what a page shows: nobody reads faster, and pages cost the daemon little. */
+export const PACE = 100;
 
 const WORK_MILLIS = 8;
 const STATE_MILLIS = 40;
@@ -69,7 +72,7 @@ export class Live {
   async #follow() {
     while (!this.over) {
       try {
-        this.stream = this.space.observe(whole(this.pattern), { quiet: true, parts: true });
+        this.stream = this.space.observe(whole(this.pattern), { quiet: true, parts: true, pace: PACE });
         await this.#read(this.stream);
         return;
       } catch (error) {

@@ -18,6 +18,7 @@ import trio
 
 from dataspace.errors import DataspaceError, Refused
 from dataspace.wire import packets as p
+from dataspace.wire.observing import MOST_PACE
 from index.patterns.patterns import capture_names
 from index.values.values import Record, Value
 from server.web.inner.batches import Batch, decoded
@@ -58,6 +59,11 @@ OPTIONS: Final = (
     Parameter("net", "true, with after: the past comes as its net difference", kind="flag"),
     Parameter("quiet", "true asserts no interest", kind="flag"),
     POLICY,
+    Parameter(
+        "pace",
+        f"milliseconds between two events at least, up to {MOST_PACE}: changes come as their net difference",
+        kind="number",
+    ),
 )
 WINDOW: Final = Parameter(
     "window", f"epochs that are taken ahead of the reader, 1 to {MOST_AHEAD} (default 1024)", kind="number"

@@ -241,6 +241,20 @@ def test_observe_can_leave_out_the_state_its_interest_and_the_rest(
         assert space.matches("Observe(option(_))") == []
 
 
+def test_observe_with_a_pace_prints_all_and_refuses_one_that_is_none(
+    daemon: DaemonProcess, space: BlockingSpace
+) -> None:
+    space.assert_(Record("paced", 1))
+    with Running(daemon.url, "observe", "paced($n)", "--pace", "20ms", "--count", "3") as command:
+        until_observed(space, "Observe(paced(_))")
+        for n in (2, 3):
+            space.assert_(Record("paced", n))
+        out, _ = command.process.communicate(timeout=30)
+    assert [line[-1] for line in out.splitlines() if not line.startswith("#")] == ["1", "2", "3"]
+    done = run(daemon.url, "observe", "paced($n)", "--pace", "2m")
+    assert done.returncode == 2 and "pace must be 0 to 60 seconds, got 120.0" in done.stderr
+
+
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_what_facts_hold_cannot_control_the_terminal(
     daemon: DaemonProcess, space: BlockingSpace, form: list[str]

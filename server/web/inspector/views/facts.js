@@ -253,7 +253,7 @@ class Facts {
     }
     const said = [`${counted(live.total, "fact")}, live`];
     if (live.omitted) said.push(`the first ${number(live.items.size)} are shown: narrow the pattern to see others`);
-    if (live.merged) said.push(`showing the latest state; ${counted(live.merged, "epoch")} merged`);
+    if (live.merged) said.push(`showing the latest state, ten times a second at most; ${counted(live.merged, "epoch")} merged`);
     if (live.missed) said.push(`read anew ${counted(live.missed, "time")}: messages of between are missing`);
     if (live.loading) said.push(`reading the state: ${number(live.loading)} facts so far…`);
     this.#say(`${said.join("; ")}.`);

@@ -4,6 +4,7 @@
  * From `status` each second, `sessions` each three (where the token may inspect), and the space `system`.
  */
 
+import { PACE } from "../live.js";
 import { ago, bytes, h, number, replace, span } from "../dom.js";
 
 const SECOND = 1000;
@@ -72,7 +73,7 @@ const MARK = { bad: "✗", warn: "▲" };
 
 /** Follows the rules that are suspended. */
 function follow(app, suspended, draw) {
-  const stream = app.system.observe("suspended($space, $name, $reason)", { quiet: true });
+  const stream = app.system.observe("suspended($space, $name, $reason)", { quiet: true, pace: PACE });
   (async () => {
     try {
       for await (const { state, added, removed } of stream) {

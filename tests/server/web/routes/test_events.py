@@ -96,6 +96,12 @@ def test_a_large_epoch_is_one_event(daemon: HttpDaemon) -> None:
     [
         ({"policy": "perhaps"}, "", "policy must be one of wait, conflate, fail, drop, got 'perhaps'"),
         ({"window": 0}, "", "window must be a number from 1 to 4096, got 0"),
+        ({"pace": 60_001}, "", "pace must be 0 to 60000 milliseconds, got 60001"),
+        (
+            {"pace": 9, "policy": "wait"},
+            "",
+            "a pace puts epochs together, which needs the policy conflate, not wait",
+        ),
         ({"net": "yes"}, "", "net must be true or false, got 'yes'"),
         ({}, "x", "Last-Event-ID must be a number from 0 to 2^63-1, got 'x'"),
     ],
@@ -107,6 +113,19 @@ def test_options_that_make_no_sense_are_refused(
     said = json.loads(source.response.read())
     source.close()
     assert (source.status, said["code"], said["detail"]) == (400, "bad-request", text)
+
+
+def test_with_a_pace_epochs_come_together_and_lead_to_the_state(daemon: HttpDaemon) -> None:
+    with EventSource(daemon, "paced($n)", pace=40) as source:
+        source.next()
+        epochs = [daemon.put(Record("paced", at)) for at in range(20)]
+        seen, rows = [epochs[0] - 1], []
+        while seen[-1] < epochs[-1]:
+            event = source.next()
+            assert seen[-1] < event.data.get("first", event.data["epoch"]) <= event.data["epoch"]
+            seen.append(event.data["epoch"])
+            rows += event.data["added"]
+    assert rows == [{"n": at} for at in range(20)]
 
 
 def test_a_reader_that_vanishes_gives_its_places_back(daemon: HttpDaemon) -> None:
