@@ -162,13 +162,13 @@ class Subscription:
         ``Refused("limit")`` if those that are open hold more than ``open_bytes``: the subscription has ended.
         """
         try:
-            return self._gathering.collect(event)
+            return [each.whole() for each in self._gathering.collect(event)]
         except Refused as refusal:
             raise self._overfull(refusal.text) from None
 
     def rest(self, frontier: tuple[Time, ...] = ()) -> list[TopicEpoch]:
         """Returns the epochs that a frontier has passed, or all of them at the end."""
-        return self._gathering.rest(frontier)
+        return [each.whole() for each in self._gathering.rest(frontier)]
 
     def _overfull(self, what: str) -> Refused:
         """Ends the subscription, since too much waits for a time that a producer holds back."""

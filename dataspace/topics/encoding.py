@@ -49,7 +49,7 @@ def message_of(value: Value) -> Message:
         raise ProtocolError("malformed", f"no message of a topic: {value!r:.80}")
     match value:
         case (2, int(partition), time, bytes(items)):
-            return Batch(partition, _time(time), items)
+            return Batch(partition, _time(time), items, len(items))
         case (1, int(partition), changes):
             return Progress(partition, changes_of(changes))
         case (0, int(partition), lower, upper):

@@ -34,8 +34,22 @@ class TopicEpoch:
     crashed: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """All batches of one time, in the order of partitions and of sending, with their items as they came."""
+
+    time: Time
+    batches: tuple[Batch, ...]
+    crashed: str = ""
+
+    def whole(self) -> TopicEpoch:
+        """Returns the epoch, of batches that have items."""
+        items = tuple(item for batch in self.batches for item in batch.items)  # type: ignore[attr-defined]  # a tuple, see with_items
+        return TopicEpoch(self.time, items, self.crashed)
+
+
 class Gathering:
-    """Collects the items of epochs that are open, at most so many bytes."""
+    """Collects the batches of epochs that are open, at most so many bytes as they were sent."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -44,7 +58,7 @@ class Gathering:
         self._times = OpenTimes()
         self._crashed: dict[Time, str] = {}
 
-    def collect(self, event: TopicEvent) -> list[TopicEpoch]:
+    def collect(self, event: TopicEvent) -> list[Gathered]:
         """Returns the epochs that an event completes, by their times.
 
         Raises ``Refused("limit")`` if those that are open hold more than the limit.
@@ -64,14 +78,13 @@ class Gathering:
                 return self.rest(times)
         return []
 
-    def rest(self, frontier: tuple[Time, ...] = ()) -> list[TopicEpoch]:
+    def rest(self, frontier: tuple[Time, ...] = ()) -> list[Gathered]:
         """Returns the epochs that a frontier has passed, or all of them at the end."""
         epochs = []
         for time in self._times.passed(frontier):
             batches = sorted(self._open.pop(time), key=lambda batch: batch.partition)
             self._bytes -= sum(batch.size + OVERHEAD for batch in batches)
-            items = tuple(item for batch in batches for item in batch.items)  # type: ignore[attr-defined]  # a tuple, see with_items
-            epochs.append(TopicEpoch(time, items, self._crashed.pop(time, "")))
+            epochs.append(Gathered(time, tuple(batches), self._crashed.pop(time, "")))
         return epochs
 
     def clear(self) -> None:

@@ -54,7 +54,7 @@ class Batch:
     time: Time
     items: object
     size: int = field(default=0, compare=False, repr=False)
-    """Bytes of the items as they were sent, where they have been unpacked."""
+    """Bytes of the items as they were sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Topics in memory, as a route reads them: whole epochs, once they are complete.
 
-Always: what is held of epochs that are open is bounded, and so is what is requested ahead of the reader.
+Always: what is held of epochs that are open is bounded, and stays bytes, since values of one byte each take
+thirty times as much; so is what is requested ahead of the reader.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from dataspace.topics import encoding as forms
-from dataspace.topics.gathering import Gathering, TopicEpoch, with_items
+from dataspace.topics.gathering import Gathered, Gathering
 from dataspace.topics.subscriber import Subscriber
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
@@ -33,7 +34,7 @@ class LiveTopic:
         self.is_over = False
         """True once nothing more can come."""
 
-    async def next(self) -> list[TopicEpoch] | None:
+    async def next(self) -> list[Gathered] | None:
         """Returns the epochs that what comes next completes, or None where nothing was said for a while.
 
         Raises ``Refused`` for an error of the stream, or where too much is open.
@@ -48,6 +49,6 @@ class LiveTopic:
                 return None
         return []
 
-    def _take(self, value: Value) -> list[TopicEpoch]:
+    def _take(self, value: Value) -> list[Gathered]:
         events = self._subscriber.take(forms.message_of(value))
-        return [epoch for event in events for epoch in self._gathering.collect(with_items(event))]
+        return [epoch for event in events for epoch in self._gathering.collect(event)]

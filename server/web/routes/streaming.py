@@ -7,13 +7,17 @@ the first byte is a problem with its status; what runs for a response ends with 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from time import perf_counter
+from typing import Any, Final, TypeAlias
 
 import trio
 from starlette.types import Receive, Scope, Send
 
 from dataspace.errors import DataspaceError
 from server.web.routes.problems import problem_of
+
+SLICE_SECONDS: Final = 0.005
+"""Seconds after which the making of a long text lets others have the thread."""
 
 
 class Out:
@@ -51,6 +55,40 @@ class Out:
     def beside(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Runs a task for as long as the response is written."""
         self._nursery.start_soon(function, *args)
+
+
+class Paced:
+    """Text that takes long to make, for a response: it is written bit by bit, and others run in between."""
+
+    def __init__(self, out: Out) -> None:
+        self._out = out
+        self._made: list[bytes] = []
+        self._until = perf_counter() + SLICE_SECONDS
+        self._written = trio.current_time()
+
+    def add(self, text: bytes) -> None:
+        """Adds text, which ``flush`` writes at the latest."""
+        self._made.append(text)
+
+    async def pause(self) -> None:
+        """Writes what there is and lets others run, if that is due."""
+        if perf_counter() > self._until:
+            await self.flush()
+            await trio.lowlevel.checkpoint()
+            self._until = perf_counter() + SLICE_SECONDS
+
+    async def flush(self) -> None:
+        """Writes what there is; waits while the client does not read."""
+        if self._made:
+            made, self._made = b"".join(self._made), []
+            await self._out.write(made)
+            self._written = trio.current_time()
+
+    async def beat(self, seconds: float) -> None:
+        """Writes a comment if nothing was written for so many seconds."""
+        if trio.current_time() - self._written >= seconds:
+            self.add(b": beat\n\n")
+            await self.flush()
 
 
 Run: TypeAlias = Callable[[Out], Awaitable[None]]

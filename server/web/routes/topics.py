@@ -10,7 +10,7 @@ order; no more than one answer of the daemon is held for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import orjson
@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from dataspace.codec import pack, unpack
 from dataspace.errors import DataspaceError, Refused
-from dataspace.topics.gathering import TopicEpoch
+from dataspace.topics.gathering import Gathered
 from dataspace.wire.features import MAIN
 from index.values.jsons import to_json
 from index.values.values import Map, Value
@@ -30,7 +30,7 @@ from server.web.routes.events import BEAT, HEADERS, keep
 from server.web.routes.parameters import Asked, Parameter
 from server.web.routes.problems import problem_of
 from server.web.routes.rows import value_json
-from server.web.routes.streaming import Out, Streaming
+from server.web.routes.streaming import Out, Paced, Streaming
 
 MOST_ITEMS: Final = 65_536
 
@@ -122,10 +122,13 @@ async def subscribe(door: Door, asked: Asked) -> Streaming:
             await out.start(HEADERS)
             await out.write(b"retry: 1000\n\n")
             try:
-                await out.write(b"".join(map(reading.told, pieces)))
+                text = Paced(out)
+                await reading.tell(pieces, text)
                 while not reading.is_done:
                     pieces = await reading.next(wait=BEAT)
-                    await out.write(b"".join(map(reading.told, pieces)) or b": beat\n\n")
+                    await reading.tell(pieces, text)
+                    if not pieces:
+                        await text.beat(0)
                 await out.write(b"event: end\ndata: {}\n\n")
             except DataspaceError as error:
                 await out.write(reading.problem(error))
@@ -138,12 +141,13 @@ async def _tell_live(topic: LiveTopic, out: Out) -> None:
     epochs = await topic.next()  # where it begins, or why it may not be read
     await out.start(HEADERS)
     await out.write(b"retry: 1000\n\n")
+    text = Paced(out)
     try:
         while True:
-            if epochs:
-                await out.write(b"".join(map(_live, epochs)))
-            elif epochs is None:
-                await out.write(b": beat\n\n")
+            for each in epochs or ():
+                await tell_live(each, text)
+            await text.flush()
+            await text.beat(BEAT if epochs is not None else 0)  # progress alone is nothing to write
             if topic.is_over:
                 break
             epochs = await topic.next()
@@ -152,11 +156,25 @@ async def _tell_live(topic: LiveTopic, out: Out) -> None:
         await out.write(b"event: problem\ndata: " + problem_of(error).body() + b"\n\n")
 
 
-def _live(epoch: TopicEpoch) -> bytes:
+async def tell_live(epoch: Gathered, text: Paced) -> None:
+    """Adds the event of an epoch to a text."""
     head = orjson.dumps({"time": to_json(epoch.time)})
-    items = b",".join(map(value_json, epoch.items))
-    crash = b',"crashed":' + orjson.dumps(epoch.crashed) if epoch.crashed else b""
-    return b"data: " + head[:-1] + b',"items":[' + items + b"]" + crash + b"}\n\n"
+    text.add(b"data: " + head[:-1] + b',"items":[')
+    await _add_items((batch.items for batch in epoch.batches), text, 0)  # type: ignore[misc]  # bytes, as they came
+    text.add(b"]" + _crash(epoch.crashed) + b"}\n\n")
+
+
+def _crash(reason: str) -> bytes:
+    return b',"crashed":' + orjson.dumps(reason) if reason else b""
+
+
+async def _add_items(batches: Iterable[bytes], text: Paced, written: int) -> int:
+    """Adds the items of batches after so many of the same epoch; returns how many that makes."""
+    for item in _items(batches):
+        text.add(b"," + item if written else item)
+        written += 1
+        await text.pause()
+    return written
 
 
 class _Reading:
@@ -199,23 +217,24 @@ class _Reading:
             raise Refused("no-topic", f"topic {self._topic!r} was ended, and another one has its name")
         self._completed = known["completed"]
 
-    def told(self, piece: Any) -> bytes:
-        """Returns the lines of a piece; an epoch is one event, however many pieces it has."""
+    async def tell(self, pieces: tuple[Any, ...], text: Paced) -> None:
+        """Writes pieces; an epoch is one event, however many it has."""
+        for piece in pieces:
+            await self._tell(piece, text)
+        await text.flush()
+
+    async def _tell(self, piece: Any, text: Paced) -> None:
         number, time, crashed, batches, self._at = piece
-        lines = []
+        text.add(b"data: ")
         if self._written is None:
             head = orjson.dumps({"number": number, "time": to_json(time)})
-            lines, self._written = [head[:-1] + b',"items":['], 0
-        items = list(_items(batches))
-        if items:
-            lines.append((b"," if self._written else b"") + b",".join(items))
-            self._written += len(items)
+            text.add(head[:-1] + b',"items":[')
+            self._written = 0
+        self._written = await _add_items(batches, text, self._written)
         if self._at is None:
-            crash = b',"crashed":' + orjson.dumps(crashed) if crashed else b""
-            lines.append(b"]" + crash + b"}")
+            text.add(b"]" + _crash(crashed) + b"}\nid: %d\n" % number)
             self._after, self._written = number, None
-        said = b"data: " + b"".join(lines) + b"\n"
-        return said + b"id: %d\n\n" % number if self._at is None else said
+        text.add(b"\n")
 
     def problem(self, error: DataspaceError) -> bytes:
         """Returns the last event, a comment in the midst of an epoch."""
@@ -225,7 +244,7 @@ class _Reading:
         return b": problem " + body + b"\n"
 
 
-def _items(batches: tuple[bytes, ...]) -> Iterator[bytes]:
+def _items(batches: Iterable[bytes]) -> Iterator[bytes]:
     for batch in batches:
         items = unpack(batch)
         assert isinstance(items, tuple)  # as the daemon has checked

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import MutableMapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 import dataspace
 from dataspace import Record
+from dataspace.codec import pack
+from dataspace.topics.gathering import Gathered
+from dataspace.topics.messages import Batch
 from index.values.jsons import to_json
+from server.web.routes.streaming import Out, Paced
+from server.web.routes.topics import tell_live
 from tests.server.web.routes.callers import EventSource, HttpDaemon
 
 
@@ -127,3 +137,68 @@ def test_the_past_of_a_topic_in_memory_is_refused(daemon: HttpDaemon, parameters
         asked = "&".join(f"{name}={value}" for name, value in parameters.items() if name != "last")
         refused = daemon.call("GET", f"/v1/topics/gone/events?{asked}", headers=headers)
         assert refused.problem()[:2] == (409, "not-durable")
+
+
+def resident(daemon: HttpDaemon) -> int:
+    """Bytes of memory that a daemon has."""
+    said = Path(f"/proc/{daemon.process.pid}/statm").read_text()
+    return int(said.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+def test_open_epochs_of_small_items_cost_a_daemon_what_they_were_sent_with(daemon: HttpDaemon) -> None:
+    with (
+        dataspace.connect_blocking(daemon.url) as space,
+        space.publish("small") as publication,
+        EventSource(daemon, "", topic="small"),
+    ):
+        items = [(1,)] * 60_000
+        publication.send(*items)
+        publication.flush()  # what one of them takes to be checked is there from now on
+        before = resident(daemon)
+        for _ in range(8):
+            publication.send(*items)
+        publication.flush()
+        daemon.put(Record("small", 1))  # by when the reader has what was sent to it
+        assert resident(daemon) - before < 12 << 20, "8 × 120 kB; as values they take 27 MB"
+
+
+async def test_others_run_while_the_event_of_a_large_epoch_is_made() -> None:
+    written: list[bytes] = []
+    turns = 0
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        written.append(message["body"])
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    batch = Batch(0, 3, pack(tuple((at,) for at in range(20_000))))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        text = Paced(Out(send, nursery))
+        await tell_live(Gathered(3, (batch, batch)), text)
+        await text.flush()
+        nursery.cancel_scope.cancel()
+    assert turns > 2 and len(written) > 2
+    said = json.loads(b"".join(written).removeprefix(b"data: "))
+    assert said == {"time": 3, "items": [[at] for at in range(20_000)] * 2}
+
+
+async def test_a_reader_of_a_topic_that_only_goes_on_hears_a_beat(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    written: list[bytes] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        written.append(message["body"])
+
+    async with trio.open_nursery() as nursery:
+        text = Paced(Out(send, nursery))
+        for _ in range(40):  # steps that complete nothing, each within the time in which a session would ping
+            await trio.sleep(1)
+            await text.beat(15)
+    assert written == [b": beat\n\n"] * 2
