@@ -12,13 +12,15 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dataspace.errors import DataspaceError
+from dataspace.errors import DataspaceError, UsageError
 from relay.backup import restore as restoring
 from relay.backup.backup import MAIN, back_up, publish, spaces_of, working_directory
-from relay.backup.blocks import Pushed, check_identity, fetch, newest, push, wanted
+from relay.backup.blocks import LOCK, Pushed, check_identity, fetch, newest, push, wanted
 from relay.backup.manifest import is_backup
 from relay.backup.pace import Pace
 from relay.backup.source import identity_of
@@ -75,10 +77,26 @@ def _with_history(via: Path, made: Path, store: Store, pace: Pace) -> Path:
     if is_backup(via) or made.exists() or found is None:
         return made
     fetched = via.with_name(f"{via.name}.fetched")
-    with locked(fetched):
+    with _fetching(fetched):
         fetch(found, store, fetched, pace)
     publish(fetched, via)
     return via
+
+
+@contextmanager
+def _fetching(directory: Path) -> Iterator[None]:
+    """Holds the directory that is made what is in a store, with which whatever else is in it is deleted.
+
+    Raises ``UsageError`` for one in which nothing was fetched before, and that is not empty.
+    """
+    is_free = not directory.exists() or (directory / LOCK).exists()
+    if not is_free and not (directory.is_dir() and not any(directory.iterdir())):
+        raise UsageError(
+            f"{directory} is needed for what is fetched, and has something else in it; rename it, or give "
+            "another directory"
+        )
+    with locked(directory):
+        yield
 
 
 def _print(done: Done, pushed: Pushed, via: Path, store: Store) -> None:
@@ -102,7 +120,7 @@ def restore(args: argparse.Namespace) -> int:
     found = wanted(store)
     with copies.Progress(quiet=args.quiet) as progress:
         try:
-            with locked(fetched):
+            with _fetching(fetched):
                 fetch(found, store, fetched, Pace(None, progress.report))
         except KeyboardInterrupt:
             progress.end()

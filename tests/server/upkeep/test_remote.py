@@ -63,6 +63,23 @@ def test_what_cannot_be_restored_is_kept_as_it_was_fetched(
     assert main(["restore", str(tmp_path / "restored.fetched"), str(tmp_path / "restored")]) == 0
 
 
+def test_a_directory_of_something_else_is_not_fetched_into(
+    data: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["backup", url, "--data", str(data), "--via", str(tmp_path / "first")]) == 0
+    for name, words in (
+        ("restored", ["restore", url, str(tmp_path / "restored")]),
+        ("second", ["backup", url, "--data", str(data), "--via", str(tmp_path / "second")]),
+    ):
+        letter = tmp_path / f"{name}.fetched" / "letters" / "first"
+        letter.parent.mkdir(parents=True)
+        letter.write_text("Dear Alice")
+        assert main(words) == 2
+        assert "has something else in it" in capsys.readouterr().err
+        assert letter.read_text() == "Dear Alice"
+        assert not (tmp_path / name).exists()
+
+
 def test_a_url_of_a_file_is_a_directory(data: Path, tmp_path: Path) -> None:
     assert main(["backup", f"file://{tmp_path}/a%20backup", "--data", str(data)]) == 0
     assert main(["restore", str(tmp_path / "a backup"), str(tmp_path / "once")]) == 0
