@@ -29,7 +29,8 @@ LONGEST: Final = 10.0
 """Seconds for which observers are followed, and an answer that a peer does not read."""
 
 LOOKED_AT: Final = 64
-"""Turns at which one flush looks for observers that were sent their epochs."""
+"""Turns at which one flush looks whether their observers were sent their epochs; and as many whose peers do
+not read, whether they do again."""
 
 SPANS: Final = 4
 """Spans that a turn has at most."""
@@ -58,6 +59,8 @@ class Recorder:
         self._begun = 0
         self._leaving: list[Trace] = []
         """Turns whose answers are ready, and not known to be written."""
+        self._blocked: deque[Trace] = deque()
+        """Turns whose answers wait for a peer that does not read."""
         self._delivering: deque[Trace] = deque()
         """Turns that have observers which have yet to be sent the epoch."""
 
@@ -94,8 +97,8 @@ class Recorder:
         self._leaving.append(trace)
 
     def flushed(self) -> None:
-        """Looks at what was just written; O(turns whose answers were ready)."""
-        if not self._leaving and not self._delivering:
+        """Looks at what was just written; O(turns whose answers were ready and could be sent)."""
+        if not self._leaving and not self._delivering and not self._blocked:
             return
         now = time_ns()
         for _ in range(min(LOOKED_AT, len(self._delivering))):
@@ -104,15 +107,21 @@ class Recorder:
                 self._delivering.append(trace)
             elif trace.ended:
                 self._outlet.write(trace)
-        if self._leaving:
-            leaving, self._leaving = self._leaving, []
-            for trace in leaving:
-                if (sending := trace.peer.sending).is_touched or sending.is_blocked():
-                    self._leaving.append(trace)
-                    continue
-                trace.ended = now
-                if trace.delivered:
-                    self._outlet.write(trace)
+        leaving, self._leaving = self._leaving, []
+        leaving += [self._blocked.popleft() for _ in range(min(LOOKED_AT, len(self._blocked)))]
+        for trace in leaving:
+            self._look(trace, now)
+
+    def _look(self, trace: Trace, now: int) -> None:
+        """Ends a turn whose answer was written."""
+        if trace.peer.sending.is_blocked():
+            self._blocked.append(trace)
+        elif trace.peer.sending.is_touched:
+            self._leaving.append(trace)
+        else:
+            trace.ended = now
+            if trace.delivered:
+                self._outlet.write(trace)
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -135,7 +144,8 @@ class Recorder:
         self._delivering = deque([each for each in self._delivering if each.arrived >= before])
         for trace in left:
             trace.give_up()
-        stale = [each for each in self._leaving if each.arrived < before]
+        stale = [each for each in [*self._leaving, *self._blocked] if each.arrived < before]
         self._leaving = [each for each in self._leaving if each.arrived >= before]
+        self._blocked = deque([each for each in self._blocked if each.arrived >= before])
         for trace in [*stale, *[each for each in left if each.ended]]:
             self._outlet.write(trace)

@@ -16,7 +16,7 @@ from index.patterns.text import parse_pattern
 from index.values.values import Record
 from relay.delivery.followers import Delivery, Follower
 from server.config.principals import DAEMON, Principal
-from server.tracing.recorder import MOST, Recorder
+from server.tracing.recorder import LOOKED_AT, MOST, Recorder
 from server.tracing.traces import Trace
 
 PARENT = Parent(1, 2, True)
@@ -28,8 +28,10 @@ class Sending:
 
     is_touched: bool = True
     blocked: bool = False
+    looked: int = 0
 
     def is_blocked(self) -> bool:
+        self.looked += 1
         return self.blocked
 
 
@@ -148,3 +150,20 @@ def test_chance_decides_where_there_is_no_parent(ratio: float, chance: float, tr
     assert recorder.wants(None) is traced
     assert recorder.wants(PARENT)
     assert not recorder.wants(PARENT._replace(sampled=False))
+
+
+def test_peers_that_do_not_read_cost_a_flush_no_more_however_many_answers_wait() -> None:
+    outlet, stalled = Outlet(), Peer(Sending(is_touched=False, blocked=True))
+    recorder = Recorder(outlet, 1.0)
+    for _ in range(MOST):
+        trace = recorder.begin("turn", stalled, 1, None, 5)
+        assert trace is not None
+        recorder.answered(trace)
+    recorder.flushed()
+    stalled.sending.looked = 0
+    recorder.flushed()
+    assert stalled.sending.looked == LOOKED_AT
+    stalled.sending.blocked = False
+    for _ in range(MOST // LOOKED_AT + 1):
+        recorder.flushed()
+    assert len(outlet.written) == MOST and all(each.ended for each in outlet.written)
