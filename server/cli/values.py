@@ -44,14 +44,15 @@ def parsed(text: str) -> Value:
 def given(texts: Sequence[str]) -> list[Value]:
     """Returns the values of a command line, in which ``-`` stands for those of the standard input.
 
-    Says so on standard error if one looks like a pattern, which nothing here takes it for.
+    Raises ``UsageError`` for a pattern among the words, since a query is what was meant.  A fact about a
+    pattern is a value like any other, and is taken from the standard input.
     """
     values: list[Value] = []
     for text, value in read(texts):
         if text and has_pattern(value):
-            say(
-                f"dataspace: {text} is no pattern here: $NAME and _ in it stay as they are, as a part of "
-                "the value"
+            raise UsageError(
+                f"{text:.200} is a pattern, and a value has no $NAME or _: get and observe take patterns; "
+                "for a fact about a pattern, write it to the standard input and give -"
             )
         values.append(value)
     return values

@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from dataspace.client.observations import Observation
+from dataspace.client.session.events import ConnectionChange, ConnectionEvent
 from dataspace.client.session.turns import Ticket
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
@@ -75,7 +76,13 @@ async def _run_program(program: Sequence[str]) -> int:
 
 
 def _follow_connection(space: RemoteSpace) -> None:
-    space.on_connection = lambda event: say(f"dataspace: connection {event}")
+    """Prints what becomes of the connection, but its end by the daemon: with that the command fails."""
+
+    def tell(event: ConnectionEvent) -> None:
+        if event.change is not ConnectionChange.ENDED:
+            say(f"dataspace: connection {event}")
+
+    space.on_connection = tell
 
 
 # -- observe and log ---------------------------------------------------------------------------------

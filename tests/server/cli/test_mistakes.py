@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Iterator
 
 import pytest
 import trio
 
 from dataspace.client.bulk.client import BulkClient
-from dataspace.errors import Unreachable
+from dataspace.errors import Unreachable, UsageError
 from dataspace.transport.addresses import parse_url
 from dataspace.transport.credentials import Credentials
 from dataspace.transport.dialing import open_link
@@ -62,7 +64,7 @@ def test_one_that_is_like_nothing_names_nothing(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("text", "is_said"),
+    ("text", "is_refused"),
     [
         ("present($who)", True),
         ("f(_)", True),
@@ -73,14 +75,33 @@ def test_one_that_is_like_nothing_names_nothing(capsys: pytest.CaptureFixture[st
         ('a([1, {"_": 2}])', False),
     ],
 )
-def test_a_fact_that_looks_like_a_pattern_is_said_to_be_taken_as_it_is(
-    capsys: pytest.CaptureFixture[str], text: str, is_said: bool
+def test_a_pattern_is_no_fact_of_a_command_line_but_one_of_the_standard_input(
+    monkeypatch: pytest.MonkeyPatch, text: str, is_refused: bool
 ) -> None:
-    assert given([text]) == [parse_value(text)]
-    said = (
-        f"dataspace: {text} is no pattern here: $NAME and _ in it stay as they are, as a part of the value\n"
-    )
-    assert capsys.readouterr().err == (said if is_said else "")
+    if is_refused:
+        with pytest.raises(UsageError, match=rf"^{re.escape(text)} is a pattern, .* input and give -$"):
+            given([text])
+    else:
+        assert given([text]) == [parse_value(text)]
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert given(["-"]) == [parse_value(text)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["assert", "no({})"],
+        ["assert", "no({})", "--durable", "me"],
+        ["send", "no({})"],
+        ["put", "no({}, 1)", "--durable", "me"],
+    ],
+)
+def test_no_command_takes_a_pattern_for_a_fact(daemon: DaemonProcess, words: list[str]) -> None:
+    for capture in ("$x", "_"):
+        done = run(daemon.url, *[word.format(capture) for word in words])
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.count("is a pattern, and a value has no $NAME or _") == 1
+    assert run(daemon.url, "get", "no()").stdout == ""
 
 
 @pytest.mark.parametrize("text", ["present()", "present( )", "at(1, [])", "x(_, [ ])"])
