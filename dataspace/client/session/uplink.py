@@ -239,6 +239,10 @@ class Uplink:
                         return
             raise Broken(f"no welcome from {self.address.url}")
         except BaseException:
+            if (
+                self._link is link
+            ):  # the application has raised: `_write_rest` must not wait for what is closed
+                self._link = None
             link.close()
             raise
 

@@ -48,4 +48,4 @@ def test_what_becomes_of_a_connection_otherwise_is_said(daemon: DaemonProcess) -
         assert holding.error_line().startswith("dataspace: connection lost: ")
         daemon.start()
         assert " as a new session, 1 fact was asserted anew" in holding.error_line()
-        assert holding.end(signal.SIGTERM) == (0, "", "")
+        assert holding.end(signal.SIGINT) == (0, "", "")

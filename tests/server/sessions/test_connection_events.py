@@ -52,6 +52,24 @@ async def test_a_lost_session_comes_back_anew_and_says_what_it_asserted(proxy: P
         assert str(back).endswith(" s as a new session, 3 facts were asserted anew")
 
 
+async def test_what_the_application_raises_at_an_event_comes_alone(proxy: Proxy) -> None:
+    """The connection is closed then, and there is more to write than the kernel takes."""
+
+    class Interrupted(BaseException):
+        """Such as Ctrl-C."""
+
+    def interrupt(event: ConnectionEvent) -> None:
+        if event.change is ConnectionChange.ANEW:
+            raise Interrupted
+
+    with pytest.raises(Interrupted), trio.fail_after(20):
+        async with dataspace.connect(proxy.url, on_connection=interrupt) as space:
+            for n in range(40):
+                await space.assert_(Record("long", n, "x" * 100_000))
+            proxy.cut()
+            await trio.sleep_forever()
+
+
 async def test_a_session_with_grace_is_resumed_and_nothing_had_gone(proxy: Proxy) -> None:
     events = Events()
     async with dataspace.connect(proxy.url, grace=20.0, on_connection=events) as space:
