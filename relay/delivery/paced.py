@@ -44,6 +44,11 @@ class PacedFollower(Follower):
         return len(self._own) if self._own is not None else min(1, super().__len__())
 
     @property
+    def oldest(self) -> tuple[int, int] | None:
+        """Returns what ``Follower.oldest`` does; None before its turn, since nothing is late then."""
+        return None if self._own is None and self._wakes_at is not None else super().oldest
+
+    @property
     def due(self) -> float:
         """Returns the time of its next turn, on the clock of the daemon's pacing."""
         return self._due

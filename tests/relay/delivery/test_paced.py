@@ -62,6 +62,10 @@ class Watcher:
         """True if something was announced that it has not taken."""
         return self._is_woken
 
+    def oldest(self) -> tuple[int, int] | None:
+        """Returns epoch and time of what is late."""
+        return self.follower.oldest
+
     def take(self, count: int = 1 << 30, size: int = PLENTY) -> int:
         """Takes what there is for it, and believes it; returns the number of values."""
         is_own = self.follower._own is not None
@@ -326,6 +330,18 @@ def test_messages_up_to_the_bound_within_one_pace_do_not_end_it() -> None:
         told.writer.turn([number], messages=1)
     assert watcher.follower.failure is not None
     assert watcher.woken()
+
+
+def test_what_waits_for_its_turn_is_not_late() -> None:
+    told = Told()
+    watcher = told.watchers[0]
+    told.writer.turn([1])
+    assert watcher.oldest() == (1, told.writer.space.time)
+    watcher.take()
+    told.writer.turn([2])
+    assert watcher.oldest() is None and len(watcher.follower) == 1
+    told.clock.go_on(2)
+    assert watcher.oldest() == (2, told.writer.space.time)
 
 
 def test_a_state_is_not_paced() -> None:
