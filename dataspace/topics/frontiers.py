@@ -107,6 +107,15 @@ class MutableAntichain:
             (each, +1) for each in self._frontier if each not in before
         ]
 
+    def grown_by(self, changes: Iterable[Change]) -> int:
+        """Returns by how many times more would be held after these changes; O(those)."""
+        before = self._counts.count
+        return sum((before(at) + by > 0) - (before(at) > 0) for at, by in ChangeBatch(changes))
+
+    def __len__(self) -> int:
+        """Returns the number of times with a count."""
+        return len(self._counts)
+
     def __iter__(self) -> Iterator[Change]:
         """Yields times and their counts."""
         return iter(self._counts)

@@ -98,6 +98,15 @@ class Publisher:
         return self._lower.frontier
 
     @property
+    def times(self) -> int:
+        """Returns the number of times for which there are capabilities."""
+        return len(self._lower)
+
+    def grown_by(self, changes: Sequence[Change]) -> int:
+        """Returns by how many times ``times`` would grow."""
+        return self._lower.grown_by(changes)
+
+    @property
     def upper(self) -> Maxima:
         """Returns the maximal times ever sent."""
         return self._upper

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
-from dataspace.errors import UsageError
+from dataspace.errors import Refused, UsageError
 from dataspace.topics.antichains import Antichain
 from dataspace.topics.frontiers import Change
 from dataspace.topics.messages import Message
@@ -28,6 +28,10 @@ from relay.topics.history import History
 from relay.topics.publisher import Publisher, PublisherStatistics
 
 MAX_PARTITIONS: Final = 1024
+
+MAX_TOPIC_TIMES: Final = 512
+"""Times of a topic with several dimensions for which capabilities are held, beside one for each partition: a
+step may compare all of them with each other, in a tenth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,27 @@ class Topic:
         """Raises ``Refused("limit")`` for a step by which a producer would use more than it may."""
         for each, _ in changes:
             self.order.check(each)
-        self._of(producer).check_room(producer, None if time is None else self.order.check(time), changes)
+        publisher = self._of(producer)
+        publisher.check_room(producer, None if time is None else self.order.check(time), changes)
+        self._check_times(publisher, changes)
+
+    def check_join(self, partition: int, time: Time | None) -> None:
+        """The same for a producer that joins, as ``join``."""
+        if time is not None:
+            self._check_times(self.partition(partition), [(self.order.check(time), +1)])
+
+    def _check_times(self, publisher: Publisher, changes: Sequence[Change]) -> None:
+        """Raises ``Refused("limit")`` where capabilities would be for too many times."""
+        if not (self.order.dimensions and changes):
+            return  # of integers one is the least, and the others are not looked at
+        grown = publisher.grown_by(changes)
+        if grown <= 0:
+            return
+        held = sum([each.times - 1 for each in self.partitions if each.times])
+        held += grown - (not publisher.times)
+        if held > MAX_TOPIC_TIMES:
+            said = f"capabilities for {held} times in topic {self.name!r:.80}, limit {MAX_TOPIC_TIMES}"
+            raise Refused("limit", f"{said} with several dimensions: release some")
 
     def progress(self, producer: int, changes: Sequence[Change]) -> None:
         """Changes the capabilities of a producer; one that has released all can only leave."""

@@ -182,6 +182,7 @@ class TopicConnection:
         number, at = self._topics.number(), _integer(arguments, "partition", 0)
         time = arguments.get("time")
         ledger = entry.ledger
+        entry.topic.check_join(at, time)  # type: ignore[arg-type]  # it checks it
         if ledger is None:
             start = entry.topic.join(number, at, time)  # type: ignore[arg-type]  # join checks it
         else:
