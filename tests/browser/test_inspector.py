@@ -250,6 +250,38 @@ def test_a_hundred_thousand_facts_are_a_bounded_page(
         assert rows(page) == ['"one more"']
 
 
+@pytest.mark.parametrize(("size", "scheme"), [(LAPTOP, "light"), (PHONE, "dark")], ids=["laptop", "phone"])
+def test_a_long_rule_can_be_read_to_its_end(
+    daemon: DaemonProcess,
+    source: dataspace.BlockingSpace,
+    tabs: Callable[..., Tab],
+    size: dict[str, int],
+    scheme: str,
+) -> None:
+    """The table of costs scrolls sideways as far as the rule is long; the page does not."""
+    long = "twins($a, $b) <- " + ", ".join(f"same_in_field_{n}($a, $b)" for n in range(12)) + ", $a != $b."
+    source.assert_(Record("rule", "twins", long))
+    tab = tabs(viewport=size, color_scheme=scheme)
+    page = go(tab, daemon, "rules")
+    grid = page.get_by_role("grid", name="What each rule costs")
+    cell = grid.get_by_role("gridcell").filter(has_text="$a != $b")
+    expect(cell).to_contain_text("same_in_field_11")
+    tab.shot("begins")
+    assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth"), "the rule is cut within its cell"
+    grid.evaluate("grid => { grid.scrollLeft = grid.scrollWidth; }")
+    text_end, sight = cell.evaluate(
+        """cell => {
+          const range = document.createRange();
+          range.selectNodeContents(cell);
+          return [range.getBoundingClientRect().right, cell.closest(".grid").getBoundingClientRect().right];
+        }"""
+    )
+    assert text_end <= sight, "its end is in sight once one has scrolled there"
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    grid.scroll_into_view_if_needed()
+    tab.shot("ends")
+
+
 VIEWS = ("overview", "facts", "interest", "rules", "topics", "actors", "sessions", "console")
 
 

@@ -14,6 +14,14 @@ const PAUSE = 3000;
 const MOST_BOXES = 200;
 const MOST_STEPS = 500;
 const MOST_NAMED = 100;
+const LEAST = 18;
+const REM_PER_LETTER = 0.5; // of the table's fixed letters, which are 12.5 px and at most 0.62 of that wide
+const costColumns = (rem) => [
+  { title: "Milliseconds", width: "7rem", align: "right", sort: (each) => Number(each.milliseconds) },
+  { title: "Rows", width: "5.5rem", align: "right", sort: (each) => Number(each.rows) },
+  { title: "Rule", width: `minmax(${rem}rem, 1fr)`, sort: (each) => each.rule },
+];
+
 const EMPTY = "There is no rule, or none that this token may observe. dataspace rule add near 'near($a, $b) <- at($a, $p), at($b, $p).' adds one, as does a fact rule(NAME, TEXT).";
 
 export default {
@@ -34,13 +42,10 @@ export default {
     const left = h("p", { class: "note", hidden: true });
     const field = h("input", { id: "about", class: "mono grow", type: "text", spellcheck: "false", autocomplete: "off", placeholder: 'near("Alice", "Ben")', value: app.params.get("fact") ?? "" });
     const answer = h("div", { id: "answer", role: "status" });
+    let widest = LEAST; // rem that the longest rule needs: the table scrolls rather than cut it
     const costs = table({
       label: "What each rule costs",
-      columns: [
-        { title: "Milliseconds", width: "7rem", align: "right", sort: (each) => Number(each.milliseconds) },
-        { title: "Rows", width: "5.5rem", align: "right", sort: (each) => Number(each.rows) },
-        { title: "Rule", width: "minmax(18rem, 1fr)", sort: (each) => each.rule },
-      ],
+      columns: costColumns(widest),
       row: (each) => [Number(each.milliseconds).toFixed(1), number(each.rows), each.rule],
       key: (each) => each.at,
       empty: looks ? EMPTY : "What rules cost needs a token with the right inspect.",
@@ -94,7 +99,10 @@ export default {
         isShown ? app.space.request("rules", { ask: "graph", about: null, form: "rows" }).catch(withheld) : null,
         app.space.request("rules", { ask: "explain", about: null, form: "rows" }),
       ]);
-      costs.set(explained.filter((each) => each.rule !== undefined).map((each, at) => ({ ...each, at })));
+      const rules = explained.filter((each) => each.rule !== undefined).map((each, at) => ({ ...each, at }));
+      const wide = rules.reduce((most, { rule }) => Math.max(most, Math.ceil(rule.length * REM_PER_LETTER) + 1), LEAST);
+      if (wide !== widest) costs.columns(costColumns((widest = wide)));
+      costs.set(rules);
       if (!graph) return;
       const counts = new Map(explained.filter((each) => each.relation !== undefined).map((each) => [each.relation, each]));
       const told = JSON.stringify([graph, [...counts.values()].map(({ relation, rows }) => [relation, rows])], (_, value) => (typeof value === "bigint" ? String(value) : value));
