@@ -18,7 +18,7 @@ import logging
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -97,7 +97,7 @@ class Attack:
 class Fuzzing:
     """One daemon, its innocents and its attackers."""
 
-    def __init__(self, place: Path, seed: int, *, every: int = EVERY) -> None:
+    def __init__(self, place: Path, seed: int, *, every: int = EVERY, options: Sequence[str] = ()) -> None:
         self.seed = seed
         self.every = every
         self.packets = self.bundles = self.connections = self.cuts = self.damaged = 0
@@ -110,7 +110,7 @@ class Fuzzing:
         config = place / "config.toml"
         config.write_text(configuration((*INNOCENTS.values(), *ATTACKERS.values()), SETTINGS))
         config.chmod(0o600)
-        self.daemon = DaemonProcess(place / "data", "--config", str(config))
+        self.daemon = DaemonProcess(place / "data", "--config", str(config), *options)
         self._attacks: list[Attack] = []
         self._corpus: deque[bytes] = deque(maxlen=1_000)
 

@@ -85,6 +85,32 @@ class Script(Palette):
         return self.chance.choices(_KINDS, _WEIGHTS)[0](self)
 
     def _turn(self) -> p.Packet:
+        """Returns a turn of any length; some say of which trace they are a part, or try to."""
+        made = self._untraced()
+        if self.chance.random() >= 0.3:
+            return made
+        expected, others = getattr(made, "expected", ()), getattr(made, "others", ())
+        return p.TracedTurn(*made[:4], expected, others, self._traceparent())
+
+    def _traceparent(self) -> str:
+        chance = self.chance
+        trace, span = chance.randbytes(16).hex(), chance.randbytes(8).hex()
+        if chance.random() < 0.5:
+            return f"00-{trace}-{span}-0{chance.randrange(2)}"
+        return chance.choice(
+            (
+                "",
+                f"00-{'0' * 32}-{span}-01",
+                f"00-{trace}-{span}-01-more",
+                f"ff-{trace}-{span}-01",
+                f"01-{trace}-{span}-01-{'x' * chance.choice((1, 500, 5000))}",
+                f"00-{trace.upper()}-{span}-01",
+                trace,
+                "\x00\n\u202e",
+            )
+        )
+
+    def _untraced(self) -> p.Turn | p.ConditionalTurn | p.SharedTurn:
         chance = self.chance
         self.sequence += 1
         sequence = (
