@@ -236,7 +236,7 @@ async def test_times_that_are_held_are_bounded_where_none_is_before_another(url:
     half = tuple([((at, most - at), 1) for at in range(1, most // 2 + 1)])
     more = tuple([((at, most - at), 1) for at in range(most // 2 + 1, most + 1)])
     async with greeted(url) as peer:
-        options = {"topic": "t", "dimensions": 2, "durable": durable}
+        options: dict[str, Value] = {"topic": "t", "dimensions": 2, "durable": durable}
         first = (await value(peer, "join", options))["producer"]
         other = (await value(peer, "join", options))["producer"]
         assert isinstance(await steps(peer, first, (forms.CHANGE, half)), p.Answer)
