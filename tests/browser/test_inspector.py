@@ -74,6 +74,7 @@ def test_facts_come_and_go_while_one_looks(
         cleo = source.assert_(Record("present", "Cleo", "attic"))
         source.retract(cleo)
     source.assert_(Record("present", "Dora", "attic"))
+    expect(page.locator(".grid-row:visible", has_text="Dora")).to_be_visible()
     expect(page.locator("#facts-said")).to_contain_text("2 facts, live")
     expect(page.locator("#facts-said")).to_contain_text("epochs merged")
     assert sorted(rows(page)) == ['"Ben"', '"Dora"']
