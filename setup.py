@@ -64,7 +64,6 @@ MACHINE_CODE = (
     "relay/log/recent.py",
     "relay/log/segments.py",
     "server/daemon/space.py",
-    "server/owners/accounts.py",
     "server/owners/turn_numbers.py",
     "server/sessions/bundles.py",
     "server/sessions/connection.py",
