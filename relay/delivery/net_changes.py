@@ -5,7 +5,7 @@ Always: a row that came and went again, or the reverse, is not in it; messages a
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from dataspace.kernel.actions import CONFLATED
 from dataspace.kernel.changes import Captures, Changes
@@ -60,3 +60,11 @@ class NetChange:
             flags=CONFLATED,
             first=self.first,
         )
+
+
+def net_of(epochs: Sequence[Changes]) -> Changes:
+    """Returns the net changes of some epochs in order, of which there is one at least; O(their changes)."""
+    net = NetChange(epochs[0].first)
+    for each in epochs:
+        net.fold(each)
+    return net.changes()

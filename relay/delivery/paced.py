@@ -22,7 +22,7 @@ from dataspace.kernel.changes import PART, Changes
 from dataspace.wire.observing import Policy
 from relay.delivery.backlog import PART_BYTES
 from relay.delivery.followers import Delivery, Follower, PatternQueue
-from relay.delivery.net_changes import NetChange
+from relay.delivery.net_changes import net_of
 from relay.delivery.shared import Bounds
 
 
@@ -36,7 +36,7 @@ class PacedFollower(Follower):
     ) -> None:
         super().__init__(delivery, wake, woken, policy=Policy.CONFLATE)
         self._pace: Final = pace
-        self._due = 0.0
+        self._due = 0.0  # the time of its next turn, on the clock of the daemon's pacing
         self._wakes_at: float | None = None
 
     def __len__(self) -> int:
@@ -48,11 +48,6 @@ class PacedFollower(Follower):
         """Returns what ``Follower.oldest`` does; None before its turn, since nothing is late then."""
         return None if self._own is None and self._wakes_at is not None else super().oldest
 
-    @property
-    def due(self) -> float:
-        """Returns the time of its next turn, on the clock of the daemon's pacing."""
-        return self._due
-
     # -- the space's side -----------------------------------------------------------------------------
 
     def wake(self) -> None:
@@ -62,11 +57,7 @@ class PacedFollower(Follower):
 
     def leave(self, waiting: Sequence[Changes], changes: Changes) -> None:
         """Called by the shared queue where too much waits: all of it leaves as one, before its turn."""
-        epochs = (*waiting, changes)
-        difference = NetChange(epochs[0].first)
-        for each in epochs:
-            difference.fold(each)
-        self._take_over(()).extend(difference.changes())
+        self._take_over(()).extend(net_of([*waiting, changes]))
         self.wake()
 
     def call(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataspace.kernel.actions import MORE
 from dataspace.kernel.changes import Changes
 from relay.delivery.memory import OVERHEAD
-from relay.delivery.net_changes import NetChange
+from relay.delivery.net_changes import net_of
 
 
 class Waiting:
@@ -41,7 +41,6 @@ class Waiting:
         ] = []  # where each value ends, counted from the first that ever was in the buffer
         self._begin = 0  # where the buffer begins, so counted
         self._last = 0, 0, b""  # what was cut last, and where: the next one is often the same
-
         self._merged: tuple[int, int, Changes] | None = None  # what was merged last, and where
 
     def append(self, value: Changes, packed: bytes) -> None:
@@ -85,10 +84,7 @@ class Waiting:
             return known[2]
         if values[at].number == values[-1].number:
             return None
-        difference = NetChange(values[at].first)
-        for each in values[at:]:
-            difference.fold(each)
-        changes = difference.changes()
+        changes = net_of(values[at:])
         self._merged = begin, end, changes
         return changes
 

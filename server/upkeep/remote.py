@@ -89,8 +89,8 @@ def _fetching(directory: Path) -> Iterator[None]:
 
     Raises ``UsageError`` for one in which nothing was fetched before, and that is not empty.
     """
-    is_free = not directory.exists() or (directory / LOCK).exists()
-    if not is_free and not (directory.is_dir() and not any(directory.iterdir())):
+    is_ours = not directory.exists() or (directory / LOCK).exists()
+    if not is_ours and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(
             f"{directory} is needed for what is fetched, and has something else in it; rename it, or give "
             "another directory"

@@ -19,6 +19,9 @@ AWAY = ["WebSocket connection to", "Failed to load resource"]
 TOKEN = "0123456789abcdef"
 LAPTOP = {"width": 1280, "height": 720}
 PHONE = {"width": 390, "height": 844}
+BOTH_WIDTHS = pytest.mark.parametrize(
+    ("size", "scheme"), [(LAPTOP, "light"), (PHONE, "dark")], ids=["laptop", "phone"]
+)
 
 
 def go(tab: Tab, daemon: DaemonProcess, where: str) -> Page:
@@ -251,7 +254,7 @@ def test_a_hundred_thousand_facts_are_a_bounded_page(
         assert rows(page) == ['"one more"']
 
 
-@pytest.mark.parametrize(("size", "scheme"), [(LAPTOP, "light"), (PHONE, "dark")], ids=["laptop", "phone"])
+@BOTH_WIDTHS
 def test_a_long_rule_can_be_read_to_its_end(
     daemon: DaemonProcess,
     source: dataspace.BlockingSpace,
@@ -286,7 +289,7 @@ def test_a_long_rule_can_be_read_to_its_end(
 VIEWS = ("overview", "facts", "interest", "rules", "topics", "actors", "sessions", "console")
 
 
-@pytest.mark.parametrize(("size", "scheme"), [(LAPTOP, "light"), (PHONE, "dark")], ids=["laptop", "phone"])
+@BOTH_WIDTHS
 def test_every_view_fits(
     daemon: DaemonProcess,
     source: dataspace.BlockingSpace,

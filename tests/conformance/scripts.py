@@ -129,12 +129,34 @@ def says_traced(number: str, sample: int, expected: Json, *actions: Json, **lost
     )
 
 
-def asks_lease(number: str, sample: int, verb: str = "lease", lease: Json = None) -> list[Step]:
-    return [says("Request", free(number, sample), verb, {"owner": lease or LEASE}), hears("Answer")]
+def asks_lease(number: str, sample: int, lease: Json, verb: str = "lease") -> list[Step]:
+    return [says("Request", free(number, sample), verb, {"owner": lease}), hears("Answer")]
 
 
-def leased(number: str, sample: int, *actions: Json) -> Step:
-    return says("Turn", free(number, sample), "main", SHORT, list(actions))
+def leased(number: str, sample: int, lease: Json, *actions: Json) -> Step:
+    return says("Turn", free(number, sample), "main", lease, list(actions))
+
+
+def begin_leased(lease: Json) -> list[Step]:
+    """Returns the steps by which a client connects that has its facts under a lease."""
+    return [
+        do("connect", options={"name": "kit", "lease": 60_000}),
+        hello(),
+        hears("Welcome"),
+        *asks_lease("one", 101, lease),
+        gives("connect", done=True),
+        gives("connection", change="connected"),
+    ]
+
+
+def end_leased(lease: Json) -> list[Step]:
+    """Returns the steps by which it ends, and its lease with it."""
+    return [
+        do("close"),
+        *asks_lease("three", 103, lease, "release"),
+        says("Bye", "", ""),
+        gives("close", done=True),
+    ]
 
 
 def says_turn(number: str, sample: int, *actions: Json, **lost: bool) -> Step:
@@ -413,28 +435,20 @@ RECORDED: Final = [
         "Facts of a lease: turns are in its name; after the connection was lost it is requested again before"
         " anything else, and its facts stand; the end of the client is its end.",
         [
-            do("connect", options={"name": "kit", "lease": 60_000}),
-            hello(),
-            hears("Welcome"),
-            *asks_lease("one", 101),
-            gives("connect", done=True),
-            gives("connection", change="connected"),
+            *begin_leased(LEASE),
             turn("first", ["assert", "a", ALICE]),
-            says("Turn", free("turn", 1), "main", LEASE, [[0, HANDLE, ALICE]]),
+            leased("turn", 1, LEASE, [0, HANDLE, ALICE]),
             hears("Accepted"),
             gives("first", epoch=1),
             CUT,
             hello(),
             hears("Welcome"),
-            *asks_lease("two", 102),
+            *asks_lease("two", 102, LEASE),
             turn("second", ["retract", "a"]),
-            says("Turn", free("later", 2), "main", LEASE, [[1, HANDLE]]),
+            leased("later", 2, LEASE, [1, HANDLE]),
             hears("Accepted"),
             gives("second", epoch=2),
-            do("close"),
-            *asks_lease("three", 103, "release"),
-            says("Bye", "", ""),
-            gives("close", done=True),
+            *end_leased(LEASE),
         ],
     ),
     Script(
@@ -442,17 +456,12 @@ RECORDED: Final = [
         "A lease that was not renewed in time: its fact goes, and observers see that. The next turn of the"
         " client is refused; it requests the lease again, asserts its facts again, and sends the turn again.",
         [
-            do("connect", options={"name": "kit", "lease": 60_000}),
-            hello(),
-            hears("Welcome"),
-            *asks_lease("one", 101, lease=SHORT),
-            gives("connect", done=True),
-            gives("connection", change="connected"),
+            *begin_leased(SHORT),
             *observes(),
             hears("Values"),
             *reads(0),
             turn("first", ["assert", "a", ALICE]),
-            leased("turn", 1, [0, HANDLE, ALICE]),
+            leased("turn", 1, SHORT, [0, HANDLE, ALICE]),
             hears("Values"),
             hears("Accepted"),
             *reads(2, ["Alice"]),
@@ -460,22 +469,21 @@ RECORDED: Final = [
             hears("Values"),
             *reads(3, (), (), ["Alice"]),
             turn("second", ["assert", "b", DOOR]),
-            leased("late", 2, [0, OTHER, DOOR]),
+            leased("late", 2, SHORT, [0, OTHER, DOOR]),
             hears("Refusal"),
-            *asks_lease("two", 102, lease=SHORT),
+            *asks_lease("two", 102, SHORT),
             gives("connection", change="lease-ended"),
-            leased("again", 3, [0, HANDLE, ALICE]),
-            leased("later", 4, [0, OTHER, DOOR]),  # unobserved: the values of two epochs may come as one
+            leased("again", 3, SHORT, [0, HANDLE, ALICE]),
+            leased(
+                "later", 4, SHORT, [0, OTHER, DOOR]
+            ),  # unobserved: the values of two epochs may come as one
             hears("Values"),
             hears("Accepted"),
             hears("Accepted"),
             *reads(4, ["Alice"]),
             gives("second", epoch=5),
             gives("connection", change="anew"),
-            do("close"),
-            *asks_lease("three", 103, "release", lease=SHORT),
-            says("Bye", "", ""),
-            gives("close", done=True),
+            *end_leased(SHORT),
         ],
     ),
     Script(

@@ -239,10 +239,8 @@ class Uplink:
                         return
             raise Broken(f"no welcome from {self.address.url}")
         except BaseException:
-            if (
-                self._link is link
-            ):  # the application has raised: `_write_rest` must not wait for what is closed
-                self._link = None
+            if self._link is link:
+                self._link = None  # the application has raised, and nothing must wait for what is closed
             link.close()
             raise
 
@@ -295,6 +293,7 @@ class Uplink:
         return True
 
     def _take_in(self, chunk: bytes) -> None:
+        """Has the user receive the packets that some bytes complete."""
         session = self._session
         self._beat.heard(self._loop.current_time())
         self._note_received(time.time())

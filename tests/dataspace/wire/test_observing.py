@@ -14,30 +14,24 @@ from index.values.values import Map, Record
 
 EPOCHS = st.none() | st.integers(0, 1 << 62)
 PATTERN = Record("n", capture("n"))
+BEGINNINGS: dict[str, st.SearchStrategy[Any]] = {
+    "pattern": st.just(PATTERN),
+    "snapshot": st.booleans(),
+    "after": EPOCHS,
+    "as_of": EPOCHS,
+    "quiet": st.booleans(),
+    "net": st.booleans(),
+}
 OPTIONS = st.builds(
     ObserveOptions,
-    st.just(PATTERN),
-    snapshot=st.booleans(),
-    after=EPOCHS,
-    as_of=EPOCHS,
+    **BEGINNINGS,
     upto=EPOCHS,
     durable=st.booleans(),
-    quiet=st.booleans(),
-    net=st.booleans(),
     policy=st.sampled_from(Policy),
     progress=st.booleans(),
     columns=st.booleans(),
 )
-PACED = st.builds(
-    ObserveOptions,
-    st.just(PATTERN),
-    snapshot=st.booleans(),
-    after=EPOCHS,
-    as_of=EPOCHS,
-    quiet=st.booleans(),
-    net=st.booleans(),
-    pace=st.integers(0, 60_000),
-)
+PACED = st.builds(ObserveOptions, **BEGINNINGS, pace=st.integers(0, 60_000))
 
 
 @given(OPTIONS | PACED)

@@ -25,7 +25,7 @@ TICK = 1 / 64
 
 
 class Clock:
-    """A time that goes on when it is told to, and what happens then."""
+    """A clock that stands still until the test moves it on, and calls who is due then."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -117,7 +117,7 @@ class Machine:
 
     def _is_at_rest(self, watcher: Watcher) -> bool:
         follower = watcher.follower
-        return not len(follower) and follower.failure is None and self.clock.now >= follower.due
+        return not len(follower) and follower.failure is None and self.clock.now >= follower._due
 
     def take(self, at: int, count: int, size: int) -> None:
         watcher = self.watchers[at]
@@ -135,7 +135,7 @@ class Machine:
     def check(self) -> None:
         for each in self.watchers:
             follower = each.follower
-            due = follower._own is not None or self.clock.now > follower.due
+            due = follower._own is not None or self.clock.now > follower._due
             assert each.woken() or not (due and len(follower)), "what waits in its turn is announced"
             self._check_ranges(each)
 

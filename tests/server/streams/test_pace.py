@@ -27,7 +27,7 @@ PLENTY = 1 << 40
 
 
 class Paced:
-    """A daemon whose turns come when the test says so, and one client."""
+    """One client of a daemon whose clock of turns the test moves on."""
 
     def __init__(self, daemon: Inside, now: list[float]) -> None:
         self.daemon = daemon
