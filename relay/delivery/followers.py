@@ -28,6 +28,8 @@ from relay.delivery.policies import SlowCounts
 from relay.delivery.ports import joined
 from relay.delivery.shared import Bounds, SharedQueue
 
+_LEFT: Final = -1
+
 
 class Delivery:
     """What all observers of a daemon share: memory, bounds, counts, turns, and a queue for each pattern."""
@@ -97,7 +99,6 @@ class Follower:
         "_begun",
         "_behind",
         "_delivery",
-        "_left",
         "_newest",
         "_own",
         "_policy",
@@ -122,11 +123,12 @@ class Follower:
         self._policy = policy
         self._behind = behind
         self._own: DeliveryQueue | None = None
-        self._begun = self._left = False
+        self._begun = False
         self._newest = 0
         self.queue: PatternQueue | None = None
         """The queue of the pattern, while the space feeds it."""
         self.position = 0
+        """How many values of that queue it has passed; ``_LEFT`` once the observer has left."""
 
     def __len__(self) -> int:
         """Returns the number of stream values that wait; net changes count as one."""
@@ -205,20 +207,20 @@ class Follower:
 
     def extend_all(self, epochs: Sequence[Changes]) -> None:
         """The same for several epochs in order."""
-        if not self._left:
+        if self.position != _LEFT:
             self._part().extend_all(epochs)
 
     def catch_up(self) -> None:
         """Takes epochs in again: all those that were not have come by another way."""
-        if self._own is not None and not self._left:
+        if self._own is not None and self.position != _LEFT:
             self._own.catch_up()
 
     def close(self) -> None:
         """Drops what waits when the observer has left; may be called again."""
-        self._left = True
         if self.queue is not None:
             self.queue.leave(self)
             self.queue = None
+        self.position = _LEFT
         if self._own is not None:
             self._own.close()
 

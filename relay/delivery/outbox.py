@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 import trio
@@ -61,6 +62,12 @@ def values_size(stream: int, first: int, count: int, body: bytes, left: int) -> 
     return len(_HEAD) + sum(numbers) + len(_ARRAYS[count]) + len(body)
 
 
+@lru_cache(maxsize=256)
+def one_of(number: int) -> int:
+    """Returns the same number, as one object for all streams that have it: few different ones are in use."""
+    return number
+
+
 class OutStream:
     """One opened stream: credit in totals, an observation, and perhaps an end."""
 
@@ -82,8 +89,8 @@ class OutStream:
 
     def __init__(self, number: int, items: int, size: int) -> None:
         self.number = number
-        self.items = items
-        self.bytes = size
+        self.items = one_of(items)
+        self.bytes = one_of(size)
         self.sent_items = 0
         self.sent_bytes = 0
         self.peeked = -1

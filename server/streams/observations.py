@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 import trio
@@ -29,7 +29,7 @@ from dataspace.wire.observing import Policy
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value, key
 from relay.delivery.followers import Delivery, Follower
-from relay.delivery.outbox import OutStream
+from relay.delivery.outbox import OutStream, one_of
 from relay.delivery.paced import PacedFollower
 from relay.log.columns import Blocks
 from relay.store.errors import LogDamaged, LogFailed
@@ -54,12 +54,6 @@ FEW: Final = 128
 
 PROGRESS_SECONDS: Final = 0.1
 """Seconds between two progress marks of one stream."""
-
-
-@lru_cache(maxsize=256)
-def _one_of(size: int) -> int:
-    """Returns the same number, as one object for all streams whose patterns are as large."""
-    return size
 
 
 def _unnoticed(_what: str, _seconds: float) -> None:
@@ -159,7 +153,7 @@ class Observations:
         """
         size = size_of_pattern(key(pattern))
         self._peer.account.take(PATTERNS, size)
-        stream.pattern_bytes = _one_of(size)
+        stream.pattern_bytes = one_of(size)
 
     def _give_patterns(self, streams: Iterable[OutStream]) -> None:
         for stream in streams:
