@@ -64,14 +64,13 @@ class Account:
         "_paces",
         "_used",
         "grow",
-        "is_paced",
         "name",
         "quotas",
     )
 
     def __init__(self, name: str, quotas: Quotas | None, grow: Grow) -> None:
         self.name: Final = name
-        self.bound(quotas)
+        self.quotas = quotas
         self.grow: Final = grow
         """Raises ``Refused`` where the daemon has no memory for so many more facts and bytes."""
         self._used = dict.fromkeys(COUNTED, 0)
@@ -79,11 +78,10 @@ class Account:
         self._failures = 0
         self._failed_at = 0.0
 
-    def bound(self, quotas: Quotas | None) -> None:
-        """Sets what the principal may have from now on; None for all that it wants."""
-        self.quotas = quotas
-        self.is_paced = quotas is not None and quotas.has_rates
-        """True if there is a rate for turns or requests; every turn asks."""
+    @property
+    def is_paced(self) -> bool:
+        """True if there is a rate for turns or requests."""
+        return self.quotas is not None and self.quotas.has_rates
 
     def used(self, what: str) -> int:
         """Returns how much of something the principal has."""
@@ -181,7 +179,7 @@ class Accounts:
         self._of_tokens = _by_principal(of_tokens)
         for at, account in self._accounts.items():
             if account.quotas is not None:
-                account.bound(self._of_tokens.get(at, self._quotas))
+                account.quotas = self._of_tokens.get(at, self._quotas)
 
     def __iter__(self) -> Iterator[Account]:
         return iter(list(self._accounts.values()))
