@@ -172,10 +172,12 @@ class Follower:
     # -- the space's side -----------------------------------------------------------------------------
 
     def follow(self, space: Space, pattern: Value) -> None:
-        """Takes in the changes of a pattern from the next epoch on.
+        """Takes in the changes of a pattern from the next epoch on; does nothing once the observer has left.
 
         Raises ``UsageError`` for a pattern that is none, ``Refused`` beyond a limit.
         """
+        if self.position == _LEFT:
+            return
         self.queue = queue = self._delivery.queue(space, pattern)
         if self._own is not None and not self._own.is_drained:
             queue.join_apart(self)

@@ -474,9 +474,8 @@ RECORDED: Final = [
             *asks_lease("two", 102, SHORT),
             gives("connection", change="lease-ended"),
             leased("again", 3, SHORT, [0, HANDLE, ALICE]),
-            leased(
-                "later", 4, SHORT, [0, OTHER, DOOR]
-            ),  # unobserved: the values of two epochs may come as one
+            # unobserved, since the values of two epochs may come as one
+            leased("later", 4, SHORT, [0, OTHER, DOOR]),
             hears("Values"),
             hears("Accepted"),
             hears("Accepted"),

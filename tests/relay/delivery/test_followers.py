@@ -363,6 +363,17 @@ def _fail(_: object) -> None:
     raise ZeroDivisionError
 
 
+def test_one_that_has_left_follows_nothing_any_more() -> None:
+    """As where a replay goes live in the step in which its stream was closed."""
+    writer, delivery = Writer(), Delivery()
+    follower = Follower(delivery, lambda _: None)
+    follower.close()
+    follower.follow(writer.space, PATTERN)
+    follower.extend(writer.state())
+    writer.turn([1])
+    assert delivery.patterns == 0 and not len(follower) and follower.used == 0
+
+
 def test_the_defect_of_one_keeps_no_epoch_from_the_others() -> None:
     told = Told(2)
     bad = Follower(told.delivery, _fail)
