@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from playwright.sync_api import ConsoleMessage, Page
 
@@ -36,6 +36,22 @@ class Tab:
         path = self._folder / f"{self._name}-{what}.png"
         self.page.screenshot(path=path)
         return path
+
+
+def until(page: Page, condition: str, argument: Any = None) -> None:
+    """Waits until a condition of JavaScript, of ``it``, the argument, holds in the page.
+
+    Playwright's ``wait_for_function`` makes its function anew each time it looks, which the policy of the
+    daemon's pages forbids for all times but the first.
+    """
+    holds = """async ([it, milliseconds]) => {
+      for (const end = performance.now() + milliseconds; performance.now() < end;) {
+        if (CONDITION) return true;
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+      return false;
+    }""".replace("CONDITION", condition)
+    assert page.evaluate(holds, [argument, SECONDS * 1000]), f"not within {SECONDS} s: {condition}"
 
 
 def web(daemon: DaemonProcess) -> str:

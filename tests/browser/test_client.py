@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 import dataspace
 from dataspace import Record
 from tests.browser.conftest import started
-from tests.browser.pages import Tab, web
+from tests.browser.pages import Tab, until, web
 from tests.server.processes import DaemonProcess
 
 AWAY = ["WebSocket connection to", "Failed to load resource"]
@@ -46,15 +46,15 @@ def test_a_page_comes_back_to_a_killed_daemon_without_a_gap(tmp_path: Path, tabs
                     source.send(Record("n", sent))
                     sent += 1
             daemon.kill()
-            tab.page.wait_for_function("changes.at(-1) === 'lost'")
+            until(tab.page, "changes.at(-1) === 'lost'")
             daemon.start()
             with dataspace.connect_blocking(daemon.url) as source:  # perhaps before the page is back
                 source.send(Record("n", sent))
                 sent += 1
-            tab.page.wait_for_function("(n) => changes.length === n", arg=2 * times + 3)
+            until(tab.page, "changes.length === it", 2 * times + 3)
         with dataspace.connect_blocking(daemon.url) as source:
             source.send(Record("n", sent))
-        tab.page.wait_for_function("(n) => seen.at(-1) === n", arg=sent)
+        until(tab.page, "seen.at(-1) === it", sent)
         assert tab.page.evaluate("seen") == list(range(sent + 1)), "every message, once, in order"
         numbers = tab.page.evaluate("numbers")
         assert numbers == sorted(set(numbers))
@@ -122,5 +122,5 @@ def test_a_hundred_watchers_in_one_browser_all_see_every_turn(daemon: DaemonProc
     with dataspace.connect_blocking(daemon.url) as source:
         for n in range(50):
             source.assert_(Record("tick", n))
-    page.wait_for_function("Object.values(counts).every((count) => count === 50)")
+    until(page, "Object.values(counts).every((count) => count === 50)")
     assert len(page.evaluate("counts")) == 100
