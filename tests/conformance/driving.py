@@ -42,8 +42,8 @@ class Driver(Protocol):
     async def event(self, of: str) -> Event:
         """Returns the next event of this name."""
 
-    def forget(self) -> None:
-        """Drops the events that nothing has asked for."""
+    async def forget(self) -> None:
+        """Begins the next session: drops the events of those before, also of clients that are still there."""
 
 
 class Events:
@@ -57,10 +57,6 @@ class Events:
         self._kept[event["of"]].append(event)
         self._arrival.set()
         self._arrival = trio.Event()
-
-    def forget(self) -> None:
-        """Drops what nothing has asked for, before the next session."""
-        self._kept.clear()
 
     async def event(self, of: str) -> Event:
         """Returns the next event of this name."""
@@ -80,6 +76,11 @@ class Program(Events):
     def __init__(self, process: trio.Process) -> None:
         super().__init__()
         self._process = process
+
+    async def forget(self) -> None:
+        await self.do({"do": "forget"})
+        await self.event("forget")
+        self._kept.clear()
 
     async def do(self, command: Command) -> None:
         assert self._process.stdin is not None  # a pipe
@@ -164,6 +165,11 @@ class PythonClient(Events):
     def __init__(self, nursery: trio.Nursery) -> None:
         super().__init__()
         self._nursery = nursery
+        self._verbs = PythonVerbs(self.put)
+
+    async def forget(self) -> None:
+        self._verbs.end()
+        self._kept.clear()
         self._verbs = PythonVerbs(self.put)
 
     async def do(self, command: Command) -> None:

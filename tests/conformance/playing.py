@@ -49,7 +49,7 @@ class Play:
 
     async def play(self, steps: list[dict[str, Json]]) -> None:
         """Carries out the steps; raises ``AssertionError`` at the first that the client does not follow."""
-        self._driver.forget()
+        await self._driver.forget()
         try:
             for at, step in enumerate(steps):
                 await self._carry_out(at, step)

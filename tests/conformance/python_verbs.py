@@ -79,6 +79,10 @@ class PythonVerbs:
             case _:
                 raise AssertionError(f"no command {command}")
 
+    def end(self) -> None:
+        """Puts no more events: what its client still does is of no session."""
+        self._put = lambda _event: None
+
     async def report(self, command: dict[str, Any], going: Going) -> None:
         """Runs what a command has begun, and puts the event that it leads to."""
         of = command.get("as") or command.get("of") or command["do"]

@@ -3,6 +3,20 @@
 
 /** Returns what carries out a command with a client, module `d`; `tell` takes events, `transports` are by protocol. */
 export function driver(d, tell, transports = {}) {
+  let now = 0;
+  const begin = () => {
+    const number = ++now;
+    return session(d, (event) => number === now && tell(event), transports);
+  };
+  let carryOut = begin();
+  return (command) => {
+    if (command.do !== "forget") return carryOut(command);
+    carryOut = begin(); // and what a client of those before still does is told no more
+    return tell({ of: "forget", done: true });
+  };
+}
+
+function session(d, tell, transports) {
   let space = null;
   const claims = new Map();
   const observations = new Map();
