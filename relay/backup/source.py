@@ -61,11 +61,12 @@ class Moment:
         anchor = self.meta.get("anchor", bytes(CHECKSUM_BYTES))
         self.end: Final = End(*rows[0]) if rows else End(0, 0, anchor, 0)
         self.first: Final = self._first_needed()
-        """The oldest segment that holds an epoch of those that are retained."""
+        """The oldest segment that is needed, as ``Chain.first_needed`` says."""
 
     def _first_needed(self) -> int:
-        question = "SELECT segment FROM segments WHERE last >= ? ORDER BY segment LIMIT 1"
-        rows = self.rows(question, self.oldest)
+        snapshot = self.rows("SELECT ifnull(min(segment), 0) FROM snapshots WHERE chunks IS NOT NULL")[0][0]
+        question = "SELECT segment FROM segments WHERE last >= ? OR segment > ? ORDER BY segment LIMIT 1"
+        rows = self.rows(question, self.oldest, snapshot)
         return rows[0][0] if rows else max(1, self.end.segment)
 
     def rows(self, question: str, *values: object) -> list[Row]:

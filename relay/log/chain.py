@@ -169,6 +169,15 @@ class Chain:
         """Returns the ordinal of the first segment with an epoch later than this; O(log segments)."""
         return self._first_where(_LAST, epoch + 1)
 
+    def first_needed(self, oldest: int, snapshot: int) -> int:
+        """Returns the ordinal of the first segment that is still needed; O(log segments).
+
+        That is for the epochs from ``oldest`` on, and for a start, which goes on after the segment of the
+        snapshot (0 if there is none): a silent entry has the number of the epoch before it, so one that was
+        written after the snapshot may be of an epoch that is gone.
+        """
+        return max(self.first, min(self.beyond(oldest - 1), snapshot + 1))
+
     def _first_where(self, question: str, least: int) -> int:
         """Returns the first ordinal where a number that ascends with it is at least so much."""
         low, high = self.first, self.last + 1

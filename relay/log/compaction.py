@@ -86,8 +86,8 @@ def _copy(old: Storage, new: Storage) -> AcknowledgedMark:
     """Copies all that counts; the mark of the new log."""
     meta = read_meta(old)
     chain = Chain(old, meta["anchor"])
-    first = min(chain.beyond(meta["oldest"] - 1), chain.last)
     boundary = newest_segment(old)
+    first = min(chain.first_needed(meta["oldest"], boundary), chain.last)
     copied = Chain(new, chain.checksum)
     copied.last = taken_in = chain.last
     if first > 0:

@@ -205,11 +205,15 @@ class Log(LogReader):
         return state
 
     def _roll_forward(self) -> tuple[RecoveredState, int]:
+        snapshot: RecoveredState | None = None
         try:
-            state = newest(self._storage) or RecoveredState()
+            snapshot = newest(self._storage)
         except LogDamaged as damage:
             self._face_altered(str(damage))
-            state = RecoveredState()
+        if snapshot is not None:
+            for gap in self._gap_after(snapshot):
+                self._face_altered(gap)
+        state = snapshot or RecoveredState()
         start = max(state.segment + 1, self._chain.first)
         rolled = 0
         for segment in self._chain.walk(start, found=self._face_altered):

@@ -249,13 +249,20 @@ class LogReader(StoreReader):
             snapshot = newest(self._storage)
         except LogDamaged as damage:
             found.append(str(damage))
-        start = self._chain.beyond(self.oldest - 1)
+        start = self._chain.first_needed(self.oldest, snapshot.segment if snapshot else 0)
+        if snapshot is not None:
+            found += self._gap_after(snapshot)
         explained = Explained(snapshot, whole=self.oldest == 1)
         for segment in self._chain.walk(start, found=found.append):
             explained.take_in(segment)
         yield from found
         if not found:  # else what the epochs say is not whole
             yield from explained.differences()
+
+    def _gap_after(self, snapshot: RecoveredState) -> Iterator[str]:
+        """Yields what is wrong, in words, if the log does not go on where the snapshot was made."""
+        if snapshot.segment < self._chain.first - 1:
+            yield f"{self._storage.path}: segment {snapshot.segment + 1}, after the snapshot, is gone"
 
     def verify(self) -> LogStatistics:
         """Reads all that is retained and checks every checksum; ``LogDamaged`` at the first that fails."""

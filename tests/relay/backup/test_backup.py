@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from dataspace.errors import UsageError
+from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.epochs import Epoch
-from index.values.values import key
 from relay.backup import logs, restore as restoring
 from relay.backup.backup import back_up, beside, publish, working_directory
 from relay.backup.logs import NotThisLog
@@ -24,12 +24,12 @@ from relay.backup.pace import Pace
 from relay.backup.restore import Wanted, restore
 from relay.log.compaction import compact
 from relay.log.log import BLOCK, Log
-from relay.log.reader import verify
+from relay.log.reader import LogReader, verify
 from relay.log.retention import Retention
-from relay.log.snapshots import RecoveredState
 from relay.store.errors import LogDamaged
-from tests.relay.log.histories import append, epoch, flight, lived, plain
-from tests.relay.log.test_replay import Turns, histories
+from tests.relay.log.histories import append, epoch, flight, plain
+from tests.relay.log.lives import CLAIMED_AGAIN, TRIMMED, History, claims_of, lives, shared_claims
+from tests.relay.log.test_replay import Turns
 
 pytestmark = pytest.mark.slow
 
@@ -61,57 +61,10 @@ def restored(backup: Path, target: Path, wanted: Wanted = ALL) -> Path:
     return target
 
 
-class History:
-    """A log in which a space's epochs are written one by one, with what held after each."""
-
-    def __init__(self, data: Path, turns: Turns) -> None:
-        self.log = Log.open(data)
-        self._left = lived(turns, ())[1]
-        self._state = RecoveredState()
-        self.states: dict[int, tuple[object, object]] = {0: claims_of(self._state)}
-
-    def write(self, count: int) -> None:
-        """Appends epochs, as one segment."""
-        now, self._left = self._left[:count], self._left[count:]
-        append(self.log, *now)
-        for each in now:
-            self._state.apply(each)
-            self.states[each.number] = claims_of(self._state)
-
-    def snapshot(self, _: int) -> None:
-        self._state.segment = self.log.last_segment
-        writer = self.log.snapshot(self._state)
-        while writer.step():
-            pass
-
-    def trim(self, _: int) -> None:
-        """Deletes what may go: all before the newest snapshot, and that only."""
-        while self.log.trim(Retention(age=0.0), 10**15).more:
-            pass
-
-
-def claims_of(state: RecoveredState) -> tuple[object, object]:
-    """What owners claim and what clients have sent, in a form that distinguishes 1 from True."""
-    owners = {
-        owner: {handle: key(value) for handle, value in claims.items()}
-        for owner, claims in state.owners.items()
-    }
-    return owners, dict(state.clients)
-
-
-steps = st.lists(
-    st.tuples(
-        st.sampled_from([History.write, History.write, History.snapshot, History.trim]), st.integers(1, 3)
-    ),
-    max_size=8,
-)
-
-
 @settings(max_examples=10)
-@given(histories(), st.lists(steps, min_size=1, max_size=3), st.data())
-def test_what_is_restored_is_the_state_at_that_epoch(
-    turns: Turns, between: list[Any], data: st.DataObject
-) -> None:
+@given(shared_claims, st.lists(lives, min_size=1, max_size=3), st.integers(0, 12))
+@example([*CLAIMED_AGAIN, ("durable:a", [(ASSERT, 3, "y")])], [[], [*TRIMMED, (History.write, 1)], []], 12)
+def test_what_is_restored_is_the_state_at_that_epoch(turns: Turns, between: list[Any], wanted: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         top = Path(directory)
         history = History(top / "data", turns)
@@ -127,16 +80,18 @@ def test_what_is_restored_is_the_state_at_that_epoch(
                 backed_up(top / "data", top / "backup", disturb)
                 while left:
                     disturb("", 0)
-            _check(top, history, data)
+            _check(top, history, wanted)
 
 
-def _check(top: Path, history: History, data: st.DataObject) -> None:
+def _check(top: Path, history: History, wanted: int) -> None:
     found = verify(top / "backup")
     assert not found.damages
     last, oldest = found.statistics.last, found.statistics.oldest
+    with closing(LogReader.open(top / "backup")) as copied:
+        segment = copied.last_segment
     noted = Manifest.read(top / "backup").spaces[0]
     assert (noted.epoch, noted.oldest, noted.identity) == (last, oldest, found.identity)
-    at = data.draw(st.integers(oldest, max(last, oldest)), label="at")
+    at = max(oldest, min(wanted, last))
     try:
         restored(top / "backup", top / "restored", Wanted(epoch=at) if last else Wanted())
     except UsageError as error:
@@ -146,7 +101,7 @@ def _check(top: Path, history: History, data: st.DataObject) -> None:
     with closing(Log.open(top / "restored")) as log:
         assert log.identity != found.identity
         assert log.next_epoch > found.statistics.reserved
-        assert claims_of(log.recover()) == history.states[min(at, last)]
+        assert claims_of(log.recover()) == history.state(segment, at if at < last else None)
 
 
 # -- what a copy goes on from -------------------------------------------------------------------------

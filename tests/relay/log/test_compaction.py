@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import example, given
 
+from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.epochs import Epoch
 from index.values.order import order_key
 from relay.log import compaction as compacting
@@ -19,6 +24,8 @@ from relay.log.retention import Retention
 from relay.store.acknowledged import AcknowledgedFile
 from relay.store.errors import LogDamaged, LogFailed
 from tests.relay.log.histories import append, epoch, flight, plain
+from tests.relay.log.lives import CLAIMED_AGAIN, TRIMMED, History, claims_of, lives, shared_claims
+from tests.relay.log.test_replay import Turns
 from tests.relay.log.test_retention import LATE, fill, write_snapshot
 
 
@@ -53,6 +60,24 @@ def test_everything_is_as_before_in_fewer_segments(tmp_path: Path) -> None:
     append(log, epoch(log.next_epoch, flight(999)))
     assert log.verify().segments == 3
     log.close()
+
+
+@given(shared_claims, lives)
+@example([*CLAIMED_AGAIN, ("durable:a", [(ASSERT, 3, "y")])], [*TRIMMED, (History.write, 1)])
+def test_what_is_recovered_is_as_before_whatever_came_before(turns: Turns, life: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        data = Path(directory)
+        history = History(data, turns)
+        for step, count in life:
+            step(history, count)
+        expected = history.state(history.log.last_segment)
+        history.log.close()
+        for rewrite in (False, True):
+            if rewrite:
+                compact(data)
+            with closing(Log.open(data)) as log:
+                assert claims_of(log.recover()) == expected
+                assert not [*log.damages()]
 
 
 def test_the_room_of_what_was_trimmed_is_given_back(tmp_path: Path) -> None:

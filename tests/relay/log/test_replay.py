@@ -44,16 +44,19 @@ facts = st.one_of(
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> Turns:
-    """Valid turns of two owners: they assert, replace, retract and send, often the same facts."""
-    pool = draw(st.lists(facts, min_size=1, max_size=6))
+def histories(draw: st.DrawFn, *, values: int = 6, actions_per_turn: int = 6) -> Turns:
+    """Valid turns of two owners: they assert, replace, retract and send, often the same facts.
+
+    The fewer values and actions, the more turns change claims and no fact: their entries are silent.
+    """
+    pool = draw(st.lists(facts, min_size=1, max_size=values))
     held: dict[str, list[int]] = {"durable:a": [], "session:1": []}
     fresh = 0
     turns: Turns = []
     for _ in range(draw(st.integers(0, 12))):
         owner = draw(st.sampled_from(sorted(held)))
         actions: list[Action] = []
-        for _ in range(draw(st.integers(0, 6))):
+        for _ in range(draw(st.integers(0, actions_per_turn))):
             fresh += 1
             value = draw(st.sampled_from(pool))
             verb = draw(st.sampled_from([ASSERT, ASSERT, RETRACT, REPLACE, SEND]))

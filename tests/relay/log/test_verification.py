@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.epochs import Claims, Epoch
 from dataspace.kernel.handles import Handles
 from index.values.values import Record
+from relay.log.chain import put_meta
 from relay.log.log import Log
 from relay.log.reader import verify
 from relay.log.retention import Retention
 from relay.log.snapshots import RecoveredState
+from relay.store.errors import LogDamaged
 from tests.relay.log.histories import append, epoch, flight
+from tests.relay.log.lives import CLAIMED_AGAIN, TRIMMED, History
 from tests.relay.log.test_retention import fill, write_snapshot
 
 GHOST = Record("ghost", 1)
@@ -100,3 +105,37 @@ def fill_on(log: Log, number: int) -> None:
     """One more epoch as ``fill`` makes them."""
     made = epoch(number, flight(number))
     append(log, made._replace(time=number * 1_000_000))
+
+
+def _trimmed(directory: Path, *, gone: bool) -> None:
+    """A log whose second segment has a silent entry that is needed, and no epoch that is; and was altered."""
+    history = History(directory, [*CLAIMED_AGAIN, ("durable:a", [(ASSERT, 3, "y")])])
+    for step, count in [*TRIMMED, (History.write, 1)]:
+        step(history, count)
+    assert (history.log.oldest, _damages(directory)) == (2, "")
+    with history.log._storage.transaction() as connection:
+        if gone:
+            put_meta(connection, anchor=history.log._chain.checksum_of(2))
+            connection.execute("DELETE FROM segments WHERE segment = 2")
+        else:
+            connection.execute("UPDATE segments SET body = x'00' WHERE segment = 2")
+    history.log.close()
+
+
+@pytest.mark.parametrize(
+    ("gone", "named"),
+    [
+        (False, "segment 2 with epochs 1 to 1 was altered"),
+        (True, "segment 2, after the snapshot, is gone"),
+    ],
+)
+def test_silent_entries_after_the_snapshot_are_needed(tmp_path: Path, gone: bool, named: str) -> None:
+    _trimmed(tmp_path, gone=gone)
+    assert named in _damages(tmp_path)
+    with closing(Log.open(tmp_path)) as log, pytest.raises(LogDamaged, match=named):
+        log.recover()
+    with closing(Log.open(tmp_path, accept_damage=True)) as log:
+        assert log.recover().owners["durable:a"][3] == "y"
+    with closing(Log.open(tmp_path)) as log:
+        assert log.recover().owners["durable:a"][3] == "y"
+    assert _damages(tmp_path) == ""
