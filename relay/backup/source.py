@@ -61,7 +61,7 @@ class Moment:
         anchor = self.meta.get("anchor", bytes(CHECKSUM_BYTES))
         self.end: Final = End(*rows[0]) if rows else End(0, 0, anchor, 0)
         self.first: Final = self._first_needed()
-        """The oldest segment that is needed, as ``Chain.first_needed`` says."""
+        """The oldest segment that is needed, as ``Chain.first_needed`` says, also by the oldest snapshot."""
 
     def _first_needed(self) -> int:
         snapshot = self.rows("SELECT ifnull(min(segment), 0) FROM snapshots WHERE chunks IS NOT NULL")[0][0]

@@ -28,7 +28,6 @@ from relay.log.snapshots import (
     RecoveredState,
     SnapshotWriter,
     drop_incomplete,
-    newest,
     newest_segment,
 )
 from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
@@ -205,15 +204,7 @@ class Log(LogReader):
         return state
 
     def _roll_forward(self) -> tuple[RecoveredState, int]:
-        snapshot: RecoveredState | None = None
-        try:
-            snapshot = newest(self._storage)
-        except LogDamaged as damage:
-            self._face_altered(str(damage))
-        if snapshot is not None:
-            for gap in self._gap_after(snapshot):
-                self._face_altered(gap)
-        state = snapshot or RecoveredState()
+        state = self._newest_snapshot(self._face_altered) or RecoveredState()
         start = max(state.segment + 1, self._chain.first)
         rolled = 0
         for segment in self._chain.walk(start, found=self._face_altered):

@@ -244,14 +244,8 @@ class LogReader(StoreReader):
         if shortfall:
             yield shortfall
         found: list[str] = []
-        snapshot: RecoveredState | None = None
-        try:
-            snapshot = newest(self._storage)
-        except LogDamaged as damage:
-            found.append(str(damage))
+        snapshot = self._newest_snapshot(found.append)
         start = self._chain.first_needed(self.oldest, snapshot.segment if snapshot else 0)
-        if snapshot is not None:
-            found += self._gap_after(snapshot)
         explained = Explained(snapshot, whole=self.oldest == 1)
         for segment in self._chain.walk(start, found=found.append):
             explained.take_in(segment)
@@ -259,10 +253,20 @@ class LogReader(StoreReader):
         if not found:  # else what the epochs say is not whole
             yield from explained.differences()
 
-    def _gap_after(self, snapshot: RecoveredState) -> Iterator[str]:
-        """Yields what is wrong, in words, if the log does not go on where the snapshot was made."""
-        if snapshot.segment < self._chain.first - 1:
-            yield f"{self._storage.path}: segment {snapshot.segment + 1}, after the snapshot, is gone"
+    def _newest_snapshot(self, found: Callable[[str], None]) -> RecoveredState | None:
+        """Returns the newest snapshot, None if there is none to be read; O(state).
+
+        Damage goes to ``found`` as text, also that the log does not go on where the snapshot was made.
+        """
+        first = self._chain.first  # before it is read: a newer one lets more go
+        try:
+            snapshot = newest(self._storage)
+        except LogDamaged as damage:
+            found(str(damage))
+            return None
+        if snapshot is not None and snapshot.segment < first - 1:
+            found(f"{self._storage.path}: segment {snapshot.segment + 1}, after the snapshot, is gone")
+        return snapshot
 
     def verify(self) -> LogStatistics:
         """Reads all that is retained and checks every checksum; ``LogDamaged`` at the first that fails."""

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from dataspace.kernel.actions import ASSERT
 from index.values.values import key
 from relay.log.log import Log
-from relay.log.retention import Retention
 from relay.log.snapshots import RecoveredState
 from tests.relay.log.histories import append, lived
 from tests.relay.log.test_replay import Turns, histories
+from tests.relay.log.test_retention import EVERYTHING, LATE, write_snapshot
 
 State = tuple[object, object]
 
@@ -45,14 +45,11 @@ class History:
             self._after.append((self.log.last_segment, each.number, claims_of(self._state)))
 
     def snapshot(self, _: int) -> None:
-        self._state.segment = self.log.last_segment
-        writer = self.log.snapshot(self._state)
-        while writer.step():
-            pass
+        write_snapshot(self.log, self._state)
 
     def trim(self, _: int) -> None:
         """Deletes what may go: all before the newest snapshot, and that only."""
-        while self.log.trim(Retention(age=0.0), 10**15).more:
+        while self.log.trim(EVERYTHING, LATE).more:
             pass
 
     def state(self, segment: int, epoch: int | None = None) -> State:
@@ -77,6 +74,16 @@ lives = st.lists(
 )
 """What happens to a log: entries are written, snapshots are made, and epochs go."""
 
-CLAIMED_AGAIN: Final[Turns] = [("durable:a", [(ASSERT, 1, "x")]), ("durable:a", [(ASSERT, 2, "x")])]
-TRIMMED: Final = [(History.write, 1), (History.snapshot, 1), (History.write, 1), (History.trim, 1)]
-"""A claim of a fact that stood, after the snapshot that covers the fact: it is all that the log holds."""
+CLAIMED_AGAIN: Final[Turns] = [
+    ("durable:a", [(ASSERT, 1, "x")]),
+    ("durable:a", [(ASSERT, 2, "x")]),
+    ("durable:a", [(ASSERT, 3, "y")]),
+]
+TRIMMED: Final = [
+    (History.write, 1),
+    (History.snapshot, 1),
+    (History.write, 1),
+    (History.trim, 1),
+    (History.write, 1),
+]
+"""With these turns: the second claim comes after the snapshot, and of its number no epoch is retained."""

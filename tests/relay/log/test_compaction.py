@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 
-from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.epochs import Epoch
 from index.values.order import order_key
 from relay.log import compaction as compacting
@@ -63,7 +62,7 @@ def test_everything_is_as_before_in_fewer_segments(tmp_path: Path) -> None:
 
 
 @given(shared_claims, lives)
-@example([*CLAIMED_AGAIN, ("durable:a", [(ASSERT, 3, "y")])], [*TRIMMED, (History.write, 1)])
+@example(CLAIMED_AGAIN, TRIMMED)
 def test_what_is_recovered_is_as_before_whatever_came_before(turns: Turns, life: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         data = Path(directory)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.epochs import Claims, Epoch
 from dataspace.kernel.handles import Handles
 from index.values.values import Record
@@ -109,8 +108,8 @@ def fill_on(log: Log, number: int) -> None:
 
 def _trimmed(directory: Path, *, gone: bool) -> None:
     """A log whose second segment has a silent entry that is needed, and no epoch that is; and was altered."""
-    history = History(directory, [*CLAIMED_AGAIN, ("durable:a", [(ASSERT, 3, "y")])])
-    for step, count in [*TRIMMED, (History.write, 1)]:
+    history = History(directory, CLAIMED_AGAIN)
+    for step, count in TRIMMED:
         step(history, count)
     assert (history.log.oldest, _damages(directory)) == (2, "")
     with history.log._storage.transaction() as connection:

@@ -130,8 +130,10 @@ class Terminal:
         os.write(self._ours, text.encode())
 
     def interrupt(self) -> None:
-        """Presses Ctrl-C at the prompt until another one comes: Python looks at signals only where they
-        interrupt its wait for a key, and so one that comes while readline handles a key waits for the next.
+        """Presses Ctrl-C at the prompt until another prompt comes.
+
+        Python looks at signals only where they interrupt its wait for a key, so one that comes while
+        readline handles a key waits for the next.
         """
         while True:
             self.write("\x03")
