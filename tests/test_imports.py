@@ -286,23 +286,6 @@ def test_nothing_inside_imports_a_face_or_a_program(name: str, tree: ast.Module)
     assert not wrong
 
 
-def test_rooms_are_small() -> None:
-    counts: defaultdict[str, int] = defaultdict(int)
-    for name in NAMES - FACES:
-        counts[room(name)] += not name.endswith("__init__.py")
-    full = {name: count for name, count in counts.items() if count > 15}
-    assert full == {"relay/log": 16}
-
-
-def test_no_file_is_longer_than_five_hundred_lines() -> None:
-    lengths = {
-        f"{layer}/{path.relative_to(folder(layer)).as_posix()}": path.read_bytes().count(b"\n")
-        for layer in LAYERS
-        for path in folder(layer).rglob("*.py")
-    }
-    assert not {name: length for name, length in lengths.items() if length > 500}
-
-
 @BY_FILE
 def test_what_is_outside_is_imported_at_one_place(name: str, tree: ast.Module) -> None:
     wrong = [

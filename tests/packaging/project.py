@@ -29,6 +29,7 @@ OF_THE_CHECKOUT: Final = (
     "test_guarantees.py",
     "test_imports.py",
     "test_public_names.py",
+    "test_structure.py",
     "__pycache__",
 )
 """Tests of the checkout and of its files, which a wheel does not have."""
