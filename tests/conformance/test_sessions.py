@@ -1,6 +1,6 @@
 """The sessions of the kit are what a daemon says, and the clients in Python and JavaScript follow them.
 
-``REWRITE=1`` writes the file anew; read what has changed before you commit it.
+``REWRITE=1`` writes what daemons say into the file anew; read what has changed before you commit it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from tests.conformance.driving import (
     program,
 )
 from tests.conformance.playing import Play
-from tests.conformance.recording import Recorder, made
-from tests.conformance.scripts import SCRIPTS
+from tests.conformance.recording import Recorder
 from tests.conformance.vectors import FOLDER
 
 FILE: Final = FOLDER / "sessions.json"
@@ -41,11 +40,11 @@ def kept() -> dict[str, Any]:
 @pytest.mark.slow
 async def test_the_sessions_are_what_a_daemon_says(tmp_path: Path) -> None:
     sessions = []
-    for script in SCRIPTS:
-        steps = await Recorder(tmp_path / script.name).record(script) if script.recorded else made(script)
+    for name, session in kept().items():
+        steps = await Recorder(tmp_path / name).record(session) if session["recorded"] else session["steps"]
         lines = ",\n".join(map(json.dumps, steps))
-        head = json.dumps({"about": script.about, "recorded": script.recorded, "steps": []})
-        sessions.append(f"{json.dumps(script.name)}: {head[:-2]}\n{lines}\n]}}")
+        head = json.dumps({**session, "steps": []})
+        sessions.append(f"{json.dumps(name)}: {head[:-2]}\n{lines}\n]}}")
     text = "{\n" + ",\n".join(sessions) + "\n}\n"
     if os.environ.get("REWRITE"):
         FILE.write_text(text)
@@ -67,7 +66,7 @@ async def follow(driver: Driver, name: str) -> None:
         await Play(driver, listener).play(kept()[name]["steps"])
 
 
-NAMES: Final = [script.name for script in SCRIPTS]
+NAMES: Final = list(kept())
 
 
 @pytest.mark.parametrize("name", NAMES)
