@@ -4,7 +4,8 @@ However many observers share a pattern, the index knows one handler for it: an `
 turn it collects what its handler is called with; when the turn has committed, the space closes the collection
 into one ``Changes`` and every observer gets that same object.
 
-Always: between turns nothing is collected; an interest without observers is in no table.
+Always: between turns nothing is collected; an interest without observers is in no table.  To observe and to
+ignore are done whole or not at all, whatever raises.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataspace.kernel.changes import Captures, Changes
 from dataspace.kernel.limits import SpaceLimits, size_of_pattern
 from index.patterns.events import ADDED, REMOVED, Event
 from index.patterns.patterns import Skeleton, skeleton
+from index.trie.contents import completed
 from index.trie.trie import Index
 from index.values.values import Value, key
 
@@ -103,11 +105,11 @@ class Interest:
             self.observers = {observer: None}
 
     def remove(self, observer: Observer) -> None:
-        """Stops calling an observer."""
+        """Stops calling an observer, if it is called."""
         if observer is self.queue:
             self.queue = None
         else:
-            del self.observers[observer]
+            self.observers.pop(observer, None)
 
     @property
     def pattern(self) -> Value:
@@ -197,7 +199,11 @@ class Interests:
         Raises ``UsageError`` for a pattern that is none, ``Refused`` beyond a limit.
         """
         interest = self._interest(pattern)
-        interest.add(observer)
+        try:
+            interest.add(observer)
+        except BaseException:
+            self._drop_if_idle(interest)
+            raise
         return interest
 
     def share(self, pattern: Value, make: Callable[[Interest], SharedObserver]) -> SharedObserver:
@@ -206,8 +212,12 @@ class Interests:
         Raises as ``observe`` does.
         """
         interest = self._interest(pattern)
-        if interest.queue is None:
-            interest.queue = make(interest)
+        try:
+            if interest.queue is None:
+                interest.queue = make(interest)
+        except BaseException:
+            self._drop_if_idle(interest)
+            raise
         return interest.queue
 
     def preparing(self, pattern: Value) -> Generator[None, None, None]:
@@ -237,18 +247,34 @@ class Interests:
             size = self.size + size_of_pattern(key(pattern))
             self._limits.check_patterns(len(self._by_place) + 1, size)
             interest = Interest(pattern, form, self._touched)
-            self._index.add_handler(form, interest.notice, tells=False)
-            self._by_place[at] = interest
-            self.size = size
+            try:
+                self._index.add_handler(form, interest.notice, tells=False)
+                self._by_place[at], self.size = interest, size
+            except BaseException:
+                self._drop(interest)
+                raise
         return interest
 
     def ignore(self, interest: Interest, observer: Observer) -> None:
         """Stops calling an observer; the last one takes the pattern out of the index."""
+        completed(self._ignore, interest, observer)
+
+    def _ignore(self, interest: Interest, observer: Observer) -> None:
         interest.remove(observer)
+        self._drop_if_idle(interest)
+
+    def _drop_if_idle(self, interest: Interest) -> None:
         if interest.is_idle:
+            self._drop(interest)
+
+    def _drop(self, interest: Interest) -> None:
+        """Removes an interest from the index and the table, as far as it is there."""
+        if self._index.has_handler(interest.skeleton, interest.notice):
             self._index.remove_handler(interest.skeleton, interest.notice)
-            del self._by_place[_place(interest.skeleton)]
-            self.size -= size_of_pattern(key(interest.pattern))
+        at = _place(interest.skeleton)
+        if self._by_place.get(at) is interest:
+            size = self.size - size_of_pattern(key(interest.pattern))
+            self.size, _ = size, self._by_place.pop(at)
 
     def forget(self) -> None:
         """Drops what was collected for all observers."""

@@ -93,7 +93,7 @@ def _walking_handler_code(captures: tuple[Path, ...]) -> HandlerCode:
 def _handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
     if COMPILED:
         return _walking_handler_code(captures)
-    text = _Text(shape, captures, "return None")
+    text = _Text(shape, "return None")
     row = text.row(captures)
     read = text.function("read", "value", [f"return {row}"])
     gain = text.function(
@@ -132,7 +132,7 @@ def group_code(
 def _group_code(
     shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...], usual: HandlerCode
 ) -> GroupCode:
-    text = _Text(shape, [*paths, *_checked(checks)], "return MISSING")
+    text = _Text(shape, "return MISSING")
     text.check(checks)
     text.write_place(paths)
     place = text.function("place", "value", ["return place"])
@@ -194,11 +194,8 @@ def match_reader(form: Skeleton) -> RowReader:
     """Returns a function from any value to its captures, or to None if it does not match."""
     if COMPILED or form.size > WRITTEN:
         return walking_matches(form)
-    constants = [path for path, _ in form.constants]
-    structure = [path for path, _ in form.shape]
-    wanted = [*structure, *constants, *_checked(form.checks), *form.captures]
-    text = _Text(form.shape, wanted, "return None", establish=True)
-    for path in structure:
+    text = _Text(form.shape, "return None", establish=True)
+    for path, _ in form.shape:
         text.parts(path)
     for path, constant in form.constants:
         text.refuse_unless_same(path, constant)
@@ -221,9 +218,8 @@ def _alike_reader(
     paths, checks = group
     if COMPILED or len(shape) + len(paths) + len(checks) + len(captures) > WRITTEN:
         return None
-    structure = [path for path, _ in shape]
-    text = _Text(shape, [*structure, *paths, *_checked(checks), *captures], "return None", establish=True)
-    for path in structure:
+    text = _Text(shape, "return None", establish=True)
+    for path, _ in shape:
         text.parts(path)
     text.check(checks)
     text.write_place(paths)
@@ -232,31 +228,31 @@ def _alike_reader(
     )
 
 
-def _checked(checks: Iterable[Check]) -> list[Path]:
-    return [check.path for check in checks if check.kind is not CheckKind.SIZE]
-
-
 # -- writing ------------------------------------------------------------------------------------------
 
 
 class _Text:
-    """The text of one reader.  Each part is read where it is first needed, once."""
+    """The text of one reader.  Each part is read where it is first needed, once.
 
-    def __init__(
-        self, shape: Shape, wanted: Iterable[Path], failure: str, *, establish: bool = False
-    ) -> None:
+    Always: the text tests the number of fields or elements before it reads one of them.  The test stands
+    where these are named, and is written when the text ends, for the highest index that was read: so no
+    reader can read further than its test.
+    """
+
+    def __init__(self, shape: Shape, failure: str, *, establish: bool = False) -> None:
         self._classes: dict[Path, Class] = dict(shape)
         self._failure = failure
         self._establish = establish
-        self.lines: list[str] = []
+        self._lines: list[str] = []
         self._bound: dict[str, object] = {}
         self._names: dict[Path, str] = {}
         self._entries: dict[Path, str] = {}
         self._least: dict[Path, int] = {}
-        for path in wanted:
-            if path and path[-1].__class__ is int:
-                size: int = path[-1] + 1
-                self._least[path[:-1]] = max(size, self._least.get(path[:-1], 0))
+        """How many parts there must be at a path, for all that is read."""
+        self._tested: dict[Path, int] = {}
+        """How many there are known to be, by a text before this one."""
+        self._tests: dict[Path, int] = {}
+        """The line at which the number of parts at a path is tested, if it must be."""
 
     def part(self, path: Path) -> str:
         """Returns the expression for the part at a path."""
@@ -264,6 +260,7 @@ class _Text:
             return "value"
         parts, by = self.parts(path[:-1]), path[-1]
         if by.__class__ is int:
+            self._least[path[:-1]] = max(by + 1, self._least.get(path[:-1], 0))
             return f"{parts}[{by:d}]"
         if path not in self._entries:
             entry = self._entries[path] = f"e{len(self._entries)}"
@@ -272,8 +269,7 @@ class _Text:
         return f"{self._entries[path]}[1]"
 
     def parts(self, path: Path) -> str:
-        """Returns the name of the fields, the elements or the map at a path, once it is checked that there
-        are enough."""
+        """Returns the name of the fields, the elements or the map at a path."""
         known = self._names.get(path)
         if known is not None:
             return known
@@ -284,8 +280,7 @@ class _Text:
             self._refuse_other_classes(name, of_class)
             part = name
         self.write(f"{name} = {part}" if of_class in (SEQUENCE, MAPPING) else f"{name} = {part}.fields")
-        if self._least.get(path):
-            self._refuse_if(f"len({name}) < {self._least[path]:d}")
+        self._test(path)
         return name
 
     def check(self, checks: Iterable[Check]) -> None:
@@ -332,14 +327,13 @@ class _Text:
 
     def further(self, wanted: Sequence[Path], write: Callable[[_Text, Sequence[Path]], None]) -> list[str]:
         """Returns the lines after these that read more parts and write something of them."""
-        made = _Text(tuple(self._classes.items()), wanted, "return")
-        made._least = {path: size for path, size in made._least.items() if size > self._least.get(path, 0)}
+        made = _Text(tuple(self._classes.items()), "return")
         made._bound = self._bound
         made._entries = dict(self._entries)
-        for path, name in self._names.items():
-            made._names[path] = name
-            if path in made._least:
-                made._refuse_if(f"len({name}) < {made._least[path]:d}")
+        made._names = dict(self._names)
+        made._tested = self._least
+        for path in self._names:
+            made._test(path)
         write(made, wanted)
         return made.lines
 
@@ -347,6 +341,21 @@ class _Text:
         """Returns a function of the text so far, with this end."""
         text = f"def {name}({arguments}):\n" + "".join([f"    {line}\n" for line in [*self.lines, *end]])
         return _defined(text, name) if not self._bound else _define(text, name, self._bound)
+
+    @property
+    def lines(self) -> list[str]:
+        """Returns the text so far, with its tests."""
+        lines = self._lines[:]
+        for path, at in self._tests.items():
+            least = self._least.get(path, 0)
+            if least > self._tested.get(path, 0):
+                lines[at] = f"if len({self._names[path]}) < {least:d}: {self._failure}"
+        return [line for line in lines if line]
+
+    def _test(self, path: Path) -> None:
+        """Leaves a line for the test of the number of parts at a path."""
+        self._tests[path] = len(self._lines)
+        self.write("")
 
     def _refuse_other_classes(self, name: str, of_class: Class) -> None:
         if of_class == SEQUENCE:
@@ -368,7 +377,7 @@ class _Text:
         return name
 
     def write(self, line: str) -> None:
-        self.lines.append(line)
+        self._lines.append(line)
 
 
 _LONE: Final = (

@@ -6,16 +6,17 @@ reaches.  The handlers concerned are only collected in ``News``; the index calls
 done.
 
 Always: a value is filed where its structure determines, once, however many copies there are; a patch that is
-refused has changed nothing.
+refused has changed nothing; a handler is installed and removed whole or not at all, whatever raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeGuard
 
 from index.errors import UsageError
-from index.patterns.events import Entry, Restricted, Visible
+from index.patterns.events import Callback, Cleanup, Entry, Restricted, Visible
 from index.patterns.skeletons import Skeleton
 from index.trie import visibility
 from index.trie.fillings import Filling
@@ -33,6 +34,19 @@ class Net(NamedTuple):
 
     added: list[Value]
     removed: list[Value]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatistics:
+    """Counts of what an index holds: values distinct and in all, and the parts of the trie with their
+    callbacks."""
+
+    values: int
+    copies: int
+    nodes: int
+    groups: int
+    leaves: int
+    handlers: int
 
 
 class Contents:
@@ -194,40 +208,99 @@ class Contents:
             for group in node.groups.values():
                 group.reset(node.values)
 
+    # -- handlers -------------------------------------------------------------------------------------
+
+    def install(self, skeleton: Skeleton, callback: Callback, cleanup: Cleanup | None) -> Handler:
+        """Installs a callback, and calls it for nothing yet; an exception leaves all as it was."""
+        if self.fillings:
+            self.fill_all(skeleton)
+        handler = self.tree.find(skeleton)
+        if handler is not None and callback in handler.callbacks:
+            raise UsageError("this callback is installed for this pattern already")
+        try:
+            if handler is None:
+                handler = self.tree.install(skeleton, self.visible)
+            handler.install(callback, cleanup)
+            if self.prepared and handler in self.prepared:
+                self.prepared.remove(handler)
+        except BaseException:
+            self.take_out(skeleton, callback)
+            raise
+        return handler
+
+    def take_out(self, skeleton: Skeleton, callback: Callback) -> None:
+        """Removes a callback, if it is there, and all that nothing else needs; can be called again."""
+        handler = self.tree.find(skeleton)
+        if handler is not None:
+            handler.dismiss(callback)
+            if handler.callbacks or handler in self.prepared:
+                return
+        self.tree.prune(skeleton)
+
     # -- handlers that are prepared -------------------------------------------------------------------
 
     def prepare(self, skeleton: Skeleton, count: int) -> bool:
         """Files up to so many values that a handler needs; True if there is nothing to do any more.
 
-        Where values have restrictions nothing is prepared.
+        Where values have restrictions nothing is prepared.  An exception leaves nothing prepared.
         """
         for filling in self.fillings:
             if self.tree.needs(skeleton, filling):
-                if filling.fill(count):
-                    self.fillings.remove(filling)
+                self._fill(filling, count)
                 return False
         if self.visible or self.tree.find(skeleton) is not None:
             return True
-        filling = self.tree.begin(skeleton)
-        self.fillings.append(filling)
-        self.prepared.append(filling.handler)
+        try:
+            filling = self.tree.begin(skeleton)
+            self.fillings.append(filling)
+            self.prepared.append(filling.handler)
+        except BaseException:
+            self._drop(skeleton, self.tree.find(skeleton))
+            raise
         return False
 
     def fill_all(self, skeleton: Skeleton) -> None:
         """Files at once what is pending where a skeleton has its handler, or would have it."""
         for filling in [each for each in self.fillings if self.tree.needs(skeleton, each)]:
-            filling.fill(len(filling))
-            self.fillings.remove(filling)
+            self._fill(filling, len(filling))
 
     def drop_prepared(self, skeleton: Skeleton) -> None:
         """Removes a handler without a callback."""
         handler = self.tree.find(skeleton)
         if handler is not None and not handler.callbacks:
-            for filling in [each for each in self.fillings if each.handler is handler]:
-                filling.stop()
+            completed(self._drop, skeleton, handler)
+
+    def _fill(self, filling: Filling, count: int) -> None:
+        """Files up to so many values of a filling.  Where an exception interrupts that, nothing is prepared
+        any more: nobody has what is half filed, and who prepares it begins anew."""
+        try:
+            if filling.fill(count):
                 self.fillings.remove(filling)
+        except BaseException:
+            self._drop(filling.skeleton, filling.handler)
+            raise
+
+    def _drop(self, skeleton: Skeleton, handler: Handler | None) -> None:
+        """Removes a handler that is prepared, whole or in part."""
+        for filling in [each for each in self.fillings if each.handler is handler]:
+            filling.stop()
+            self.fillings.remove(filling)
+        if handler in self.prepared:
             self.prepared.remove(handler)
-            self.tree.prune(skeleton)
+        self.tree.prune(skeleton)
+
+    def statistics(self) -> IndexStatistics:
+        """Returns counts, in O(nodes + leaves)."""
+        nodes = list(nodes_below(self._root))
+        leaves = [leaf for node in nodes for group in node.groups.values() for leaf in group.leaves.values()]
+        return IndexStatistics(
+            values=len(self.values),
+            copies=len(self.values) + sum(self.copies.values()),
+            nodes=len(nodes),
+            groups=sum(len(node.groups) for node in nodes),
+            leaves=len(leaves),
+            handlers=sum(len(handler.callbacks) for leaf in leaves for handler in leaf.handlers),
+        )
 
     # -- what happens to a value ----------------------------------------------------------------------
 
@@ -300,6 +373,16 @@ class Contents:
                 last, top = of, tops.get(of)
             if top is not None:
                 leave(top, at, value, news)
+
+
+def completed(work: Callable[..., None], *args: object) -> None:
+    """Does work that can be done again from any point of it; completes it before an exception that interrupts
+    it goes on."""
+    try:
+        work(*args)
+    except BaseException:
+        work(*args)
+        raise
 
 
 def not_here(value: Entry, often: str = "") -> UsageError:

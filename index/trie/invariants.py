@@ -79,13 +79,16 @@ def _verify_group(
     _hold(bool(group.leaves), "a group without handlers")
     for leaf in group.leaves.values():
         _hold(bool(leaf.handlers), "a leaf without handlers")
+        _hold(leaf.sole is (leaf.handlers[0] if len(leaf.handlers) == 1 else None), "the sole handler")
         _hold(
             len({each.code.captures for each in leaf.handlers}) == len(leaf.handlers),
             "a handler for each captures",
         )
         for handler in leaf.handlers:
             _verify_handler(handler, leaf, visible)
-            _hold(bool(handler.callbacks) or handler in prepared, "a handler without callbacks")
+            _hold(bool(handler.callbacks) is (handler not in prepared), "a handler without callbacks")
+            sole = next(iter(handler.callbacks)) if len(handler.callbacks) == 1 else None
+            _hold(handler.sole == sole, "the sole callback")
 
 
 def _verify_handler(handler: Handler, leaf: Leaf, visible: Mapping[At, Visible]) -> None:

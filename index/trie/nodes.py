@@ -8,7 +8,8 @@ them.  (The source's Continuation is the node's values and groups; its table of 
 They are apart from the index because each of them only updates its own tables; the index walks.
 
 Always: a node, group or leaf holds exactly the values that conform to its place; a leaf has a handler and a
-handler has a callback; values at a place without a leaf are *idle*, which costs one table entry.
+handler has a callback; values at a place without a leaf are *idle*, which costs one table entry.  A removal
+that an exception has interrupted can be called again, and is then completed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Hashable, Sequence
 from typing import TypeAlias
 
 from index.patterns.events import MESSAGE, Callback, Captures, Cleanup, Entry, Event, Restricted, Visible
-from index.patterns.moves import Move
+from index.patterns.moves import TO_THE_ROOT, Move
 from index.patterns.readers import GroupCode, HandlerCode, group_code
 from index.patterns.skeletons import Check
 from index.values.positions import MISSING, Class, Path, Shape
@@ -81,17 +82,21 @@ class Handler:
             self.sole = callback
             return
         several = dict.fromkeys(self.callbacks) if isinstance(self.callbacks, tuple) else self.callbacks
+        self.sole = None
         several[callback] = cleanup
-        self.callbacks, self.sole = several, None
+        self.callbacks = several
 
-    def dismiss(self, callback: Callback) -> Cleanup | None:
-        """Removes a callback and returns its cleanup; O(1)."""
-        if isinstance(self.callbacks, tuple):
-            self.callbacks, self.sole = (), None
-            return None
-        cleanup = self.callbacks.pop(callback)
+    def cleanup(self, callback: Callback) -> Cleanup | None:
+        """Returns the cleanup of a callback, if it has one; O(1)."""
+        return None if isinstance(self.callbacks, tuple) else self.callbacks[callback]
+
+    def dismiss(self, callback: Callback) -> None:
+        """Removes a callback, if it is installed; O(1)."""
+        if not isinstance(self.callbacks, tuple):
+            self.callbacks.pop(callback, None)
+        elif callback in self.callbacks:
+            self.callbacks = ()
         self.sole = next(iter(self.callbacks)) if len(self.callbacks) == 1 else None
-        return cleanup
 
     def row(self, value: Value, visible: Visible | None) -> Captures | None:
         """Returns the captures of a value, or None if one is missing or the value is not visible here."""
@@ -327,9 +332,10 @@ class Group:
 
     def close(self, place: Hashable) -> None:
         """Removes a leaf without handlers; its values are idle from now on; O(1)."""
-        values = self.leaves.pop(place).values
+        values = self.leaves[place].values
         if values:
             self.idle[place] = values
+        del self.leaves[place]
 
 
 _NOTHING: Values = {}
@@ -357,22 +363,39 @@ class Node:
 
     def group(self, of: GroupKey, usual: HandlerCode) -> Group:
         """Returns the group of these paths and checks, created if needed: O(values of the node) then."""
-        group = self.groups.get(of)
-        if group is None:
-            group = self.new_group(of, usual)
-            group.settle(self.values)
-        return group
+        return self.groups.get(of) or self.new_group(of, usual, self.values)
 
-    def new_group(self, of: GroupKey, usual: HandlerCode) -> Group:
-        """Returns a new group of these paths and checks, in which no value is filed yet."""
-        group = self.groups[of] = Group(group_code(self.shape, *of, usual))
+    def new_group(self, of: GroupKey, usual: HandlerCode, values: Values) -> Group:
+        """Returns a new group of these paths and checks, in which these values are filed.
+
+        The node has no group if an exception interrupts that.
+        """
+        group = Group(group_code(self.shape, *of, usual))
+        group.settle(values)
+        self.groups[of] = group
         self.each = tuple(self.groups.values())
         return group
 
     def ungroup(self, of: GroupKey) -> None:
-        """Removes a group; O(groups)."""
-        del self.groups[of]
+        """Removes a group, if it is there; O(groups)."""
+        self.groups.pop(of, None)
         self.each = tuple(self.groups.values())
+
+    def attach(self, move: Move, of_class: Class, below: Node) -> None:
+        """Adds a node below, in one step; O(1)."""
+        table = self.moves.get(move)
+        if table is None:
+            self.moves[move] = {of_class: below}
+        else:
+            table[of_class] = below
+
+    def detach(self, move: Move, of_class: Class) -> None:
+        """Removes a node below, in one step; O(1)."""
+        table = self.moves[move]
+        if len(table) == 1 and move != TO_THE_ROOT:  # that one stays, even if empty
+            del self.moves[move]
+        else:
+            del table[of_class]
 
 
 GroupKey: TypeAlias = tuple[tuple[Path, ...], tuple[Check, ...]]

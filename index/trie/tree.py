@@ -77,36 +77,39 @@ class Tree:
         """Creates a handler, with the nodes, group and leaf that lead to it (HOWITWORKS, "addHandler").
 
         ``visible`` has the restrictions of the values that have one.  O(values of the shape) for a new group.
+        Where an exception interrupts it, ``prune`` must follow.
         """
         node = self._extend(skeleton)
         code = handler_code(node.shape, skeleton.captures)
         leaf = node.group(skeleton.group, code).open(skeleton.place, node.values)
         handler = Handler(code)
-        leaf.serve((*leaf.handlers, handler))
         for at, value in leaf.values.items():
             row = handler.row(value, visible.get(at))
             if row is not None:
                 handler.add(row)
+        leaf.serve((*leaf.handlers, handler))
         return handler
 
     def begin(self, skeleton: Skeleton) -> Filling:
         """Does ``install`` for a skeleton without a handler, but for the values, which the filling files.
 
-        O(path), and a copy of the table of the values that may be concerned.
+        O(path), and a copy of the table of the values that may be concerned.  Where an exception interrupts
+        it, ``prune`` must follow.
         """
         way = self._way(skeleton)
         node, before = way[-1], way[-1].values
         new: list[tuple[Path, Class, Node]] = []
         for at in range(len(way) - 1, len(skeleton.way)):
             move, of_class = skeleton.way[at]
-            below = node.moves.setdefault(move, {})[of_class] = Node(skeleton.shape[: at + 1], {})
+            below = Node(skeleton.shape[: at + 1], {})
+            node.attach(move, of_class, below)
             new.append((skeleton.shape[at][0], of_class, below))
             node = below
         code = handler_code(node.shape, skeleton.captures)
         handler = Handler(code)
         group = node.groups.get(skeleton.group)
         if group is None:
-            group = node.new_group(skeleton.group, code)
+            group = node.new_group(skeleton.group, code, {})
             leaf = group.leaves[skeleton.place] = Leaf({})
             made = Filling(skeleton, handler, group, new, node.values, before)
         else:
@@ -130,29 +133,32 @@ class Tree:
             path = skeleton.shape[done][0]
             done += 1
             below = Node(skeleton.shape[:done], of_class_at(node.values, path, of_class))
-            node.moves.setdefault(move, {})[of_class] = below
+            node.attach(move, of_class, below)
             node = below
         return node
 
     def prune(self, skeleton: Skeleton) -> None:
-        """Removes a handler without callbacks, and all that has no handler any more; O(path)."""
+        """Removes the handler of a skeleton, and all that has no handler any more; O(path).
+
+        Any of that may be gone, or not be there yet: for a handler whose installation or removal was
+        interrupted.
+        """
         way, of, place = self._way(skeleton), skeleton.group, skeleton.place
-        group = way[-1].groups[of]
-        leaf = group.leaves[place]
-        leaf.serve(tuple([each for each in leaf.handlers if each.code.captures != skeleton.captures]))
-        if leaf.handlers:
-            return
-        group.close(place)
-        if group.leaves:
-            return
-        way[-1].ungroup(of)
-        for move, of_class in reversed(skeleton.way):
+        if len(way) > len(skeleton.way):
+            group = way[-1].groups.get(of)
+            leaf = None if group is None else group.leaves.get(place)
+            if group is not None and leaf is not None:
+                leaf.serve(tuple([each for each in leaf.handlers if each.code.captures != skeleton.captures]))
+                if leaf.handlers:
+                    return
+                group.close(place)
+            if group is not None and group.leaves:
+                return
+            way[-1].ungroup(of)
+        for move, of_class in reversed(skeleton.way[: len(way) - 1]):
             if not way.pop().is_idle:
                 return
-            moves = way[-1].moves
-            del moves[move][of_class]
-            if not moves[move] and move != TO_THE_ROOT:
-                del moves[move]
+            way[-1].detach(move, of_class)
 
 
 Trail: TypeAlias = tuple[Value, ...]

@@ -14,7 +14,6 @@ goes, or a message passes, and by then the index has changed completely.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -33,9 +32,19 @@ from index.patterns.events import (
 from index.patterns.readers import alike_reader, match_reader
 from index.patterns.skeletons import Skeleton
 from index.trie import visibility
-from index.trie.contents import Contents, Net, all_entries, are_unrestricted, entry_of, not_here, plain
+from index.trie.contents import (
+    Contents,
+    IndexStatistics,
+    Net,
+    all_entries,
+    are_unrestricted,
+    completed,
+    entry_of,
+    not_here,
+    plain,
+)
 from index.trie.drawings import NOWHERE, draw, passage, rows
-from index.trie.invariants import nodes_below, verify
+from index.trie.invariants import verify
 from index.trie.nodes import At, News, all_at, at_of
 from index.trie.tree import reached
 from index.values.freezing import all_frozen, frozen
@@ -61,19 +70,6 @@ FEW: Final = 16
 
 NOTHING: Final = (False, False)
 """Returned by ``Index.replace`` where a value replaces itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexStatistics:
-    """Counts of what an index holds: values distinct and in all, and the parts of the trie with their
-    callbacks."""
-
-    values: int
-    copies: int
-    nodes: int
-    groups: int
-    leaves: int
-    handlers: int
 
 
 class Index:
@@ -344,7 +340,7 @@ class Index:
         file.
 
         What is done with it otherwise before that does all that is left.  One that comes to nothing must be
-        dropped (``drop_idle``).
+        dropped (``drop_idle``); an exception in the midst of it has dropped it.
         """
         if self._telling:
             raise _busy()
@@ -362,18 +358,12 @@ class Index:
         With ``tells`` false it is not called for those.  ``cleanup`` is called with the captures still held
         when the handler is removed.  Raises ``UsageError`` if the callback is installed for this skeleton.
         O(matches), and the first time for a set of positions O(values of the shape), but for what ``fill``
-        has done.
+        has done.  Installs all or nothing: an exception before the callback is called leaves the index as it
+        was, and one of the callback leaves it installed.
         """
         if self._telling:
             raise _busy()
-        if self._fillings:
-            self._contents.fill_all(skeleton)
-        handler = self._tree.find(skeleton) or self._tree.install(skeleton, self._visible)
-        if callback in handler.callbacks:
-            raise UsageError("this callback is installed for this pattern already")
-        handler.install(callback, cleanup)
-        if self._prepared and handler in self._prepared:
-            self._prepared.remove(handler)
+        handler = self._contents.install(skeleton, callback, cleanup)
         if not tells:
             return
         try:
@@ -387,18 +377,25 @@ class Index:
         """Removes a callback and all that served it alone; raises ``UsageError`` if it is not installed.
 
         The callback is not called again; its ``cleanup``, if it has one, is called with all captures it still
-        held. O(path), and O(captures held) for a cleanup.
+        held. O(path), and O(captures held) for a cleanup.  Removes all or nothing: where an exception
+        interrupts it, the removal is completed first.
         """
         if self._telling:
             raise _busy()
         handler = self._tree.find(skeleton)
         if handler is None or callback not in handler.callbacks:
             raise UsageError("this callback is not installed for this pattern")
-        cleanup = handler.dismiss(callback)
-        if not handler.callbacks:
-            self._tree.prune(skeleton)
-        if cleanup is not None:
-            cleanup(list(handler.rows.values()))
+        cleanup = handler.cleanup(callback)
+        try:
+            completed(self._contents.take_out, skeleton, callback)
+        finally:
+            if cleanup is not None:
+                cleanup(list(handler.rows.values()))
+
+    def has_handler(self, skeleton: Skeleton, callback: Callback) -> bool:
+        """True if a callback is installed for a skeleton; O(path)."""
+        handler = self._tree.find(skeleton)
+        return handler is not None and callback in handler.callbacks
 
     def matches(self, skeleton: Skeleton) -> list[Captures]:
         """Returns the distinct captures of a skeleton now; O(matches) where it is installed, else O(values
@@ -440,16 +437,7 @@ class Index:
 
     def statistics(self) -> IndexStatistics:
         """Returns counts, in O(nodes + leaves)."""
-        nodes = list(nodes_below(self._root))
-        leaves = [leaf for node in nodes for group in node.groups.values() for leaf in group.leaves.values()]
-        return IndexStatistics(
-            values=len(self._values),
-            copies=len(self._values) + sum(self._copies.values()),
-            nodes=len(nodes),
-            groups=sum(len(node.groups) for node in nodes),
-            leaves=len(leaves),
-            handlers=sum(len(handler.callbacks) for leaf in leaves for handler in leaf.handlers),
-        )
+        return self._contents.statistics()
 
     def draw(self, form: str = "text", *, most: int = 20) -> str:
         """Returns a drawing of the trie, as ``text``, ``mermaid`` or ``dot``; see ``drawings``."""

@@ -17,6 +17,7 @@ from typing import Final
 from dataspace.kernel.expectations import ABSENT, Condition, rows_text, too_much
 from index.patterns.events import Captures, Event
 from index.patterns.skeletons import Skeleton
+from index.trie.contents import completed
 from index.trie.trie import Index
 from index.values.values import keys
 
@@ -61,12 +62,23 @@ class Conditions:
         except BaseException:
             self._index.drop_idle(form)
             raise
-        if at not in self._kept:  # else another turn has filed the same meanwhile
+        if at in self._kept:  # another turn has filed the same meanwhile
+            self._index.drop_idle(form)
+            return
+        try:
             self._index.add_handler(form, _ignored, tells=False)
             self._kept[at] = form
+        except BaseException:
+            self._drop(at, form)
+            raise
         if len(self._kept) > KEPT:
-            _, oldest = self._kept.popitem(last=False)
-            self._index.remove_handler(oldest, _ignored)
+            completed(self._drop, *next(iter(self._kept.items())))
+
+    def _drop(self, at: Hashable, form: Skeleton) -> None:
+        """Keeps a set of positions filed no longer, as far as it is."""
+        if self._index.has_handler(form, _ignored):
+            self._index.remove_handler(form, _ignored)
+        self._kept.pop(at, None)
 
     def check(self, condition: Condition, most: int, *, at_once: bool = False) -> int:
         """Raises ``ExpectationFailed`` unless a condition holds now; returns how many values it looked at.

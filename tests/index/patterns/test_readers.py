@@ -18,6 +18,7 @@ from index.patterns.readers import (
     match_reader,
     walking_matches,
 )
+from index.patterns.text import parse, parse_pattern
 from index.values.positions import MISSING, class_of, project
 from index.values.values import Map, Record, Value
 from tests.index.strategies import patterns, values_near
@@ -64,6 +65,26 @@ def test_of_labels_keys_and_constants_that_look_like_a_program(name: str) -> Non
     pattern = Record(name, name, Map({name: capture()}))
     assert matcher(pattern)(Record(name, name, Map({name: 1}))) == (1,)
     assert matcher(pattern)(Record(name, "other", Map({name: 1}))) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "short", "long"),
+    [
+        ("p(q($x), $x)", "p(q(), 1)", "p(q(1), 1)"),
+        ("p([$x], $x)", "p([], 1)", "p([1], 1)"),
+        ('p({"k": $x}, $x)', "p({}, 1)", 'p({"k": 1}, 1)'),
+        ('p({"k": [$x]}, $x)', 'p({"k": []}, 1)', 'p({"k": [1]}, 1)'),
+        ("p(q(_, $x), [$x])", "p(q(1), [1])", "p(q(2, 1), [1])"),
+        ("[[[$x]], $x]", "[[[]], 1]", "[[[1]], 1]"),
+    ],
+)
+def test_of_a_repeated_name_whose_first_place_is_not_there(pattern: str, short: str, long: str) -> None:
+    form = skeleton(parse_pattern(pattern))
+    handler = handler_code(form.shape, form.captures)
+    place = group_code(form.shape, *form.group, handler).place
+    assert place(parse(short)) is MISSING and place(parse(long)) == form.place
+    for reader in (match_reader, alike_reader, walking_matches):
+        assert (reader(form)(parse(short)), reader(form)(parse(long))) == (None, (1,))
 
 
 def test_of_places_whose_constants_are_not_there() -> None:
