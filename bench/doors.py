@@ -197,7 +197,7 @@ def _upgrade(subprotocol: str) -> bytes:
 
 def _said(door: str, packet: p.Packet) -> bytes:
     """A packet as this door takes it; with a mask of zeros."""
-    fields: tuple[Value, ...] = (p.NUMBERS[type(packet)], *packet)
+    fields: tuple[Value, ...] = p.written(packet)
     body = json.dumps(to_json(fields)).encode() if door == "json" else pack(fields)
     if door == "tcp":
         return frame(body)

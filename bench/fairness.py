@@ -178,7 +178,7 @@ async def _greeted(url: str) -> trio.SocketStream:
 
 
 def _framed(packet: p.Packet) -> bytes:
-    return frame(pack((p.NUMBERS[type(packet)], *packet)))
+    return frame(pack(p.written(packet)))
 
 
 async def _observers(url: str, size: Size, report: Connection) -> None:

@@ -72,7 +72,7 @@ server/conditions           dataspace/kernel dataspace/wire index/trie relay/log
 server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/recalling server/system
 server/publication          dataspace/kernel dataspace/wire relay/log relay/store server/config server/lane server/owners
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/lane server/owners server/system
-server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/logs server/owners
+server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/logs
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/conditions server/config server/lane server/owners server/publication server/recalling server/streams server/system server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/owners server/sessions
 server/web/inner            dataspace/topics dataspace/wire server/config

@@ -30,7 +30,7 @@ from dataspace.kernel.handles import ALL, FRESH, SECRET, Handles, Held
 from dataspace.kernel.interests import Interest, Interests, tell_each
 from dataspace.kernel.limits import SpaceLimits, SpaceStatistics, size_of, weights
 from dataspace.kernel.rule_facts import RuleQuotas, bounds_of, rules_in
-from dataspace.kernel.turns import InForm, PendingTurn, take, take_back
+from dataspace.kernel.turns import Admit, InForm, Part, PendingTurn, SeveralOwners, take, take_back
 from index.patterns.patterns import skeleton
 from index.trie.nodes import all_at
 from index.trie.trie import NOTHING, Index
@@ -38,9 +38,6 @@ from index.values.values import Value
 
 Submit: TypeAlias = Callable[[Epoch], None]
 """Takes an epoch into the log, or raises and takes nothing: then the turn has not happened."""
-
-Admit: TypeAlias = Callable[[int, int], None]
-"""Gets the claims and bytes that a turn adds, where it adds any; raises ``Refused`` to refuse it."""
 
 
 Was: TypeAlias = tuple[int, int, int, int, int]
@@ -84,17 +81,21 @@ class Space:
         submit: Submit | None = None,
         admit: Admit | None = None,
         in_form: bool = False,
+        others: Sequence[Part] = (),
     ) -> Epoch:
-        """Applies one turn of one owner, or raises and leaves everything as it was.
+        """Applies one turn, or raises and leaves everything as it was.
 
-        ``now`` is in microseconds since 1970 UTC.  With ``in_form`` actions are not checked for their form:
-        it is known of those that a packet brought.  Raises ``Refused``, ``ProtocolError`` for actions that
-        are none, ``UsageError`` for values that are too deep to be written down, and what ``submit`` raises.
-        A turn without net effect gives a silent epoch with the number of the one before.
+        ``now`` is in microseconds since 1970 UTC.  ``others`` are further owners with their actions, which
+        share the epoch.  With ``in_form`` the form of actions is not checked again, as a packet's was before.
+        Raises ``Refused``, ``ProtocolError`` for actions that are none, ``UsageError`` for values too
+        deep to be written down, and what ``submit`` raises.  A turn without net effect gives a silent epoch
+        with the number of the one before.
         O(actions × matching patterns).
         """
+        if others:
+            return self._commit_together([(owner, actions), *others], now, (client, sequence), submit, admit)
         if len(actions) > self.most_actions:
-            self._check_length(actions, publication)
+            self._check_length(len(actions), publication)
         if self._touched:
             self._tell()
         held = self._claims.get(owner)
@@ -116,6 +117,40 @@ class Space:
             self._tell()
         return epoch
 
+    def _commit_together(
+        self,
+        parts: Sequence[Part],
+        now: int,
+        number: tuple[str | None, int],
+        submit: Submit | None,
+        admit: Admit | None,
+    ) -> Epoch:
+        """Applies one turn of several owners, whose actions are in form already.
+
+        ``number`` is its client with its sequence.
+        """
+        was = self._begin()
+        self._check_length(sum([len(actions) for _, actions in parts]), publication=False)
+        several = SeveralOwners([(*part, self._claims.get(part[0])) for part in parts])
+        whole = several.whole
+        claims: tuple[Claims, ...] = ()
+        try:
+            for one in several.in_turn(admit):
+                claims += self._take(one.owner, one.held, one.actions, one.draft, False, several.admit)
+                self._claimed += one.grown
+            self._claimed = was[2]  # it was counted up for the limits, and ``_apply`` counts it
+            if self.rules.awake or whole.brings_rules:
+                claims += self.rules.turn(whole)
+            epoch = self._apply(whole, claims, now, *number)
+            if submit is not None:
+                submit(epoch)
+        except BaseException:
+            self._restore(lambda: several.put_back(self._claims), whole, was)
+            raise
+        if self._touched:
+            self._tell()
+        return epoch
+
     def act(self, owner: str, actions: Sequence[Action], now: int) -> None:
         """Like ``commit`` without an ``Epoch``, and quicker: for actors in a space without a log.
 
@@ -127,7 +162,7 @@ class Space:
             self.commit(owner, actions, now)
             return
         if len(actions) > self.most_actions:
-            self._check_length(actions, publication=False)
+            self._check_length(len(actions), publication=False)
         if self._touched:
             self._tell()
         was = self.epoch, self.time, self._claimed, self.facts_bytes, 0
@@ -383,9 +418,9 @@ class Space:
             held.size = own
         self.facts_bytes = total
 
-    def _check_length(self, actions: Sequence[Action], publication: bool) -> None:
+    def _check_length(self, length: int, publication: bool) -> None:
         self._check_sound()
-        self.limits.check_length(len(actions), publication=publication)
+        self.limits.check_length(length, publication=publication)
 
     def _conclude(self, draft: PendingTurn, claims: tuple[Claims, ...], now: int) -> Epoch:
         """The turn is valid: what follows from it by rules is part of it, and all of it is applied."""

@@ -4,6 +4,10 @@ Actions that are in form are taken one by one into the claims of their owner, an
 wrong all is taken back.  It is apart from the space, which decides what a turn that is
 right means.
 
+A turn may have actions of several owners: a client may keep facts of its session and of a durable owner, and
+change both at once.  The actions of each are taken into its own claims, and what they change
+together is one epoch; limits hold for each owner, and for the sum of what all of them add.
+
 Always: each change of the claims is noted in the draft before it is made, so that ``take_back`` undoes a turn
 that failed anywhere, with any exception; all that a turn has begun, handle by handle, and then all that it
 has ended, make the claims as they are after it.
@@ -11,17 +15,27 @@ has ended, make the claims as they are after it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from dataspace.errors import Refused
-from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT
-from dataspace.kernel.handles import ALL, SECRET
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
+from dataspace.kernel.handles import ALL, SECRET, Handles
 from dataspace.kernel.limits import FACT_BYTES, LONG, TEXT_BYTES, WIDE, weight
 from index.patterns.text import unparse
 from index.trie.nodes import At, all_at, at_of
 from index.values.freezing import is_flat
 from index.values.values import Record, Value, key
+
+MOST_OWNERS: Final = 16
+"""Owners of one turn."""
+
+Part: TypeAlias = tuple[str, Sequence[Action]]
+"""An owner, and its actions of a turn."""
+
+Admit: TypeAlias = Callable[[int, int], None]
+"""Gets the claims and bytes that a turn adds, where it adds any; raises ``Refused`` to refuse it."""
 
 InForm: TypeAlias = tuple[Any, ...]
 """An action of which it is known that it is one: with its handles and value in their places."""
@@ -71,6 +85,102 @@ class PendingTurn:
         if self.at is None:
             self.at = all_at(self.added), all_at(self.removed)
         return self.at
+
+    def join(self, other: PendingTurn) -> None:
+        """Adds the changes of another owner's part of the turn."""
+        coming, going = self.places
+        self.added += other.added
+        self.messages += other.messages
+        self.removed += other.removed
+        self.brings_rules |= other.brings_rules
+        more, less = other.places
+        self.at = [*coming, *more], [*going, *less]
+
+
+class OwnersTurn:
+    """The part of one owner in a turn of several: its actions, and what was taken of them."""
+
+    __slots__ = ("actions", "draft", "held", "owner", "size")
+
+    def __init__(self, owner: str, actions: Sequence[Action], held: Handles | None) -> None:
+        self.draft = PendingTurn([], [], [])
+        self.owner = owner
+        self.actions = actions
+        self.held = held
+        self.size = 0 if held is None else held.size
+        """Bytes of what the owner claimed before."""
+
+    @property
+    def grown(self) -> int:
+        """Returns how many more claims the owner has."""
+        return len(self.draft.added) - len(self.draft.removed)
+
+
+class SeveralOwners:
+    """A turn of several owners while it is taken, one owner after the other.
+
+    Raises ``Refused`` for too many owners, for an owner that stands in the turn twice, and for rules of more
+    than one of them.
+    """
+
+    __slots__ = ("_coming", "_taken", "admit", "whole")
+
+    def __init__(self, parts: Sequence[tuple[str, Sequence[Action], Handles | None]]) -> None:
+        if len(parts) > MOST_OWNERS:
+            raise Refused("limit", f"a turn of {len(parts)} owners, the limit is {MOST_OWNERS}")
+        self._coming = [OwnersTurn(*part) for part in parts]
+        if len({each.owner for each in self._coming}) < len(parts):
+            raise Refused("bad-request", "an owner stands twice in a turn: put its actions together")
+        self._taken: list[OwnersTurn] = []
+        self.whole = PendingTurn([], [], [])
+        """What all owners change together, once all were taken."""
+        self.admit: Admit | None = None
+        """Admits the sum of what the owners add, once ``in_turn`` has begun."""
+
+    def in_turn(self, admit: Admit | None) -> Iterator[OwnersTurn]:
+        """Yields each owner, whose actions are to be taken before the next is requested."""
+        for one in self._coming:
+            drafts = [each.draft for each in self._taken]
+            facts = sum([each.grown for each in self._taken])
+            size = sum([draft.size for draft in drafts])
+            if admit is not None:
+                self.admit = partial(_admit_sum, admit, facts, size)
+            self._taken.append(one)
+            yield one
+            if one.draft.brings_rules and any(draft.brings_rules for draft in drafts):
+                text = "rules of two owners in one turn: assert those of each in its own"
+                raise Refused("bad-request", text)
+        self._join()
+
+    def _join(self) -> None:
+        """Adds up what the owners change."""
+        whole = self.whole
+        coming: list[At] = []
+        going: list[At] = []
+        for draft in [each.draft for each in self._taken]:
+            whole.added += draft.added
+            whole.messages += draft.messages
+            whole.removed += draft.removed
+            whole.brings_rules |= draft.brings_rules
+            coming += draft.places[0]
+            going += draft.places[1]
+        whole.at = coming, going
+
+    def put_back(self, claims: dict[str, Handles]) -> None:
+        """Makes the claims of the owners as they were before."""
+        for each in self._taken:
+            if each.held is None:
+                claims.pop(each.owner, None)
+                continue
+            take_back(each.held.places, each.actions, len(each.draft.asserted), each.draft.removed)
+            each.held.highest = None
+            each.held.size = each.size
+            claims[each.owner] = each.held
+
+
+def _admit_sum(admit: Admit, facts: int, size: int, grown: int, more: int) -> None:
+    """Admits what one owner adds beside what the owners before it add."""
+    admit(facts + grown, size + more)
 
 
 def keys_in_steps(values: Iterable[Value]) -> Generator[None, None, None]:

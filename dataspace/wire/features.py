@@ -37,9 +37,6 @@ class Wanted:
     it comes back to.  ``space``: the dataspace that it is about.  ``token``: what shows its rights.
     ``spoken``: whether the daemon lists what it understands.
     ``attempt``: which of the connections this is that a process, known by some bytes of its own, has tried.
-    ``expectations``: whether turns may carry them; ``owners``: whether they may be of several owners.
-    ``closing``: whether the client knows the goodbye of a daemon that ends, after which it may come back.
-    ``traces``: whether turns may say of which trace they are a part.
     """
 
     heartbeat: float = math.inf
@@ -49,10 +46,6 @@ class Wanted:
     token: str = field(default="", repr=False)
     attempt: tuple[int, bytes] | None = None
     spoken: bool = False
-    expectations: bool = False
-    closing: bool = False
-    owners: bool = False
-    traces: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -65,10 +58,6 @@ class Wanted:
             token=_text(features, "token", ""),
             attempt=_pair(features, "attempt", "a number, and bytes of at most 64"),
             spoken=features.get("spoken") is True,
-            expectations=features.get("expectations") is True,
-            closing=features.get("closing") is True,
-            owners=features.get("owners") is True,
-            traces=features.get("traces") is True,
         )
 
     def packed(self) -> Map:
@@ -88,14 +77,6 @@ class Wanted:
             wanted["attempt"] = self.attempt
         if self.spoken:
             wanted["spoken"] = True
-        if self.expectations:
-            wanted["expectations"] = True
-        if self.closing:
-            wanted["closing"] = True
-        if self.owners:
-            wanted["owners"] = True
-        if self.traces:
-            wanted["traces"] = True
         return Map(wanted)
 
 
@@ -107,9 +88,7 @@ WANTED: Final = frozenset(each.name for each in fields(Wanted))
 class Granted:
     """What the daemon grants: ``secret`` is what to come back with, ``resumed`` says that one did.
 
-    ``spoken`` lists what it understands, empty unless that was asked for; see WIRE.md.  ``expectations`` says
-    that it checks those of turns, ``owners`` that turns may be of several owners, ``traces`` that it makes
-    spans of those that say of which trace they are a part.
+    ``spoken`` lists what it understands, empty unless that was asked for; see WIRE.md.
     """
 
     heartbeat: float = math.inf
@@ -117,9 +96,6 @@ class Granted:
     secret: bytes = b""
     resumed: bool = False
     spoken: Map = EMPTY
-    expectations: bool = False
-    owners: bool = False
-    traces: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -133,9 +109,6 @@ class Granted:
             secret=secret,
             resumed=features.get("resumed") is True,
             spoken=spoken if isinstance(spoken := features.get("spoken"), Map) else EMPTY,
-            expectations=features.get("expectations") is True,
-            owners=features.get("owners") is True,
-            traces=features.get("traces") is True,
         )
 
     def packed(self) -> Map:
@@ -149,12 +122,6 @@ class Granted:
             granted["resumed"] = True
         if len(self.spoken):
             granted["spoken"] = self.spoken
-        if self.expectations:
-            granted["expectations"] = True
-        if self.owners:
-            granted["owners"] = True
-        if self.traces:
-            granted["traces"] = True
         return Map(granted)
 
 

@@ -18,6 +18,8 @@ from dataspace.kernel.actions import Action, are_actions
 from dataspace.kernel.expectations import are_expectations
 from index.values.values import Map, Value
 
+EMPTY: Final = Map()
+
 VERSION: Final = 1
 """The version of a hello, and of the welcome that answers it."""
 
@@ -35,54 +37,20 @@ class Hello(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """One atomic turn in one space; ``owner`` is empty for the session, else a durable owner's name."""
+    """One atomic turn in one space; ``owner`` is empty for the session, else a durable owner's name.
 
-    sequence: int
-    space: str
-    owner: str
-    actions: tuple[Action, ...]
-
-
-class ConditionalTurn(NamedTuple):
-    """A turn with a further field: what it expects, or it does not happen.
-
-    A class of its own, so that a turn without one is what it was.
+    ``expected`` must hold in the state before the turn, or the turn does not happen.  ``others`` are further
+    owners with their actions, each as ``(owner, actions)``.  ``traceparent`` names the trace that the turn is
+    a part of, as W3C Trace Context writes it.
     """
 
     sequence: int
     space: str
     owner: str
     actions: tuple[Action, ...]
-    expected: tuple[tuple[Value, ...], ...]
-
-
-class SharedTurn(NamedTuple):
-    """A turn with one more field: the actions of further owners, ``(owner, actions)`` for each."""
-
-    sequence: int
-    space: str
-    owner: str
-    actions: tuple[Action, ...]
-    expected: tuple[tuple[Value, ...], ...]
-    others: tuple[tuple[str, tuple[Action, ...]], ...]
-
-
-class TracedTurn(NamedTuple):
-    """A turn with one more field: of which trace it is a part, as W3C Trace Context writes it."""
-
-    sequence: int
-    space: str
-    owner: str
-    actions: tuple[Action, ...]
-    expected: tuple[tuple[Value, ...], ...]
-    others: tuple[tuple[str, tuple[Action, ...]], ...]
-    traceparent: str
-
-    def untraced(self) -> Turn | ConditionalTurn | SharedTurn:
-        """Returns the same turn without that field, and without those before it that are empty."""
-        if self.others:
-            return SharedTurn(*self[:6])
-        return ConditionalTurn(*self[:5]) if self.expected else Turn(*self[:4])
+    expected: tuple[tuple[Value, ...], ...] = ()
+    others: tuple[tuple[str, tuple[Action, ...]], ...] = ()
+    traceparent: str = ""
 
 
 class Open(NamedTuple):
@@ -185,20 +153,15 @@ class Accepted(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """The turn of this sequence did not happen, and why."""
+    """The turn of this sequence did not happen, and why.
+
+    ``found`` is empty, or the state that was found in place of an expectation of the turn.
+    """
 
     sequence: int
     code: str
     text: str
-
-
-class Unmet(NamedTuple):
-    """A refusal with a further field: what was found in place of what the turn expects."""
-
-    sequence: int
-    code: str
-    text: str
-    found: Map
+    found: Map = EMPTY
 
 
 class Values(NamedTuple):
@@ -256,9 +219,6 @@ class Denied(NamedTuple):
 Packet: TypeAlias = (
     Hello
     | Turn
-    | ConditionalTurn
-    | SharedTurn
-    | TracedTurn
     | Open
     | Ask
     | Abort
@@ -272,7 +232,6 @@ Packet: TypeAlias = (
     | Welcome
     | Accepted
     | Refusal
-    | Unmet
     | Values
     | Done
     | Error
@@ -339,7 +298,7 @@ _NAMES: Final = {
 # number: packet, checks of its fields
 TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     1: (Hello, (_number, _text, _text, _map)),
-    2: (Turn, (_number, _text, _text, are_actions)),
+    2: (Turn, (_number, _text, _text, are_actions, are_expectations, _others, _text)),
     3: (Open, (_number, _map, _number, _number)),
     4: (Ask, (_number, _number, _number)),
     5: (Abort, (_number, _text, _flag)),
@@ -352,7 +311,7 @@ TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     12: (Peek, (_number, _number)),
     33: (Welcome, (_number, _number, _text, _number, _number, _map, _map)),
     34: (Accepted, (_number, _numbers)),
-    35: (Refusal, (_number, _text, _text)),
+    35: (Refusal, (_number, _text, _text, _map)),
     36: (Values, (_number, _number, _sequence, _number)),
     37: (Done, (_number,)),
     38: (Error, (_number, _text, _text)),
@@ -362,31 +321,33 @@ TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     42: (Reached, (_number, _numbers)),
 }
 
-LONGER: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
-    2: (ConditionalTurn, (*TABLE[2][1], are_expectations)),
-    35: (Unmet, (*TABLE[35][1], _map)),
+NUMBERS: Final[dict[type[Packet], int]] = {kind: number for number, (kind, _) in TABLE.items()}
+
+DEFAULTS: Final[dict[type[Packet], tuple[Value, ...]]] = {
+    Turn: ((), (), ""),
+    Refusal: (EMPTY,),
 }
-"""Packets that have one more field than those of the table, where the two sides have agreed on it."""
+"""The values of last fields that are left out on the wire where they and all after them are empty."""
 
-LONGEST: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
-    2: (SharedTurn, (*LONGER[2][1], _others)),
-}
-"""Packets that have one more field than those, in the same way."""
+_PLAIN: Final = DEFAULTS[Turn]
 
-TRACED: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
-    2: (TracedTurn, (*LONGEST[2][1], _text)),
-}
-"""Packets that have one more field than those."""
 
-TURNS: Final = frozenset([Turn, ConditionalTurn, SharedTurn])
-"""A turn, in all its lengths but for that with a traceparent."""
+def written(packet: Packet) -> tuple[Value, ...]:
+    """Returns a packet as the array that is on the wire: its number, and its fields up to the last that is
+    not empty of those that may be left out.
 
-CHECKED: Final = (TURNS - {Turn}) | {TracedTurn}
-"""Turns of which more is read than their actions."""
-
-NUMBERS: Final[dict[type[Packet], int]] = {
-    kind: number for table in (TABLE, LONGER, LONGEST, TRACED) for number, (kind, _) in table.items()
-}
+    >>> written(Turn(1, "main", "", ()))
+    (2, 1, 'main', '', ())
+    """
+    kind = packet.__class__
+    fields: tuple[Value, ...] = (NUMBERS[kind], *packet)
+    if kind is Turn or kind is Refusal:
+        least = len(fields) - len(DEFAULTS[kind])
+        end = len(fields)
+        while end > least and not fields[end - 1]:
+            end -= 1
+        return fields[:end]
+    return fields
 
 
 def read(value: Value) -> Packet:
@@ -402,18 +363,14 @@ def read(value: Value) -> Packet:
     kind, checks = entry
     fields: tuple[Value, ...] = value[1 : len(checks) + 1]
     if kind is Turn and len(value) == 5 and _is_turn(*fields):
-        return tuple.__new__(Turn, fields)  # sooner, as most packets are turns
-    if kind is Turn and len(value) == 6 and _is_turn(*fields) and are_expectations(value[5]):
-        return tuple.__new__(ConditionalTurn, value[1:])
-    if len(value) > len(checks) + 1 and value[0] in LONGER:
-        kind, checks = LONGER[value[0]]  # type: ignore[index]  # an int, as above
-        if len(value) > len(checks) + 1 and value[0] in LONGEST:
-            kind, checks = LONGEST[value[0]]  # type: ignore[index]  # as above
-            if len(value) > len(checks) + 1:
-                kind, checks = TRACED[value[0]]  # type: ignore[index]  # as above
-        fields = value[1 : len(checks) + 1]
-    if len(fields) < len(checks):
-        raise ProtocolError("malformed", f"{kind.__name__} has {len(checks)} fields, got {len(fields)}")
+        return tuple.__new__(Turn, fields + _PLAIN)  # sooner, as most packets are turns
+    missing = len(checks) - len(fields)
+    if missing:
+        defaults = DEFAULTS.get(kind, ())
+        if missing > len(defaults):
+            least = len(checks) - len(defaults)
+            raise ProtocolError("malformed", f"{kind.__name__} has {least} fields, got {len(fields)}")
+        fields += defaults[len(defaults) - missing :]
     for check, field in zip(checks, fields, strict=True):
         if not check(field):
             raise _wrong_field(kind, checks, fields)

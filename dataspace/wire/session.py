@@ -44,10 +44,8 @@ class State(enum.Enum):
 
 
 _BOTH = (p.Ask, p.Peek, p.Available, p.Values, p.Done, p.Error, p.Ping, p.Pong)
-_ASKED = dict.fromkeys(
-    (*p.TURNS, p.TracedTurn, p.Open, p.Offer, p.Abort, p.Request, p.Produce, *_BOTH), State.TALKING
-)
-_TOLD = dict.fromkeys((p.Accepted, p.Refusal, p.Unmet, p.Answer, p.Denied, p.Reached, *_BOTH), State.TALKING)
+_ASKED = dict.fromkeys((p.Turn, p.Open, p.Offer, p.Abort, p.Request, p.Produce, *_BOTH), State.TALKING)
+_TOLD = dict.fromkeys((p.Accepted, p.Refusal, p.Answer, p.Denied, p.Reached, *_BOTH), State.TALKING)
 
 # What each role may receive: state -> packet -> next state.
 TRANSITIONS: Final[dict[Role, dict[State, dict[type, State]]]] = {
@@ -231,7 +229,7 @@ class Session:
 
 def encode(packet: p.Packet) -> bytes:
     """The frame of a packet, whether or not it may be sent now."""
-    return frame(pack((p.NUMBERS[packet.__class__], *packet)))
+    return frame(pack(p.written(packet)))
 
 
 def _other(role: Role) -> Role:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dataspace.wire.packets import _NAMES, LONGER, LONGEST, TABLE, TRACED, VERSIONS
+from dataspace.wire.packets import _NAMES, DEFAULTS, TABLE, VERSIONS
 from docs.reference.tables import code, one_line, table
 
 HEAD: Final = f"""\
@@ -20,14 +20,10 @@ def page() -> str:
     """Returns the page."""
     parts = [HEAD]
     for number, (kind, checks) in sorted(TABLE.items()):
-        fields = [*zip(kind._fields, checks, strict=True)]
-        for longer in (LONGER, LONGEST, TRACED):
-            if number in longer:
-                named, more = longer[number]
-                fields += [*zip(named._fields, more, strict=True)][len(fields) :]
+        least = len(checks) - len(DEFAULTS.get(kind, ()))
         rows = [
-            (code(name), _NAMES[check] + " (may be absent)" * (at >= len(checks)))
-            for at, (name, check) in enumerate(fields)
+            (code(name), _NAMES[check] + " (may be absent)" * (at >= least))
+            for at, (name, check) in enumerate(zip(kind._fields, checks, strict=True))
         ]
         parts.append(
             f"## {number} {kind.__name__}\n\n{one_line(kind.__doc__)}\n\n{table(('field', 'must be'), rows)}"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from dataspace.kernel.actions import Action
     from dataspace.kernel.epochs import Epoch
-    from dataspace.kernel.shared_turns import Part
     from dataspace.kernel.space import Space
+    from dataspace.kernel.turns import Part
     from dataspace.wire.packets import Packet
     from relay.log.log import Log
     from relay.log.recent import Recent
@@ -67,23 +67,14 @@ class ConditionSpace(Protocol):
         self,
         owner: str,
         actions: Sequence[Action],
-        client: Client | None,
-        sequence: int,
-        on_durable: Callable[[Epoch], None] | None,
+        others: Sequence[Part] = (),
         *,
+        client: Client | None = None,
+        sequence: int = 0,
         account: Account | None = None,
+        on_durable: Callable[[Epoch], None] | None = None,
     ) -> Epoch:
         """Commits one turn."""
-
-    def commit_shared(
-        self,
-        parts: Sequence[Part],
-        client: Client,
-        sequence: int,
-        on_durable: Callable[[Epoch], None] | None,
-        account: Account,
-    ) -> Epoch:
-        """Commits one turn of several owners."""
 
 
 class ConditionSession(Protocol):

@@ -16,7 +16,7 @@ from typing import Final
 from dataspace.errors import ExpectationFailed, Refused, UsageError
 from dataspace.kernel.actions import Action
 from dataspace.kernel.expectations import UNCHANGED, Condition, too_much
-from dataspace.kernel.shared_turns import MOST_OWNERS, Part
+from dataspace.kernel.turns import MOST_OWNERS, Part
 from dataspace.wire import packets as p
 from index.patterns.readers import match_reader
 from index.values.values import Value
@@ -28,7 +28,7 @@ TEXT: Final = 4000
 """Characters of the text of a refusal."""
 
 
-def commit_at_once(peer: ConditionPeer, turn: p.ConditionalTurn) -> bool:
+def commit_at_once(peer: ConditionPeer, turn: p.Turn) -> bool:
     """Commits a turn if all that it expects holds, else refuses it with what was found.
 
     Returns False, and has done nothing, if that may take waiting.
@@ -40,7 +40,7 @@ def commit_at_once(peer: ConditionPeer, turn: p.ConditionalTurn) -> bool:
         return True
 
 
-async def commit_conditional(peer: ConditionPeer, turn: p.ConditionalTurn | p.SharedTurn) -> None:
+async def commit_conditional(peer: ConditionPeer, turn: p.Turn) -> None:
     """Does the same, and waits for what it takes."""
     try:
         conditions = _read(peer, turn)
@@ -51,7 +51,7 @@ async def commit_conditional(peer: ConditionPeer, turn: p.ConditionalTurn | p.Sh
         _refuse(peer, turn.sequence, error)
 
 
-def _read(peer: ConditionPeer, turn: p.ConditionalTurn | p.SharedTurn) -> Sequence[Condition]:
+def _read(peer: ConditionPeer, turn: p.Turn) -> Sequence[Condition]:
     """Returns what a turn expects; raises ``Refused`` or ``UsageError`` for what may not be expected."""
     conditions = Condition.read(turn.expected)
     if not peer.permit.open:
@@ -61,17 +61,16 @@ def _read(peer: ConditionPeer, turn: p.ConditionalTurn | p.SharedTurn) -> Sequen
 
 
 def _refuse(peer: ConditionPeer, sequence: int, error: Refused | UsageError) -> None:
-    if isinstance(error, ExpectationFailed):
-        peer.say(p.Unmet(sequence, error.code, error.text[:TEXT], error.found))
-    elif isinstance(error, Refused):
-        peer.say(p.Refusal(sequence, error.code, error.text[:TEXT]))
+    if isinstance(error, Refused):
+        found = error.found if isinstance(error, ExpectationFailed) else p.EMPTY
+        peer.say(p.Refusal(sequence, error.code, error.text[:TEXT], found))
     else:
         peer.say(p.Refusal(sequence, "bad-request", str(error)[:TEXT]))
 
 
 def _commit(
     peer: ConditionPeer,
-    turn: p.ConditionalTurn | p.SharedTurn,
+    turn: p.Turn,
     conditions: Sequence[Condition],
     *,
     at_once: bool = False,
@@ -79,22 +78,23 @@ def _commit(
     """Checks and commits, in one step; returns False, undecided, if it is to be at once and takes long."""
     home, client = peer.home, peer.own.client
     first = _part(peer, turn.owner, turn.actions)
-    if isinstance(turn, p.SharedTurn):
-        if len(turn.others) >= MOST_OWNERS:
-            raise Refused("limit", f"a turn of {1 + len(turn.others)} owners, the limit is {MOST_OWNERS}")
-        others = [_part(peer, name, actions) for name, actions in turn.others]
-    else:
-        others = []
+    if len(turn.others) >= MOST_OWNERS:
+        raise Refused("limit", f"a turn of {1 + len(turn.others)} owners, the limit is {MOST_OWNERS}")
+    others = [_part(peer, name, actions) for name, actions in turn.others]
     home.check_space(turn.space)
     home.finish_ending(first[0])  # what ends before the turn has ended before the check
     for owner, _ in others:
         home.finish_ending(owner)
     if not check(home, conditions, at_once=at_once):
         return False
-    if others:
-        home.commit_shared([first, *others], client, turn.sequence, peer.accept, peer.account)
-    else:
-        home.commit(*first, client, turn.sequence, peer.accept, account=peer.account)
+    home.commit(
+        *first,
+        others,
+        client=client,
+        sequence=turn.sequence,
+        account=peer.account,
+        on_durable=peer.accept,
+    )
     peer.turns += 1
     return True
 

@@ -118,10 +118,7 @@ def _is_busy(connection: Connection) -> bool:
 
 def _close(connection: Connection, reason: str) -> None:
     """Ends a connection because the daemon ends: its client may connect again."""
-    if connection.hears_closing:
-        connection.dismiss("closing", reason)
-    else:
-        connection.cancel()
+    connection.dismiss("closing", reason)
 
 
 def _clients(connections: Iterable[Connection]) -> int:

@@ -24,8 +24,8 @@ from dataspace.errors import Closed, Refused
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.limits import SpaceLimits, size_of
-from dataspace.kernel.shared_turns import Part
-from dataspace.kernel.space import Admit, Space
+from dataspace.kernel.space import Space
+from dataspace.kernel.turns import Admit, Part
 from dataspace.wire.features import SYSTEM
 from index.values.values import Map
 from relay.log.log import Log
@@ -41,7 +41,6 @@ from server.config.rules import RuleText
 from server.daemon.endings import Endings
 from server.daemon.limiting import relimit_space
 from server.daemon.memory import IDENTITY_BYTES, LEDGER_BYTES, PREPARED_FACTOR, file_bytes
-from server.daemon.shared_turns import SharedTurn
 from server.daemon.statuses import Suspensions, no_space, rules_status
 from server.hosting.flows import HostedFlows
 from server.hosting.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_errors
@@ -167,7 +166,7 @@ class HostedSpace:
         facts, errors = reloaded_facts(self.space, given)
         rules = actions_to_hold(self.space, facts)
         if rules:
-            self.commit(OWNER, rules, None, 0, None)
+            self.commit(OWNER, rules)
             warn_of_errors(self.space.rules, facts)
         return bool(rules), errors
 
@@ -233,31 +232,38 @@ class HostedSpace:
         self,
         owner: str,
         actions: Sequence[Action],
-        client: Client | None,
-        sequence: int,
-        on_durable: Callable[[Epoch], None] | None,
+        others: Sequence[Part] = (),
         *,
-        publication: bool = False,
+        client: Client | None = None,
+        sequence: int = 0,
         account: Account | None = None,
+        on_durable: Callable[[Epoch], None] | None = None,
+        publication: bool = False,
     ) -> Epoch:
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk.
 
-        What it asserts counts for the ``account``, if there is one.
+        ``others`` are further owners with their actions, in the same epoch.  What the turn asserts counts for
+        the ``account``, if there is one.
         Raises ``Refused`` or ``ProtocolError``, and nothing has happened.  The turn counts once the log has
         taken it: after any other exception before that nothing has happened either.
         """
         if self._departures.noted or self.endings.left:
             self.finish_ending(owner)
-        if self.commits.full is not None:
-            self._check_room(actions, internal=client is None and not publication)
         commits = self.commits
+        if commits.full is not None:
+            self._check_room(actions, internal=client is None and not publication)
         commits.check_open()
         check_name("an owner", owner, self.limits.name_bytes)
         if client is not None and client.origin_due <= self.space.epoch:
             client.say_origin(commits, self.space.epoch, self.space.time)
-        name = client.name if client else None
         if not publication:
             self.ledgers.forget(owner)
+        for each, more in others:
+            self.finish_ending(each)
+            if commits.full is not None:
+                self._check_room(more, internal=False)
+            check_name("an owner", each, self.limits.name_bytes)
+            self.ledgers.forget(each)
         self._holdings.writer = account
         before = commits.latest
         try:
@@ -265,7 +271,8 @@ class HostedSpace:
                 owner,
                 actions,
                 now(),
-                client=name,
+                others=others,
+                client=client.name if client else None,
                 sequence=sequence,
                 publication=publication,
                 submit=partial(commits.submit, on_durable=on_durable),
@@ -279,37 +286,18 @@ class HostedSpace:
             if client is not None and commits.latest is not before:  # whatever was raised since
                 client.applied(sequence, commits.latest.number)
         if account is not None:
-            self._holdings.note(owner, account, *self.space.held(owner))
-            if owner in self.space.rule_quotas:
-                self._holdings.note_rules(owner, account, *self.space.rules_held(owner))
+            self._count(owner, account)
+            for each, _ in others:
+                self._count(each, account)
         if self.space.rules.pending:
             self.rules_due.set()
         return epoch
 
-    def commit_shared(
-        self,
-        parts: Sequence[Part],
-        client: Client,
-        sequence: int,
-        on_durable: Callable[[Epoch], None] | None,
-        account: Account,
-    ) -> Epoch:
-        """Commits one turn of several owners, as ``commit`` does that of one."""
-        for owner, actions in parts:
-            self.finish_ending(owner)
-            if self.commits.full is not None:
-                self._check_room(actions, internal=False)
-            check_name("an owner", owner, self.limits.name_bytes)
-            self.ledgers.forget(owner)
-        turn = SharedTurn(parts, client, sequence, on_durable, account)
-        try:
-            epoch = turn.commit(self.space, self.commits, self._holdings, now())
-        except BaseException:
-            self._stop_if_damaged()
-            raise
-        if self.space.rules.pending:
-            self.rules_due.set()
-        return epoch
+    def _count(self, owner: str, account: Account) -> None:
+        """Counts what an owner claims for the account of its last turn."""
+        self._holdings.note(owner, account, *self.space.held(owner))
+        if owner in self.space.rule_quotas:
+            self._holdings.note_rules(owner, account, *self.space.rules_held(owner))
 
     def finish_ending(self, owner: str) -> None:
         """Retracts at once what is left of an owner of this name that has ended."""

@@ -267,6 +267,6 @@ def _home(engine: Engine, home: HostSpace) -> ActorSpace:
     """Returns a space as actors use it: their turns go through the log, like those of clients."""
     return engine.home(
         home.space,
-        commit=lambda owner, actions, _now: home.commit(owner, actions, None, 0, None),
+        commit=lambda owner, actions, _now: home.commit(owner, actions),
         end=lambda owner: home.end_owners((owner,)),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from dataspace.kernel.epochs import Epoch
     from dataspace.kernel.space import Space
     from dataspace.transport.sockets import Link
-    from server.owners.turn_numbers import Client
 
 
 class Backpressure(Protocol):
@@ -35,9 +34,6 @@ class HostSpace(Protocol):
         self,
         owner: str,
         actions: Sequence[Action],
-        client: Client | None,
-        sequence: int,
-        on_durable: Callable[[Epoch], None] | None,
     ) -> Epoch:
         """Commits one turn."""
 

@@ -91,11 +91,11 @@ class ClaimsSpace(Protocol):
         self,
         owner: str,
         actions: Sequence[Action],
-        client: Client | None,
-        sequence: int,
-        on_durable: Callable[[Epoch], None] | None,
         *,
+        client: Client | None = None,
+        sequence: int = 0,
         account: Account | None = None,
+        on_durable: Callable[[Epoch], None] | None = None,
     ) -> Epoch:
         """Commits one turn."""
 
@@ -146,7 +146,7 @@ async def _withdraw(peer: WithdrawingPeer, arguments: Map) -> Value:
         if actions:
             if (origin := peer.own.client.origin) is not None:  # the turn is of a request, and has no number
                 home.commits.note_origin(home.space.epoch, home.space.time, origin._replace(client=""))
-            epochs.append(home.commit(owner, actions, None, 0, None, account=peer.account).number)
+            epochs.append(home.commit(owner, actions, account=peer.account).number)
             count += len(actions)
             home.flush()
             await home.commits.wait_durable(epochs[-1])

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dataspace.kernel.actions import Action
     from dataspace.kernel.epochs import Epoch
     from dataspace.kernel.space import Space
+    from dataspace.kernel.turns import Part
     from dataspace.wire.packets import Packet
     from relay.store.staging import Staging
     from server.config.model import Limits
@@ -82,12 +83,13 @@ class Committer(Protocol):
         self,
         owner: str,
         actions: Sequence[Action],
-        client: Client | None,
-        sequence: int,
-        on_durable: Callable[[Epoch], None] | None,
+        others: Sequence[Part] = (),
         *,
-        publication: bool = False,
+        client: Client | None = None,
+        sequence: int = 0,
         account: Account | None = None,
+        on_durable: Callable[[Epoch], None] | None = None,
+        publication: bool = False,
     ) -> Epoch:
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk."""
 

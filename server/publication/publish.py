@@ -153,7 +153,7 @@ async def publish(
             if name.startswith(LEASE):
                 home.leases.grant(name, account)  # again, as it may have ended meanwhile
             epoch = home.commit(
-                name, plan.actions, known, sequence, None, publication=True, account=account
+                name, plan.actions, client=known, sequence=sequence, account=account, publication=True
             ).number
             if exclusive:
                 home.publishers.published(name, identity, epoch)

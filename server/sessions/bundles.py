@@ -74,7 +74,7 @@ class BundlePeer(Protocol):
     def may_wait(self, packet: p.Packet) -> bool:
         """True for a packet that may wait for background work."""
 
-    def commit_at_once(self, turn: p.Turn | p.ConditionalTurn) -> bool:
+    def commit_at_once(self, turn: p.Turn) -> bool:
         """Acts on a turn; returns False, and has done nothing, if that may take waiting."""
 
     async def act(self, packet: p.Packet) -> None:
@@ -102,8 +102,7 @@ async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
                     if peer.parted:
                         break
                 continue
-            kind = packet.__class__
-            at_once = (kind is p.Turn or kind is p.ConditionalTurn) and peer.commit_at_once(packet)  # type: ignore[arg-type]  # narrowed by class
+            at_once = packet.__class__ is p.Turn and peer.commit_at_once(packet)
             if not at_once:
                 if packet.__class__ is p.Open:
                     await work.enter()
@@ -139,11 +138,10 @@ def _prepared(packets: Iterator[p.Packet | None]) -> Iterator[p.Packet | None]:
     A record keeps its key, which is half of the work of its turn, and that cannot be interrupted.
     """
     for packet in packets:
-        if packet.__class__ is p.Turn or packet.__class__ is p.ConditionalTurn:
+        if packet.__class__ is p.Turn:
             if len(packet.actions) > KEYED:
                 yield from keys_in_steps(_asserted(packet.actions))
-        elif packet.__class__ is p.SharedTurn or packet.__class__ is p.TracedTurn:
-            for actions in (packet.actions, *[more for _, more in packet.others]):
+            for _, actions in packet.others:
                 yield from keys_in_steps(_asserted(actions))
         yield packet
 

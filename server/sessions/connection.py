@@ -87,7 +87,6 @@ class Connection:
         self.link = link
         self.number = number
         self.name = ""
-        self.hears_closing = False  # that is, the goodbye of a daemon that ends
         self.since = trio.current_time()
         self.state: SessionState | None = None
         self.permit: Permit = OPEN
@@ -154,7 +153,7 @@ class Connection:
                             self.part(error.code, error.text)
                         except DataspaceError as error:  # such as a disk that has failed
                             self.lost, reason = isinstance(error, LogFailed), str(error)
-                            self.part(goodbye_of(error, hears_closing=self.hears_closing), reason)
+                            self.part(goodbye_of(error), reason)
                         except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
                             self.defect()
                     await self._end_session(reason)
@@ -211,9 +210,9 @@ class Connection:
 
     def may_wait(self, packet: p.Packet) -> bool:
         """True for a turn that was sent before, whose answer may be in the log, and for what takes long."""
-        if packet.__class__ in p.CHECKED or packet.__class__ is p.Produce:  # for the index, or for others
-            return True
-        return packet.__class__ is p.Turn and packet.sequence <= self.own.client.sequence
+        if packet.__class__ is p.Turn:
+            return bool(packet.expected or packet.others) or packet.sequence <= self.own.client.sequence
+        return packet.__class__ is p.Produce
 
     @property
     def principal(self) -> Principal:
@@ -285,17 +284,16 @@ class Connection:
     # -- what the peer sends -------------------------------------------------------------------------
 
     async def act(self, packet: p.Packet) -> None:
-        if isinstance(packet, p.TracedTurn):
-            packet = packet.untraced()
         if self.places.account.is_paced:
             await self.places.pace(packet)
         match packet:
-            case p.Turn(at) | p.ConditionalTurn(at) | p.SharedTurn(at) if at <= self.own.client.sequence:
+            case p.Turn(at) if at <= self.own.client.sequence:
                 await self._old_turns.answer(at)
             case p.Turn():
-                self._turn(packet, self.own)
-            case p.ConditionalTurn() | p.SharedTurn():
-                await commit_conditional(self, packet)
+                if packet.expected or packet.others:
+                    await commit_conditional(self, packet)
+                else:
+                    self._turn(packet, self.own)
             case p.Ask(stream, items, size):
                 opened = self.streams.get(stream)
                 if opened is not None:
@@ -343,7 +341,7 @@ class Connection:
         self.permit = self.bearer.permit
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
-        self.name, self.hears_closing = hello.name, wanted.closing
+        self.name = hello.name
         self.house.greeted(self)
         self.places.enter(self.principal, self.number, self.home.name, self.name, self.link)
         self.state, resumed = self.home.sessions.greet(self, admitted.client, wanted)
@@ -368,25 +366,28 @@ class Connection:
         await trio.sleep(max(0.0, (until - datetime.now(UTC)).total_seconds()))
         self.dismiss("unauthorized", f"the token expired at {until:%Y-%m-%dT%H:%M:%SZ}")
 
-    def commit_at_once(self, turn: p.Turn | p.ConditionalTurn) -> bool:
+    def commit_at_once(self, turn: p.Turn) -> bool:
         """Acts on a turn; returns False, and has done nothing, if that may take waiting."""
         own = self.own
         if turn.sequence <= own.client.sequence or self.places.account.is_paced:
             return False
-        if isinstance(turn, p.ConditionalTurn):
+        if turn.expected or turn.others:
             return commit_at_once(self, turn)
         self._turn(turn, own)
         return True
 
     def _turn(self, turn: p.Turn, own: SessionState) -> None:
-        sequence, space, name, actions = turn
+        sequence, space, name, actions, _, _, _ = turn
         home = self.home
         try:
             owner = self.owner_of(name) if name else own.owner
             home.check_space(space)
             if not self.permit.open:
                 self.permit.check_actions(actions)
-            home.commit(owner, actions, own.client, sequence, self.accept, account=self.places.account)
+            account = self.places.account
+            home.commit(
+                owner, actions, client=own.client, sequence=sequence, account=account, on_durable=self.accept
+            )
         except Refused as refusal:
             self.say(p.Refusal(sequence, refusal.code, refusal.text[:4000]))
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dataspace.errors import ProtocolError, Refused
 from dataspace.wire import packets as p
@@ -43,8 +43,6 @@ def admit(house: House, hello: p.Hello, peer: Principal, *, trusted: bool) -> Ad
     if not hello.client:
         raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
     wanted = Wanted.read(hello.features)
-    if wanted.traces and not house.traces:
-        wanted = replace(wanted, traces=False)
     permit = OPEN if trusted else house.keys.admit(wanted.token)
     bearer = Bearer(permit, permit.principal or peer)
     try:
@@ -100,9 +98,6 @@ def welcome(
             state.secret,
             resumed,
             listed,
-            wanted.expectations,
-            wanted.owners,
-            wanted.traces,
         ).packed(),
     )
 

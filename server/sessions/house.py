@@ -5,7 +5,6 @@ They are apart from ``ports.py`` because they refer to classes of other rooms, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from server.publication.ports import Committer
@@ -14,8 +13,6 @@ from server.sessions.places import Shared
 if TYPE_CHECKING:
     import trio
 
-    from dataspace.kernel.epochs import Epoch
-    from dataspace.kernel.shared_turns import Part
     from dataspace.transport.sockets import Link
     from index.values.values import Map
     from relay.delivery.followers import Delivery
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
     from server.config.tokens import Keys
     from server.lane import Lane
     from server.owners.accounts import Account
-    from server.owners.turn_numbers import Client
     from server.recalling import Recalling
     from server.sessions.registry import Sessions
     from server.sessions.sending import SendQueue
@@ -57,16 +53,6 @@ class HomeSpace(Committer, Protocol):
 
     @property
     def reader_accounts(self) -> dict[str, ReaderAccount]: ...
-
-    def commit_shared(
-        self,
-        parts: Sequence[Part],
-        client: Client,
-        sequence: int,
-        on_durable: Callable[[Epoch], None] | None,
-        account: Account,
-    ) -> Epoch:
-        """Commits one turn of several owners."""
 
     def end_due(self) -> None:
         """Retracts what the sessions owned that have ended; raises nothing."""
@@ -156,10 +142,6 @@ class House(Shared, Protocol):
     @property
     def watch(self) -> Reports:
         """Where refusals and the like are reported."""
-
-    @property
-    def traces(self) -> bool:
-        """True if spans are made of turns."""
 
     @property
     def main(self) -> HomeSpace:

@@ -20,11 +20,9 @@ LINGER: Final = 1.0
 """Seconds for the last bytes to be sent and received before the socket is closed."""
 
 
-def goodbye_of(error: DataspaceError, *, hears_closing: bool) -> str:
+def goodbye_of(error: DataspaceError) -> str:
     """Returns the code of the goodbye; after a disk that failed the daemon ends, and peers may come back."""
-    if not isinstance(error, LogFailed):
-        return "internal"
-    return "closing" if hears_closing else ""
+    return "closing" if isinstance(error, LogFailed) else "internal"
 
 
 async def linger(link: Link, sending: SendQueue, *, at_end: bool, parted: bool) -> None:

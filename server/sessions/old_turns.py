@@ -49,7 +49,6 @@ class TurnPeer(Protocol):
     """What is needed of the connection."""
 
     lost: bool
-    hears_closing: bool
 
     @property
     def home(self) -> Home: ...
@@ -112,7 +111,7 @@ class OldTurns:
                 connection.home.flush()
         except DataspaceError as error:  # such as a disk that has failed
             connection.lost = isinstance(error, LogFailed)
-            connection.dismiss(goodbye_of(error, hears_closing=connection.hears_closing), str(error))
+            connection.dismiss(goodbye_of(error), str(error))
         finally:
             self._running = False
 

@@ -100,7 +100,7 @@ class Places:
 
     async def pace(self, packet: p.Packet) -> None:
         """Waits while the principal has sent more turns or requests than it may in a second."""
-        if packet.__class__ in p.TURNS:
+        if packet.__class__ is p.Turn:
             await self.account.pace("turns")
         elif packet.__class__ is p.Request or packet.__class__ is p.Produce:
             await self.account.pace("requests")

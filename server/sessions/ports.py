@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from server.config.model import Limits
     from server.owners.accounts import Account
     from server.owners.bearers import Bearer
-    from server.owners.turn_numbers import Client, Clients
+    from server.owners.turn_numbers import Clients
 
 
 class SessionSpace(Protocol):
@@ -39,9 +39,6 @@ class SessionSpace(Protocol):
         self,
         owner: str,
         actions: Sequence[Action],
-        client: Client | None,
-        sequence: int,
-        on_durable: Callable[[Epoch], None] | None,
     ) -> Epoch:
         """Commits one turn."""
 

@@ -109,13 +109,13 @@ class SessionState:
             return
         ended = [(RETRACT, stream)] if before is not None else []
         fact = (ASSERT, stream, observe(pattern))
-        self._space.commit(self.interests, (*ended, fact), None, 0, None)
+        self._space.commit(self.interests, (*ended, fact))
         self.announced[stream] = pattern
 
     def withdraw(self, stream: int) -> None:
         """Retracts the interest of a stream, if it is a fact."""
         if self.announced.pop(stream, None) is not None:
-            self._space.commit(self.interests, ((RETRACT, stream),), None, 0, None)
+            self._space.commit(self.interests, ((RETRACT, stream),))
 
 
 class Sessions:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from server.sessions.connection import Connection
     from server.tracing.recorder import Recorder
 
-AnyTurn = p.Turn | p.ConditionalTurn | p.SharedTurn
-
 
 class TracedPeer:
     """Acts on the packets of one connection; a ``BundlePeer``."""
@@ -86,10 +84,11 @@ class TracedPeer:
 
     # -- turns ------------------------------------------------------------------------------------------
 
-    def commit_at_once(self, turn: p.Turn | p.ConditionalTurn) -> bool:
+    def commit_at_once(self, turn: p.Turn) -> bool:
         """Acts on a turn; returns False, and has done nothing, if that may take waiting."""
         self._kept = None
-        if not self._recorder.wants(None) or (trace := self._begin(turn, None)) is None:
+        parent = read_traceparent(turn.traceparent) if turn.traceparent else None
+        if not self._recorder.wants(parent) or (trace := self._begin(turn, parent)) is None:
             return self._connection.commit_at_once(turn)
         is_new = self._is_new(turn)
         with _tracing(trace):
@@ -103,35 +102,19 @@ class TracedPeer:
     async def act(self, packet: p.Packet) -> None:
         """Acts on one packet."""
         trace, self._kept = self._kept, None
-        match packet:
-            case p.TracedTurn():
-                turn, parent = packet.untraced(), read_traceparent(packet.traceparent)
-                if self._recorder.wants(parent):
-                    trace = self._begin(turn, parent)
-            case p.SharedTurn():
-                turn = packet
-                if self._recorder.wants(None):
-                    trace = self._begin(turn, None)
-            case p.Turn() | p.ConditionalTurn():
-                turn = packet
-            case _:
-                await self._connection.act(packet)
-                return
-        if trace is None:
-            await self._connection.act(turn)
+        if trace is None or not isinstance(packet, p.Turn):
+            await self._connection.act(packet)
             return
-        is_new = self._is_new(turn)
+        is_new = self._is_new(packet)
         with _tracing(trace):
-            await self._connection.act(turn)
+            await self._connection.act(packet)
         self._acted(trace, is_new=is_new)
 
-    def _begin(self, turn: AnyTurn, parent: Parent | None) -> Trace | None:
-        actions = len(turn.actions)
-        if isinstance(turn, p.SharedTurn):
-            actions += sum([len(each) for _, each in turn.others])
+    def _begin(self, turn: p.Turn, parent: Parent | None) -> Trace | None:
+        actions = len(turn.actions) + sum([len(each) for _, each in turn.others])
         return self._recorder.begin("turn", self._connection, actions, parent, self._arrived)
 
-    def _is_new(self, turn: AnyTurn) -> bool:
+    def _is_new(self, turn: p.Turn) -> bool:
         return turn.sequence > self._connection.own.client.sequence
 
     def _acted(self, trace: Trace, *, is_new: bool) -> None:

@@ -20,7 +20,7 @@ from dataspace.codec import array_head, pack, too_deep
 from dataspace.errors import ProtocolError
 from dataspace.steps import Steps
 from dataspace.wire.forms import Form
-from dataspace.wire.packets import NUMBERS, VERSIONS, Packet, Values
+from dataspace.wire.packets import NUMBERS, VERSIONS, Packet, Values, written
 from dataspace.wire.plain import decoded, tagged
 from index.errors import UsageError
 from index.values.jsons import from_json
@@ -58,7 +58,7 @@ def json_form(cutter: MessageCutter) -> Form:
 
 def encode(packet: Packet) -> bytes:
     """Returns the message of a packet."""
-    return message(TEXT, text(pack((NUMBERS[packet.__class__], *packet))))
+    return message(TEXT, text(pack(written(packet))))
 
 
 def framed(stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:

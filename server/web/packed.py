@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataspace.codec import pack
 from dataspace.wire.forms import Form
 from dataspace.wire.frames import HEAD
-from dataspace.wire.packets import NUMBERS, Packet
+from dataspace.wire.packets import Packet, written
 from relay.delivery.outbox import values_frame
 from server.web.messages import BINARY, MessageCutter, head, message
 
@@ -17,7 +17,7 @@ def packed_form(cutter: MessageCutter) -> Form:
 
 def encode(packet: Packet) -> bytes:
     """Returns the message of a packet."""
-    return message(BINARY, pack((NUMBERS[packet.__class__], *packet)))
+    return message(BINARY, pack(written(packet)))
 
 
 def framed(stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:

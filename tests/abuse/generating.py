@@ -89,8 +89,7 @@ class Script(Palette):
         made = self._untraced()
         if self.chance.random() >= 0.3:
             return made
-        expected, others = getattr(made, "expected", ()), getattr(made, "others", ())
-        return p.TracedTurn(*made[:4], expected, others, self._traceparent())
+        return made._replace(traceparent=self._traceparent())
 
     def _traceparent(self) -> str:
         chance = self.chance
@@ -110,7 +109,7 @@ class Script(Palette):
             )
         )
 
-    def _untraced(self) -> p.Turn | p.ConditionalTurn | p.SharedTurn:
+    def _untraced(self) -> p.Turn:
         chance = self.chance
         self.sequence += 1
         sequence = (
@@ -123,12 +122,12 @@ class Script(Palette):
             return p.Turn(sequence, space, owner, actions)
         expected = tuple(self._expectation() for _ in range(chance.choice((0, 1, 1, 2, 300))))
         if chance.random() < 0.5:
-            return p.ConditionalTurn(sequence, space, owner, actions, expected)
+            return p.Turn(sequence, space, owner, actions, expected)
         others = tuple(
             ("" if chance.random() < 0.2 else self.owner(), tuple(self._action() for _ in range(2)))
             for _ in range(chance.choice((0, 1, 1, 2, 20)))
         )
-        return p.SharedTurn(sequence, space, owner, actions, expected[:2], others)
+        return p.Turn(sequence, space, owner, actions, expected[:2], others)
 
     def _expectation(self) -> tuple[Value, ...]:
         chance = self.chance

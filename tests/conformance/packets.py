@@ -16,7 +16,7 @@ NUMBERS: Final = {kind.__name__: number for kind, number in p.NUMBERS.items()}
 
 def shown(packet: p.Packet) -> list[Json]:
     """Returns a packet as the kit writes it."""
-    return [type(packet).__name__, *[plain(each) for each in packet]]
+    return [type(packet).__name__, *[plain(each) for each in p.written(packet)[1:]]]
 
 
 def framed(said: list[Json]) -> bytes:

@@ -43,7 +43,7 @@ CHOICES: Final[dict[str, Json]] = {
 }
 """What the recorder chooses where a client may choose; a session may have other ``choices``."""
 
-TURNS: Final = ("Turn", "ConditionalTurn", "TracedTurn")
+TURNS: Final = ("Turn",)
 REQUESTS: Final = ("Request", "Produce")
 
 
@@ -157,8 +157,8 @@ class Recorder:
                 said[1] = _name(said[1], self._turns)
             case p.Refusal():
                 said[1] = _name(said[1], self._turns)
-            case p.Unmet():
-                said[1], said[3] = _name(said[1], self._turns), "…"  # later daemons have more to say
+                if packet.found:
+                    said[3] = "…"  # later daemons have more to say
             case p.Answer() | p.Denied():
                 said[1] = _name(said[1], self._requests)
                 if isinstance(packet, p.Answer) and isinstance(said[2], dict) and "producer" in said[2]:

@@ -27,7 +27,7 @@ PLENTY: Final = 1 << 40
 
 def packed(packet: p.Packet) -> bytes:
     """The frame of any packet, allowed or not."""
-    return frame(pack((p.NUMBERS[type(packet)], *packet)))
+    return frame(pack(p.written(packet)))
 
 
 def hello(client: str = "~peer", *, version: int = p.VERSION, name: str = "peer") -> p.Hello:

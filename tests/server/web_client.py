@@ -60,7 +60,7 @@ def tagged(said: object) -> object:
 
 def body_of(packet: p.Packet, subprotocol: str) -> bytes:
     """The payload of a packet."""
-    fields: tuple[Value, ...] = (p.NUMBERS[type(packet)], *packet)
+    fields: tuple[Value, ...] = p.written(packet)
     if subprotocol == MSGPACK:
         return pack(fields)
     return json.dumps(tagged(to_json(unpack(pack(fields))))).encode()

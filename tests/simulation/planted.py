@@ -110,27 +110,27 @@ def steps_answered_before_the_write(held: ExitStack) -> None:
 def shared_turns_in_main(held: ExitStack) -> None:
     """The epoch of a turn of several owners is made in ``main``, whatever the space of its connection is."""
     homes: dict[str, HostedSpace] = {}
-    really_begin, really = HostedSpace.__init__, HostedSpace.commit_shared
+    really_begin, really = HostedSpace.__init__, HostedSpace.commit
 
     def begin(self: HostedSpace, settings: SpaceConfig, *args: Any, **options: Any) -> None:
         really_begin(self, settings, *args, **options)
         homes[settings.name] = self
 
-    def commit_shared(_self: HostedSpace, *args: Any) -> Epoch:
-        return really(homes[MAIN], *args)
+    def commit(self: HostedSpace, owner: str, actions: Any, others: Any = (), **more: Any) -> Epoch:
+        return really(homes[MAIN] if others else self, owner, actions, others, **more)
 
     held.enter_context(patch.object(HostedSpace, "__init__", begin))
-    held.enter_context(patch.object(HostedSpace, "commit_shared", commit_shared))
+    held.enter_context(patch.object(HostedSpace, "commit", commit))
 
 
 def further_owners_forgotten(held: ExitStack) -> None:
     """Of a turn of several owners that of the first alone is done."""
-    really = HostedSpace.commit_shared
+    really = HostedSpace.commit
 
-    def commit_shared(self: HostedSpace, parts: Sequence[Any], *args: Any) -> Epoch:
-        return really(self, parts[:1], *args)
+    def commit(self: HostedSpace, owner: str, actions: Any, _others: Any = (), **more: Any) -> Epoch:
+        return really(self, owner, actions, **more)
 
-    held.enter_context(patch.object(HostedSpace, "commit_shared", commit_shared))
+    held.enter_context(patch.object(HostedSpace, "commit", commit))
 
 
 def conditions_unchecked(held: ExitStack) -> None:

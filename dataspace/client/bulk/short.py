@@ -111,7 +111,7 @@ class ShortClient(BulkClient):
             match packet:
                 case p.Accepted(first, epochs) if first <= sequence < first + len(epochs):
                     return epochs[sequence - first]
-                case p.Refusal(refused, code, text) if refused == sequence:
+                case p.Refusal(refused, code, text, _) if refused == sequence:
                     raise Refused(code, text)
                 case _:
                     self._unasked(packet)

@@ -33,14 +33,8 @@ class InFlight:
 
     def __init__(self, space: str, claims: ClaimSet, write: Callable[[bytes, bool], None]) -> None:
         self.limits = TurnLimits()
-        self.takes_expectations = False
-        """True if the daemon checks what turns expect; one that does not would ignore it."""
         self.sequence = 0
         """Number of the newest turn, or of the last one that the daemon had applied at the start."""
-        self.takes_owners = False
-        """True if the daemon takes turns of several owners; one that does not would ignore a part of them."""
-        self.takes_traces = False
-        """True if the daemon makes spans; to any other a turn does not say of which trace it is a part."""
         self._space = space
         self._applied = 0
         self._claims: Final = claims
@@ -66,13 +60,10 @@ class InFlight:
         others: Others = (),
         traceparent: str = "",
     ) -> Ticket:
-        """Sends a turn, or holds it; raises ``Refused("limit")`` if it exceeds the daemon's limits, and
-        ``Refused("no-feature")`` if the daemon would ignore a part of it."""
+        """Sends a turn, or holds it; raises ``Refused("limit")`` if it exceeds the daemon's limits."""
         ticket = Ticket(
             self.sequence + 1, owner, actions, expected=expected, others=others, traceparent=traceparent
         )
-        if expected or others:
-            self._check_features(ticket)
         data = encode(self._turn_of(ticket))
         if others:
             self.limits.check_frame(data)  # their facts are deeper in it than those of other turns
@@ -206,12 +197,6 @@ class InFlight:
         if restate:
             held = [*self._restating(claims), *[ticket for ticket in held if not ticket.restating]]
         for ticket in held:
-            if ticket.expected or ticket.others:  # it may be another daemon than the one before
-                try:
-                    self._check_features(ticket)
-                except Refused as refusal:
-                    ticket.fail(refusal)
-                    continue
             last = ticket.sequence = max(last + 1, ticket.sequence)
             self._sent[last] = ticket
             self._send(ticket)
@@ -226,26 +211,14 @@ class InFlight:
     def _send(self, ticket: Ticket) -> None:
         self._write(encode(self._turn_of(ticket)), False)
 
-    def _check_features(self, ticket: Ticket) -> None:
-        """Raises ``Refused`` for a turn of which the daemon would ignore a part."""
-        if ticket.expected and not self.takes_expectations:
-            raise _unknown("expectations")
-        if ticket.others and not self.takes_owners:
-            raise _unknown("turns of several owners")
-
-    def _turn_of(self, ticket: Ticket) -> p.Turn | p.ConditionalTurn | p.SharedTurn | p.TracedTurn:
-        head = ticket.sequence, self._space, ticket.owner, ticket.actions
-        traceparent = ticket.traceparent if self.takes_traces else ""
-        if not ticket.expected and not ticket.others and not traceparent:
-            return p.Turn(*head)
+    def _turn_of(self, ticket: Ticket) -> p.Turn:
         expected = tuple([each.packed() for each in ticket.expected])
-        if traceparent:
-            return p.TracedTurn(*head, expected, ticket.others, traceparent)
-        if ticket.others:
-            return p.SharedTurn(*head, expected, ticket.others)
-        return p.ConditionalTurn(*head, expected)
-
-
-def _unknown(what: str) -> Refused:
-    text = f"this daemon does not know {what}, and would ignore them; it must be a newer one"
-    return Refused("no-feature", text)
+        return p.Turn(
+            ticket.sequence,
+            self._space,
+            ticket.owner,
+            ticket.actions,
+            expected,
+            ticket.others,
+            ticket.traceparent,
+        )

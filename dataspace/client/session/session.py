@@ -279,18 +279,7 @@ class ClientSession:
         home = MAIN if who.space == SYSTEM else who.space
         self._attempts += 1
         attempt = (self._attempts, self._process)
-        wanted = Wanted(
-            who.heartbeat,
-            who.grace,
-            self._ticket,
-            home,
-            self._token,
-            attempt,
-            expectations=True,
-            closing=True,
-            owners=True,
-            traces=True,
-        )
+        wanted = Wanted(who.heartbeat, who.grace, self._ticket, home, self._token, attempt)
         return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
 
     def welcomed(self, welcome: p.Welcome) -> None:
@@ -298,9 +287,6 @@ class ClientSession:
         before, self.welcome = self.welcome, welcome
         self.in_flight.limits = TurnLimits.read(welcome.limits)
         granted = Granted.read(welcome.features)
-        self.in_flight.takes_expectations = granted.expectations
-        self.in_flight.takes_owners = granted.owners
-        self.in_flight.takes_traces = granted.traces
         self._ticket = (welcome.session, granted.secret) if granted.secret else None
         moved = before is not None and before.space != welcome.space
         if before is not None and moved:
@@ -381,10 +367,9 @@ class ClientSession:
                 for at, epoch in enumerate(epochs, first):
                     self.in_flight.accept(at, epoch)
                 self._room.set()
-            case p.Refusal(sequence, code, text):
-                self._refused(sequence, Refused(code, text))
-            case p.Unmet(sequence, code, text, found):
-                self._refused(sequence, ExpectationFailed(code, text, found))
+            case p.Refusal(sequence, code, text, found):
+                refusal = ExpectationFailed(code, text, found) if found else Refused(code, text)
+                self._refused(sequence, refusal)
             case p.Available(stream, items):
                 observation = self._streams.get(stream)
                 if observation is not None:

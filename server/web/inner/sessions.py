@@ -128,13 +128,12 @@ class InnerSession:
 
     async def turn(self, space: str, actions: tuple[tuple[Value, ...], ...], traceparent: str = "") -> int:
         """Commits a turn of the session, and returns its epoch once that is on disk."""
-        plain = p.Turn(1, space, "", actions)
-        self.say(p.TracedTurn(*plain, (), (), traceparent) if traceparent else plain)
+        self.say(p.Turn(1, space, "", actions, traceparent=traceparent))
         while True:
             match await self.next():
                 case p.Accepted(_, epochs):
                     return epochs[0]
-                case p.Refusal(_, code, text):
+                case p.Refusal(_, code, text, _):
                     raise Refused(code, text)
 
     def open(self, spec: dict[str, Value], window: int | None = None) -> Reading:

@@ -44,8 +44,6 @@ export class InFlight {
   constructor(space, owner, send) {
     this.space = space;
     this.owner = owner;
-    this.takesExpectations = false;
-    this.takesTraces = false; // no spans, no traceparent: daemons before traces take no such field
     this.send = send;
     this.limits = {};
     this.sequence = 0;
@@ -65,7 +63,6 @@ export class InFlight {
   }
 
   submit(owner, actions, expected, traceparent) {
-    if (expected.length && !this.takesExpectations) throw unchecked();
     const ticket = new Ticket(this.sequence + 1, owner, actions, { expected, traceparent });
     const bytes = this.#packed(ticket);
     this.#check(bytes.length, elements);
@@ -174,10 +171,6 @@ export class InFlight {
     let last = Math.max(this.applied, 0, ...this.sent.keys());
     if (restate) held = [...this.#restating(claims), ...held.filter((ticket) => !ticket.restating)];
     for (const ticket of held) {
-      if (ticket.expected.length && !this.takesExpectations) {
-        ticket.reject(unchecked()); // this is another daemon than the one before
-        continue;
-      }
       last = ticket.sequence = Math.max(last + 1, ticket.sequence);
       this.sent.set(last, ticket);
       this.send(this.#packed(ticket));
@@ -206,11 +199,8 @@ export class InFlight {
 
   #packed({ sequence, owner, actions, expected, traceparent }) {
     const packet = [TURN, sequence, this.space, owner, actions];
-    if (traceparent && this.takesTraces) packet.push(expected, [], traceparent);
+    if (traceparent) packet.push(expected, [], traceparent);
     else if (expected.length) packet.push(expected);
     return pack(packet, PACKET_DEPTH);
   }
 }
-
-const unchecked = () =>
-  new Refused("no-feature", "this daemon does not know expectations, and would ignore them; it must be a newer one");

@@ -172,7 +172,7 @@ export class Session {
 
   #hello() {
     const { token, heartbeat, grace } = this.options;
-    const features = { attempt: [++this.attempts, this.process], expectations: true, traces: true };
+    const features = { attempt: [++this.attempts, this.process] };
     if (heartbeat && heartbeat !== Infinity) features.heartbeat = Math.max(1, Math.round(heartbeat));
     if (grace) features.grace = Math.max(1, Math.round(grace));
     if (this.ticket) features.resume = this.ticket;
@@ -191,8 +191,6 @@ export class Session {
     this.said = this.heard = Date.now();
     this.interval = features.heartbeat ?? Infinity;
     this.inFlight.limits = limits;
-    this.inFlight.takesExpectations = features.expectations === true;
-    this.inFlight.takesTraces = features.traces === true;
     this.ticket = features.secret ? [session, features.secret] : null;
     const resumed = features.resumed === true;
     const moved = before !== null && before.space !== space;

@@ -20,7 +20,6 @@ from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.limits import SpaceLimits
-from dataspace.kernel.shared_turns import commit_shared
 from dataspace.kernel.space import Space
 from index.patterns.patterns import capture
 from index.values.values import Record, Value, key
@@ -134,7 +133,8 @@ def _commit(owner: str, *actions: Any) -> Turn:
 
 
 def _shared(*parts: Any) -> Turn:
-    return lambda space: commit_shared(space, [(owner, actions) for owner, *actions in parts], 9)
+    (owner, *actions), *others = parts
+    return lambda space: space.commit(owner, actions, 9, others=[(each, more) for each, *more in others])
 
 
 TURNS: dict[str, Turn] = {

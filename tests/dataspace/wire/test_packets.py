@@ -34,7 +34,9 @@ def _as_stated(found: tuple[Value, ...]) -> bool:
     kind, checks = TABLE[2]
     assert kind is p.Turn
     try:
-        return all(check(field) for check, field in zip(checks, found, strict=True))
+        return all(
+            check(field) for check, field in zip(checks, found, strict=False)
+        )  # the last fields may be left out
     except ProtocolError:
         return False
 
@@ -47,11 +49,10 @@ def test_a_turn_is_read_if_its_fields_pass_the_checks_of_the_table(found: tuple[
         return
     turn = read((2, *found))
     assert turn.__class__ is p.Turn
-    assert tuple(turn) == found
-    assert read((2, *found, (), ())) == p.SharedTurn(*found, (), ())  # type: ignore[call-arg,arg-type]
+    assert tuple(turn) == (*found, (), (), "")
+    assert read((2, *found, (), ())) == turn
     traced = read((2, *found, (), (), "00-…", "a later field"))
-    assert traced == p.TracedTurn(*found, (), (), "00-…")  # type: ignore[call-arg,arg-type]
-    assert traced.untraced() == turn
+    assert traced == p.Turn(*found, (), (), "00-…")  # type: ignore[call-arg,arg-type]
 
 
 @given(texts, actions)

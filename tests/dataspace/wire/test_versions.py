@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 import msgpack
 import pytest
@@ -34,11 +33,11 @@ SAMPLES: dict[str, Value] = {
 Kind = tuple[type[p.Packet], tuple[p._Check, ...]]
 
 
-def _sample(number: int, of: Mapping[int, Kind] = p.TABLE) -> tuple[Value, ...]:
+def _sample(number: int) -> tuple[Value, ...]:
     return tuple(
         [
             ((ABSENT, "pattern"),) if check is are_expectations else SAMPLES[p._NAMES[check]]
-            for check in of[number][1]
+            for check in p.TABLE[number][1]
         ]
     )
 
@@ -46,29 +45,35 @@ def _sample(number: int, of: Mapping[int, Kind] = p.TABLE) -> tuple[Value, ...]:
 @pytest.mark.parametrize("number", p.TABLE, ids=lambda number: p.TABLE[number][0].__name__)
 @given(st.lists(values, max_size=3))
 def test_further_fields_of_a_packet_are_ignored(number: int, more: list[Value]) -> None:
-    longest = next(table for table in (p.TRACED, p.LONGEST, p.LONGER, p.TABLE) if number in table)
-    expected = longest[number][0](*_sample(number, longest))  # type: ignore[arg-type]  # of the stated types
-    assert p.read((number, *_sample(number, longest), *more)) == expected
+    expected = p.TABLE[number][0](*_sample(number))  # type: ignore[arg-type]  # of the stated types
+    assert p.read((number, *_sample(number), *more)) == expected
 
 
-@pytest.mark.parametrize(
-    ("number", "before", "after"),
-    [
-        *[(number, p.TABLE, p.LONGER) for number in p.LONGER],
-        *[(number, p.LONGER, p.LONGEST) for number in p.LONGEST],
-        *[(number, p.LONGEST, p.TRACED) for number in p.TRACED],
-    ],
-)
-def test_a_field_that_was_added_later_is_read_and_may_be_missing(
-    number: int, before: Mapping[int, Kind], after: Mapping[int, Kind]
-) -> None:
-    kind, longer = before[number][0], after[number][0]
-    assert p.read((number, *_sample(number, before))) == kind(*_sample(number, before))  # type: ignore[arg-type]
-    whole = longer(*_sample(number, after))  # type: ignore[arg-type]
-    assert p.read((number, *_sample(number, after))) == whole
-    assert encode(whole) == frame(pack((number, *_sample(number, after))))
+OPTIONAL = [
+    (p.NUMBERS[kind], len(kind._fields) - left)
+    for kind, defaults in p.DEFAULTS.items()
+    for left in range(1, len(defaults) + 1)
+]
+"""Each packet that has fields which may be left out, and how many fields there are without some of them."""
+
+
+@pytest.mark.parametrize(("number", "length"), OPTIONAL)
+def test_last_fields_that_are_empty_are_left_out_and_read_as_empty(number: int, length: int) -> None:
+    kind, sample = p.TABLE[number][0], _sample(number)
+    defaults = p.DEFAULTS[kind]
+    some = (*sample[:length], *defaults[len(defaults) - (len(sample) - length) :])
+    packet = kind(*some)  # type: ignore[arg-type]  # of the stated types
+    assert p.read((number, *sample[:length])) == packet == p.read((number, *some))
+    assert encode(packet) == frame(pack((number, *sample[:length])))
     with pytest.raises(ProtocolError, match="malformed"):
-        p.read((number, *_sample(number, before), 7))
+        p.read((number, *sample[:length], 7))
+    with pytest.raises(ProtocolError, match="malformed"):
+        p.read((number, *sample[: len(sample) - len(defaults) - 1]))
+
+
+@pytest.mark.parametrize("kind", p.DEFAULTS)
+def test_what_is_left_out_is_what_the_class_says(kind: type[p.Packet]) -> None:
+    assert tuple(kind._field_defaults.values()) == p.DEFAULTS[kind]
 
 
 @pytest.mark.parametrize(
@@ -97,8 +102,10 @@ def test_what_is_no_expectation_is_malformed(wrong: Value) -> None:
 
 @pytest.mark.parametrize("number", p.TABLE, ids=lambda number: p.TABLE[number][0].__name__)
 def test_fields_that_are_missing_are_malformed(number: int) -> None:
+    kind, checks = p.TABLE[number]
+    least = len(checks) - len(p.DEFAULTS.get(kind, ()))
     with pytest.raises(ProtocolError, match="malformed") as caught:
-        p.read((number, *_sample(number)[:-1]))
+        p.read((number, *_sample(number)[: least - 1]))
     assert caught.value.code == "malformed"
 
 

@@ -130,7 +130,7 @@ def _lasting(packet: p.Packet) -> Value:
             packet = p.Values(stream, first, timeless, available)
         case p.Answer(number, Map() as told):
             packet = p.Answer(number, Map({**dict(told.pairs()), "space": ""}))
-    return (p.NUMBERS[type(packet)], *packet)
+    return p.written(packet)
 
 
 async def test_the_recorded_session_can_be_replayed(tmp_path: Path) -> None:

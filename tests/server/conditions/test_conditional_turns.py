@@ -136,7 +136,7 @@ async def test_where_many_facts_are_alike_the_index_files_what_is_compared(tmp_p
             assert len(home.conditions) == 0, "few are alike"
             for n in range(3, 20):
                 said = await turned(wire, n, (), f"lock({n}, _)")
-                assert isinstance(said, p.Unmet) and said.found["count"] == 1
+                assert isinstance(said, p.Refusal) and said.found["count"] == 1
                 assert isinstance(await turned(wire, n, (), f"lock({-n}, _)"), p.Accepted)
                 assert len(home.conditions) == 1, "one set of positions for all of them"
             home.space.index.check()
@@ -150,7 +150,7 @@ async def test_where_many_facts_are_alike_the_index_files_what_is_compared(tmp_p
 async def turned(wire: Wire, sequence: int, actions: tuple[Value, ...], *patterns: str) -> p.Packet | None:
     """The answer to a turn that expects these patterns to have no match."""
     expected = tuple((0, parse_pattern(pattern)) for pattern in patterns)
-    await wire.say(p.ConditionalTurn(sequence, "main", "", actions, expected))  # type: ignore[arg-type]
+    await wire.say(p.Turn(sequence, "main", "", actions, expected))  # type: ignore[arg-type]
     return await wire.hear()
 
 
@@ -165,21 +165,14 @@ async def made(tmp_path: Path) -> AsyncIterator[Inside]:
 
 async def test_an_expectation_needs_the_right_to_observe(made: Inside) -> None:
     wire = made.connect(trusted=False)
-    await wire.say(p.Hello(p.VERSION, "~limited", "", Wanted(token=LIMITED, expectations=True).packed()))
-    welcome = await wire.hear()
-    assert isinstance(welcome, p.Welcome) and welcome.features["expectations"] is True
+    await wire.say(p.Hello(p.VERSION, "~limited", "", Wanted(token=LIMITED).packed()))
+    assert isinstance(await wire.hear(), p.Welcome)
     for pattern in ("secret(_)", "$anything"):
         said = await turned(wire, 1, ((ASSERT, 1, MINE),), "mine(_)", pattern)
         assert isinstance(said, p.Refusal) and said.code == "not-allowed"
     assert isinstance(await turned(wire, 1, ((ASSERT, 1, MINE),), "mine(_)"), p.Accepted)
     said = await turned(wire, 2, ((ASSERT, 2, Record("other", 1)),), "mine(2)")
     assert isinstance(said, p.Refusal) and said.code == "not-allowed"
-
-
-async def test_nothing_is_granted_that_was_not_asked_for(made: Inside) -> None:
-    wire = made.connect()
-    welcome = await wire.greet()
-    assert "expectations" not in welcome.features
 
 
 async def test_a_refused_turn_is_judged_anew_and_an_accepted_one_is_not(made: Inside) -> None:
@@ -189,7 +182,7 @@ async def test_a_refused_turn_is_judged_anew_and_an_accepted_one_is_not(made: In
     await other.greet("~other")
     await other.say(p.Turn(1, "main", "", ((ASSERT, 1, MINE),)))
     assert isinstance(await other.hear(), p.Accepted)
-    assert isinstance(await turned(wire, 5, ((SEND, MINE),), "mine(_)"), p.Unmet)
+    assert isinstance(await turned(wire, 5, ((SEND, MINE),), "mine(_)"), p.Refusal)
     await other.say(p.Turn(2, "main", "", ((1, 1),)))
     assert isinstance(await other.hear(), p.Accepted)
     first = await turned(wire, 5, ((ASSERT, 1, MINE),), "mine(_)")

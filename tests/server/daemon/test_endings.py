@@ -91,7 +91,7 @@ async def test_an_owner_that_comes_again_finds_nothing_of_the_one_before(tmp_pat
         daemon.home.leases.release(lease)
         assert lease in daemon.home.endings.left and daemon.home.space.claims(lease)
         daemon.home.leases.grant(lease)
-        daemon.home.commit(lease, [(ASSERT, 1, Record("owned", "anew"))], None, 0, None)
+        daemon.home.commit(lease, [(ASSERT, 1, Record("owned", "anew"))])
         assert [*daemon.home.space.index.values()] == [Record("owned", "anew")]
         assert not daemon.home.endings
         async with trio.open_nursery() as nursery:

@@ -35,7 +35,7 @@ def home(tmp_path: Path) -> Iterator[HostedSpace]:
     with_log = Log.open(settings.data)
     daemon = Daemon(config, [(settings, with_log)])
     for at, owner in enumerate(OWNERS):
-        daemon.main.commit(owner, [(ASSERT, at, Record("p", at))], None, 0, None)
+        daemon.main.commit(owner, [(ASSERT, at, Record("p", at))])
     yield daemon.main
     daemon.main.staging.close()
     daemon.durable_topics.writer.journal.close()
@@ -65,7 +65,7 @@ async def test_owners_that_end_soon_end_in_one_epoch_before_the_next_turn(home: 
     for owner in OWNERS[:2]:
         home.end_soon([owner])
     assert home.space.epoch == epoch and len(home.space.index) == 3
-    turn = home.commit(OWNERS[2], [(ASSERT, 9, Record("p", 9))], None, 0, None)
+    turn = home.commit(OWNERS[2], [(ASSERT, 9, Record("p", 9))])
     assert turn.number == epoch + 2
     assert [*home.space.index.values()] == [Record("p", 2), Record("p", 9)]
     home.end_due()
@@ -78,7 +78,7 @@ async def test_one_that_cannot_be_ended_leaves_none_of_those_that_end_with_it(
     home.space._claims[OWNERS[0]] = _Broken(home.space._claims[OWNERS[0]].items())
     for owner in OWNERS:
         home.end_soon([owner])
-    home.commit("session:4", [(ASSERT, 4, Record("p", 4))], None, 0, None)
+    home.commit("session:4", [(ASSERT, 4, Record("p", 4))])
     assert [*home.space.index.values()] == [Record("p", 0), Record("p", 4)]
     assert "session:1 could not be ended" in caplog.text
 
@@ -104,7 +104,7 @@ async def test_a_space_that_cannot_be_restored_ends_the_daemon(
     with pytest.raises(LogFailed, match="space main is damaged"):
         await home.commits.run()
     with pytest.raises(LogFailed):
-        home.commit(OWNERS[0], [(ASSERT, 7, 7)], None, 0, None)
+        home.commit(OWNERS[0], [(ASSERT, 7, 7)])
     with pytest.raises(InternalError, match="could not be undone"):
         home.space.commit(OWNERS[0], [(ASSERT, 7, 7)], 0)
 

@@ -141,6 +141,7 @@ VERBS: Final[dict[str, str | list[Case]]] = {
     "end-topic": [({"topic": "t"}, "not-owner"), ({"topic": "m"}, "not-owner")],
 }
 
+TRACEPARENT: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 TURNS: Final = [
     ("robots", DENIED),
     (LEASE, "no-lease"),
@@ -158,9 +159,6 @@ HELLOS: Final = [
 PACKETS: Final = {
     p.Hello: "HELLOS",
     p.Turn: "TURNS",
-    p.ConditionalTurn: "TURNS",
-    p.SharedTurn: "TURNS",
-    p.TracedTurn: "TURNS",
     p.Open: "OPENED",
     p.Offer: "OFFERED",
     p.Request: "VERBS",
@@ -212,11 +210,11 @@ class Guest:
     ) -> str:
         if form == "shared":
             mine = ((0, 1 << 40 | sequence, Record("mine", sequence)),)
-            await self.wire.say(p.SharedTurn(sequence, "main", "", mine, (), ((owner, actions),)))
+            await self.wire.say(p.Turn(sequence, "main", "", mine, (), ((owner, actions),)))
         elif form == "conditional":
-            await self.wire.say(p.ConditionalTurn(sequence, "main", owner, actions, ((0, NOT_THERE),)))
+            await self.wire.say(p.Turn(sequence, "main", owner, actions, ((0, NOT_THERE),)))
         elif form == "traced":
-            await self.wire.say(p.TracedTurn(sequence, "main", owner, actions, (), (), ""))
+            await self.wire.say(p.Turn(sequence, "main", owner, actions, traceparent=TRACEPARENT))
         else:
             await self.wire.say(p.Turn(sequence, "main", owner, actions))
         return await self.outcome()

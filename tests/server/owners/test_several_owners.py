@@ -15,8 +15,8 @@ from dataspace import Record, Refused, RemoteSpace, UsageError, absent
 from dataspace.errors import ProtocolError
 from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.limits import SpaceLimits
-from dataspace.kernel.shared_turns import MOST_OWNERS, commit_shared
 from dataspace.kernel.space import Space
+from dataspace.kernel.turns import MOST_OWNERS
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.patterns.text import parse_pattern, unparse
@@ -201,9 +201,9 @@ async def made(tmp_path: Path) -> AsyncIterator[Inside]:
 async def turned(wire: Wire, sequence: int, owner: str, *others: tuple[str, tuple[Action, ...]]) -> str:
     """What comes of a turn: the code of its refusal, or empty."""
     mine: tuple[Action, ...] = ((ASSERT, sequence, Record("mine", sequence)),)
-    await wire.say(p.SharedTurn(sequence, "main", owner, mine, (), others))
+    await wire.say(p.Turn(sequence, "main", owner, mine, (), others))
     match await wire.hear():
-        case p.Refusal(refused, code, _) if refused == sequence:
+        case p.Refusal(refused, code) if refused == sequence:
             return code
         case p.Accepted(first, _) if first == sequence:
             return ""
@@ -213,9 +213,8 @@ async def turned(wire: Wire, sequence: int, owner: str, *others: tuple[str, tupl
 
 async def test_each_owner_needs_its_right_and_each_fact_too(made: Inside) -> None:
     wire = made.connect(trusted=False)
-    await wire.say(p.Hello(p.VERSION, "~limited", "", Wanted(token=LIMITED, owners=True).packed()))
-    welcome = await wire.hear()
-    assert isinstance(welcome, p.Welcome) and welcome.features["owners"] is True
+    await wire.say(p.Hello(p.VERSION, "~limited", "", Wanted(token=LIMITED).packed()))
+    assert isinstance(await wire.hear(), p.Welcome)
     fact: tuple[Action, ...] = ((ASSERT, 1 << 60, Record("mine", 0)),)
     before = made.home.space.epoch
     for owner, code in (
@@ -260,14 +259,14 @@ def test_limits_of_a_space_count_what_all_owners_of_a_turn_add() -> None:
     space = Space("main", limits=SpaceLimits(facts=3, actions_per_turn=8))
     two: list[Action] = [(ASSERT, n, Record("p", n)) for n in range(2)]
     with pytest.raises(Refused, match=r"limits\.facts=3"):
-        commit_shared(space, [("a", two), ("b", two)], 1)
+        space.commit("a", two, 1, others=[("b", two)])
     assert (len(space.index), space.facts_bytes, space.epoch) == (0, 0, 0)
     with pytest.raises(Refused, match="actions_per_turn"):
-        commit_shared(space, [("a", [(RETRACT, 1)] * 5), ("b", [(RETRACT, 1)] * 5)], 1)
+        space.commit("a", [(RETRACT, 1)] * 5, 1, others=[("b", [(RETRACT, 1)] * 5)])
     rule: list[Action] = [(ASSERT, 9, Record("rule", "r", "q($x) <- p($x)."))]
     with pytest.raises(Refused, match="rules of two owners"):
-        commit_shared(space, [("a", rule), ("b", rule)], 1)
-    epoch = commit_shared(space, [("a", two), ("b", rule)], 1)
+        space.commit("a", rule, 1, others=[("b", rule)])
+    epoch = space.commit("a", two, 1, others=[("b", rule)])
     assert [claims.owner for claims in epoch.claims] == ["a", "b", "rules"]
     assert set(map(unparse, epoch.added)) >= {"q(0)", "q(1)"}
 
@@ -290,7 +289,7 @@ async def test_what_is_no_durable_owner_is_said_before_anything_is_sent(url: str
 
 def test_others_that_are_none_are_malformed() -> None:
     head: tuple[Value, ...] = (2, 1, "main", "", (), ())
-    assert isinstance(p.read((*head, ())), p.SharedTurn)
+    assert isinstance(p.read((*head, ())), p.Turn)
     for wrong in (7, ("a",), (("a",),), (("a", 7),), ((1, ()),), (("a", ((9,),)),), (("a", (), ()),)):
         with pytest.raises(ProtocolError, match="malformed"):
             p.read((*head, wrong))

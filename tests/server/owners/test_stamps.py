@@ -142,7 +142,7 @@ async def test_owners_are_shown_of_what_may_be_observed_to_those_who_may_inspect
 async def test_a_long_list_of_owners_is_cut_and_made_in_slices(made: Inside) -> None:
     home = made.home
     facts = tuple([(ASSERT, n, Record("reading", n)) for n in range(3 * LOOKED_AT)])
-    home.commit("durable:many", facts, None, 0, None)
+    home.commit("durable:many", facts)
     admin = await Guest.arrive(made, ADMIN, "~admin")
     assert len(await claims(admin, "reading(_)", most=10)) == 10
     assert len(await claims(admin, "reading(_)", most=10_000)) == 3 * LOOKED_AT

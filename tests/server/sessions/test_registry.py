@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 import trio
@@ -19,7 +19,7 @@ from server.config.model import Limits
 from server.config.quotas import Quotas
 from server.owners.accounts import Accounts
 from server.owners.bearers import TRUSTED
-from server.owners.turn_numbers import Client, Clients
+from server.owners.turn_numbers import Clients
 from server.sessions.registry import Sessions
 
 N = Record("n", capture())
@@ -41,9 +41,6 @@ class Held:
         self,
         owner: str,
         actions: Sequence[Action],
-        client: Client | None,
-        sequence: int,
-        on_durable: Callable[[Epoch], None] | None,
     ) -> Epoch:
         return self.space.commit(owner, actions, 0)
 
@@ -106,7 +103,7 @@ def test_a_session_ends_with_its_connection_and_all_it_owns() -> None:
     session, resumed = sessions.greet(caller, "~a", Wanted(grace=10.0))
     assert not resumed
     session.announce(5, N)
-    held.commit(session.owner, [(ASSERT, 1, Record("n", 1))], None, 0, None)
+    held.commit(session.owner, [(ASSERT, 1, Record("n", 1))])
     sessions.leave(session, Caller(2))
     assert len(held.space.index) == 2, "the connection of another session has ended"
     sessions.leave(session, caller)
@@ -118,7 +115,7 @@ async def test_a_lost_connection_may_come_back_within_the_grace_period(autojump_
     held = Held()
     sessions, first, second = Sessions(held), Caller(1), Caller(2)
     session, _ = sessions.greet(first, "~a", Wanted(grace=10.0))
-    held.commit(session.owner, [(ASSERT, 1, Record("n", 1))], None, 0, None)
+    held.commit(session.owner, [(ASSERT, 1, Record("n", 1))])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sessions.run)
         first.lost = True
@@ -141,7 +138,7 @@ def test_a_second_connection_of_one_client_replaces_the_first() -> None:
     held = Held()
     sessions, first = Sessions(held), Caller(1)
     before, _ = sessions.greet(first, "owner:me", Wanted())
-    held.commit(before.owner, [(ASSERT, 1, Record("n", 1))], None, 0, None)
+    held.commit(before.owner, [(ASSERT, 1, Record("n", 1))])
     after, resumed = sessions.greet(Caller(2, "other"), "owner:me", Wanted())
     assert not resumed
     assert "named 'other', has come as the same durable owner 'me'" in first.superseded

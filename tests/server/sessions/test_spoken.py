@@ -78,7 +78,7 @@ async def test_a_later_client_is_served(url: str) -> None:
 
 
 def _packed(packet: p.Packet) -> tuple[Value, ...]:
-    return (p.NUMBERS[type(packet)], *packet)
+    return p.written(packet)
 
 
 async def test_a_client_of_another_version_learns_which_are_spoken(url: str) -> None:

@@ -368,7 +368,7 @@ class Life:
         return self._fresh
 
     def _commit(self, owner: str, actions: list[Action], *, publication: bool = False) -> None:
-        self._home.commit(owner, actions, None, 0, None, publication=publication)
+        self._home.commit(owner, actions, publication=publication)
         self._home.flush()
 
 

@@ -22,7 +22,7 @@ FEW = 6
 
 async def _past(daemon: Inside) -> int:
     for n in range(EPOCHS):
-        daemon.home.commit("durable:a", [(SEND, Record("past", n, "x"))], None, 0, None)
+        daemon.home.commit("durable:a", [(SEND, Record("past", n, "x"))])
     await daemon.home.commits.wait_durable(daemon.home.space.epoch)
     return daemon.home.space.epoch
 

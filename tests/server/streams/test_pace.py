@@ -43,7 +43,7 @@ class Paced:
         """Asserts a fact, or sends a message; returns the epoch."""
         self._facts += 1
         action = (SEND, Record("v", message)) if message else (ASSERT, self._facts, Record("v", self._facts))
-        epoch = self.daemon.home.commit("durable:a", [action], None, 0, None)
+        epoch = self.daemon.home.commit("durable:a", [action])
         assert epoch is not None
         self.daemon.home.flush()
         return self.daemon.home.space.epoch

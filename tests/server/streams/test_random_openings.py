@@ -116,7 +116,7 @@ class Machine:
     async def _turn(self) -> None:
         self._facts += 1
         action = (ASSERT, self._facts, Record("v", self._facts % 3))
-        self._daemon.home.commit("durable:a", [action], None, 0, None)
+        self._daemon.home.commit("durable:a", [action])
         self._daemon.home.flush()
 
     async def _hold(self) -> None:

@@ -27,9 +27,7 @@ async def _filled(daemon: Inside, verb: int = SEND) -> int:
     """A log of large messages, or facts, each an epoch of its own; the last epoch."""
     for n in range(MESSAGES):
         value = Record("blob", n, "x" * LARGE)
-        daemon.home.commit(
-            "durable:a", [(SEND, value) if verb == SEND else (ASSERT, n + 1, value)], None, 0, None
-        )
+        daemon.home.commit("durable:a", [(SEND, value) if verb == SEND else (ASSERT, n + 1, value)])
     await daemon.home.commits.wait_durable(daemon.home.space.epoch)
     return daemon.home.space.epoch
 

@@ -15,10 +15,9 @@ from dataspace import Record
 from dataspace.errors import ExpectationFailed, Refused, UsageError
 from dataspace.kernel.actions import SEND
 from dataspace.wire import packets as p
-from dataspace.wire.features import Granted, Wanted
 from server.config.model import Config
 from server.daemon.serve import serve
-from tests.server.peers import Peer, fact, hello, turn
+from tests.server.peers import Peer, fact, turn
 from tests.server.tracing.collectors import Collector
 from tests.server.tracing.conftest import Serving
 
@@ -87,7 +86,7 @@ async def test_the_parent_decides_and_chance_decides_without_one(
         await space.send(fact(2))
         async with Peer(url) as peer:  # what is no traceparent is as none
             await peer.greet()
-            await peer.say(p.TracedTurn(*turn(1, (SEND, fact(3))), (), (), "nonsense"))
+            await peer.say(turn(1, (SEND, fact(3)))._replace(traceparent="nonsense"))
             assert isinstance(await peer.hear(), p.Accepted)
     epochs = [each.said["dataspace.epoch"] for each in collector.spans if each.name == "turn"]
     assert len(epochs) == 2
@@ -129,7 +128,7 @@ async def test_a_refusal_has_its_code_and_no_disk(
 async def test_a_turn_that_is_sent_again_is_shown_as_such(serving: Serving, collector: Collector) -> None:
     async with serving(ratio=0.0) as (url,), Peer(url) as peer:
         await peer.greet()
-        sent = p.TracedTurn(*turn(1, (SEND, fact(1))), (), (), RECORDED)
+        sent = turn(1, (SEND, fact(1)))._replace(traceparent=RECORDED)
         for _ in range(2):
             await peer.say(sent)
             assert isinstance(await peer.hear(), p.Accepted)
@@ -208,20 +207,14 @@ async def test_so_does_a_blocking_client(serving: Serving, collector: Collector)
     assert [(each.trace, each.parent) for each in roots] == [(TRACE, CAUSE)] * 2
 
 
-async def test_a_daemon_that_makes_no_spans_is_sent_none_and_ignores_the_field(
-    tmp_path: Path, nursery: trio.Nursery
-) -> None:
+async def test_a_daemon_that_makes_no_spans_ignores_the_field(tmp_path: Path, nursery: trio.Nursery) -> None:
     (url,) = await nursery.start(serve, Config(("tcp:127.0.0.1:0",), tmp_path))
     async with dataspace.connect(url) as space:
         async with space.turn(traceparent=RECORDED) as draft:
             draft.assert_(fact(1))
-        assert not space.session.in_flight.takes_traces
         async with Peer(url) as peer:
-            await peer.say(hello()._replace(features=Wanted(traces=True).packed()))
-            welcome = await peer.hear()
-            assert isinstance(welcome, p.Welcome)
-            assert not Granted.read(welcome.features).traces
-            await peer.say(p.TracedTurn(*turn(1, (SEND, fact(2))), (), (), RECORDED))
+            await peer.greet()
+            await peer.say(turn(1, (SEND, fact(2)))._replace(traceparent=RECORDED))
             assert isinstance(await peer.hear(), p.Accepted)
 
 

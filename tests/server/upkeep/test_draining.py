@@ -21,7 +21,6 @@ from server.daemon.serve import serve
 from tests.server.peers import Peer, hello
 from tests.server.processes import DaemonProcess
 
-CLOSING = Map({"closing": True})
 ADMIN = Key("operator", "the secret of the operator")
 READER = Key("reader", "the secret of a reader!!", Rights.read(Map({"observe": True, "inspect": True})))
 
@@ -39,8 +38,8 @@ async def started(
     return addresses[0].replace(":", "://", 1)
 
 
-async def greet(peer: Peer, client: str = "~peer", features: Map = CLOSING) -> None:
-    await peer.say(hello(client)._replace(features=features))
+async def greet(peer: Peer, client: str = "~peer") -> None:
+    await peer.say(hello(client))
     assert isinstance(await peer.hear(), p.Welcome)
 
 
@@ -53,16 +52,6 @@ async def test_a_daemon_that_is_to_end_says_why(tmp_path: Path) -> None:
             ending.set()
             bye = await peer.farewell()
     assert bye == p.Bye("closing", "the daemon is ending; it may be started again")
-
-
-async def test_a_peer_that_does_not_know_the_goodbye_finds_its_connection_closed(tmp_path: Path) -> None:
-    ending = trio.Event()
-    async with trio.open_nursery() as nursery:
-        url = await started(nursery, tmp_path, ending)
-        async with Peer(url) as peer, Peer(url) as stranger:
-            await greet(peer, features=Map())
-            ending.set()
-            assert await peer.rest() == [] == await stranger.rest()
 
 
 async def start_again(nursery: trio.Nursery, data: Path, url: str) -> None:

@@ -25,14 +25,13 @@ class LineMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.line: deque[p.Turn | p.SharedTurn] = deque()
+        self.line: deque[p.Turn] = deque()
         self.answers: deque[tuple[int, int]] = deque()
         self.up = False
         self.flight = InFlight("main", ClaimSet(), self._write)
         self.flight.limits = TurnLimits(actions_per_turn=2)
         self.tickets: list[Ticket] = []
-        self.applied: dict[int, p.Turn | p.SharedTurn] = {}
-        self.flight.takes_owners = True
+        self.applied: dict[int, p.Turn] = {}
         self.durable: list[Any] = []
         self.wanted_durable: list[Any] = []
         self.sequence = 0
@@ -45,7 +44,7 @@ class LineMachine(RuleBasedStateMachine):
     def _write(self, framed: bytes, _at_once: bool) -> None:
         if self.up:
             packet = p.read(unpack(framed[HEAD:]))
-            assert isinstance(packet, p.Turn | p.SharedTurn)
+            assert isinstance(packet, p.Turn)
             self.line.append(packet)
 
     def _submit(self, *actions: Action, others: Others = ()) -> None:
@@ -107,10 +106,10 @@ class LineMachine(RuleBasedStateMachine):
             assert self.applied[turn.sequence].actions == turn.actions, "one number is one turn"
             self.answers.append((turn.sequence, turn.sequence))
 
-    def _apply(self, turn: p.Turn | p.SharedTurn) -> None:
+    def _apply(self, turn: p.Turn) -> None:
         self.sequence = turn.sequence
         self.applied[turn.sequence] = turn
-        durable = [actions for _, actions in turn.others] if isinstance(turn, p.SharedTurn) else []
+        durable = [actions for _, actions in turn.others]
         if turn.owner:
             self.durable += [action[1] for action in turn.actions]
             return
@@ -230,15 +229,3 @@ def test_at_the_end_nothing_waits() -> None:
     held = flight.submit("", ((SEND, 1),))
     flight.fail(lambda turn: Closed(f"turn {turn.sequence}"))
     assert held.done and held.epoch is None
-
-
-def test_a_turn_that_an_older_daemon_would_do_by_half_is_refused_also_after_a_reconnect() -> None:
-    flight = InFlight("main", ClaimSet(), lambda _framed, _at_once: None)
-    others: Others = (("results", ((ASSERT, 1, 1),)),)
-    with pytest.raises(Refused, match="no-feature: this daemon does not know turns of several owners"):
-        flight.submit("", ((ASSERT, 1, 1),), others=others)
-    flight.takes_owners = True
-    ticket = flight.submit("", ((ASSERT, 1, 1),), others=others)
-    flight.takes_owners = False
-    flight.release(restate=False)
-    assert ticket.done and ticket.epoch is None and len(flight) == 0
