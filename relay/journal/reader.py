@@ -33,7 +33,7 @@ from relay.store.acknowledged import AcknowledgedMark
 from relay.store.errors import LogDamaged
 from relay.store.reader import StoreReader
 from relay.store.storage import Storage, check_format
-from relay.topics.steps import Completed, Moved, Step
+from relay.topics.steps import Completed, Moved, Step, StepLog
 
 PART_BYTES: Final = 1 << 20
 """About what one reading of steps gives."""
@@ -170,12 +170,25 @@ class JournalReader(StoreReader):
                     break
         return found
 
-    def beginning(self, slot: int, since: Antichain, oldest: int, open_first: int) -> tuple[int, Moved]:
+    def past(self, ledger: StepLog, after: int) -> list[Step]:
+        """Returns about a mebibyte of the steps after a position that are on disk, one at least.
+
+        Raises ``LogDamaged`` if they are missing.
+        """
+        steps = self.steps(ledger.slot, after, ledger.durable)
+        if not steps:
+            raise self._damage(f"steps of topic {ledger.topic.name!r} after {after} are missing")
+        return steps
+
+    def beginning(self, ledger: StepLog, since: Antichain) -> tuple[int, Moved]:
         """Returns where to start reading for some times: a position, and the frontiers there.
 
         O(completed epochs) for tuples, O(log) and those wanted for integers.
         """
-        wanted = self.number_at(slot, since, oldest) + 1
+        slot = ledger.slot
+        # epochs that were completed but are not on disk yet are in memory
+        open_first = min(ledger.begun_at_or_after(since), ledger.durable + 1)
+        wanted = self.number_at(slot, since, ledger.oldest) + 1
         first = min([each.first for each, _ in self.epochs(slot, wanted)], default=open_first)
         first = min(first, open_first)
         rows = self._storage.rows(f"{_FRONTIERS} DESC LIMIT 1", *span(slot, 0, first - 1))

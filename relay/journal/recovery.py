@@ -8,21 +8,19 @@ Always: what comes back is what was acknowledged, or ``LogDamaged`` says what st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dataspace.errors import Refused, UsageError
 from dataspace.topics.times import Order
 from relay.journal.reader import JournalReader
 from relay.journal.rows import Begun
 from relay.store.errors import LogDamaged
-from relay.topics.steps import Completed, Step, StepLog
+from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 
 
 def recovered(journal: JournalReader, begun: Begun, position: int) -> StepLog:
     """Returns the step log of a topic; O(steps after the position), and a count of its epochs."""
     topic = Topic(begun.name, Order(begun.dimensions), begun.partitions, lasting=True)
-    ledger = StepLog(topic, begun.number, begun.slot, begun.retain, _not_again, age=begun.age)
+    ledger = StepLog(topic, begun.number, begun.slot, begun.retain, age=begun.age)
     try:
         ledger.load(begun.state)
         for step in journal.steps_after(begun.slot, position):
@@ -40,7 +38,3 @@ def _check_epochs(journal: JournalReader, ledger: StepLog) -> None:
     wanted = (held, ledger.oldest, ledger.completed) if held else (0, 0, 0)
     if journal.epoch_numbers(ledger.slot) != wanted:
         raise LogDamaged(f"epochs of topic {ledger.topic.name!r} are missing")
-
-
-def _not_again(_ledger: StepLog, _step: Step, _completed: Sequence[Completed]) -> None:
-    """What is done again at a start is on disk already."""

@@ -192,6 +192,23 @@ class Feed:
         return FeedStatistics(len(self._waiting), self._bytes, self._taken)
 
 
+class Teller:
+    """Sends messages to the feed of one subscriber; a message is packed once for all subscribers."""
+
+    __slots__ = ("_feed",)
+
+    latest: Packed | None = None
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def __call__(self, message: Message) -> None:
+        packed = Teller.latest
+        if packed is None or packed.message is not message:
+            packed = Teller.latest = Packed(message)
+        self._feed.offer(packed)
+
+
 def _both_progress(a: Message, b: Message) -> bool:
     return isinstance(a, Progress) and isinstance(b, Progress) and a.partition == b.partition
 

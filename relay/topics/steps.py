@@ -1,11 +1,13 @@
-"""A step log: what is done to a durable topic, step by step, and which epochs that has completed.
+"""A step log: what is done to a topic, step by step, and which epochs that has completed.
 
-It stands between who acts on a topic and the topic itself, numbers each step, and hands it on to be written.
-The steps are all that is written: applied in the same order they make the same topic again, with the same
-epochs under the same numbers.  It knows no disk, so that what must hold can be tried without one.
+It stands between producers and their topic, numbers each step, keeps the latest ones at hand, and hands each
+on to be written if the topic is durable.  The steps are all that is written: applied in the same order they
+make the same topic again, with the same epochs under the same numbers.  A topic in memory is a durable one
+without a disk: its past is the tail of steps that fits into its budget.
 
 Always: an epoch gets its number when the frontier of all partitions has passed it, and keeps it; numbers
-have no gaps and go with the order of times; a step that raises has no number.
+have no gaps and go with the order of times; a step that raises has no number; all batches at a time are
+retained, or ``forgotten`` covers the time.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from dataspace.errors import Refused
+from dataspace.errors import Refused, UsageError
 from dataspace.topics import encoding as forms
 from dataspace.topics.antichains import Antichain, Maxima
 from dataspace.topics.frontiers import Change, MutableAntichain
@@ -29,10 +31,10 @@ JOIN: Final = 4
 """The kind of step by which a producer joins; the others are those of ``forms``."""
 
 OVERHEAD: Final = 128
-"""Bytes that a batch costs beside its items."""
+"""Bytes that a step costs beside the items of its batch."""
 
 TAIL_BYTES: Final = 1 << 20
-"""Bytes of the latest steps that stay at hand, for readers of the disk that catch up."""
+"""Bytes of the latest steps of a durable topic that stay at hand, for readers of the disk that catch up."""
 
 _SENDING: Final = (forms.SEND, forms.FINISH)
 
@@ -118,11 +120,13 @@ Write: TypeAlias = "Callable[[StepLog, Step, Sequence[Completed]], None]"
 
 
 class StepLog:
-    """The steps of one lasting topic.
+    """The steps of one topic.
 
-    ``write`` gets each step with the epochs that it completed.  ``number`` is the topic's identity, ``slot``
-    its place on the disk; ``retain`` bytes of batches are kept, for ``age`` seconds if that is given.
-    ``durable`` is the position up to which all is on disk; who writes moves it.
+    ``number`` is the topic's identity.  ``slot`` is the place of a durable, lasting topic on the disk, and
+    ``write`` gets each step with the epochs that it completed; ``retain`` bytes of batches are kept, for
+    ``age`` seconds if that is given.  ``durable`` is the position up to which all is on disk; the writer
+    moves it.  Without a slot the topic is in memory: ``retain`` bytes of steps are kept, and its epochs have
+    no numbers.
 
     >>> from dataspace.topics.times import Order
     >>> wrote: list[tuple[Completed, ...]] = []
@@ -134,7 +138,14 @@ class StepLog:
     """
 
     def __init__(
-        self, topic: Topic, number: int, slot: int, retain: int, write: Write, *, age: float | None = None
+        self,
+        topic: Topic,
+        number: int,
+        slot: int = 0,
+        retain: int = 0,
+        write: Write | None = None,
+        *,
+        age: float | None = None,
     ) -> None:
         self.topic = topic
         self.number = number
@@ -148,7 +159,7 @@ class StepLog:
         """The number of the newest completed epoch, and of the newest of which that is on disk."""
         self.oldest = 1
         self.size = 0
-        """Bytes of the batches that are retained, those of open epochs included."""
+        """Bytes that are retained: of batches, those of open epochs included; in memory, of steps."""
         self.forgotten = Maxima()
         self.members: dict[int, Member] = {}
         self.departed: dict[str, int] = {}
@@ -163,11 +174,14 @@ class StepLog:
         self._settling: deque[tuple[int, Completed]] = deque()
         self._tail: deque[Step] = deque()
         self._tail_size = 0
-        self._listen()
+        if slot:
+            for each in topic.partitions:
+                each.subscribe(0, self._hear)
 
-    def _listen(self) -> None:
-        partitions = range(len(self.topic.partitions))
-        self.topic.subscribe(0, partitions, self._hear, lambda: None)
+    @property
+    def in_memory(self) -> bool:
+        """True if nothing of the topic is on disk."""
+        return not self.slot
 
     # -- steps ----------------------------------------------------------------------------------------
 
@@ -181,20 +195,16 @@ class StepLog:
         self._note((JOIN, producer, partition, start, name, away))
         return start
 
-    def send(self, producer: int, time: Time, items: bytes, size: int = 0) -> None:
-        """Sends a batch; ``Refused("limit")`` if the open epochs would hold more than ``retain``."""
-        del size  # bytes know theirs
+    def send(self, producer: int, time: Time, items: bytes) -> None:
+        """Sends a batch; ``Refused("limit")`` if open epochs on disk would hold more than ``retain``."""
         self._check_open(items)
         partition = self.topic.partition_of(producer)
         self.topic.send(producer, time, items)
         self._count(producer, time)
         self._note((forms.SEND, producer, partition, time, items))
 
-    def finish(
-        self, producer: int, time: Time, items: bytes, changes: Sequence[Change], size: int = 0
-    ) -> None:
+    def finish(self, producer: int, time: Time, items: bytes, changes: Sequence[Change]) -> None:
         """Sends a batch and changes the capabilities of its producer, as one step: all of it or nothing."""
-        del size  # as above
         self._check_open(items)
         partition = self.topic.partition_of(producer)
         self.topic.finish(producer, time, items, changes)
@@ -202,11 +212,13 @@ class StepLog:
         self._note((forms.FINISH, producer, partition, time, items, tuple(changes)))
 
     def _check_open(self, items: bytes) -> None:
-        if self._open_size + len(items) > self.retain:
+        if self.slot and self._open_size + len(items) > self.retain:
             said = f"open epochs hold {self._open_size} bytes, the limit is retain={self.retain}"
             raise Refused("limit", f"{said}; complete some, or make the topic with more")
 
     def _count(self, producer: int, time: Time) -> None:
+        if not self.slot:
+            return
         member = self.members[producer]
         member.steps += 1
         member.sent[time] = member.sent.get(time, 0) + 1
@@ -262,6 +274,9 @@ class StepLog:
             self.position += 1
 
     def _note(self, form: tuple[Any, ...]) -> None:
+        if not self.slot:
+            self._retain(form)
+            return
         self._begin()
         self._begun = False
         done: list[Completed] = []
@@ -274,7 +289,33 @@ class StepLog:
         self._settling += [(self.position, each) for each in done]
         self._tail.append(step)
         self._tail_size += step.size
-        self.write(self, step, done)
+        if self.write is not None:
+            self.write(self, step, done)
+
+    def _retain(self, form: tuple[Any, ...]) -> None:
+        """Keeps a step in memory, without the frontiers that it moved; O(1) on average."""
+        self.position += 1
+        if not self.retain:
+            if form[0] in _SENDING:
+                self._forget(form[3])
+            return
+        step = Step(self.position, form if form[0] == forms.SEND else (*form, ()))
+        self._tail.append(step)
+        self.size += step.size
+        if self.size > self.retain:
+            self._forget_steps()
+
+    def _forget_steps(self) -> None:
+        """Forgets the oldest eighth of the steps in memory, each batch with its time."""
+        while self._tail and self.size > self.retain - self.retain // 8:
+            step = self._tail.popleft()
+            self.size -= step.size
+            if (batch := step.batch) is not None:
+                self._forget(batch[1])
+
+    def _forget(self, time: Time) -> None:
+        self.forgotten.insert(time)
+        self.forgotten.coarsen(FORGOTTEN)
 
     def _hear(self, message: Message) -> None:
         """What the topic tells of a step while it is carried out."""
@@ -327,6 +368,10 @@ class StepLog:
         while self._tail and self._tail_size > TAIL_BYTES and self._tail[0].position <= position:
             self._tail_size -= self._tail.popleft().size
 
+    def tail_begin(self) -> int:
+        """Returns the position before the oldest step in memory."""
+        return self._tail[0].position - 1 if self._tail else self.position
+
     def tail(self, after: int) -> list[Step] | None:
         """Returns the steps after a position, or None if some are only on disk; O(steps in memory)."""
         if after < self.position and (not self._tail or self._tail[0].position > after + 1):
@@ -337,8 +382,7 @@ class StepLog:
         """Forgets the oldest epochs, given as numbers, times and sizes."""
         for number, time, size in epochs:
             self.oldest = number + 1
-            self.forgotten.insert(time)
-            self.forgotten.coarsen(FORGOTTEN)
+            self._forget(time)
             self.size -= size
 
     def first_open(self) -> int:
@@ -358,13 +402,15 @@ class StepLog:
     def check_as_of(self, times: Sequence[Time], partitions: Iterable[int]) -> Antichain:
         """Returns these times, checked; ``Refused`` unless all since is retained or still to come."""
         since = Antichain(self.topic.order.check(each) for each in times)
+        if not times:
+            raise UsageError("as of no time at all")
         for time in since:
             if self.forgotten.covers(time):
                 raise Refused(
                     "epoch-gone", f"time {time} is gone: times to {list(self.forgotten)} are not retained"
                 )
         for each in map(self.topic.partition, partitions):
-            if not len(since) or not since.dominates(each.lower):
+            if not since.dominates(each.lower):
                 raise Refused(
                     "epoch-ahead", f"{list(since)} is yet to come: the frontier is {list(each.lower)}"
                 )

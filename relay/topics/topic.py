@@ -24,7 +24,6 @@ from dataspace.topics.frontiers import Change
 from dataspace.topics.messages import Message
 from dataspace.topics.times import Order, Time, join
 from index.values.values import Value
-from relay.topics.history import History
 from relay.topics.publisher import Publisher, PublisherStatistics
 
 MAX_PARTITIONS: Final = 1024
@@ -45,7 +44,6 @@ class _Group:
 class Topic:
     """Partitions under one name.
 
-    ``retain`` is how many bytes of batches are kept for later subscribers; see ``History``.
     A ``lasting`` topic does not end with its producers: subscribers wait for the next one.
 
     >>> topic = Topic("readings", Order(0), partitions=2)
@@ -57,18 +55,15 @@ class Topic:
     (False, 4)
     """
 
-    __slots__ = ("_groups", "_producers", "history", "lasting", "name", "order", "partitions")
+    __slots__ = ("_groups", "_producers", "lasting", "name", "order", "partitions")
 
-    def __init__(
-        self, name: str, order: Order, partitions: int = 1, *, retain: int = 0, lasting: bool = False
-    ) -> None:
+    def __init__(self, name: str, order: Order, partitions: int = 1, *, lasting: bool = False) -> None:
         if partitions.__class__ is not int or not 1 <= partitions <= MAX_PARTITIONS:
             raise UsageError(f"partitions must be from 1 to {MAX_PARTITIONS}, got {partitions!r:.60}")
         self.name = name
         self.order = order
         self.lasting = lasting
         self.partitions = [Publisher(order, each, lasting=lasting) for each in range(partitions)]
-        self.history = History(retain)
         self._producers: dict[int, Publisher] = {}
         self._groups: dict[int, _Group] = {}
 
@@ -120,18 +115,14 @@ class Topic:
             if not each.ended and not each.lower.less_equal(time):
                 raise UsageError(f"time {time} is over: partition {each.partition} is at {list(each.lower)}")
 
-    def send(self, producer: int, time: Time, items: object, size: int = 0) -> None:
-        """Sends a batch of ``size`` bytes to all subscribers."""
-        publisher = self._of(producer)
-        publisher.send(producer, self.order.check(time), items)
-        self.history.add(publisher.partition, time, items, size)
+    def send(self, producer: int, time: Time, items: object) -> None:
+        """Sends a batch to all subscribers."""
+        self._of(producer).send(producer, self.order.check(time), items)
 
-    def finish(
-        self, producer: int, time: Time, items: object, changes: Sequence[Change], size: int = 0
-    ) -> None:
+    def finish(self, producer: int, time: Time, items: object, changes: Sequence[Change]) -> None:
         """Sends a batch and changes the capabilities of its producer; if one is refused, nothing happens."""
         self.check_changes(producer, changes)
-        self.send(producer, time, items, size)
+        self.send(producer, time, items)
         self.progress(producer, changes)
 
     def check_changes(self, producer: int, changes: Sequence[Change]) -> None:
@@ -252,45 +243,23 @@ class Topic:
         tell: Callable[[Message], None],
         over: Callable[[], None],
         *,
-        as_of: Sequence[Time] | None = None,
+        snapshot: bool = True,
     ) -> None:
-        """Sends snapshots of these partitions at once and all later messages, then calls ``over``.
+        """Sends all later messages of these partitions, then calls ``over``.
 
-        With ``as_of``, what is retained at or after one of those times comes first, and nothing of it is
-        filtered; ``Refused`` if some of it is gone or still to come.
+        Sends snapshots first, unless the subscriber got the past from elsewhere.
         """
         publishers = [self.partition(each) for each in sorted(set(partitions))]
         if not publishers:
             raise UsageError("a subscription needs a partition at least")
         if subscriber in self._groups:
             raise UsageError(f"subscriber {subscriber} is there already")
-        if as_of is None:
-            for each in publishers:
-                each.subscribe(subscriber, tell)
-        else:
-            times = [self.order.check(each) for each in as_of]
-            self.history.check(times, publishers)
-            for each in publishers:
-                for message in self.history.replay(each, times):
-                    tell(message)
-                each.subscribe(subscriber, tell, snapshot=False)
+        for each in publishers:
+            each.subscribe(subscriber, tell, snapshot=snapshot)
         self._groups[subscriber] = _Group(frozenset(each.partition for each in publishers), over)
         if all(each.ended for each in publishers):
             self.unsubscribe(subscriber)
             over()
-
-    def attach(
-        self,
-        subscriber: int,
-        partitions: Iterable[int],
-        tell: Callable[[Message], None],
-        over: Callable[[], None],
-    ) -> None:
-        """Sends all later messages to a subscriber that got the past from elsewhere."""
-        chosen = frozenset(partitions)
-        for each in sorted(chosen):
-            self.partitions[each].subscribe(subscriber, tell, snapshot=False)
-        self._groups[subscriber] = _Group(chosen, over)
 
     def unsubscribe(self, subscriber: int) -> None:
         """Removes a subscriber, if it is there."""

@@ -35,22 +35,40 @@ MAX_WAIT: Final = 60_000
 
 @dataclass(eq=False)
 class TopicEntry:
-    """A topic in the catalogue; ``owner`` is the session that may end it, ``ledger`` is for durable ones."""
+    """A topic in the catalogue: its steps, and the session that may end it."""
 
-    number: int
-    topic: Topic
+    ledger: StepLog
     owner: int
-    ledger: StepLog | None = None
     account: Account | None = None
-    """For which the topic counts until it ends."""
+    """The account that the topic counts for until it ends."""
     feeds: dict[int, Feed] = field(default_factory=dict)
     room: trio.Event = field(default_factory=trio.Event)
     completed: trio.Event = field(default_factory=trio.Event)
 
     @property
-    def acts(self) -> Topic | StepLog:
-        """What carries out the steps of producers: the topic, or its step log if it is durable."""
-        return self.ledger or self.topic
+    def topic(self) -> Topic:
+        """The topic itself, for its subscribers."""
+        return self.ledger.topic
+
+    @property
+    def number(self) -> int:
+        """The identity of the topic."""
+        return self.ledger.number
+
+    @property
+    def durable(self) -> bool:
+        """True if the topic is on disk."""
+        return not self.ledger.in_memory
+
+    @property
+    def budget(self) -> int:
+        """Bytes that the topic may retain in memory."""
+        return 0 if self.durable else self.ledger.retain
+
+    @property
+    def held(self) -> int:
+        """Bytes that the topic retains in memory."""
+        return 0 if self.durable else self.ledger.size
 
     @property
     def full(self) -> bool:
@@ -150,7 +168,8 @@ class Topics:
         if self._retained + retain > self._most_retained:
             limit = f"the limit is limits.retained_bytes={self._most_retained}"
             raise Refused("limit", f"topics in memory to retain {self._retained + retain} bytes, {limit}")
-        return TopicEntry(self.number(), Topic(name, order, partitions, retain=retain), owner)
+        ledger = StepLog(Topic(name, order, partitions), self.number(), retain=retain)
+        return TopicEntry(ledger, owner)
 
     def check_another(self) -> None:
         """Raises ``Refused`` if there are as many topics as allowed."""
@@ -162,11 +181,11 @@ class Topics:
         if entry.account is not None:
             entry.account.take("topics")
             try:
-                entry.account.take("retained_bytes", entry.topic.history.budget)
+                entry.account.take("retained_bytes", entry.budget)
             except Refused:
                 entry.account.give("topics")
                 raise
-        self._retained += entry.topic.history.budget
+        self._retained += entry.budget
         self._entries[entry.topic.name] = entry
         self._system.state([entry.fact], [])
         self._appeared.set()
@@ -174,8 +193,7 @@ class Topics:
 
     def check_batch(self, entry: TopicEntry, size: int) -> None:
         """Raises ``Refused`` for a batch that a topic would retain, without memory for it."""
-        history = entry.topic.history
-        if history.size + size <= history.budget:
+        if entry.held + size <= entry.budget:
             self._grow(0, size)
 
     @property
@@ -183,7 +201,7 @@ class Topics:
         """Bytes that topics retain in memory, and that wait for subscribers; O(topics and subscriptions)."""
         entries = self._entries.values()
         waiting = sum([feed.statistics().bytes for entry in entries for feed in entry.feeds.values()])
-        return waiting + sum([entry.topic.history.size for entry in entries])
+        return waiting + sum([entry.held for entry in entries])
 
     def retire(self, entry: TopicEntry) -> None:
         """Ends a topic without producers; its name is free then."""
@@ -195,8 +213,8 @@ class Topics:
         del self._entries[entry.topic.name]
         if entry.account is not None:
             entry.account.give("topics")
-            entry.account.give("retained_bytes", entry.topic.history.budget)
-        self._retained -= entry.topic.history.budget
+            entry.account.give("retained_bytes", entry.budget)
+        self._retained -= entry.budget
         entry.topic.end()
         entry.make_room()
         entry.look()
@@ -214,5 +232,5 @@ class Topics:
             sum(each.producers for entry in entries for each in entry.topic.statistics()),
             sum(len(entry.feeds) for entry in entries),
             sum(feed.statistics().bytes for entry in entries for feed in entry.feeds.values()),
-            sum(entry.topic.history.size for entry in entries),
+            sum(entry.held for entry in entries),
         )

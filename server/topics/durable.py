@@ -10,7 +10,7 @@ capabilities for the time that it asked for; then it has crashed, and its subscr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import trio
@@ -22,6 +22,8 @@ from relay.journal.recovery import recovered
 from relay.journal.rows import Ended
 from relay.journal.writer import TopicWriter
 from relay.store.errors import LogDamaged
+from relay.topics.catch_up import CatchUp
+from relay.topics.feed import Feed
 from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 from server.owners.deadlines import Deadlines
@@ -70,7 +72,6 @@ class DurableTopics:
                 journal.write([Ended(slot)])
                 continue
             self._topics.enlist(entry)
-            assert entry.ledger is not None  # it was on disk
             for producer in list(entry.ledger.members):
                 self.detach(entry, producer, "the daemon was started again")
         if self._entries:
@@ -78,10 +79,9 @@ class DurableTopics:
 
     def _restored(self, ledger: StepLog) -> TopicEntry:
         ledger.write = self.writer.note
-        return self._kept(TopicEntry(ledger.number, ledger.topic, 0, ledger))
+        return self._kept(TopicEntry(ledger, 0))
 
     def _kept(self, entry: TopicEntry) -> TopicEntry:
-        assert entry.ledger is not None  # the caller has made one
         self._entries[entry.ledger.slot] = entry
         self._next_slot = max(self._next_slot, entry.ledger.slot + 1)
         return entry
@@ -95,19 +95,17 @@ class DurableTopics:
         if not 0 < retain <= MAX_RETAIN:
             raise Refused("limit", f"retain={retain} bytes, limit {MAX_RETAIN}")
         topic = Topic(name, order, partitions, lasting=True)
-        number = self._topics.number()
-        ledger = StepLog(topic, number, self._next_slot, retain, self.writer.note, age=age)
-        return self._kept(TopicEntry(number, topic, owner, ledger))
+        ledger = StepLog(topic, self._topics.number(), self._next_slot, retain, self.writer.note, age=age)
+        return self._kept(TopicEntry(ledger, owner))
 
     def begin(self, entry: TopicEntry) -> None:
         """Writes the beginning of a topic, before any step of it."""
-        assert entry.ledger is not None  # made above
         self.check_room()
         self.writer.begin(entry.ledger)
 
     def end(self, entry: TopicEntry) -> None:
         """Ends a durable topic; does nothing for one in memory."""
-        if entry.ledger is not None:
+        if entry.durable:
             for producer in entry.ledger.members:
                 self._come_back(producer)
             del self._entries[entry.ledger.slot]
@@ -127,7 +125,32 @@ class DurableTopics:
 
     def ledgers(self) -> list[StepLog]:
         """Returns the step logs of all durable topics."""
-        return [each.ledger for each in self._entries.values() if each.ledger is not None]
+        return [each.ledger for each in self._entries.values()]
+
+    async def read_past(
+        self, entry: TopicEntry, feed: Feed, catching: CatchUp, wait_taken: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Brings a subscriber from the disk to the present, as fast as it reads.
+
+        Raises ``Refused`` if retention, or the end of the topic, overtakes it.
+        """
+        journal, ledger = self.writer.journal, entry.ledger
+        catching.begin(*await trio.to_thread.run_sync(journal.beginning, ledger, catching.since))
+        while self._topics.is_listed(entry):
+            if not feed.has_room:
+                await wait_taken()
+                continue
+            if catching.finish():
+                return
+            try:
+                steps = await trio.to_thread.run_sync(journal.past, ledger, catching.at)
+            except LogDamaged:
+                catching.check_retained()
+                if self._topics.is_listed(entry):
+                    raise
+                break
+            catching.take(steps)
+        raise Refused("no-topic", f"topic {entry.topic.name!r} has ended")
 
     # -- producers ------------------------------------------------------------------------------------
 
@@ -142,7 +165,6 @@ class DurableTopics:
     def detach(self, entry: TopicEntry, producer: int, reason: str) -> None:
         """Notes that a producer has lost its connection: it may resume within its time, or has crashed."""
         ledger = entry.ledger
-        assert ledger is not None  # only those of durable topics are attached
         self._attached.pop(producer, None)
         away = ledger.members[producer].away
         if away:
@@ -162,7 +184,6 @@ class DurableTopics:
     def _lapsed(self, names: Sequence[str]) -> None:
         for name in names:
             entry, producer = self._places.pop(name)
-            assert entry.ledger is not None  # as above
             away = entry.ledger.members[producer].away
             entry.ledger.crash(producer, f"it did not come back within {away / 1000:g} s")
         self._flush()

@@ -18,18 +18,17 @@ from dataspace.codec import unpack
 from dataspace.errors import Closed, ProtocolError, Refused, UsageError
 from dataspace.topics import encoding as forms
 from dataspace.topics.encoding import changes_of
-from dataspace.topics.messages import Message
 from dataspace.topics.times import Order
 from dataspace.wire import packets as p
 from index.values.values import Map, Record, Value
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogDamaged, LogFailed
-from relay.topics.feed import Feed, Packed
+from relay.topics.catch_up import CatchUp
+from relay.topics.feed import Feed, Teller
 from relay.topics.topic import MAX_PARTITIONS
 from server.lane import SLICE_SECONDS
 from server.system import SystemSpace
 from server.topics.catalogue import TopicEntry, Topics
-from server.topics.catch_up import CatchUp
 from server.topics.durable import MAX_AWAY
 from server.topics.ports import TopicPeer
 
@@ -134,7 +133,6 @@ class TopicConnection:
         self._peer.account.check("topics")
         if arguments.get("durable") is not True:
             self._peer.account.check("retained_bytes", retain)
-        if arguments.get("durable") is not True:
             return self._topics.make(name, order, partitions, retain, owner)
         age = arguments.get("age")
         if age is not None and (age.__class__ not in (int, float) or not 0 < age <= MAX_AGE):
@@ -149,15 +147,15 @@ class TopicConnection:
                 f"{topic.name!r} has {there} partitions and {topic.order.dimensions} dimensions,"
                 f" asked for were {partitions} and {order.dimensions}",
             )
-        if arguments.get("durable") is True and entry.ledger is None:
+        if arguments.get("durable") is True and not entry.durable:
             raise Refused("topic-differs", f"{topic.name!r} is not durable")
 
     def _come_back(self, entry: TopicEntry, arguments: Map) -> Value:
         """Attaches a disconnected producer to this connection, if there is one of the given name."""
         name, back = self._name(arguments), arguments.get("back") is True
         ledger = entry.ledger
-        number = ledger.named(name) if ledger is not None and name else None
-        if ledger is not None and number is not None:
+        number = ledger.named(name)
+        if number is not None:
             member = ledger.members[number]
             self._durable.attach(number, self)
             self._producers[number] = Producer(entry)
@@ -172,7 +170,7 @@ class TopicConnection:
                     "sent": tuple(member.sent.items()),
                 }
             )
-        if back and ledger is not None and name in ledger.departed:
+        if back and name in ledger.departed:
             return Map({"producer": None, "id": entry.number, "taken": ledger.departed[name], "held": ()})
         if back:
             raise Refused("no-producer", f"producer {name!r} has crashed: it was away for too long")
@@ -181,10 +179,9 @@ class TopicConnection:
     def _joined(self, entry: TopicEntry, arguments: Map) -> Value:
         number, at = self._topics.number(), _integer(arguments, "partition", 0)
         time = arguments.get("time")
-        ledger = entry.ledger
         entry.topic.check_join(at, time)  # type: ignore[arg-type]  # it checks it
-        if ledger is None:
-            start = entry.topic.join(number, at, time)  # type: ignore[arg-type]  # join checks it
+        if not entry.durable:
+            start = entry.ledger.join(number, at, time)  # type: ignore[arg-type]  # join checks it
         else:
             self._durable.check_room()
             name, away = self._name(arguments), _integer(arguments, "away", 0)
@@ -197,7 +194,7 @@ class TopicConnection:
                 if time is not None:
                     entry.topic.order.check(time)
                 self._durable.begin(entry)
-            start = ledger.join(number, at, time, name=name, away=away)  # type: ignore[arg-type]  # as above
+            start = entry.ledger.join(number, at, time, name=name, away=away)  # type: ignore[arg-type]  # as above
             self._durable.attach(number, self)
         if not self._topics.is_listed(entry):
             entry.account = self._peer.account
@@ -232,7 +229,7 @@ class TopicConnection:
             await self._carry_out_all(packet, producer)
         finally:
             self._topics.retire(entry)
-        if entry.ledger is not None:
+        if entry.durable:
             producer.unanswered += size
             self._durable.writer.when_durable(partial(self._on_disk, producer, packet.number, size))
         elif entry.full:
@@ -291,22 +288,22 @@ class TopicConnection:
             case (forms.SEND, time, bytes(items)):
                 self._check_batch(entry, items)
                 entry.topic.check_room(number, time, ())  # type: ignore[arg-type]  # it checks it
-                entry.acts.send(number, time, items, len(items))  # type: ignore[arg-type]  # send checks it
+                entry.ledger.send(number, time, items)  # type: ignore[arg-type]  # send checks it
             case (forms.FINISH, time, bytes(items), changes):
                 self._check_batch(entry, items)
                 changed = _changed(changes)
                 entry.topic.check_room(number, time, changed)  # type: ignore[arg-type]  # as above
-                entry.acts.finish(number, time, items, changed, len(items))  # type: ignore[arg-type]  # as above
+                entry.ledger.finish(number, time, items, changed)  # type: ignore[arg-type]  # as above
             case (forms.CHANGE, changes):
                 changed = _changed(changes)
                 entry.topic.check_room(number, None, changed)
-                entry.acts.progress(number, changed)
+                entry.ledger.progress(number, changed)
             case (forms.LEAVE,):
                 self._gone(number)
-                entry.acts.leave(number)
+                entry.ledger.leave(number)
             case (forms.CRASH, str(reason)):
                 self._gone(number)
-                entry.acts.crash(number, reason[:4096])
+                entry.ledger.crash(number, reason[:4096])
             case _:
                 raise Refused("bad-request", f"no step of a producer: {step!r:.80}")
 
@@ -314,7 +311,7 @@ class TopicConnection:
         if len(items) > self._largest:
             said = f"a batch of {len(items)} bytes, limit {self._largest}: {SPARE} below limits.frame_bytes"
             raise Refused("limit", f"{said}; send it in several")
-        if entry.ledger is not None:
+        if entry.durable:
             self._durable.check_room()
         _check_items(items)
         self._topics.check_batch(entry, len(items))
@@ -330,7 +327,7 @@ class TopicConnection:
     def end_topic(self, name: str) -> None:
         """Ends a topic: the session that made it may, or any if it is durable and has no publisher."""
         entry = self._topics.find(name)
-        dormant = entry.ledger is not None and not entry.topic.producers
+        dormant = entry.durable and not entry.topic.producers
         if entry.owner != self._peer.number and not dormant:
             raise Refused("not-owner", f"topic {name!r} belongs to session {entry.owner}")
         if entry.owner != self._peer.number:
@@ -360,7 +357,8 @@ class TopicConnection:
             if isinstance(given, tuple) and len(given) > most:
                 raise Refused("limit", f"{len(given)} elements of {what}, limit {most}")
         peer = self._peer
-        feed = Feed(lambda: peer.wake(stream), entry.make_room, wait=policy == "wait", gate=entry.ledger)
+        gate = entry.ledger if entry.durable else None
+        feed = Feed(lambda: peer.wake(stream), entry.make_room, wait=policy == "wait", gate=gate)
         stream.backlog = feed
         chosen: list[int] = list(dict.fromkeys(partitions))  # type: ignore[arg-type]  # checked by the topic
         times: tuple[Time, ...] | None = as_of  # type: ignore[assignment]  # as above
@@ -376,15 +374,13 @@ class TopicConnection:
     ) -> None:
         number, session = self._topics.number(), self._peer.number
         facts = [Record("subscription", entry.topic.name, each, number, session) for each in chosen]
-        self._streams[stream] = followed = _Stream(entry, number, facts)
-        over, teller = partial(self._over, stream), _Teller(feed)
+        self._streams[stream] = _Stream(entry, number, facts)
+        tell, over = Teller(feed), partial(self._over, stream)
         try:
-            if as_of is None or entry.ledger is None:
-                entry.topic.subscribe(number, chosen, teller, over, as_of=as_of)
+            if as_of is None:
+                entry.topic.subscribe(number, chosen, tell, over)
             else:
-                catching = CatchUp(entry, number, chosen, as_of, self._durable.writer.journal)
-                followed.catching = trio.CancelScope()
-                self._peer.start(self._catch_up, stream, followed, catching, feed)
+                self._begin(stream, entry, feed, CatchUp(entry.ledger, number, chosen, as_of, tell, over))
         except (UsageError, Refused):
             del self._streams[stream]
             raise
@@ -393,13 +389,23 @@ class TopicConnection:
             self._system.state(facts, [])
         self._peer.wake(stream)
 
-    async def _catch_up(self, stream: OutStream, followed: _Stream, catching: CatchUp, feed: Feed) -> None:
+    def _begin(self, stream: OutStream, entry: TopicEntry, feed: Feed, catching: CatchUp) -> None:
+        """Brings a subscriber up to date: at once if the past is in memory, else while it reads."""
+        if entry.durable:
+            self._streams[stream].catching = scope = trio.CancelScope()
+            self._peer.start(self._catch_up, stream, entry, feed, catching, scope)
+        else:
+            catching.begin(entry.ledger.tail_begin())
+            catching.finish()
+
+    async def _catch_up(
+        self, stream: OutStream, entry: TopicEntry, feed: Feed, catching: CatchUp, scope: trio.CancelScope
+    ) -> None:
         """Feeds a stream from the disk, as fast as it is read, until it is up to date."""
-        assert followed.catching is not None  # set by _follow
         peer = self._peer
-        with followed.catching:
+        with scope:
             try:
-                await catching.run(feed, _Teller(feed), partial(self._over, stream), stream.wait_taken)
+                await self._durable.read_past(entry, feed, catching, stream.wait_taken)
             except Refused as refusal:
                 peer.fail(stream, refusal.code, refusal.text)
             except (LogFailed, LogDamaged) as failure:
@@ -436,31 +442,14 @@ class TopicConnection:
             self._gone(number)
             if not self._topics.is_listed(entry):
                 continue
-            if entry.ledger is None:
-                entry.topic.crash(number, reason)
+            if not entry.durable:
+                entry.ledger.crash(number, reason)
                 self._topics.retire(entry)
                 continue
             try:
                 self._durable.detach(entry, number, reason)
             except (LogFailed, Closed):
                 pass  # the daemon is ending, and the next one marks it as crashed
-
-
-class _Teller:
-    """Sends events to one subscriber; a message is packed once for all of them."""
-
-    __slots__ = ("_feed",)
-
-    latest: Packed | None = None
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-
-    def __call__(self, message: Message) -> None:
-        packed = _Teller.latest
-        if packed is None or packed.message is not message:
-            packed = _Teller.latest = Packed(message)
-        self._feed.offer(packed)
 
 
 def _check_items(items: bytes) -> None:

@@ -30,13 +30,13 @@ def survey(entry: TopicEntry) -> dict[str, Value]:
         "crashes": sum([each.crashes for each in statistics]),
         "producers": len(topic.producers),
         "subscriptions": len(entry.feeds),
-        "retained_bytes": topic.history.size if ledger is None else ledger.size,
+        "retained_bytes": ledger.size,
         "full": entry.full,
         "frontiers": tuple([_partition(entry, at) for at in range(min(MOST, len(topic.partitions)))]),
         "producing": tuple([_producer(entry, each) for each in topic.producers[:MOST]]),
         "subscribing": tuple([_subscriber(entry, each) for each in islice(entry.feeds, MOST)]),
     }
-    if ledger is not None:
+    if entry.durable:
         known |= {"completed": ledger.completed, "oldest": ledger.oldest}
     return known
 
@@ -62,8 +62,8 @@ def _partition(entry: TopicEntry, at: int) -> Map:
 def _producer(entry: TopicEntry, number: int) -> Map:
     topic = entry.topic
     held = _times(time for time, _ in topic.holds(number))
-    member = None if entry.ledger is None else entry.ledger.members.get(number)
-    kept: dict[str, Value] = {} if member is None else {"name": member.name, "steps": member.steps}
+    member = entry.ledger.members[number]
+    kept: dict[str, Value] = {"name": member.name, "steps": member.steps} if entry.durable else {}
     return Map({"producer": number, "partition": topic.partition_of(number), "holds": held} | kept)
 
 

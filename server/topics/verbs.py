@@ -6,12 +6,18 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+import trio
+
 from dataspace.errors import Refused
+from dataspace.topics.antichains import Antichain
 from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
+from relay.journal.reader import LAST, PART_BYTES, Piece
+from relay.store.errors import LogDamaged
+from relay.topics.steps import StepLog
+from relay.topics.topic import MAX_PARTITIONS
 from server.owners.bearers import Bearer
-from server.topics.catalogue import Topics
-from server.topics.catch_up import topic_acknowledge, topic_epochs, topic_frontier, topic_number
+from server.topics.catalogue import MAX_WAIT, TopicEntry, Topics
 from server.topics.durable import DurableTopics
 from server.topics.following import TopicConnection
 from server.topics.surveys import survey
@@ -65,8 +71,8 @@ class TopicVerbs:
             "id": entry.number,
             "partitions": len(topic.partitions),
             "dimensions": topic.order.dimensions,
-            "retain": topic.history.budget if entry.ledger is None else entry.ledger.retain,
-            "durable": entry.ledger is not None,
+            "retain": entry.ledger.retain,
+            "durable": entry.durable,
         }
         if arguments.get("detail") is not True:
             return Map(shape)
@@ -76,28 +82,59 @@ class TopicVerbs:
     async def frontier(self, peer: TopicAsker, arguments: Map) -> Value:
         """Returns what is completed of a durable topic; waits up to ``wait`` ms for more than ``after``."""
         after, wait = number(arguments, "after", -1), max(0, number(arguments, "wait", 0))
-        return await topic_frontier(self._topics, _name(peer, arguments, "subscribe"), after, wait)
+        entry = self._topics.find(_name(peer, arguments, "subscribe"))
+        ledger = _durable(entry, entry.number)
+        with trio.move_on_after(min(wait, MAX_WAIT) / 1000):
+            while ledger.completed_durable <= after and self._topics.is_listed(entry):
+                await entry.completed.wait()
+        return Map(
+            {
+                "id": entry.number,
+                "completed": ledger.completed_durable,
+                "oldest": ledger.oldest,
+                "partitions": len(entry.topic.partitions),
+                "dimensions": entry.topic.order.dimensions,
+            }
+        )
 
     async def epochs(self, peer: TopicAsker, arguments: Map) -> Value:
-        """Returns some of the completed epochs of a range of numbers, the same each time."""
-        name, identity = _name(peer, arguments, "subscribe"), number(arguments, "id")
-        return await topic_epochs(self._topics, self._journal, name, identity, arguments)
+        """Returns some completed epochs of a range of numbers, the same each time, and where to continue."""
+        ledger = self._asked(peer, arguments)
+        after, upto, place = arguments.get("after"), arguments.get("upto"), _place(arguments.get("at"))
+        if after.__class__ is not int or upto.__class__ is not int:
+            raise Refused("bad-request", "after and upto must be numbers of epochs")
+        _check_range(ledger, after, upto)
+        asked = (ledger.slot, len(ledger.topic.partitions), after, upto, place, PART_BYTES)
+        try:
+            pieces: list[Piece] = await trio.to_thread.run_sync(self._journal.pieces, *asked)
+        except LogDamaged:
+            _check_range(ledger, after, upto)
+            raise
+        return tuple((each.number, each.time, each.crashed, each.items, each.next) for each in pieces)
 
     async def number_at(self, peer: TopicAsker, arguments: Map) -> Value:
         """Returns the number after which the completed epochs at or after a time begin."""
-        name, identity = _name(peer, arguments, "subscribe"), number(arguments, "id")
-        return await topic_number(self._topics, self._journal, name, identity, arguments.get("time"))
+        ledger = self._asked(peer, arguments)
+        since = Antichain([ledger.topic.order.check(arguments.get("time"))])
+        return await trio.to_thread.run_sync(self._journal.number_at, ledger.slot, since, ledger.oldest)
 
     async def acknowledge(self, peer: TopicAsker, arguments: Map) -> Value:
         """Stores that a named reader has acknowledged the completed epochs up to a number."""
         reader, epoch = text(arguments, "reader"), max(0, number(arguments, "number"))
         if not reader:
             raise Refused("bad-request", "reader must not be empty")
-        place = (_name(peer, arguments, "subscribe"), number(arguments, "id"))
+        name, identity = _name(peer, arguments, "subscribe"), number(arguments, "id")
         peer.bearer.permit.check_reader(reader)
-        return await topic_acknowledge(
-            self._topics, self._journal, *place, reader, epoch, time.time_ns() // 1000
-        )
+        ledger = _durable(self._topics.find(name), identity)
+        if epoch > ledger.completed_durable:
+            raise _ahead(epoch, ledger)
+        now = time.time_ns() // 1000
+        await trio.to_thread.run_sync(self._journal.acknowledge, ledger.slot, reader, epoch, now)
+        return None
+
+    def _asked(self, peer: TopicAsker, arguments: Map) -> StepLog:
+        name, identity = _name(peer, arguments, "subscribe"), number(arguments, "id")
+        return _durable(self._topics.find(name), identity)
 
     async def end_topic(self, peer: TopicAsker, arguments: Map) -> Value:
         """Ends a topic that this session made, or a durable one without a publisher."""
@@ -113,3 +150,36 @@ def _name(peer: TopicAsker, arguments: Map, doing: str) -> str:
     name = text(arguments, "topic")
     peer.bearer.permit.check_topic(doing, name)
     return name
+
+
+def _durable(entry: TopicEntry, number: int) -> StepLog:
+    """Returns the steps of a durable topic; raises ``Refused`` for any other, or if it is not that number."""
+    if not entry.durable:
+        raise Refused("not-durable", f"topic {entry.topic.name!r} is not durable: its past has no numbers")
+    if number != entry.number:
+        raise Refused("no-topic", f"topic {entry.topic.name!r} was made again since, as another topic")
+    return entry.ledger
+
+
+def _check_range(ledger: StepLog, after: int, upto: int) -> None:
+    if after < ledger.oldest - 1:
+        raise Refused("epoch-gone", f"epoch {after + 1} is not retained, the oldest is {ledger.oldest}")
+    if upto > ledger.completed_durable:
+        raise _ahead(upto, ledger)
+    if after > upto:
+        raise Refused("bad-request", f"after {after} must not be beyond upto {upto}")
+
+
+def _ahead(epoch: int, ledger: StepLog) -> Refused:
+    newest = ledger.completed_durable
+    return Refused("epoch-ahead", f"epoch {epoch} is still to come, the newest is {newest}")
+
+
+def _place(value: Value) -> tuple[int, int] | None:
+    match value:
+        case None:
+            return None
+        case (int(partition), int(position)) if 0 <= partition < MAX_PARTITIONS and 0 < position < LAST:
+            return (partition, position)
+        case _:
+            raise Refused("bad-request", f"no place in an epoch: {value!r:.60}")

@@ -209,8 +209,7 @@ class JournalMachine(RuleBasedStateMachine):
         ]
         number = self.journal.number_at(SLOT, Antichain([since]), oldest)
         assert number == min(after, default=max(len(written.completed), oldest - 1) + 1) - 1
-        opened = min(self.ledger.begun_at_or_after(Antichain([since])), self.ledger.durable + 1)
-        at, lowers = self.journal.beginning(SLOT, Antichain([since]), oldest, opened)
+        at, lowers = self.journal.beginning(self.ledger, Antichain([since]))
         assert lowers in ((), self.lowers.get(at))
         sent = [step.batch[2] for step in self.journal.steps_after(SLOT, at) if step.batch is not None]
         wanted = [items for n in after for items in written.completed[n - 1][1].items]
@@ -284,7 +283,7 @@ def _all(place: Path) -> Any:
                 at = pieces[-1].number
             steps = list(journal.steps_after(slot, pieces[0].number if slot == 1 else ledger.position))
             places = [journal.number_at(slot, Antichain([time]), ledger.oldest) for time in (0, 15, 99)]
-            begun = journal.beginning(slot, Antichain([20]), ledger.oldest, ledger.first_open())
+            begun = journal.beginning(ledger, Antichain([20]))
             found.append(
                 (slot, ledger.number, ledger.topic.name, ledger.dump(), pieces, steps, places, begun)
             )

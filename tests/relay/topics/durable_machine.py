@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataspace.errors import Refused
 from dataspace.topics.antichains import Antichain
 from index.values.values import Value
-from relay.topics.catch_up import CatchUpMessages
+from relay.topics.catch_up import CatchUp
 from relay.topics.steps import Completed, Moved, Step, StepLog
 from relay.topics.topic import Topic
 from tests.relay.topics.machine import Machine, Watcher
@@ -26,7 +26,7 @@ class DurableMachine(Machine):
         self.steps: list[Step] = []
         self.lowers: dict[int, Moved] = {0: ()}
         self.completed: list[Completed] = []
-        self.ledger = self.acts = self.made(partitions)
+        self.ledger = self.made(partitions)
         self.state: tuple[int, Value] = (0, self.ledger.dump())
 
     def made(self, partitions: int) -> StepLog:
@@ -39,9 +39,6 @@ class DurableMachine(Machine):
         self.completed += completed
         if self.random.random() < 0.1:
             self.state = (step.position, ledger.dump())
-
-    def item(self) -> object:
-        return b"%d" % next(self.numbers)
 
     def resume(self) -> bool:
         """A subscriber reconnects where it was."""
@@ -57,14 +54,19 @@ class DurableMachine(Machine):
             return False  # yet to come, since it follows others
         watcher = self.watch(sorted(old.queues))
         watcher.begun, watcher.since = frozenset(), tuple(since)
-        catch_up = CatchUpMessages(old.queues, since)
+        catching = CatchUp(
+            self.ledger,
+            watcher.number,
+            list(old.queues),
+            watcher.since,
+            watcher.tell,
+            lambda: self.end(watcher),
+        )
         at = self.random.choice([each for each in self.lowers if each < self.first(since)])
-        messages = [*catch_up.snapshots(), *catch_up.catch_up(self.lowers[at])]
-        for step in self.steps[at:]:
-            messages += catch_up.messages(step)
-        for message in (*messages, *catch_up.catch_up(self.ledger.lowers())):
-            watcher.tell(message)
-        self.topic.attach(watcher.number, old.queues, watcher.tell, lambda: self.end(watcher))
+        catching.begin(at, self.lowers[at])
+        catching.take(self.steps[at : self.random.randint(at, len(self.steps))])
+        catching.take(self.steps[catching.at : self.ledger.tail_begin()])
+        assert catching.finish(), "what is not on the disk is in memory"
         return True
 
     def first(self, since: Antichain) -> int:
@@ -80,7 +82,7 @@ class DurableMachine(Machine):
         before, steps, completed = self.ledger.dump(), self.steps, self.completed
         there = [each for each in self.watchers if not each.gone and not each.over]
         position, state = self.state
-        self.ledger = self.acts = self.made(len(self.topic.partitions))
+        self.ledger = self.made(len(self.topic.partitions))
         self.ledger.load(state)
         self.steps, self.completed = [], []
         for step in steps[position:]:

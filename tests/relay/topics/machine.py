@@ -11,12 +11,13 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any
 
 from dataspace.errors import Refused, UsageError
 from dataspace.topics.messages import Batch, Crash, EpochState, Frontier, Message
 from dataspace.topics.subscriber import Subscriber
 from dataspace.topics.times import Order, Time, less_equal
+from relay.topics.catch_up import CatchUp
+from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 
 
@@ -50,9 +51,8 @@ class Machine:
         self.random = random.Random(seed)
         self.order = Order(dimensions)
         self.overtaking = overtaking
-        self.topic = Topic("t", self.order, partitions, retain=retain)
-        self.acts: Any = self.topic
-        """What carries out the steps of producers."""
+        self.topic = Topic("t", self.order, partitions)
+        self.ledger = StepLog(self.topic, 1, retain=retain)
         self.numbers = iter(range(1, 1 << 30))
         self.producers: dict[int, int] = {}
         self.watchers: list[Watcher] = []
@@ -81,7 +81,7 @@ class Machine:
             return False
         time = self.some_time() if self.random.random() < 0.5 else None
         try:
-            self.acts.join(producer, partition, time)
+            self.ledger.join(producer, partition, time)
         except UsageError:
             assert time is not None, "the first free time must be free"
             return False
@@ -105,7 +105,7 @@ class Machine:
                 )
         item = self.item()
         self.sent.setdefault((partition, time), []).append(item)
-        self.acts.send(producer, time, item, 8)
+        self.ledger.send(producer, time, item)
         return True
 
     def finish(self) -> bool:
@@ -118,7 +118,7 @@ class Machine:
             return False
         time, item = self.random.choice(held), self.item()
         self.sent.setdefault((self.producers[producer], time), []).append(item)
-        self.acts.finish(producer, time, item, [(time, -1), (self.later(time), +1)], 8)
+        self.ledger.finish(producer, time, item, [(time, -1), (self.later(time), +1)])
         return True
 
     def progress(self) -> bool:
@@ -133,7 +133,7 @@ class Machine:
         changes += [(self.later(time), +1) for _ in range(self.random.choice([0, 1, 1, 1, 1, 2]))]
         if self.random.random() < 0.2:
             changes = [(self.later(time), +1)]
-        self.acts.progress(producer, changes)
+        self.ledger.progress(producer, changes)
         return True
 
     def crash(self) -> bool:
@@ -144,7 +144,7 @@ class Machine:
         partition = self.producers.pop(producer)
         if since:
             self.crashes.append((partition, since))
-        self.acts.crash(producer, "gone")
+        self.ledger.crash(producer, "gone")
         return True
 
     def leave(self) -> bool:
@@ -152,7 +152,7 @@ class Machine:
             return False
         producer = self.random.choice(list(self.producers))
         del self.producers[producer]
-        self.acts.leave(producer)
+        self.ledger.leave(producer)
         return True
 
     def subscribe(self, partitions: list[int] | None = None) -> bool:
@@ -200,12 +200,14 @@ class Machine:
         as_of = tuple(old.subscriber.frontier)
         watcher.begun, watcher.since = frozenset(), as_of
         try:
-            self.topic.subscribe(
-                watcher.number, old.queues, watcher.tell, lambda: self.end(watcher), as_of=as_of
+            catching = CatchUp(
+                self.ledger, watcher.number, list(old.queues), as_of, watcher.tell, lambda: self.end(watcher)
             )
         except Refused:
             self.watchers.remove(watcher)
             return False
+        catching.begin(self.ledger.tail_begin())
+        assert catching.finish(), "all that is retained is in memory"
         return True
 
     def arrive(self) -> bool:
@@ -220,9 +222,9 @@ class Machine:
         while self.arrive():
             pass
 
-    def item(self) -> object:
+    def item(self) -> bytes:
         """Something that was never sent."""
-        return next(self.numbers)
+        return b"%8d" % next(self.numbers)
 
     # -- times ----------------------------------------------------------------------------------------
 

@@ -6,8 +6,10 @@ import pytest
 
 from dataspace.errors import Refused, UsageError
 from dataspace.topics.frontiers import Change
-from dataspace.topics.messages import Batch, Message, Progress, Snapshot
+from dataspace.topics.messages import Batch, Crashed, Message, Progress, Snapshot
 from dataspace.topics.times import Order, Time
+from relay.topics.catch_up import CatchUp
+from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 
 
@@ -44,16 +46,18 @@ def test_no_capability_out_of_nothing() -> None:
     ],
 )
 def test_items_and_changes_are_one_step_or_none(time: Time, changes: list[Change]) -> None:
-    topic = Topic("t", Order(0), retain=1 << 20)
-    topic.join(1)
+    topic = Topic("t", Order(0))
+    ledger = StepLog(topic, 1, retain=1 << 20)
+    ledger.join(1)
     heard: list[Message] = []
     topic.subscribe(2, [0], heard.append, nothing)
     del heard[:]
+    before = ledger.size
     with pytest.raises(UsageError):
-        topic.finish(1, time, "half", changes, 4)
-    assert (heard, topic.holds(1), topic.history.size) == ([], [(0, 1)], 0)
-    topic.finish(1, 0, "whole", [(0, -1), (1, +1)], 5)
-    assert heard == [Batch(0, 0, "whole"), Progress(0, ((0, -1), (1, 1)))]
+        ledger.finish(1, time, b"half", changes)
+    assert (heard, topic.holds(1), ledger.size) == ([], [(0, 1)], before)
+    ledger.finish(1, 0, b"whole", [(0, -1), (1, +1)])
+    assert heard == [Batch(0, 0, b"whole"), Progress(0, ((0, -1), (1, 1)))]
 
 
 def test_times_of_another_order_are_refused() -> None:
@@ -97,25 +101,58 @@ def test_a_group_is_over_when_all_its_partitions_are() -> None:
     assert over == ["01", "12"] and topic.ended
 
 
-def test_what_is_retained_is_told_again_and_what_is_gone_is_named() -> None:
-    topic = Topic("t", Order(0), retain=1100)
-    topic.join(1)
-    for time in range(10):
-        topic.send(1, time, time, size=100)
-        topic.progress(1, [(time, -1), (time + 1, +1)])
+def kept(retain: int, times: int) -> StepLog:
+    """A topic in memory with a batch of 100 bytes at each of some times."""
+    ledger = StepLog(Topic("t", Order(0)), 1, retain=retain)
+    ledger.join(1)
+    for time in range(times):
+        ledger.finish(1, time, b"%100d" % time, [(time, -1), (time + 1, +1)])
+    return ledger
+
+
+def as_of(ledger: StepLog, time: int) -> list[Message]:
     heard: list[Message] = []
-    topic.subscribe(1, [0], heard.append, nothing, as_of=[8])
-    assert heard == [Snapshot(0, (8,), ()), Batch(0, 8, 8), Batch(0, 9, 9), Progress(0, ((8, -1), (10, +1)))]
+    catching = CatchUp(ledger, 7, [0], [time], heard.append, nothing)
+    catching.begin(ledger.tail_begin())
+    assert catching.finish()
+    return heard
+
+
+def test_what_is_retained_is_told_again_and_what_is_gone_is_named() -> None:
+    ledger = kept(1100, 10)
+    heard = as_of(ledger, 8)
+    assert heard == [
+        Snapshot(0, (8,), ()),
+        Batch(0, 8, b"%100d" % 8),
+        Batch(0, 9, b"%100d" % 9),
+        Progress(0, ((8, -1), (10, 1))),
+    ]
+    ledger.send(1, 10, b"now")
+    assert heard[-1] == Batch(0, 10, b"now")
     with pytest.raises(Refused, match=r"time 2 is gone: times to \[\d\] are not retained"):
-        topic.subscribe(2, [0], heard.append, nothing, as_of=[2])
+        as_of(ledger, 2)
     with pytest.raises(Refused, match="yet to come"):
-        topic.subscribe(3, [0], heard.append, nothing, as_of=[11])
-    assert topic.history.size <= 1100
+        as_of(ledger, 11)
+    assert ledger.size <= 1100
+
+
+def test_steps_without_items_are_bounded_as_well() -> None:
+    ledger = kept(1100, 1)
+    for time in range(1, 100):
+        ledger.progress(1, [(time, -1), (time + 1, +1)])
+    assert ledger.size <= 1100 and as_of(ledger, 100) == [Snapshot(0, (100,), ())]
+
+
+def test_a_crash_is_told_to_a_subscriber_that_was_not_there() -> None:
+    ledger = kept(1100, 2)
+    ledger.join(2)
+    ledger.send(1, 2, b"x")
+    ledger.crash(1, "gone")
+    assert Crashed(0, (2,), (), "gone", ()) in as_of(ledger, 2)
 
 
 def test_without_a_budget_the_past_is_gone() -> None:
-    topic = Topic("t", Order(0))
-    topic.join(1)
-    topic.send(1, 0, "x")
+    ledger = kept(0, 1)
     with pytest.raises(Refused, match="gone"):
-        topic.subscribe(1, [0], lambda _: None, nothing, as_of=[0])
+        as_of(ledger, 0)
+    assert ledger.size == 0 and as_of(ledger, 1) == [Snapshot(0, (1,), ())]
