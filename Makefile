@@ -26,7 +26,7 @@ help: ## this list
 venv: $(VENV)/ready ## .venv with everything, the project included
 
 demo: check-java venv $(if $(COMPILED),$(VENV)/compiled/ready) ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR, COMPILED=1)
-	@$(if $(COMPILED),PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(VENV)/compiled )$(BIN)/python -m dataspace.spark demo $(DEMO_FLAGS)
+	@$(if $(COMPILED),PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(VENV)/compiled )$(BIN)/python -m examples.flights $(DEMO_FLAGS)
 
 test: check-java venv ## all tests, Spark's included (ARGS for pytest)
 	@$(BIN)/python -m tests $(ARGS)

@@ -23,7 +23,7 @@ from dataspace.actors.engine.engine import Engine
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.spaces import ActorSpace
 from dataspace.actors.engine.turns import Turn
-from dataspace.actors.examples import box_and_client
+from examples.actors import box_and_client
 from index.patterns.patterns import capture, skeleton
 from index.trie.trie import Index
 

@@ -150,7 +150,7 @@ def _listed() -> list[tuple[str, list[Page]]]:
                 beside("WebSocket", "guide/web.md", "server/WEB.md"),
                 beside("JavaScript", "guide/javascript.md", "server/JAVASCRIPT.md"),
                 beside("Inspector", "guide/inspector.md", "server/INSPECTOR.md"),
-                beside("The demo of Spark", "guide/demo.md", "relay/spark/demo/DEMO.md"),
+                beside("The demo of Spark", "guide/demo.md", "examples/flights/DEMO.md"),
             ],
         ),
         ("Recipes", recipes()),

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import dataspace
+import examples
 import index
 import relay
 import server
 
-LAYERS = (index, dataspace, relay, server)
+LAYERS = (index, dataspace, relay, server, examples)
 
 
 def modules() -> Iterator[str]:

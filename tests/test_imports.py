@@ -110,9 +110,6 @@ FACES: Final = frozenset(
 )
 """Public modules that only hand on names: they may import from above, and nothing inside imports them."""
 
-PROGRAMS: Final = ("dataspace/actors/examples/", "relay/spark/examples/", "relay/spark/demo/")
-"""Programs of a user's kind: they import faces, and nothing of the product imports them."""
-
 # Who may import it, as folders and files of the product; everybody else may not.
 ADMITTED: Final = {
     "msgpack": ("dataspace/wire/", "dataspace/codec.py"),
@@ -195,7 +192,7 @@ def room(name: str) -> str:
 
 ALL = list(sources())
 NAMES = frozenset(name for name, _ in ALL)
-INSIDE = [(name, tree) for name, tree in ALL if name not in FACES and not name.startswith(PROGRAMS)]
+INSIDE = [(name, tree) for name, tree in ALL if name not in FACES]
 BY_FILE = pytest.mark.parametrize(("name", "tree"), ALL, ids=[name for name, _ in ALL])
 BY_INNER_FILE = pytest.mark.parametrize(("name", "tree"), INSIDE, ids=[name for name, _ in INSIDE])
 
@@ -277,13 +274,8 @@ def circles(graph: dict[str, frozenset[str]]) -> list[set[str]]:
 
 
 @BY_INNER_FILE
-def test_nothing_inside_imports_a_face_or_a_program(name: str, tree: ast.Module) -> None:
-    wrong = [
-        f"{name}:{line} imports {to}"
-        for to, line in arrows()[name].items()
-        if to in FACES or to.startswith(PROGRAMS)
-    ]
-    assert not wrong
+def test_nothing_inside_imports_a_face(name: str, tree: ast.Module) -> None:
+    assert not [f"{name}:{line} imports {to}" for to, line in arrows()[name].items() if to in FACES]
 
 
 @BY_FILE
@@ -314,4 +306,22 @@ def test_the_kernel_does_not_touch_the_world(name: str, tree: ast.Module) -> Non
 
 @BY_FILE
 def test_nothing_of_the_product_imports_its_tests(name: str, tree: ast.Module) -> None:
-    assert not [m for _, m in imports(name, tree) if reaches(m, "tests") or reaches(m, "bench")]
+    outside = ("tests", "bench", "docs", "examples")
+    assert not [m for _, m in imports(name, tree) if any(reaches(m, each) for each in outside)]
+
+
+OF_THE_PAST: Final = {"backfill.py": {"relay.log.segments"}}
+"""A log of last year is written with times that no daemon would give."""
+
+EXAMPLES: Final = sorted((Path(__file__).parents[1] / "examples").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[f"{path.parent.name}/{path.name}" for path in EXAMPLES])
+def test_examples_import_only_what_is_installed_under_one_name(path: Path) -> None:
+    name = f"examples/{path.parent.name}/{path.name}"
+    found = {module for _, module in imports(name, ast.parse(path.read_bytes())) if reaches_inside(module)}
+    assert found == OF_THE_PAST.get(path.name, set())
+
+
+def reaches_inside(module: str) -> bool:
+    return any(reaches(module, layer) for layer in LAYERS if layer != "dataspace")

@@ -1,27 +1,18 @@
-"""``python -m dataspace.spark PROGRAM``: runs the demo, an example, or the compilation of PySpark's archives.
+"""``python -m dataspace.spark bytecode``: compiles PySpark's archives; its processes start twice as fast.
 
-The programs are in packages that have other names where they are installed; this command is the same in both.
+The program is in a package that has another name where it is installed; this command is the same in both.
 """
 
 from __future__ import annotations
 
 import runpy
 import sys
-from pkgutil import iter_modules
 from typing import Final
 
-from relay.spark import demo, examples, tuning
+from relay.spark import tuning
 
-PROGRAMS: Final = {
-    "demo": demo.__name__,
-    "bytecode": f"{tuning.__name__}.bytecode",
-    **{
-        f"examples.{found.name}": f"{examples.__name__}.{found.name}"
-        for found in iter_modules(examples.__path__)
-        if found.name != "common"
-    },
-}
-"""What may be run, and the module that it is."""
+PROGRAMS: Final = {"bytecode": f"{tuning.__name__}.bytecode"}
+"""Programs by their names, with their modules."""
 
 
 def main() -> int:

@@ -119,10 +119,11 @@ class Project:
         return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def copy_tests(self) -> None:
-        """Copies the tests that can run against a wheel, with the names that modules have there."""
+        """Copies examples and tests that can run against a wheel, with the names that modules have there."""
         ignored = shutil.ignore_patterns(*OF_THE_CHECKOUT)
-        shutil.copytree(TOP / "tests", self.folder / "tests", ignore=ignored)
-        rewrite_files(self.folder / "tests", modules(TOP))
+        for name in ("examples", "tests"):
+            shutil.copytree(TOP / name, self.folder / name, ignore=ignored)
+            rewrite_files(self.folder / name, modules(TOP))
         shutil.copy(TOP / "pyproject.toml", self.folder)
 
 

@@ -1,4 +1,4 @@
-"""Rules as data: the same for rules from text and from the Python builder.
+"""Rules as data: heads, atoms, comparisons and expressions.
 
 A rule is a head and a body.  The body is a list of atoms (patterns, as observed), negated atoms, and
 comparisons between expressions.  The head is what follows: a fact that holds, one that will hold in the next

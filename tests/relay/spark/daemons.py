@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dataspace.client.bulk.client import BulkClient
+from examples.flights import processes
 from index.patterns.text import parse, parse_pattern
 from index.values.values import Value
-from relay.spark.demo import processes
 
 
 class Daemon(processes.Daemon):

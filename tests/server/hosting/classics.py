@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataspace.actors.engine.turns import Turn
-from dataspace.actors.examples import (
+from dataspace.actors.layers import layer
+from examples.actors import (
     ancestors,
     bank_account,
     box_and_client,
@@ -15,7 +16,6 @@ from dataspace.actors.examples import (
     two_buyers,
     work_queue,
 )
-from dataspace.actors.layers import layer
 
 
 def box(turn: Turn) -> None:

@@ -35,7 +35,7 @@ CLASSICS = (
 @pytest.mark.parametrize("name", CLASSICS)
 async def test_a_classic_says_its_lines_over_a_connection(name: str, url: str) -> None:
     told = (TRANSCRIPTS / f"{name}.txt").read_text(encoding="utf-8").split("\n", 1)[1].splitlines()
-    main: Callable[[Turn], None] = importlib.import_module(f"dataspace.actors.examples.{name}").main
+    main: Callable[[Turn], None] = importlib.import_module(f"examples.actors.{name}").main
     heard: list[object] = []
     with trio.fail_after(60):
         async with dataspace.connect(url) as audience, trio.open_nursery() as nursery:

@@ -1,0 +1,1 @@
+"""Examples of streaming queries over a dataspace: ``python -m examples.spark.NAME``."""
