@@ -50,7 +50,7 @@ class RuleHost:
         self._index = index
         self._max_rules = max_rules
         self._bounds = bounds
-        self._held: dict[At, int] = {}  # the handle of each fact, which is itself in the index
+        self.held: dict[At, int] = {}  # the handle of each fact, which is itself in the index
         self._by_flows: set[At] = set()
         self._last = 0  # the newest handle
         self._rejected: dict[At, int] = {}  # what is wrong with rules that are no entries; of how many it is
@@ -76,20 +76,20 @@ class RuleHost:
 
     def adopt(self, claims: Mapping[int, Value]) -> None:
         """Takes over what rules held when the log ended; the next turn says what is still right."""
-        self._held = {at_of(value): handle for handle, value in claims.items()}
+        self.held = {at_of(value): handle for handle, value in claims.items()}
         self._last = max(claims, default=0)
         self._adopted = self.awake = True
 
     @property
     def claimed(self) -> int:
         """How many facts rules and flows claim."""
-        return len(self._held)
+        return len(self.held)
 
     @property
     def claims(self) -> dict[int, Value]:
         """Those facts by handle: a copy.  O(those)."""
         value = self._index.value
-        return {handle: value(at) for at, handle in self._held.items()}
+        return {handle: value(at) for at, handle in self.held.items()}
 
     def is_claimed(self, value: Value) -> bool:
         """Whether others than the rules claim a fact."""
@@ -115,7 +115,7 @@ class RuleHost:
         is in no order, so they are computed anew with the next turn, as after a restart.  Flows have seen
         what has not happened: they end, and ``flow-error`` says so.
         """
-        journal, held = self._journal, self._held
+        journal, held = self._journal, self.held
         for at, handle in journal.begun:
             if held.get(at) == handle:
                 del held[at]
@@ -150,7 +150,7 @@ class RuleHost:
             appearing_at, vanishing_at = draft.at or draft.places
             value, at = (added[0], appearing_at[0]) if added else (removed[0], vanishing_at[0])
             claims = self._index.count_at(at)
-            if claims and at in self._held and at not in self._by_flows:  # as ``_claimed_at``
+            if claims and at in self.held and at not in self._by_flows:  # as ``_claimed_at``
                 claims -= 1
             appearing, vanishing = (added, removed) if claims == len(removed) else _NEITHER
             if (
@@ -184,7 +184,7 @@ class RuleHost:
             before = self._take_up()
             further = self._follow(appearing, vanishing, messages, turn)
             whole = [*_changes(before.added, before.removed), *_changes(further.added, further.removed)]
-            added, removed = transitions(whole, lambda value: int(at_of(value) in self._held))
+            added, removed = transitions(whole, lambda value: int(at_of(value) in self.held))
             return Derived(added, further.messages, removed)
         program = self.program
         if program is None or (appearing and rules_in(appearing)) or (vanishing and rules_in(vanishing)):
@@ -204,7 +204,7 @@ class RuleHost:
         """
         self._adopted = False
         value = self._index.value
-        self._kept = [value(at) for at in self._held]
+        self._kept = [value(at) for at in self.held]
         self._is_start = True
         try:
             derived = self._follow_anew((), (), ())
@@ -342,7 +342,7 @@ class RuleHost:
         self._by_flows.difference_update(gone)
         self.flows.tell(*transitions(later, _counted(first, self._index.count)))
         whole = [*_changes(derived.added, derived.removed), *later]
-        derived.added, derived.removed = transitions(whole, lambda value: int(at_of(value) in self._held))
+        derived.added, derived.removed = transitions(whole, lambda value: int(at_of(value) in self.held))
         return derived
 
     def _follow_flows(self, turn: _Changes, asserted: _Changes) -> Derived:
@@ -371,12 +371,12 @@ class RuleHost:
 
     def _claimed_at(self, at: At) -> int:
         count = self._index.count_at(at)
-        return count - 1 if count and at in self._held and at not in self._by_flows else count
+        return count - 1 if count and at in self.held and at not in self._by_flows else count
 
     def _facts(self) -> Iterator[Value]:
         """All facts that others claim, as they will be after this turn."""
         vanishing = set(all_at(self._vanishing))
-        others_only = not self._held  # as mostly when the first rule comes: a call less for each fact
+        others_only = not self.held  # as mostly when the first rule comes: a call less for each fact
         for at, value in self._index.items():
             if at not in vanishing and (others_only or self._claimed_at(at)):
                 yield value
@@ -403,9 +403,9 @@ class RuleHost:
         """The difference to what was adopted, where ``derived`` speaks of all."""
         wanted = {at_of(value): value for value in derived.added}
         return Derived(
-            [value for at, value in wanted.items() if at not in self._held],
+            [value for at, value in wanted.items() if at not in self.held],
             derived.messages,
-            [self._index.value(at) for at in self._held if at not in wanted and at not in self._by_flows],
+            [self._index.value(at) for at in self.held if at not in wanted and at not in self._by_flows],
         )
 
     def _claim(self, derived: Derived, draft: PendingTurn) -> tuple[Claims, ...]:
@@ -416,7 +416,7 @@ class RuleHost:
         if not added and not removed:
             return ()
         appearing, vanishing = draft.at or draft.places
-        held, first, journal = self._held, self._last + 1, self._journal
+        held, first, journal = self.held, self._last + 1, self._journal
         begun: Sequence[tuple[int, Value]] = ()
         ended: list[int] = []
         if len(added) == 1:  # as mostly

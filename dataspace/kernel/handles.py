@@ -12,7 +12,16 @@ Always: a handle is a number from 0 to 2^63-1, and so is its place.
 from __future__ import annotations
 
 import secrets
-from collections.abc import ItemsView, Iterable, Iterator, MutableMapping, ValuesView
+from collections.abc import (
+    Callable,
+    Hashable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    ValuesView,
+)
 from typing import Final, TypeAlias
 
 from index.values.values import Value
@@ -29,6 +38,16 @@ SECRET: Final = secrets.randbits(63) | 1
 """``handle * SECRET & ALL`` is the place of a handle."""
 
 _INVERSE: Final = pow(SECRET, -1, NO_HANDLE)
+
+
+def handle_at(place: Hashable) -> int:
+    """Returns the handle that is kept at a place.
+
+    >>> handle_at(7 * SECRET & ALL)
+    7
+    """
+    assert isinstance(place, int)
+    return place * _INVERSE & ALL
 
 
 class Handles(MutableMapping[int, Value]):
@@ -109,6 +128,26 @@ class Handles(MutableMapping[int, Value]):
 
     def __repr__(self) -> str:
         return f"Handles({dict(self.items())!r:.80})"
+
+
+class Places(Mapping[Hashable, Value]):
+    """Values by place where each is kept elsewhere: ``value`` returns the one at a place that is ``held``."""
+
+    __slots__ = ("_held", "_value")
+
+    def __init__(self, held: Mapping[Hashable, int], value: Callable[[Hashable], Value]) -> None:
+        self._held = held
+        self._value = value
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self._held)
+
+    def __getitem__(self, place: Hashable) -> Value:
+        self._held[place]  # raises where it is not there
+        return self._value(place)
 
 
 Held: TypeAlias = Handles | dict[int, Value]

@@ -17,7 +17,7 @@ higher and not lower than those before; additions come before messages, messages
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from dataspace.errors import InternalError, UsageError
@@ -26,7 +26,7 @@ from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Captures
 from dataspace.kernel.derivation import RULES, RuleHost
 from dataspace.kernel.epochs import Claims, Epoch
-from dataspace.kernel.handles import ALL, FRESH, SECRET, Handles, Held
+from dataspace.kernel.handles import ALL, FRESH, SECRET, Handles, Held, Places
 from dataspace.kernel.interests import Interest, Interests, tell_each
 from dataspace.kernel.limits import SpaceLimits, SpaceStatistics, size_of, weights
 from dataspace.kernel.rule_facts import RuleQuotas, bounds_of, rules_in
@@ -258,6 +258,13 @@ class Space:
     def claims(self, owner: str) -> Mapping[int, Value]:
         """What an owner claims, by handle."""
         return self.rules.claims if owner == RULES else self._claims.get(owner, {})
+
+    def places(self, owner: str) -> Mapping[Hashable, Value]:
+        """What an owner claims, by place (``handles.handle_at``), or by key for rules: no copy.  O(1)."""
+        if owner == RULES:
+            return Places(self.rules.held, self.index.value)
+        held = self._claims.get(owner)
+        return {} if held is None else held.places  # type: ignore[return-value]  # it is only read
 
     def fresh_handle(self, owner: str) -> int:
         """A handle that no client will come upon; as ``Handles.fresh``."""

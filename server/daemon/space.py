@@ -50,6 +50,7 @@ from server.owners.departures import Departures
 from server.owners.leases import Leases
 from server.owners.publishers import Publishers
 from server.owners.turn_numbers import Client, Clients
+from server.owners.withdrawal import Withdrawals
 from server.publication.ledger import Ledgers
 from server.publication.prepared import Prepared
 from server.recalling import Recalling
@@ -97,6 +98,7 @@ class HostedSpace:
         self.log = log
         self.identity = log.identity
         self.publishing = trio.Lock()
+        self.withdrawals = Withdrawals()
         self.recalling = Recalling()
         self.rules_due = trio.Event()
         self.sessions = Sessions(self)

@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-import trio
-
 from dataspace.codec import pack
 from dataspace.errors import Refused
+from dataspace.steps import Steps
 from dataspace.wire.arguments import number
 from index.patterns.patterns import matcher
 from index.values.values import Map, Value
+from server.lane import Work
 from server.owners.bearers import Bearer, parted
+from server.owners.looking import ClaimedSpace, look
 
 MOST: Final = 10_000
 """Claims in one answer."""
@@ -26,25 +27,19 @@ MOST: Final = 10_000
 SIZE: Final = 1 << 20
 """Bytes of facts in one answer, about."""
 
-LOOKED_AT: Final = 2_048
-"""Claims that are compared with the pattern at once."""
 
-
-class ClaimedSpace(Protocol):
+class OwnedSpace(ClaimedSpace, Protocol):
     """The facts and their owners."""
 
     def owners(self) -> Sequence[str]:
         """Returns all who claim something."""
-
-    def claims(self, owner: str) -> Mapping[int, Value]:
-        """Returns what an owner claims, by handle."""
 
 
 class ClaimsHome(Protocol):
     """The space that a session is about."""
 
     @property
-    def space(self) -> ClaimedSpace:
+    def space(self) -> OwnedSpace:
         """The facts and their owners."""
 
 
@@ -59,30 +54,37 @@ class ClaimsPeer(Protocol):
     def bearer(self) -> Bearer:
         """Who the client is, and what it may do."""
 
+    def work(self) -> Work:
+        """Returns a piece of background work of this client."""
+
 
 async def _owners(peer: ClaimsPeer, arguments: Map) -> Value:
     """Returns the claims on facts that match a pattern, with the owner, the bearer and the stamp of each.
 
-    O(claims), in slices; at most ``most`` claims, and about a mebibyte of facts.
+    O(claims), in slices of the lane; at most ``most`` claims, and about a mebibyte of facts.  Nothing is
+    copied before the request has its turn.
     """
     pattern, most = arguments.get("pattern"), number(arguments, "most", 1_000)
     if not 1 <= most <= MOST:
         raise Refused("bad-request", f"most must be a number from 1 to {MOST}, got {most}")
-    permit, space = peer.bearer.permit, peer.home.space
+    permit = peer.bearer.permit
     permit.check_inspect("the owners of facts")
     permit.check_observe(pattern)
+    return await peer.work().do(_claims(peer.home.space, pattern, most))
+
+
+def _claims(space: OwnedSpace, pattern: Value, most: int) -> Steps[Value]:
+    """Returns claims on facts that match, in steps; owners that come meanwhile are left out."""
     matches, found, size = matcher(pattern), list[Value](), 0
-    await trio.lowlevel.checkpoint()
     for owner in space.owners():
-        values = list(space.claims(owner).values())
-        for first in range(0, len(values), LOOKED_AT):
-            for value in values[first : first + LOOKED_AT]:
-                if matches(value) is not None:
-                    found.append(Map({"fact": value, **said_of(owner)}))
-                    size += len(pack(value))
-                    if len(found) >= most or size >= SIZE:
-                        return tuple(found)
-            await trio.lowlevel.checkpoint()
+        for each in look(space, owner, matches):
+            if each is None:
+                yield
+                continue
+            found.append(Map({"fact": each.value, **said_of(owner)}))
+            size += len(pack(each.value))
+            if len(found) >= most or size >= SIZE:
+                return tuple(found)
     return tuple(found)
 
 

@@ -1,35 +1,42 @@
 """Withdrawing: the request that retracts what an owner claims and a pattern matches.
 
 A claim is ended by its handle, which only the client that made it knows.  Here the daemon finds the handles,
-so that an operator or a later run can take back what an earlier one has asserted.
+so that an operator or a later run can take back what an earlier one has asserted.  The search runs in the
+lane and copies nothing before its turn there, and of one owner one request searches at a time: those that
+wait hold their own bytes and nothing else.
 
-Always: only claims of an owner that the bearer may speak for, on facts that it may observe; what is retracted
-was claimed when the turn began, and where it is more than one turn takes, turns follow one another.
+Always: only claims of an owner that the bearer may speak for, on facts that it may observe.  A claim that
+matches is retracted if it stood when the request's turn came; one that was made later stays, unless it took
+the handle of one that ended meanwhile.  What is found is retracted in one epoch, or where it is more than one
+turn takes, in one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
+from weakref import WeakValueDictionary
+
+import trio
 
 from dataspace.errors import Refused
 from dataspace.kernel.actions import RETRACT
-from dataspace.steps import Steps, batched
+from dataspace.kernel.handles import handle_at
 from dataspace.wire.arguments import text
+from index.patterns.events import Captures
 from index.patterns.patterns import matcher
 from index.values.values import Map, Value
 from server.owners.bearers import LEASE, Bearer
+from server.owners.looking import ClaimedSpace, Sought, look, still_claims
 
 if TYPE_CHECKING:
     from dataspace.kernel.actions import Action
     from dataspace.kernel.epochs import Epoch, Origin
-    from server.lane import Lane
+    from dataspace.kernel.limits import SpaceLimits
+    from server.lane import Lane, Work
     from server.owners.accounts import Account
     from server.owners.leases import Leases
     from server.owners.turn_numbers import Client
-
-STEP: Final = 512
-"""Claims that are compared with the pattern in one step, in about a millisecond."""
 
 TURN: Final = 4_096
 """Claims that one turn retracts: others wait for it."""
@@ -40,6 +47,9 @@ class Disk(Protocol):
 
     async def wait_durable(self, epoch: int) -> None:
         """Waits until an epoch is on disk."""
+
+    async def wait_room(self) -> None:
+        """Waits while the disk is behind."""
 
     def note_origin(self, number: int, time: int, origin: Origin) -> None:
         """Has the log say where the next turn comes from, after the epoch of this number and time."""
@@ -53,7 +63,7 @@ class NumberedSession(Protocol):
         """Its identity, which says where its turns come from."""
 
 
-class NumberedSpace(Protocol):
+class NumberedSpace(ClaimedSpace, Protocol):
     """The facts and their owners, and the newest epoch."""
 
     @property
@@ -64,8 +74,9 @@ class NumberedSpace(Protocol):
     def time(self) -> int:
         """Its time, in microseconds."""
 
-    def claims(self, owner: str) -> Mapping[int, Value]:
-        """Returns what an owner claims, by handle."""
+    @property
+    def limits(self) -> SpaceLimits:
+        """Bounds of one turn."""
 
 
 class ClaimsSpace(Protocol):
@@ -98,6 +109,10 @@ class ClaimsSpace(Protocol):
         on_durable: Callable[[Epoch], None] | None = None,
     ) -> Epoch:
         """Commits one turn."""
+
+    @property
+    def withdrawals(self) -> Withdrawals:
+        """The owners from which something is withdrawn."""
 
     def finish_ending(self, owner: str) -> None:
         """Ends what an owner claimed before it ended."""
@@ -133,34 +148,61 @@ async def _withdraw(peer: WithdrawingPeer, arguments: Map) -> Value:
     home, pattern = peer.home, arguments["pattern"]
     peer.bearer.permit.check_observe(pattern)
     owner = peer.bearer.owner(text(arguments, "owner"))
-    if owner.startswith(LEASE):
-        home.leases.renew(owner)
-    home.finish_ending(owner)
-    asker: Hashable = peer.bearer.principal
-    found = await home.lane.work(asker).do(_finding(dict(home.space.claims(owner)), pattern))
-    epochs: list[int] = []
-    count = 0
-    for part in batched(found, TURN):
-        claims = home.space.claims(owner)  # some of them may have ended meanwhile
-        actions = [(RETRACT, handle) for handle, value in part if claims.get(handle) is value]
+    async with home.withdrawals.of(owner), home.lane.work(peer.bearer.principal) as work:
+        if owner.startswith(LEASE):
+            home.leases.renew(owner)
+        home.finish_ending(owner)
+        count, epochs = await _retract_found(peer, owner, matcher(pattern), work)
+    if epochs:
+        await home.commits.wait_durable(epochs[-1])
+    return Map({"retracted": count, "epochs": tuple(epochs)})
+
+
+async def _retract_found(
+    peer: WithdrawingPeer, owner: str, matches: Callable[[Value], Captures | None], work: Work
+) -> tuple[int, list[int]]:
+    """Retracts what is found, in slices of the lane; returns how many claims it was, and the epochs."""
+    home, count, epochs, found = peer.home, 0, list[int](), list[Sought]()
+    most = min(TURN, home.space.limits.actions_per_turn)
+
+    def retract() -> None:
+        nonlocal count
+        actions = [
+            (RETRACT, handle_at(each.place)) for each in found if still_claims(home.space, owner, each)
+        ]
+        found.clear()
         if actions:
             if (origin := peer.own.client.origin) is not None:  # the turn is of a request, and has no number
                 home.commits.note_origin(home.space.epoch, home.space.time, origin._replace(client=""))
             epochs.append(home.commit(owner, actions, account=peer.account).number)
             count += len(actions)
             home.flush()
-            await home.commits.wait_durable(epochs[-1])
-    return Map({"retracted": count, "epochs": tuple(epochs)})
+
+    for each in look(home.space, owner, matches):
+        if each is not None:
+            found.append(each)
+            if len(found) == most:
+                retract()
+                work.leave()
+                await home.commits.wait_room()
+                await work.enter()
+        elif work.is_over:
+            await work.pass_on()
+    retract()
+    return count, epochs
 
 
-def _finding(claims: Mapping[int, Value], pattern: Value) -> Steps[list[tuple[int, Value]]]:
-    """Returns the claims whose facts match, in steps."""
-    matches = matcher(pattern)
-    found: list[tuple[int, Value]] = []
-    for part in batched(claims.items(), STEP):
-        found += [(handle, value) for handle, value in part if matches(value) is not None]
-        yield
-    return found
+class Withdrawals:
+    """The owners from which something is withdrawn, each with a lock that exists while it is used."""
+
+    __slots__ = ("_locks",)
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
+
+    def of(self, owner: str) -> trio.Lock:
+        """Returns the lock of an owner."""
+        return self._locks.setdefault(owner, trio.Lock())
 
 
 VERBS: Final[Mapping[str, Callable[[WithdrawingPeer, Map], Awaitable[Value]]]] = {"withdraw": _withdraw}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from server.config.tokens import Keys
     from server.lane import Lane
     from server.owners.accounts import Account
+    from server.owners.withdrawal import Withdrawals
     from server.recalling import Recalling
     from server.sessions.registry import Sessions
     from server.sessions.sending import SendQueue
@@ -50,6 +51,9 @@ class HomeSpace(Committer, Protocol):
 
     @property
     def conditions(self) -> Conditions: ...
+
+    @property
+    def withdrawals(self) -> Withdrawals: ...
 
     @property
     def reader_accounts(self) -> dict[str, ReaderAccount]: ...
