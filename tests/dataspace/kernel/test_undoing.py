@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import dataspace
-import index
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
 from dataspace.kernel.bulk_assertions import Assertions
@@ -23,8 +17,8 @@ from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
 from index.patterns.patterns import capture
 from index.values.values import Record, Value, key
+from tests.striking import strike
 
-SOURCES = tuple(str(Path(package.__file__ or "").parent) for package in (dataspace, index))
 PATTERNS: tuple[Value, ...] = (capture(), Record("p", capture()), Record("q", 1), Record("r", capture(), 2))
 RULES = "r($x, 2) <- p($x), not q($x). s(count($x)) <- p($x). u($x) <- r($x, _), s(_)."
 Turn = Callable[[Space], object]
@@ -82,41 +76,6 @@ class _Room:
             [(epoch, *[sorted(map(repr, some)) for some in told]) for epoch, *told in e.heard]
             for e in self.ears
         ]
-
-
-def _in_finalizer(frame: FrameType | None) -> bool:
-    """Whether this makes or ends a weak reference: what is raised when a value has gone is swallowed."""
-    while frame is not None and frame.f_code.co_filename.startswith(SOURCES):
-        if frame.f_code.co_qualname in ("Terms._forget", "Terms._make"):
-            return True
-        frame = frame.f_back
-    return False
-
-
-@contextmanager
-def _struck(at: int, error: type[BaseException]) -> Iterator[None]:
-    """Raises an exception at the so-manieth line of the index and the kernel that runs."""
-    left = at
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left
-        name = frame.f_code.co_filename
-        if not (name.startswith(SOURCES) or name.startswith("<")):
-            return None
-        if _in_finalizer(frame):
-            return None
-        if event == "line" and sys.exc_info()[1] is None:  # one exception at a time
-            left -= 1
-            if not left:
-                raise error(f"struck at line {at}")
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
 
 
 def _nothing(_: Space) -> None: ...
@@ -214,7 +173,7 @@ def _check(prepare: Turn, turn: Turn, at: int, error: type[BaseException]) -> bo
     before = room.state()
     struck = False
     try:
-        with _struck(at, error):
+        with strike(at, error):
             _run(room, turn)
     except error as raised:
         assert "struck" in str(raised)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -11,7 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from index.errors import UsageError
 from index.patterns.events import Entry, Restricted, Visible
 from index.patterns.patterns import DISCARD, capture, discard, exact, lit, skeleton
+from index.patterns.readers import _group_code, _handler_code
+from index.patterns.skeletons import CheckKind, Skeleton
 from index.trie.trie import ADDED, Event, Index
+from index.values.positions import Path
 from index.values.values import Map, Record, Value, key, keys
 from tests.index import oracle
 from tests.index.strategies import values_near
@@ -437,6 +441,83 @@ def test_a_callback_that_raises_leaves_an_index_that_is_right() -> None:
             change()
         index.check()
     assert sorted(index.matches(skeleton(p(capture())))) == [(3,)]
+
+
+# -- handlers that fail -------------------------------------------------------------------------------
+
+
+class _Mine:
+    """A step into a map that raises when it is looked up the so-manieth time, in either build."""
+
+    def __init__(self, real: Hashable, left: int) -> None:
+        self.real, self.left = real, left
+
+    def __hash__(self) -> int:
+        self.left -= 1
+        if self.left == 0:
+            raise ZeroDivisionError
+        return hash(self.real)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other == self.real
+
+
+@pytest.mark.parametrize("filled", [None, 0, 1, 3])
+def test_a_handler_whose_installation_fails_is_not_there(filled: int | None) -> None:
+    """Wherever that is: at its group, at a value, at a capture; at once, or after some steps."""
+    index = _index_of(*[p(Map({"k": n}), n) for n in range(4)], p(Map({}), 1), p(1))
+    index.add_handler(skeleton(p(Map({"k": 1}), capture())), kept := _Ear())
+    before = index.statistics()
+    for text in (p(capture(), capture("x")), p(Map({"k": capture("x")}), capture("x")), p(Map({"k": 1}), 1)):
+        failures = 0
+        for left in range(1, 100):
+            _group_code.cache_clear()  # what was generated for an equal step is bound to that one
+            _handler_code.cache_clear()
+            mine = _Mine(key("k"), left)
+            form = _with_step(skeleton(text), mine)
+            try:
+                for _ in range(filled or 0):
+                    index.fill(form, 2)
+                index.add_handler(form, ear := _Ear())
+            except ZeroDivisionError:
+                failures += 1
+            else:
+                mine.left = -1
+                index.remove_handler(form, ear)
+            mine.left = -1
+            index.drop_idle(form)
+            index.check()
+            assert index.statistics() == before
+            index.patch([p(Map({"k": 9}), 9)], [p(Map({"k": 1}), 1)], [p(Map({"k": 1}), 2)])
+            index.patch([p(Map({"k": 1}), 1)], [p(Map({"k": 9}), 9)])
+            index.check()
+            assert kept.take_plain()[-3:] == [("!", 2), ("-", 1), ("+", 1)]
+        assert failures < 99, "it comes to its end"
+
+
+def _with_step(form: Skeleton, step: Hashable) -> Skeleton:
+    """The same with this step in place of every step into a map."""
+
+    def in_place(path: Path) -> Path:
+        return tuple([by if isinstance(by, int) else (step,) for by in path])
+
+    checks = tuple(
+        [
+            replace(check, path=in_place(check.path), argument=in_place(check.argument))
+            if check.kind is CheckKind.SAME and isinstance(check.argument, tuple)
+            else replace(check, path=in_place(check.path))
+            for check in form.checks
+        ]
+    )
+    constants = tuple([(in_place(path), value) for path, value in form.constants])
+    return replace(
+        form,
+        shape=tuple([(in_place(path), of_class) for path, of_class in form.shape]),
+        constants=constants,
+        checks=checks,
+        captures=tuple(map(in_place, form.captures)),
+        group=(tuple([path for path, _ in constants]), checks),
+    )
 
 
 # -- what it costs, in counts -------------------------------------------------------------------------

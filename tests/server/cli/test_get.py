@@ -109,6 +109,32 @@ def test_get_refuses_what_is_no_pattern_and_two_forms_at_once(capfd: pytest.Capt
     assert "--csv: not allowed with --json" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("is_first", [False, True], ids=["facts first", "observer first"])
+def test_a_repeated_name_inside_a_part_ends_nothing_at_facts_that_are_too_short(
+    is_first: bool, space: BlockingSpace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    label = f"short{is_first:d}"
+    pattern = f"{label}(q($x), $x)"
+    short = [("assert", "--durable", owner, f"{label}(q(), {n})") for n, owner in enumerate("AB")]
+    space.assert_(Record(label, Record("q", 7), 7))
+    for words in () if is_first else short[:1]:
+        printed(capfd, *words)
+    command = [sys.executable, "-m", "dataspace", "observe", pattern]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as observer:
+        assert observer.stdout is not None  # a pipe, as asked for
+        assert "x=7" in observer.stdout.readline()
+        for words in short if is_first else short[1:]:
+            printed(capfd, *words)
+        space.send(Record(label, Record("q"), 3))
+        space.assert_(Record(label, Record("q", 8), 8))
+        assert "x=8" in observer.stdout.readline()
+        observer.terminate()
+    out, _ = printed(capfd, "get", pattern)
+    assert sorted(out.splitlines()) == ["x=7", "x=8"]
+    out, _ = printed(capfd, "get", f"{label}(q(), _)")
+    assert f"{label}(q(), 0)" in out and f"{label}(q(), 1)" in out
+
+
 # -- retract ------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,55 @@
+"""Exceptions at any line: what is struck must be whole afterwards, done or not done.
+
+A test runs the same operation again and again, struck one line later each time, until it comes to its end
+before it is struck.  Machine code has no lines, so such tests need the pure build.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import dataspace
+import index
+import server
+
+SOURCES = tuple(str(Path(package.__file__ or "").parent) for package in (dataspace, index, server))
+
+
+@contextmanager
+def strike(at: int, error: type[BaseException]) -> Iterator[None]:
+    """Raises an exception at the so-manieth line of the product that runs."""
+    left = at
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        name = frame.f_code.co_filename
+        if not (name.startswith(SOURCES) or name.startswith("<")):
+            return None
+        if _in_finalizer(frame):
+            return None
+        if event == "line" and sys.exc_info()[1] is None:  # one exception at a time
+            left -= 1
+            if not left:
+                raise error(f"struck at line {at}")
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def _in_finalizer(frame: FrameType | None) -> bool:
+    """Whether this makes or ends a weak reference: what is raised when a value has gone is swallowed."""
+    while frame is not None and frame.f_code.co_filename.startswith(SOURCES):
+        if frame.f_code.co_qualname in ("Terms._forget", "Terms._make"):
+            return True
+        frame = frame.f_back
+    return False
