@@ -63,7 +63,7 @@ MACHINE_CODE = (
     "relay/delivery/waiting.py",
     "relay/log/recent.py",
     "relay/log/segments.py",
-    "server/daemon/space.py",
+    "server/spaces/space.py",
     "server/owners/turn_numbers.py",
     "server/sessions/bundles.py",
     "server/sessions/connection.py",

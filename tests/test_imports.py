@@ -65,23 +65,24 @@ server
 server/system               dataspace/kernel dataspace/wire
 server/lane
 server/logs
-server/recalling            relay/log server/lane
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log
-server/owners               dataspace/kernel dataspace/wire server/config server/lane
-server/conditions           dataspace/kernel dataspace/wire index/trie relay/log server/config server/lane server/owners server/recalling
-server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/recalling server/system
-server/publication          dataspace/kernel dataspace/wire relay/log relay/store server/config server/lane server/owners
+server/owners               dataspace/kernel server/config server/lane
+server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/log relay/store server/config server/lane server/owners server/system
+server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/spaces
+server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/owners server/spaces
+server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/spaces server/system
+server/publication          dataspace/kernel dataspace/wire server/config server/owners server/spaces
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/lane server/owners server/system
-server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/logs
-server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/conditions server/config server/lane server/owners server/publication server/recalling server/streams server/system server/topics
+server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/logs server/spaces
+server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/lane server/owners server/publication server/spaces server/streams server/system server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/owners server/sessions
 server/web/inner            dataspace/topics dataspace/wire server/config
 server/web/inspector
 server/web/routes           dataspace/kernel dataspace/topics dataspace/wire server/config server/web/inner server/web/inspector
 server/cli/options
-server/monitoring           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/logs server/owners server/topics
+server/monitoring           dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/logs server/owners server/spaces server/topics
 server/tracing              dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log server/config server/lane server/monitoring server/sessions
-server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/conditions server/config server/hosting server/lane server/logs server/monitoring server/owners server/publication server/recalling server/sessions server/streams server/system server/topics server/tracing server/web server/web/routes
+server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/claims server/config server/hosting server/lane server/logs server/monitoring server/owners server/publication server/sessions server/spaces server/streams server/system server/topics server/tracing server/web server/web/routes
 server/upkeep               dataspace/transport relay/backup server/config server/daemon
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/cli/options server/config server/daemon server/hosting server/logs server/upkeep
 server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli

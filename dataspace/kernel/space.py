@@ -30,7 +30,7 @@ from dataspace.kernel.handles import ALL, FRESH, SECRET, Handles, Held, Places
 from dataspace.kernel.interests import Interest, Interests, tell_each
 from dataspace.kernel.limits import SpaceLimits, SpaceStatistics, size_of, weights
 from dataspace.kernel.rule_facts import RuleQuotas, bounds_of, rules_in
-from dataspace.kernel.turns import Admit, InForm, Part, PendingTurn, SeveralOwners, take, take_back
+from dataspace.kernel.turns import Admit, InForm, Part, PendingTurn, Sender, SeveralOwners, take, take_back
 from index.patterns.patterns import skeleton
 from index.trie.nodes import all_at
 from index.trie.trie import NOTHING, Index
@@ -118,17 +118,9 @@ class Space:
         return epoch
 
     def _commit_together(
-        self,
-        parts: Sequence[Part],
-        now: int,
-        number: tuple[str | None, int],
-        submit: Submit | None,
-        admit: Admit | None,
+        self, parts: Sequence[Part], now: int, by: Sender, submit: Submit | None, admit: Admit | None
     ) -> Epoch:
-        """Applies one turn of several owners, whose actions are in form already.
-
-        ``number`` is its client with its sequence.
-        """
+        """Applies one turn of several owners, whose actions are in form already."""
         was = self._begin()
         self._check_length(sum([len(actions) for _, actions in parts]), publication=False)
         several = SeveralOwners([(*part, self._claims.get(part[0])) for part in parts])
@@ -141,7 +133,7 @@ class Space:
             self._claimed = was[2]  # it was counted up for the limits, and ``_apply`` counts it
             if self.rules.awake or whole.brings_rules:
                 claims += self.rules.turn(whole)
-            epoch = self._apply(whole, claims, now, *number)
+            epoch = self._apply(whole, claims, now, *by)
             if submit is not None:
                 submit(epoch)
         except BaseException:

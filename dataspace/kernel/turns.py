@@ -34,6 +34,9 @@ MOST_OWNERS: Final = 16
 Part: TypeAlias = tuple[str, Sequence[Action]]
 """An owner, and its actions of a turn."""
 
+Sender: TypeAlias = tuple[str | None, int]
+"""The client of a turn, and the number that the client gave it."""
+
 Admit: TypeAlias = Callable[[int, int], None]
 """Gets the claims and bytes that a turn adds, where it adds any; raises ``Refused`` to refuse it."""
 

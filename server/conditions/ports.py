@@ -2,79 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from dataspace.kernel.actions import Action
     from dataspace.kernel.epochs import Epoch
-    from dataspace.kernel.space import Space
-    from dataspace.kernel.turns import Part
     from dataspace.wire.packets import Packet
-    from relay.log.log import Log
-    from relay.log.recent import Recent
-    from server.conditions.checking import Conditions
-    from server.config.model import Limits
     from server.config.rights import Permit
     from server.lane import Work
     from server.owners.accounts import Account
     from server.owners.turn_numbers import Client
-    from server.recalling import Recalling
-
-
-class ConditionCommits(Protocol):
-    """What is needed of epochs on their way to the disk."""
-
-    @property
-    def recent(self) -> Recent:
-        """The latest epochs, in memory."""
-
-
-class ConditionSpace(Protocol):
-    """The space in which a turn is made."""
-
-    @property
-    def limits(self) -> Limits:
-        """The limits that the daemon was given."""
-
-    @property
-    def space(self) -> Space:
-        """The current facts."""
-
-    @property
-    def conditions(self) -> Conditions:
-        """Checks expectations."""
-
-    @property
-    def commits(self) -> ConditionCommits:
-        """What is needed of epochs on their way to the disk."""
-
-    @property
-    def log(self) -> Log:
-        """The epochs on disk."""
-
-    @property
-    def recalling(self) -> Recalling:
-        """Reads epochs of the previous daemon back into memory."""
-
-    def check_space(self, name: str) -> None:
-        """Raises ``Refused`` for the name of another space."""
-
-    def finish_ending(self, owner: str) -> None:
-        """Retracts at once what is left of an owner of this name that has ended."""
-
-    def commit(
-        self,
-        owner: str,
-        actions: Sequence[Action],
-        others: Sequence[Part] = (),
-        *,
-        client: Client | None = None,
-        sequence: int = 0,
-        account: Account | None = None,
-        on_durable: Callable[[Epoch], None] | None = None,
-    ) -> Epoch:
-        """Commits one turn."""
+    from server.spaces.space import HostedSpace
 
 
 class ConditionSession(Protocol):
@@ -95,7 +33,7 @@ class ConditionPeer(Protocol):
     turns: int
 
     @property
-    def home(self) -> ConditionSpace:
+    def home(self) -> HostedSpace:
         """The space that the session is about."""
 
     @property

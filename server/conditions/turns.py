@@ -21,8 +21,9 @@ from dataspace.wire import packets as p
 from index.patterns.readers import match_reader
 from index.values.values import Value
 from relay.log.recent import Recent
-from server.conditions.ports import ConditionPeer, ConditionSpace
+from server.conditions.ports import ConditionPeer
 from server.lane import Work
+from server.spaces.space import HostedSpace
 
 TEXT: Final = 4000
 """Characters of the text of a refusal."""
@@ -108,7 +109,7 @@ def _part(peer: ConditionPeer, name: str, actions: Sequence[Action]) -> Part:
     return owner, actions
 
 
-def check(home: ConditionSpace, conditions: Sequence[Condition], *, at_once: bool = False) -> bool:
+def check(home: HostedSpace, conditions: Sequence[Condition], *, at_once: bool = False) -> bool:
     """Raises ``ExpectationFailed`` for the first condition that does not hold now, ``Refused`` for one that
     cannot be decided within the limits.  O(matches), and O(changes since) for what is to be unchanged.
 
@@ -128,7 +129,7 @@ def check(home: ConditionSpace, conditions: Sequence[Condition], *, at_once: boo
     return True
 
 
-def _check_unchanged(home: ConditionSpace, condition: Condition, most: int) -> int:
+def _check_unchanged(home: HostedSpace, condition: Condition, most: int) -> int:
     """Checks that no fact that matches has come or gone after an epoch; returns how many changes there were.
 
     Exact, since it looks at every change of facts of the pattern's class after that epoch: what is no longer
@@ -185,7 +186,7 @@ async def _prepare(peer: ConditionPeer, conditions: Sequence[Condition]) -> None
             await _file(home, each, peer)
 
 
-async def _file(home: ConditionSpace, condition: Condition, peer: ConditionPeer) -> None:
+async def _file(home: HostedSpace, condition: Condition, peer: ConditionPeer) -> None:
     work: Work | None = None
     steps = home.conditions.filing(condition)
     try:

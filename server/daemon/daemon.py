@@ -31,15 +31,15 @@ from relay.journal.writer import TopicWriter
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from relay.store.durations import Durations
+from server.claims import leases, owners, withdrawal
 from server.config.model import Config, Limits, SpaceConfig
 from server.config.principals import Principal
 from server.config.rights import Permit
 from server.config.tokens import Keys
 from server.daemon.draining import Draining, drain_verb
 from server.daemon.memory import Memory, resident_bytes
-from server.daemon.space import HostedSpace, now
-from server.daemon.statuses import no_space
 from server.hosting.actors import HostedActors
+from server.hosting.loading import made_flow
 from server.hosting.verbs import hosting_verbs
 from server.lane import Lane
 from server.monitoring.counts import Counts
@@ -49,13 +49,14 @@ from server.monitoring.rates import Rates
 from server.monitoring.readiness import Readiness
 from server.monitoring.sessions import session_verbs
 from server.monitoring.watch import Watch
-from server.owners import claims, verbs as leases, withdrawal
 from server.owners.accounts import CONNECTION_BYTES, Account, Accounts
 from server.publication import verbs as publication
 from server.sessions.connection import Connection, Verb
 from server.sessions.flushing import Flushing
-from server.sessions.house import Guest, HomeSpace, Stranger
+from server.sessions.house import Guest, Stranger
 from server.sessions.listeners import Listener
+from server.spaces.space import HostedSpace, now
+from server.spaces.statuses import no_space
 from server.streams import attribution, verbs as past
 from server.system import SystemSpace
 from server.topics.catalogue import Topics
@@ -135,7 +136,7 @@ class Daemon:
                 each,
                 log,
                 limits=config.limits,
-                flows=config.flows,
+                flows={flow.title: made_flow(flow) for flow in config.flows if flow.space == each.name},
                 flush=self.flush,
                 names=names,
                 lane=self.lane,
@@ -152,7 +153,7 @@ class Daemon:
             **attribution.VERBS,
             **publication.VERBS,
             **leases.VERBS,
-            **claims.VERBS,
+            **owners.VERBS,
             **withdrawal.VERBS,
             **hosting_verbs(self.hosting),
             **session_verbs(self),
@@ -307,7 +308,7 @@ class Daemon:
 
     # -- status ---------------------------------------------------------------------------------------
 
-    def status(self, home: HomeSpace, permit: Permit) -> Map:
+    def status(self, home: HostedSpace, permit: Permit) -> Map:
         """Returns what ``dataspace status`` shows: counts, bytes and times in microseconds.
 
         Paths, names and numbers of the system are ``INSPECTED``, which this permit may have or not.

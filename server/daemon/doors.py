@@ -17,7 +17,7 @@ from server.sessions.listeners import Listener, accept, context_for, open_listen
 
 if TYPE_CHECKING:
     from server.daemon.daemon import Daemon
-    from server.sessions.ports import Doorkeeper
+    from server.sessions.listeners import Doorkeeper
 
 EXTRA: Final = WEB_EXTRA
 """What an HTTP listener needs beside the daemon."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -33,11 +32,6 @@ TRIM_BYTES: Final = 32 << 20
 TRIM_SECONDS: Final = 5.0
 MOST_TRIM_SECONDS: Final = 300.0
 """Seconds between two times at which memory is given back: each time twice as many, until much is let go."""
-
-PREPARED_FACTOR: Final = 15
-LEDGER_BYTES: Final = 150
-IDENTITY_BYTES: Final = 2048
-"""What a prepared byte, a fact of a ledger, and what is remembered of an identity take, about."""
 
 
 def memory_limit(stated: int) -> int:
@@ -141,12 +135,3 @@ def give_back() -> None:
     except (OSError, AttributeError):  # such as musl, or another system
         return
     trim(0)
-
-
-def file_bytes(path: Path) -> int:
-    """Returns the bytes of a file; 0 for a directory or a file that was just deleted."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0

@@ -30,8 +30,9 @@ from index.values.values import Map, Value
 from server.config.model import Config, HostedActor
 from server.hosting.guardian import Guardian
 from server.hosting.loading import boot_function, traced
-from server.hosting.ports import HostSpace, Serve
+from server.hosting.ports import Serve
 from server.hosting.showing import RecentTurns, tree
+from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace.actors")
 
@@ -159,7 +160,7 @@ class HostedActors:
     """The actors of one daemon."""
 
     def __init__(
-        self, config: Config, spaces: Mapping[str, HostSpace], serve: Serve, flush: Callable[[], None]
+        self, config: Config, spaces: Mapping[str, HostedSpace], serve: Serve, flush: Callable[[], None]
     ) -> None:
         """Calls ``serve`` to connect the process of an isolated actor, and ``flush`` after turns."""
         self._config = config
@@ -263,7 +264,7 @@ async def _name_late(shell: Shell) -> None:
             logger.error("these actors have tasks that were cancelled and do not end: %s", ", ".join(late))
 
 
-def _home(engine: Engine, home: HostSpace) -> ActorSpace:
+def _home(engine: Engine, home: HostedSpace) -> ActorSpace:
     """Returns a space as actors use it: their turns go through the log, like those of clients."""
     return engine.home(
         home.space,

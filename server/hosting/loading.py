@@ -19,6 +19,8 @@ from dataspace.actors.engine.tracing import Trace, TurnRecord
 from dataspace.actors.engine.turns import Turn
 from dataspace.actors.rendering import BEGINNING, Diagram, Text
 from dataspace.errors import InternalError, UsageError
+from dataspace.flows.flows import Flow
+from server.config.model import HostedFlow
 
 logger = logging.getLogger("dataspace.actors")
 
@@ -80,3 +82,15 @@ def traced(engine: Engine, file: Path | None, *, origin: str = "") -> Iterator[N
             yield
         finally:
             engine.tracer = None
+
+
+def made_flow(settings: HostedFlow) -> Flow:
+    """Returns the flow that a setting names; raises ``UsageError`` for one that cannot be made."""
+    make = boot_function(settings.run, what="flow")
+    try:
+        flow: object = make(*settings.arguments)
+    except Exception as error:  # a flow's fence: user code, which the error names
+        raise UsageError(f"flow {settings.title}: {type(error).__name__}: {error}") from error
+    if not isinstance(flow, Flow):
+        raise UsageError(f"flow {settings.title}: {settings.run} made {flow!r:.80}, and not a Flow")
+    return flow

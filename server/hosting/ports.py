@@ -2,43 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from dataspace.kernel.actions import Action
-    from dataspace.kernel.epochs import Epoch
-    from dataspace.kernel.space import Space
     from dataspace.transport.sockets import Link
-
-
-class Backpressure(Protocol):
-    """What actors need of the disk."""
-
-    async def wait_room(self) -> None:
-        """Waits while too much waits for the disk."""
-
-
-class HostSpace(Protocol):
-    """A space in which actors run."""
-
-    @property
-    def space(self) -> Space:
-        """The facts and their owners."""
-
-    @property
-    def commits(self) -> Backpressure:
-        """The state of epochs on their way to the disk."""
-
-    def commit(
-        self,
-        owner: str,
-        actions: Sequence[Action],
-    ) -> Epoch:
-        """Commits one turn."""
-
-    def end_owners(self, owners: Sequence[str]) -> None:
-        """Retracts all that these owners claim: in one turn, or in several where that is very much."""
 
 
 class Served(Protocol):

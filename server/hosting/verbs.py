@@ -8,30 +8,19 @@ from typing import Protocol
 import trio
 
 from dataspace.errors import Refused
-from dataspace.kernel.space import Space
 from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
 from server.config.rights import Permit
 from server.hosting.actors import HostedActors
-from server.hosting.rules import RESUME, ask_rules
-
-
-class RuledSpace(Protocol):
-    """A space that may have rules."""
-
-    @property
-    def space(self) -> Space:
-        """The facts and the rules."""
-
-    def resume_rule(self, name: str) -> str:
-        """Carries out a suspended rule again."""
+from server.spaces.rules import RESUME, ask_rules
+from server.spaces.space import HostedSpace
 
 
 class Inspector(Protocol):
     """The connection that sent the request."""
 
     @property
-    def home(self) -> RuledSpace:
+    def home(self) -> HostedSpace:
         """The space that the session is about."""
 
     @property

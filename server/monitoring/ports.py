@@ -10,14 +10,11 @@ if TYPE_CHECKING:
 
     import trio
 
-    from dataspace.kernel.space import Space
     from dataspace.transport.sockets import Link
     from relay.delivery.followers import Delivery
     from relay.delivery.outbox import OutStream
-    from relay.log.log import Log
-    from relay.log.writer import GroupCommit
     from relay.store.durations import Durations
-    from server.config.model import Limits, SpaceConfig
+    from server.config.model import Limits
     from server.config.principals import Principal
     from server.config.rights import Permit
     from server.lane import Lane, Work
@@ -25,7 +22,8 @@ if TYPE_CHECKING:
     from server.monitoring.rates import Rates
     from server.monitoring.readiness import Readiness
     from server.monitoring.watch import Watch
-    from server.owners.bearers import Bearer
+    from server.spaces.sessions import SessionState
+    from server.spaces.space import HostedSpace
     from server.topics.catalogue import Topics
 
 
@@ -39,62 +37,6 @@ class WatchedSending(Protocol):
         """Bytes of answers that the peer has not received, about."""
 
 
-class WatchedState(Protocol):
-    """The state of a session."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def grace(self) -> float: ...
-    @property
-    def bearer(self) -> Bearer: ...
-
-
-class WatchedSessions(Protocol):
-    """The sessions of a space."""
-
-    @property
-    def waiting(self) -> int: ...
-    def suspended(self) -> Iterable[WatchedState]:
-        """Returns the sessions that are without a connection now."""
-
-    def end_suspended(self, number: int) -> bool:
-        """Ends the suspended session of a number; False if there is none."""
-
-
-class WatchedSpace(Protocol):
-    """A space of the daemon."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def space(self) -> Space: ...
-    @property
-    def log(self) -> Log: ...
-    @property
-    def commits(self) -> GroupCommit: ...
-    @property
-    def settings(self) -> SpaceConfig: ...
-    @property
-    def sessions(self) -> WatchedSessions: ...
-    @property
-    def clients(self) -> Sized:
-        """The identities whose turn numbers are remembered."""
-
-    @property
-    def leases(self) -> Sized:
-        """The leases that have not ended."""
-
-
-class WatchedHome(Protocol):
-    """The space that a session is about."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def space(self) -> Space: ...
-
-
 class WatchedConnection(Protocol):
     """A connection of the daemon."""
 
@@ -106,7 +48,7 @@ class WatchedConnection(Protocol):
     asked: int
 
     @property
-    def home(self) -> WatchedHome: ...
+    def home(self) -> HostedSpace: ...
     @property
     def link(self) -> Link: ...
     @property
@@ -118,7 +60,7 @@ class WatchedConnection(Protocol):
     @property
     def streams(self) -> Mapping[int, OutStream]: ...
     @property
-    def state(self) -> WatchedState | None: ...
+    def state(self) -> SessionState | None: ...
     def work(self) -> Work:
         """Returns a piece of background work of this client."""
 
@@ -161,7 +103,7 @@ class Watched(Protocol):
     @property
     def strangers(self) -> Sized: ...
     @property
-    def spaces(self) -> Mapping[str, WatchedSpace]: ...
+    def spaces(self) -> Mapping[str, HostedSpace]: ...
     @property
     def counts(self) -> Counts: ...
     @property

@@ -19,8 +19,9 @@ from server.monitoring.metrics import Metric
 
 if TYPE_CHECKING:
     from relay.store.durations import Durations
-    from server.monitoring.ports import Watched, WatchedSpace
+    from server.monitoring.ports import Watched
     from server.monitoring.survey import Lag, Survey
+    from server.spaces.space import HostedSpace
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def _sessions(daemon: Watched) -> dict[str, int]:
     return sessions
 
 
-def _of_space(home: WatchedSpace, now: float, turns: int, sessions: int) -> Iterator[Reading]:
+def _of_space(home: HostedSpace, now: float, turns: int, sessions: int) -> Iterator[Reading]:
     at, space, commits = (home.name,), home.space.statistics(), home.commits
     written, rules = commits.statistics(), home.space.rules.statistics()
     yield m.TURNS, at, turns
@@ -148,7 +149,7 @@ def _of_space(home: WatchedSpace, now: float, turns: int, sessions: int) -> Iter
     yield m.READER_SILENCE, at, max([0.0, *[now - each.seen / 1e6 for each in readers]])
 
 
-def _of_observers(name: str, _home: WatchedSpace, slowest: Lag) -> Iterator[Reading]:
+def _of_observers(name: str, _home: HostedSpace, slowest: Lag) -> Iterator[Reading]:
     yield m.BACKLOG, (name,), slowest.backlog
     yield m.LAG_EPOCHS, (name,), slowest.epochs
     yield m.LAG_SECONDS, (name,), slowest.seconds

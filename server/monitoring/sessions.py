@@ -26,7 +26,9 @@ from server.owners.accounts import CONNECTION_BYTES, STREAM_BYTES
 if TYPE_CHECKING:
     from server.config.rights import Permit
     from server.lane import Work
-    from server.monitoring.ports import Watched, WatchedConnection, WatchedSpace, WatchedState
+    from server.monitoring.ports import Watched, WatchedConnection
+    from server.spaces.sessions import SessionState
+    from server.spaces.space import HostedSpace
 
 MOST: Final = 10_000
 """Sessions in one answer."""
@@ -85,11 +87,11 @@ def session_verbs(daemon: Watched) -> Mapping[str, Callable[[Administrator, Map]
     return {"sessions": _sessions, "end-session": _end}
 
 
-def _named(name: str, state: WatchedState) -> Map:
+def _named(name: str, state: SessionState) -> Map:
     return Map({"session": state.number, "name": name, "principal": str(state.bearer.principal)})
 
 
-def _connected(daemon: Watched, connection: WatchedConnection, state: WatchedState) -> Map:
+def _connected(daemon: Watched, connection: WatchedConnection, state: SessionState) -> Map:
     """Returns what is known of a session with a connection; O(streams and what waits for them)."""
     home, link = connection.home, connection.link
     rate, now = daemon.rates.of(connection), time.time_ns() // 1000
@@ -126,7 +128,7 @@ def _connected(daemon: Watched, connection: WatchedConnection, state: WatchedSta
     )
 
 
-def _suspended(home: WatchedSpace, state: WatchedState) -> Map:
+def _suspended(home: HostedSpace, state: SessionState) -> Map:
     """Returns what is known of a session that waits for its client."""
     return Map(
         {

@@ -25,9 +25,9 @@ from server.config.rights import OPEN, Permit
 from server.owners.accounts import Account
 from server.owners.bearers import LEASE, TRUSTED, Bearer
 from server.owners.turn_numbers import refusal
-from server.publication.ledger import Plan
-from server.publication.packed import Operations, check, check_pair, read
-from server.publication.ports import Committer
+from server.spaces.ledger import Plan
+from server.spaces.packed import Operations, check, check_pair, read
+from server.spaces.space import HostedSpace
 
 SMALL_BYTES: Final = 32 << 10
 """Packed operations that are unpacked in one step, in some milliseconds."""
@@ -48,7 +48,7 @@ UNBOUNDED: Final = 1 << 62
 
 
 async def stage(
-    home: Committer,
+    home: HostedSpace,
     at: tuple[str, ...],
     operations: tuple[Value, ...],
     bearer: Bearer = TRUSTED,
@@ -62,7 +62,7 @@ async def stage(
 
 
 async def stage_packed(
-    home: Committer,
+    home: HostedSpace,
     at: tuple[str, ...],
     body: bytes,
     bearer: Bearer = TRUSTED,
@@ -75,7 +75,7 @@ async def stage_packed(
     return count
 
 
-async def prepare(home: Committer, body: bytes, bearer: Bearer = TRUSTED) -> int:
+async def prepare(home: HostedSpace, body: bytes, bearer: Bearer = TRUSTED) -> int:
     """Reads packed operations that are to be published soon, ahead of time; returns how many they are."""
     staged, count = await _checked(home, body, bearer.principal, bearer.permit)
     home.prepared.keep(body, read(staged))
@@ -83,7 +83,7 @@ async def prepare(home: Committer, body: bytes, bearer: Bearer = TRUSTED) -> int
     return count
 
 
-async def _checked(home: Committer, body: bytes, asker: Hashable, permit: Permit) -> tuple[Value, int]:
+async def _checked(home: HostedSpace, body: bytes, asker: Hashable, permit: Permit) -> tuple[Value, int]:
     """Returns the content of packed operations and their number, once checked and permitted."""
     staged = await _unpacked(home, body, asker, home.limits.frame_elements)
     count = check(staged)
@@ -91,14 +91,14 @@ async def _checked(home: Committer, body: bytes, asker: Hashable, permit: Permit
     return staged, count
 
 
-async def _unpacked(home: Committer, body: bytes, asker: Hashable, elements: int) -> Value:
+async def _unpacked(home: HostedSpace, body: bytes, asker: Hashable, elements: int) -> Value:
     """Returns the content of packed operations; where they are many, they are unpacked in the lane."""
     if len(body) <= SMALL_BYTES:
         return unpack(body, elements=elements)
     return await home.lane.work(asker).do(unpacking(body, elements=elements, depth=MAX_DEPTH))
 
 
-async def _permitted(home: Committer, staged: Value, asker: Hashable, permit: Permit) -> None:
+async def _permitted(home: HostedSpace, staged: Value, asker: Hashable, permit: Permit) -> None:
     if not permit.open:
         await home.lane.work(asker).do(_checking(read(staged), permit))
 
@@ -112,7 +112,7 @@ def _checking(operations: Operations, permit: Permit) -> Generator[None, None, N
 
 
 async def publish(
-    home: Committer,
+    home: HostedSpace,
     keys: Sequence[tuple[str, ...] | bytes],
     *,
     bearer: Bearer = TRUSTED,
@@ -169,7 +169,7 @@ async def publish(
 
 
 async def _planned(
-    home: Committer, owner: str, operations: Operations, asker: Hashable, *, replace: bool, by: Value
+    home: HostedSpace, owner: str, operations: Operations, asker: Hashable, *, replace: bool, by: Value
 ) -> Plan:
     """Returns what operations do to the claims of an owner now; where they are many, in the lane.
 
@@ -185,7 +185,7 @@ async def _planned(
     return home.ledgers.plan(owner, operations, replace=replace, by=by)
 
 
-async def _in_turn(home: Committer, asker: Hashable, steps: Generator[None, None, T]) -> T:
+async def _in_turn(home: HostedSpace, asker: Hashable, steps: Generator[None, None, T]) -> T:
     """Does steps and returns their value: a few at once, as most are, and the others in the lane.
 
     Nothing happens between the last of them and the return.
@@ -199,7 +199,7 @@ async def _in_turn(home: Committer, asker: Hashable, steps: Generator[None, None
 
 
 async def _staged(
-    home: Committer, keys: Sequence[tuple[str, ...] | bytes], bearer: Bearer, account: Account | None
+    home: HostedSpace, keys: Sequence[tuple[str, ...] | bytes], bearer: Bearer, account: Account | None
 ) -> Operations:
     """Returns all operations under these keys; raises ``Refused`` once they exceed the limit or the quota."""
     limit = home.space.limits.actions_per_publication
@@ -225,7 +225,9 @@ async def _staged(
     return Operations(verbs, values)
 
 
-async def _read(home: Committer, at: tuple[str, ...] | bytes, bearer: Bearer) -> Iterable[Operations | bytes]:
+async def _read(
+    home: HostedSpace, at: tuple[str, ...] | bytes, bearer: Bearer
+) -> Iterable[Operations | bytes]:
     """Returns the operations under a key, packed and part by part, or those given in place of one."""
     if not isinstance(at, bytes):
         return await home.staging.staged([at], bearer.holder)
@@ -235,7 +237,7 @@ async def _read(home: Committer, at: tuple[str, ...] | bytes, bearer: Bearer) ->
     return [prepared]
 
 
-async def _published(home: Committer, client: str, sequence: int) -> int | None:
+async def _published(home: HostedSpace, client: str, sequence: int) -> int | None:
     """Returns the epoch of a batch that was published before; None if it was not."""
     known = home.clients.get(client)
     if sequence > known.sequence:

@@ -40,16 +40,17 @@ from server.sessions.lingering import goodbye_of, linger
 from server.sessions.old_turns import OldTurns
 from server.sessions.patience import Patience
 from server.sessions.places import Places
-from server.sessions.registry import SessionState
 from server.sessions.requests import answer
 from server.sessions.sending import SendQueue
+from server.spaces.sessions import SessionState
 from server.streams.observations import Observations
 from server.streams.slots import ReplaySlots
 from server.topics.following import TopicConnection
 
 if TYPE_CHECKING:
     from dataspace.transport.sockets import Link
-    from server.sessions.house import HomeSpace, House
+    from server.sessions.house import House
+    from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace")
 
@@ -80,7 +81,7 @@ class Connection:
     ) -> None:
         self.house: Final = house
         self.limits: Final = house.limits
-        self.home: HomeSpace = house.main
+        self.home: HostedSpace = house.main
         """The space that the session is about; ``main`` until the hello names another."""
         self._verbs = verbs
         self.trusted = trusted
@@ -233,8 +234,7 @@ class Connection:
     async def _wait_room(self) -> None:
         """Waits while the disk is behind, or while the peer does not read what is sent to it."""
         await self.home.commits.wait_room()
-        limits = self.limits
-        sending = self.sending
+        limits, sending = self.limits, self.sending
         if sending.unheard > limits.unsent_bytes:
             with trio.move_on_after(limits.stalled_seconds):
                 while sending.unheard > limits.unsent_bytes:
@@ -377,7 +377,7 @@ class Connection:
         return True
 
     def _turn(self, turn: p.Turn, own: SessionState) -> None:
-        sequence, space, name, actions, _, _, _ = turn
+        sequence, space, name, actions = turn[:4]
         home = self.home
         try:
             owner = self.owner_of(name) if name else own.owner

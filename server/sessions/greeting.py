@@ -20,8 +20,9 @@ from server.config.model import Limits
 from server.config.principals import Principal
 from server.config.rights import OPEN
 from server.owners.bearers import Bearer
-from server.sessions.house import HomeSpace, House
-from server.sessions.registry import SessionState
+from server.sessions.house import House
+from server.spaces.sessions import SessionState
+from server.spaces.space import HostedSpace
 from server.topics.following import OPTIONS as FOLLOWED
 
 
@@ -32,7 +33,7 @@ class Admission:
     wanted: Wanted
     bearer: Bearer
     client: str
-    home: HomeSpace
+    home: HostedSpace
 
 
 def admit(house: House, hello: p.Hello, peer: Principal, *, trusted: bool) -> Admission:
@@ -75,7 +76,7 @@ def spoken(verbs: Iterable[str]) -> Map:
 
 
 def welcome(
-    home: HomeSpace,
+    home: HostedSpace,
     state: SessionState,
     interval: float,
     wanted: Wanted,

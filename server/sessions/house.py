@@ -7,74 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from server.publication.ports import Committer
 from server.sessions.places import Shared
 
 if TYPE_CHECKING:
     import trio
 
     from dataspace.transport.sockets import Link
-    from index.values.values import Map
     from relay.delivery.followers import Delivery
-    from relay.log.log import Log
-    from relay.log.writer import GroupCommit
-    from server.conditions.checking import Conditions
     from server.config.principals import Principal
     from server.config.tokens import Keys
     from server.lane import Lane
     from server.owners.accounts import Account
-    from server.owners.withdrawal import Withdrawals
-    from server.recalling import Recalling
-    from server.sessions.registry import Sessions
     from server.sessions.sending import SendQueue
-    from server.streams.ports import ReaderAccount
+    from server.spaces.space import HostedSpace
     from server.system import SystemSpace
     from server.topics.catalogue import Topics
     from server.topics.durable import DurableTopics
-
-
-class HomeSpace(Committer, Protocol):
-    """The space that a session is about: all that streams, publication, leases and turns use of it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def identity(self) -> str: ...
-    @property
-    def log(self) -> Log: ...
-    @property
-    def commits(self) -> GroupCommit: ...
-    @property
-    def recalling(self) -> Recalling: ...
-    @property
-    def sessions(self) -> Sessions: ...
-
-    @property
-    def conditions(self) -> Conditions: ...
-
-    @property
-    def withdrawals(self) -> Withdrawals: ...
-
-    @property
-    def reader_accounts(self) -> dict[str, ReaderAccount]: ...
-
-    def end_due(self) -> None:
-        """Retracts what the sessions owned that have ended; raises nothing."""
-
-    async def end_in_turns(self) -> None:
-        """Does ``end_due``, in the lane where that is much."""
-
-    def check_space(self, name: str) -> None:
-        """Raises ``Refused`` for the name of another space."""
-
-    def resume_rule(self, name: str) -> str:
-        """Carries out again what is suspended under a name; ``Refused`` where that comes to nothing."""
-
-    def limits_map(self) -> Map:
-        """Returns the limits that a welcome contains."""
-
-    def status(self) -> dict[str, object]:
-        """Returns the counts that ``dataspace status`` shows."""
 
 
 class Guest(Protocol):
@@ -148,7 +96,7 @@ class House(Shared, Protocol):
         """Where refusals and the like are reported."""
 
     @property
-    def main(self) -> HomeSpace:
+    def main(self) -> HostedSpace:
         """The space of a connection before its hello."""
 
     @property
@@ -179,7 +127,7 @@ class House(Shared, Protocol):
     def replays(self) -> trio.Semaphore:
         """Held by each replay while a part of the log is in memory for it."""
 
-    def find_space(self, name: str) -> HomeSpace:
+    def find_space(self, name: str) -> HostedSpace:
         """Returns the space of that name; raises ``Refused`` if there is none."""
 
     def touch(self, sending: SendQueue) -> None:

@@ -13,7 +13,7 @@ import ssl
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -22,12 +22,24 @@ from dataspace.transport.addresses import Address, parse_listen
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.transport.tls import TlsLink
 from server.config.model import Config
-from server.sessions.ports import Doorkeeper
 
 logger = logging.getLogger("dataspace")
 
 BACKLOG: Final = 1024
 _SCARCE: Final = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+
+
+class Doorkeeper(Protocol):
+    """The daemon as listeners use it."""
+
+    def refusal(self, peer: str) -> str:
+        """Returns why there is no room for another connection of a peer; empty if there is."""
+
+    def turned_away(self, refusal: str) -> bytes:
+        """Returns what is sent to a connection for which there is no room."""
+
+    def serve(self, link: Link) -> object:
+        """Serves the peer at the other end in a task of its own."""
 
 
 class CannotListen(DataspaceError):

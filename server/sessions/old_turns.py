@@ -10,7 +10,7 @@ waits is bounded, and a client that sends more waits.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 import trio
@@ -20,29 +20,10 @@ from dataspace.wire import packets as p
 from relay.store.errors import LogFailed
 from server.owners.turn_numbers import Client, refusal
 from server.sessions.lingering import goodbye_of
+from server.spaces.space import HostedSpace
 
 MOST: Final = 8192
 """Old turns of one connection that wait for an answer."""
-
-
-class TurnCommits(Protocol):
-    """What is needed of the writer of the log."""
-
-    @property
-    def durable(self) -> int: ...
-
-    async def wait_durable(self, epoch: int) -> None: ...
-
-
-class Home(Protocol):
-    """What is needed of the space: its log, on disk and in memory."""
-
-    def flush(self) -> None: ...
-
-    @property
-    def commits(self) -> TurnCommits: ...
-
-    async def find_turns(self, client: Client, wanted: Collection[int]) -> dict[int, int]: ...
 
 
 class TurnPeer(Protocol):
@@ -51,7 +32,7 @@ class TurnPeer(Protocol):
     lost: bool
 
     @property
-    def home(self) -> Home: ...
+    def home(self) -> HostedSpace: ...
 
     @property
     def own(self) -> Owning: ...

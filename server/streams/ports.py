@@ -2,92 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from dataspace.kernel.epochs import Epoch
-    from dataspace.kernel.space import Space
     from dataspace.wire.packets import Packet
     from index.values.values import Value
     from relay.delivery.followers import Follower
     from relay.delivery.outbox import OutStream
-    from relay.log.log import Log
-    from relay.log.recent import Recent
-    from relay.store.errors import LogFailed
     from server.config.rights import Permit
     from server.lane import Work
-    from server.recalling import Recalling
+    from server.owners.accounts import Account
+    from server.spaces.space import HostedSpace
     from server.streams.request import StreamRequest
-
-
-class Commits(Protocol):
-    """What streams need of epochs on their way to the disk."""
-
-    @property
-    def durable(self) -> int:
-        """The newest epoch on disk."""
-
-    @property
-    def full(self) -> LogFailed | None:
-        """The error of a full disk, while it is full."""
-
-    @property
-    def recent(self) -> Recent:
-        """The latest epochs, in memory."""
-
-    def tail(self, after: int) -> Sequence[Epoch]:
-        """Returns the epochs beyond ``after`` that are not known to be on disk yet."""
-
-    async def wait_durable(self, epoch: int) -> None:
-        """Waits until an epoch is on disk."""
-
-    async def wait_beyond(self, epoch: int) -> None:
-        """Waits until an epoch later than this one is on disk."""
-
-
-class ReaderAccount(Protocol):
-    """The account in which named readers and patterns are counted."""
-
-    def take(self, what: str, count: int = 1) -> None:
-        """Counts so many more of something; raises ``Refused`` beyond the quota."""
-
-    def give(self, what: str, count: int = 1) -> None:
-        """Counts so many less."""
-
-
-class SpaceHistory(Protocol):
-    """One space with its past."""
-
-    @property
-    def name(self) -> str:
-        """The name of the space."""
-
-    @property
-    def identity(self) -> str:
-        """The identity of its log, which no other log has."""
-
-    @property
-    def space(self) -> Space:
-        """The current facts."""
-
-    @property
-    def commits(self) -> Commits:
-        """What streams need of epochs on their way to the disk."""
-
-    @property
-    def log(self) -> Log:
-        """The epochs on disk."""
-
-    @property
-    def recalling(self) -> Recalling:
-        """Reads epochs of the previous daemon back into memory."""
-
-    def check_space(self, name: str) -> None:
-        """Raises ``Refused`` for the name of another space."""
-
-    def flush(self) -> None:
-        """Writes to the sockets what connections have to send."""
 
 
 class SessionInterests(Protocol):
@@ -108,11 +35,11 @@ class StreamPeer(Protocol):
     """The connection that opened the streams."""
 
     @property
-    def home(self) -> SpaceHistory:
+    def home(self) -> HostedSpace:
         """The space that the session is about."""
 
     @property
-    def account(self) -> ReaderAccount:
+    def account(self) -> Account:
         """What the principal of the client has."""
 
     @property
@@ -161,23 +88,15 @@ class Feeding(Protocol):
         """Prepares the index for the first observer of a pattern, in a turn of the lane that goes on."""
 
 
-class ReadSpace(SpaceHistory, Protocol):
-    """One space with its past and its named readers."""
-
-    @property
-    def reader_accounts(self) -> dict[str, ReaderAccount]:
-        """For whom each named reader counts that has come since the start."""
-
-
 class HistoryReader(Protocol):
     """The connection whose requests are about the past of a space."""
 
     @property
-    def account(self) -> ReaderAccount:
+    def account(self) -> Account:
         """What the principal of the client has."""
 
     @property
-    def home(self) -> ReadSpace:
+    def home(self) -> HostedSpace:
         """The space that the session is about."""
 
     @property

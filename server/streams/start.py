@@ -16,7 +16,7 @@ from dataspace.errors import Refused
 from dataspace.kernel.actions import PROGRESS
 from dataspace.kernel.changes import Changes
 from relay.log.replay import Live, Replay
-from server.streams.ports import SpaceHistory
+from server.spaces.space import HostedSpace
 from server.streams.request import StreamRequest
 
 Kind = TypeVar("Kind", bound=Replay)
@@ -25,7 +25,7 @@ LIVE_FACTS: Final = 100_000
 """Facts that are copied as a base for a replay that begins near the end of the log."""
 
 
-def beginning(home: SpaceHistory, request: StreamRequest) -> int:
+def beginning(home: HostedSpace, request: StreamRequest) -> int:
     """Returns the epoch after which a replay begins; raises ``Refused`` if the log does not reach it."""
     log = home.log
     newest = max(home.commits.durable, home.space.epoch)
@@ -43,7 +43,7 @@ def beginning(home: SpaceHistory, request: StreamRequest) -> int:
     return after
 
 
-def begins_now(home: SpaceHistory, request: StreamRequest) -> bool:
+def begins_now(home: HostedSpace, request: StreamRequest) -> bool:
     """True if a stream begins with the state now, or has missed nothing of it, and needs no log."""
     if request.live:
         return True
@@ -53,7 +53,7 @@ def begins_now(home: SpaceHistory, request: StreamRequest) -> bool:
     return request.as_of is None and request.upto is None and not request.durable
 
 
-async def from_log(home: SpaceHistory, request: StreamRequest, kind: type[Kind]) -> Kind:
+async def from_log(home: HostedSpace, request: StreamRequest, kind: type[Kind]) -> Kind:
     """Returns a replay that stands where a stream begins, once everything up to there is on disk.
 
     Raises ``Refused`` as ``beginning`` does.
@@ -66,7 +66,7 @@ async def from_log(home: SpaceHistory, request: StreamRequest, kind: type[Kind])
     return replay
 
 
-def _live_base(home: SpaceHistory) -> Live | None:
+def _live_base(home: HostedSpace) -> Live | None:
     """Returns a copy of the current state, for a replay that begins near it; None where it is large.
 
     The facts and the epochs that are not on disk are of one moment: nothing may wait in between.
@@ -77,7 +77,7 @@ def _live_base(home: SpaceHistory) -> Live | None:
     return Live(space.epoch, list(space.index.values()), home.commits.tail(0))
 
 
-def time_of(home: SpaceHistory, number: int) -> int:
+def time_of(home: HostedSpace, number: int) -> int:
     """Returns when an epoch was made, in microseconds since 1970; 0 for the state before the first."""
     return home.log.time_of(number)
 

@@ -17,11 +17,11 @@ from dataspace.kernel.epochs import Epoch
 from relay.journal.writer import TopicWriter
 from relay.log.writer import GroupCommit
 from relay.store import storage
-from server.conditions.checking import Conditions
 from server.config.model import SpaceConfig
-from server.daemon.space import HostedSpace
 from server.owners import leases
 from server.sessions.connection import Connection
+from server.spaces.conditions import Conditions
+from server.spaces.space import HostedSpace
 from tests.simulation.plan import MAIN
 
 

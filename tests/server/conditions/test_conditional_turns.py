@@ -20,11 +20,11 @@ from dataspace.wire.features import Wanted
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Value
 from relay.log.recent import Recent
-from server.conditions.checking import KEPT, QUICK
 from server.config.model import Config, Limits
 from server.config.rights import Rights
 from server.config.tokens import Key
 from server.daemon.serve import serve
+from server.spaces.conditions import KEPT, QUICK
 from tests.server.processes import DaemonProcess
 from tests.server.streams.inside import Inside, Wire, inside
 

@@ -15,7 +15,7 @@ from relay.log.log import Log
 from relay.store.errors import LogFailed
 from server.config.model import Config
 from server.daemon.daemon import Daemon
-from server.daemon.space import HostedSpace
+from server.spaces.space import HostedSpace
 
 OWNERS = ["session:1", "session:2", "session:3"]
 

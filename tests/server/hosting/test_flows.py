@@ -16,7 +16,8 @@ from dataspace.kernel.space import Space
 from index.values.values import Map
 from server.config.model import Config, HostedFlow
 from server.daemon.serve import serve
-from server.hosting.flows import HostedFlows
+from server.hosting.loading import made_flow
+from server.spaces.flows import HostedFlows
 
 MODULE = "tests.server.hosting.flowing"
 
@@ -112,11 +113,11 @@ async def test_a_function_that_raises_ends_its_flow_and_nothing_else(tmp_path: P
 )
 def test_what_is_no_flow_is_refused_by_name(function: str, complaint: str) -> None:
     with pytest.raises(UsageError) as refused:
-        HostedFlows([HostedFlow(f"{MODULE}:{function}")])
+        made_flow(HostedFlow(f"{MODULE}:{function}"))
     assert str(refused.value) == complaint
 
 
 def test_a_flow_that_has_no_strata_is_refused_with_its_cycle() -> None:
-    flows = HostedFlows([HostedFlow(f"{MODULE}:looped")])
+    flows = HostedFlows({f"{MODULE}:looped": made_flow(HostedFlow(f"{MODULE}:looped"))})
     with pytest.raises(UsageError, match=f"flow {MODULE}:looped: .*rest"):
         flows.attach(Space("main"))

@@ -13,7 +13,7 @@ from dataspace.rules.engine import explaining
 from index.patterns.text import parse_pattern, unparse
 from index.values.values import Map, Record, Value
 from server.config.rights import Permit, Rights
-from server.hosting.rules import QUESTIONS, ask_rules
+from server.spaces.rules import QUESTIONS, ask_rules
 
 RULES = "p($x) <- n($x), secret($x, $k), not off($x). q($x) <- p($x)."
 OTHER = "hidden($k) <- secret(_, $k)."

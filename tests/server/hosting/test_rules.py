@@ -14,7 +14,7 @@ from dataspace import Map, Record
 from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.space import Space
 from server.config.rules import RuleText, rule_facts
-from server.hosting.rules import OWNER, actions_to_hold, warn_of_errors
+from server.spaces.rules import OWNER, actions_to_hold, warn_of_errors
 from tests.server.processes import DaemonProcess
 
 REACH = "reach($x, $y) <- road($x, $y). reach($x, $z) <- reach($x, $y), road($y, $z)."

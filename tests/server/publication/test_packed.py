@@ -9,7 +9,7 @@ from dataspace.client.bulk.packed import PackedColumns, staged_form
 from dataspace.codec import unpack
 from dataspace.errors import Refused
 from index.values.values import Record, Value, key
-from server.publication.packed import VERBS, check, read
+from server.spaces.packed import VERBS, check, read
 from tests.strategies import values
 
 verbs = st.sampled_from(VERBS)

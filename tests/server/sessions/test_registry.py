@@ -20,13 +20,13 @@ from server.config.quotas import Quotas
 from server.owners.accounts import Accounts
 from server.owners.bearers import TRUSTED
 from server.owners.turn_numbers import Clients
-from server.sessions.registry import Sessions
+from server.spaces.sessions import Sessions
 
 N = Record("n", capture())
 
 
 class Held:
-    """``server.sessions.ports.SessionSpace`` over a real space."""
+    """``server.spaces.ports.SessionSpace`` over a real space."""
 
     incarnation = 3
     limits = Limits()
@@ -67,7 +67,7 @@ class Nowhere:
 
 
 class Caller:
-    """``server.sessions.ports.SessionPeer``."""
+    """``server.spaces.ports.SessionPeer``."""
 
     bearer = TRUSTED
     account = Accounts(Quotas()).of(TRUSTED.principal)

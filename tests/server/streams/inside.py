@@ -22,8 +22,8 @@ from relay.log.log import Log
 from server.config.model import Config, Limits
 from server.config.tokens import Key
 from server.daemon.daemon import Daemon
-from server.daemon.space import HostedSpace
 from server.sessions.connection import Connection
+from server.spaces.space import HostedSpace
 from tests.server.peers import hello, packed
 
 

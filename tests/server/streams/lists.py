@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import trio
 
@@ -29,7 +29,7 @@ from server.config.quotas import Quotas
 from server.config.rights import OPEN
 from server.lane import Lane, Work
 from server.owners.accounts import Accounts
-from server.recalling import Recalling
+from server.spaces.recalling import Recalling
 from server.streams.observations import Observations
 from server.streams.slots import ReplaySlots
 from server.system import SystemSpace
@@ -133,7 +133,7 @@ class Streams:
         self._session = Session(Role.CLIENT)
         list(self._session.feed(encode(p.Welcome(1, 1, "", 0, 0, Map({}), Map({})))))
         self.observations = Observations(
-            self.peer,
+            cast("Any", self.peer),  # it has what is needed of a connection, without a socket
             system=self.system,
             slots=ReplaySlots(4, trio.Semaphore(4)),
             delivery=self.delivery,

@@ -26,7 +26,7 @@ from dataspace.kernel.bulk_assertions import Assertions, replacing_in_steps
 from dataspace.steps import Steps, at_once, batched
 from index.patterns.patterns import matcher
 from index.values.values import Value, key, keys, same
-from server.publication.packed import Operations
+from server.spaces.packed import Operations
 
 if TYPE_CHECKING:
     from dataspace.kernel.space import Space

@@ -27,7 +27,7 @@ from server.config.rights import Permit
 from server.owners.bearers import stated
 from server.owners.deadlines import Deadlines
 from server.owners.turn_numbers import PASSING, Client
-from server.sessions.ports import SessionPeer, SessionSpace
+from server.spaces.ports import SessionPeer, SessionSpace
 
 logger = logging.getLogger("dataspace")
 

@@ -13,11 +13,8 @@ turn takes, in one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
-from weakref import WeakValueDictionary
-
-import trio
 
 from dataspace.errors import Refused
 from dataspace.kernel.actions import RETRACT
@@ -27,32 +24,16 @@ from index.patterns.events import Captures
 from index.patterns.patterns import matcher
 from index.values.values import Map, Value
 from server.owners.bearers import LEASE, Bearer
-from server.owners.looking import ClaimedSpace, Sought, look, still_claims
+from server.owners.looking import Sought, look, still_claims
 
 if TYPE_CHECKING:
-    from dataspace.kernel.actions import Action
-    from dataspace.kernel.epochs import Epoch, Origin
-    from dataspace.kernel.limits import SpaceLimits
-    from server.lane import Lane, Work
+    from server.lane import Work
     from server.owners.accounts import Account
-    from server.owners.leases import Leases
     from server.owners.turn_numbers import Client
+    from server.spaces.space import HostedSpace
 
 TURN: Final = 4_096
 """Claims that one turn retracts: others wait for it."""
-
-
-class Disk(Protocol):
-    """What is known of epochs on their way to the disk."""
-
-    async def wait_durable(self, epoch: int) -> None:
-        """Waits until an epoch is on disk."""
-
-    async def wait_room(self) -> None:
-        """Waits while the disk is behind."""
-
-    def note_origin(self, number: int, time: int, origin: Origin) -> None:
-        """Has the log say where the next turn comes from, after the epoch of this number and time."""
 
 
 class NumberedSession(Protocol):
@@ -63,64 +44,6 @@ class NumberedSession(Protocol):
         """Its identity, which says where its turns come from."""
 
 
-class NumberedSpace(ClaimedSpace, Protocol):
-    """The facts and their owners, and the newest epoch."""
-
-    @property
-    def epoch(self) -> int:
-        """Its number."""
-
-    @property
-    def time(self) -> int:
-        """Its time, in microseconds."""
-
-    @property
-    def limits(self) -> SpaceLimits:
-        """Bounds of one turn."""
-
-
-class ClaimsSpace(Protocol):
-    """The space in which owners claim facts."""
-
-    @property
-    def space(self) -> NumberedSpace:
-        """The facts and their owners."""
-
-    @property
-    def leases(self) -> Leases:
-        """The leases of the space."""
-
-    @property
-    def lane(self) -> Lane:
-        """Where background work has its turns."""
-
-    @property
-    def commits(self) -> Disk:
-        """The state of epochs on their way to the disk."""
-
-    def commit(
-        self,
-        owner: str,
-        actions: Sequence[Action],
-        *,
-        client: Client | None = None,
-        sequence: int = 0,
-        account: Account | None = None,
-        on_durable: Callable[[Epoch], None] | None = None,
-    ) -> Epoch:
-        """Commits one turn."""
-
-    @property
-    def withdrawals(self) -> Withdrawals:
-        """The owners from which something is withdrawn."""
-
-    def finish_ending(self, owner: str) -> None:
-        """Ends what an owner claimed before it ended."""
-
-    def flush(self) -> None:
-        """Writes to the sockets what connections have to send."""
-
-
 class WithdrawingPeer(Protocol):
     """The connection that asks."""
 
@@ -129,7 +52,7 @@ class WithdrawingPeer(Protocol):
         """Its session."""
 
     @property
-    def home(self) -> ClaimsSpace:
+    def home(self) -> HostedSpace:
         """The space that the session is about."""
 
     @property
@@ -190,19 +113,6 @@ async def _retract_found(
             await work.pass_on()
     retract()
     return count, epochs
-
-
-class Withdrawals:
-    """The owners from which something is withdrawn, each with a lock that exists while it is used."""
-
-    __slots__ = ("_locks",)
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
-
-    def of(self, owner: str) -> trio.Lock:
-        """Returns the lock of an owner."""
-        return self._locks.setdefault(owner, trio.Lock())
 
 
 VERBS: Final[Mapping[str, Callable[[WithdrawingPeer, Map], Awaitable[Value]]]] = {"withdraw": _withdraw}

@@ -11,7 +11,7 @@ error in a flow or in a stream of it ends that flow alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 import trio
 
@@ -20,17 +20,15 @@ from dataspace.flows.flows import Flow
 from dataspace.flows.inputs import Interval, Streamed
 from dataspace.kernel.space import Space
 from dataspace.running.flows import pump
-from server.config.model import HostedFlow
-from server.hosting.loading import boot_function
 
 logger = logging.getLogger("dataspace")
 
 
 class HostedFlows:
-    """The flows of one space; raises ``UsageError`` for one that cannot be made."""
+    """The flows of one space, by their titles."""
 
-    def __init__(self, settings: Sequence[HostedFlow]) -> None:
-        self._flows = {each.title: _made(each) for each in settings}
+    def __init__(self, flows: Mapping[str, Flow]) -> None:
+        self._flows = flows
 
     def attach(self, space: Space) -> None:
         """Runs the flows in the turns of a space, from the next one on."""
@@ -53,14 +51,3 @@ async def _pump(name: str, flow: Flow, turn: Callable[[], object]) -> None:
         await pump(flow, turn=turn)
     except Exception:  # a flow's fence: a stream that fails must not end the daemon
         logger.exception("flow %s is fed no more", name)
-
-
-def _made(settings: HostedFlow) -> Flow:
-    make = boot_function(settings.run, what="flow")
-    try:
-        flow: object = make(*settings.arguments)
-    except Exception as error:  # a flow's fence: user code, which the error names
-        raise UsageError(f"flow {settings.title}: {type(error).__name__}: {error}") from error
-    if not isinstance(flow, Flow):
-        raise UsageError(f"flow {settings.title}: {settings.run} made {flow!r:.80}, and not a Flow")
-    return flow

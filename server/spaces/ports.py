@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from dataspace.kernel.actions import Action
     from dataspace.kernel.epochs import Epoch
     from dataspace.kernel.space import Space
-    from dataspace.transport.sockets import Link
     from server.config.model import Limits
     from server.owners.accounts import Account
     from server.owners.bearers import Bearer
@@ -92,16 +91,3 @@ class SessionPeer(Protocol):
 
     def supersede(self, by: str) -> None:
         """Ends the connection, since its client has another one."""
-
-
-class Doorkeeper(Protocol):
-    """The daemon as listeners use it."""
-
-    def refusal(self, peer: str) -> str:
-        """Returns why there is no room for another connection of a peer; empty if there is."""
-
-    def turned_away(self, refusal: str) -> bytes:
-        """Returns what is sent to a connection for which there is no room."""
-
-    def serve(self, link: Link) -> object:
-        """Serves the peer at the other end in a task of its own."""

@@ -11,16 +11,19 @@ Always: one task at a time touches the space; an epoch is acknowledged only when
 from __future__ import annotations
 
 import logging
+import stat
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 import trio
 
 from dataspace.errors import Closed, Refused
+from dataspace.flows.flows import Flow
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.limits import SpaceLimits, size_of
@@ -34,31 +37,33 @@ from relay.log.trimming import retain
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from relay.store.staging import Staging
-from server.conditions.checking import Conditions
-from server.config.model import HostedFlow, Limits, SpaceConfig
+from server.config.model import Limits, SpaceConfig
 from server.config.names import check_name
 from server.config.rules import RuleText
-from server.daemon.endings import Endings
-from server.daemon.limiting import relimit_space
-from server.daemon.memory import IDENTITY_BYTES, LEDGER_BYTES, PREPARED_FACTOR, file_bytes
-from server.daemon.statuses import Suspensions, no_space, rules_status
-from server.hosting.flows import HostedFlows
-from server.hosting.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_errors
 from server.lane import Lane
 from server.owners.accounts import Account, Holdings
 from server.owners.departures import Departures
 from server.owners.leases import Leases
 from server.owners.publishers import Publishers
 from server.owners.turn_numbers import Client, Clients
-from server.owners.withdrawal import Withdrawals
-from server.publication.ledger import Ledgers
-from server.publication.prepared import Prepared
-from server.recalling import Recalling
-from server.sessions.registry import Sessions
-from server.streams.ports import ReaderAccount
+from server.spaces.conditions import Conditions
+from server.spaces.endings import Endings
+from server.spaces.flows import HostedFlows
+from server.spaces.ledger import Ledgers
+from server.spaces.prepared import Prepared
+from server.spaces.recalling import Recalling
+from server.spaces.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_errors
+from server.spaces.sessions import Sessions
+from server.spaces.statuses import Suspensions, no_space, rules_status
+from server.spaces.withdrawals import Withdrawals
 from server.system import SystemSpace
 
 logger = logging.getLogger("dataspace")
+
+PREPARED_FACTOR: Final = 15
+LEDGER_BYTES: Final = 150
+IDENTITY_BYTES: Final = 2048
+"""What a prepared byte, a fact of a ledger, and what is remembered of an identity take, about."""
 
 
 def now() -> int:
@@ -75,7 +80,7 @@ class HostedSpace:
         log: Log,
         *,
         limits: Limits,
-        flows: Sequence[HostedFlow],
+        flows: Mapping[str, Flow],
         flush: Callable[[], None],
         names: Collection[str],
         lane: Lane,
@@ -117,10 +122,10 @@ class HostedSpace:
         self.publishers = Publishers()
         self._holdings = Holdings()
         self.space.rule_quotas.admit = self._holdings.admit_rules
-        self.reader_accounts: dict[str, ReaderAccount] = {}
+        self.reader_accounts: dict[str, Account] = {}
         self.ledgers = Ledgers(self.space)
         self._departures = Departures(self._end_together, lambda owner: len(self.space.claims(owner)))
-        self.flows = HostedFlows([each for each in flows if each.space == self.name])
+        self.flows = HostedFlows(flows)
         self._recover()
 
     def _recover(self) -> None:
@@ -176,7 +181,11 @@ class HostedSpace:
         """Takes the limits of the daemon, those of the space and its retention, from now on."""
         self.limits = limits
         self.settings = replace(self.settings, limits=own, retention=retention)
-        relimit_space(self.space, own)
+        self.space.limits = own  # what it holds stays, and cannot grow; its rules keep their own limits
+        self.space.interests.relimit(own)
+        self.space.rule_quotas.relimit(own)
+        if self.space.damage is None:  # else no turn may have any action
+            self.space.most_actions = own.actions_per_turn
         self.leases.relimit(most=limits.leases, longest=limits.lease_seconds)
         self.staging.relimit(limits.staged_bytes)
 
@@ -484,3 +493,12 @@ class HostedSpace:
             "disk_bytes": sum(map(file_bytes, self.settings.data.iterdir())),
             "data": str(self.settings.data),
         }
+
+
+def file_bytes(path: Path) -> int:
+    """Returns the bytes of a file; 0 for a directory or a file that was just deleted."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0

@@ -8,18 +8,20 @@ Always: an asker sees owners only of facts that it may observe itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 from dataspace.codec import pack
 from dataspace.errors import Refused
+from dataspace.kernel.space import Space
 from dataspace.steps import Steps
 from dataspace.wire.arguments import number
 from index.patterns.patterns import matcher
 from index.values.values import Map, Value
 from server.lane import Work
 from server.owners.bearers import Bearer, parted
-from server.owners.looking import ClaimedSpace, look
+from server.owners.looking import look
+from server.spaces.space import HostedSpace
 
 MOST: Final = 10_000
 """Claims in one answer."""
@@ -28,26 +30,11 @@ SIZE: Final = 1 << 20
 """Bytes of facts in one answer, about."""
 
 
-class OwnedSpace(ClaimedSpace, Protocol):
-    """The facts and their owners."""
-
-    def owners(self) -> Sequence[str]:
-        """Returns all who claim something."""
-
-
-class ClaimsHome(Protocol):
-    """The space that a session is about."""
-
-    @property
-    def space(self) -> OwnedSpace:
-        """The facts and their owners."""
-
-
 class ClaimsPeer(Protocol):
     """The connection that asks."""
 
     @property
-    def home(self) -> ClaimsHome:
+    def home(self) -> HostedSpace:
         """The space that the session is about."""
 
     @property
@@ -73,7 +60,7 @@ async def _owners(peer: ClaimsPeer, arguments: Map) -> Value:
     return await peer.work().do(_claims(peer.home.space, pattern, most))
 
 
-def _claims(space: OwnedSpace, pattern: Value, most: int) -> Steps[Value]:
+def _claims(space: Space, pattern: Value, most: int) -> Steps[Value]:
     """Returns claims on facts that match, in steps; owners that come meanwhile are left out."""
     matches, found, size = matcher(pattern), list[Value](), 0
     for owner in space.owners():

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from server.publication.packed import Operations
+from server.spaces.packed import Operations
 
 LIMIT_BYTES: Final = 2 << 20
 """Packed bytes whose operations a space keeps in memory, where they take some fifteen times that."""

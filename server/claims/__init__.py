@@ -1,0 +1,1 @@
+"""Requests about what owners claim: leases, who claims what, and withdrawal."""
