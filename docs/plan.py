@@ -133,6 +133,7 @@ def _listed() -> list[tuple[str, list[Page]]]:
             [
                 own("A board of tasks", "tutorials/board.md"),
                 own("Rules over devices", "tutorials/rules.md"),
+                own("A drill for operators", "tutorials/drill.md"),
             ],
         ),
         (
@@ -159,13 +160,9 @@ def _listed() -> list[tuple[str, list[Page]]]:
             [
                 own("Overview", "operations/index.md"),
                 own("Runbook", "operations/runbook.md"),
-                own("Troubleshooting", "operations/troubleshooting.md"),
                 beside("Serving", "operations/serving.md", "dataspace/guide/serving.md"),
-                beside("Configuration and rights", "operations/serve.md", "server/SERVE.md"),
-                beside("Metrics, sessions, logs", "operations/operate.md", "server/OPERATE.md"),
+                beside("Reference", "operations/serve.md", "server/SERVE.md"),
                 beside("Upgrade", "operations/upgrade.md", "server/UPGRADE.md"),
-                beside("Backup and restore", "operations/backup.md", "server/BACKUP.md"),
-                beside("A drill", "operations/drill.md", "server/DRILL.md"),
                 beside("Security", "operations/security.md", "server/SECURITY.md"),
             ],
         ),

@@ -114,7 +114,7 @@ class RemoteSpace:
         ``draft.epoch`` is its epoch afterwards.  If something that it ``expect``s (``absent``, ``exactly``,
         ``unchanged``) does not hold in the state before the turn, nothing happens, and the end of the block
         raises ``ExpectationFailed`` with what was found.  A daemon that makes spans makes those of the turn
-        parts of the trace that the ``traceparent`` of W3C Trace Context names (OPERATE.md).
+        parts of the trace that the ``traceparent`` of W3C Trace Context names (SERVE.md).
         """
         draft = self.draft(expect=expect)
         draft.traceparent = check_traceparent(traceparent)

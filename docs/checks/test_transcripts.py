@@ -23,7 +23,7 @@ from docs.plan import TOP, documents
 
 PORTS: Final = ("7377", "7378", "7379")
 ELSEWHERE: Final = {
-    "DRILL.md": "tests/packaging/test_drill.py",
+    "drill.md": "tests/packaging/test_drill.py",
     "HTTP.md": "tests/server/web/routes/test_page.py",
 }
 """Pages beside the code whose commands are run by tests of their own."""

@@ -15,7 +15,7 @@ HEAD: Final = """\
 # Metrics and alerts
 
 What `/metrics` has, as the program lists it;
-[Metrics, sessions, logs](../operations/operate.md) says how to read it.
+[the reference](../operations/serve.md#metrics-and-health) says how to scrape them.
 """
 
 ALERT: Final = re.compile(

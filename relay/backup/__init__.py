@@ -2,5 +2,5 @@
 
 It is apart from the log and the journal because it reads both from another process, and writes neither of the
 daemon's files.  ``blocks.py`` copies what it makes to a store.  What an operator does with it is in
-``server/BACKUP.md``.
+``server/SERVE.md``.
 """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 EPILOG: Final = """\
 The daemon may be running: nothing waits for a backup. A directory that is an earlier backup of the same
 log is brought up to date. Ctrl-C leaves an earlier backup whole; the same command continues.
-A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend for it; BACKUP.md.
+A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend for it; SERVE.md.
 """
 
 

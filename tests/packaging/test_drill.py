@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif("TORTURE_ROUNDS" not in os.environ, reason="a minute of commands, for make torture"),
 ]
 
-PAGE = TOP / "server" / "DRILL.md"
+PAGE = TOP / "docs" / "pages" / "tutorials" / "drill.md"
 DONE = "the command is done"
 SECONDS = 120.0
 
