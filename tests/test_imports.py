@@ -79,17 +79,16 @@ server/web                  dataspace/transport dataspace/wire relay/delivery se
 server/web/inner            dataspace/topics dataspace/wire server/config
 server/web/inspector
 server/web/routes           dataspace/kernel dataspace/topics dataspace/wire server/config server/web/inner server/web/inspector
-server/cli/options
 server/monitoring           dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/logs server/owners server/spaces server/topics
 server/tracing              dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log server/config server/lane server/monitoring server/sessions
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/claims server/config server/hosting server/lane server/logs server/monitoring server/owners server/publication server/sessions server/spaces server/streams server/system server/topics server/tracing server/web server/web/routes
-server/upkeep               dataspace/transport relay/backup server/config server/daemon
-server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/topics dataspace/transport dataspace/wire relay/journal relay/log server/cli/options server/config server/daemon server/hosting server/logs server/upkeep
-server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli
+server/upkeep               relay/backup server/config server/daemon
+server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport relay/journal relay/log server/config server/daemon server/hosting server/logs server/upkeep
+server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli server/config
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport
-server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel server/cli server/cli/demo server/cli/once server/config server/upkeep
-server/cli/shell            dataspace/client dataspace/client/query dataspace/client/session dataspace/kernel dataspace/transport server/cli server/cli/lasting server/cli/once
-server/cli/main             dataspace/client server/cli server/cli/lasting server/cli/once server/cli/shell server/upkeep
+server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/wire server/cli server/cli/once server/config
+server/cli/shell            dataspace/client dataspace/client/query dataspace/client/session dataspace/kernel dataspace/transport server/cli
+server/cli/main             dataspace/client server/cli server/cli/lasting
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""
 

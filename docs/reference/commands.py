@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from docs.reference.tables import table
 from server.cli.parser import parser
+from server.cli.table import ROWS
 
 HEAD = """\
 # Commands
@@ -25,17 +26,9 @@ def page() -> str:
     ):  # argparse lays its help out for a terminal of that width
         found = list(_all(top, "dataspace"))
         texts = [f"## {name}\n\n```text\n{each.format_help().rstrip()}\n```" for name, each in found]
-    listed = table(
-        ("command", "it can"), [(f"[`{name}`](#{_anchor(name)})", help) for name, help in _list(top)]
-    )
+    names = [(f"dataspace {row.name}", row.help) for row in ROWS if not row.verb]
+    listed = table(("command", "it can"), [(f"[`{name}`](#{_anchor(name)})", help) for name, help in names])
     return "\n\n".join([HEAD + "\n" + listed, *texts]) + "\n"
-
-
-def _list(top: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    for action in top._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for choice in action._choices_actions:
-                yield f"dataspace {choice.dest}", choice.help or ""
 
 
 def _all(made: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:

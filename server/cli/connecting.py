@@ -1,4 +1,4 @@
-"""The options with which every command reaches its daemon, and the connection that they describe.
+"""The connection of a command, as its options and the environment describe it.
 
 Always: the command line takes precedence over the environment; a token is never printed.
 """
@@ -6,7 +6,12 @@ Always: the command line takes precedence over the environment; a token is never
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import socket
+import time
+from typing import TYPE_CHECKING, Final
+
+from dataspace.errors import UsageError
+from dataspace.transport.addresses import Address, default_url, parse_url
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -17,46 +22,33 @@ if TYPE_CHECKING:
     from index.values.values import Value
 
 
-def add_to(command: argparse.ArgumentParser) -> None:
-    """Adds the options to a command."""
-    group = command.add_argument_group("the daemon")
-    group.add_argument(
-        "--url", metavar="URL", help="tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH (or $DATASPACE_URL)"
-    )
-    group.add_argument(
-        "--wait",
-        metavar="TIME",
-        default="0s",
-        help="wait for the daemon to listen, and for a topic to appear, such as 10s",
-    )
-    group.add_argument(
-        "--space",
-        metavar="NAME",
-        default="main",
-        help="one of its dataspaces (default main); 'system' describes the daemon itself",
-    )
-    group.add_argument("--token", metavar="TEXT", help="present this token (or $DATASPACE_TOKEN)")
-    group.add_argument(
-        "--token-file", metavar="FILE", help="read the token from FILE (or $DATASPACE_TOKEN_FILE)"
-    )
-    group.add_argument(
-        "--tls-ca", metavar="FILE", help="accept certificates signed by FILE (or $DATASPACE_TLS_CA)"
-    )
-    group.add_argument(
-        "--tls-certificate", metavar="FILE", help="present this certificate (or $DATASPACE_TLS_CERTIFICATE)"
-    )
-    group.add_argument("--tls-key", metavar="FILE", help="key of the certificate (or $DATASPACE_TLS_KEY)")
+def is_lent(args: argparse.Namespace) -> bool:
+    """True if a command runs in a shell, whose connection it uses."""
+    return getattr(args, "lent", None) is not None
+
+
+def held_here(args: argparse.Namespace) -> dict[int, Value]:
+    """Returns the facts that the shell asserts in which a command runs, by handle."""
+    return args.lent.held()  # type: ignore[no-any-return]  # by the shell's form of a short client
+
+
+def refuse_in_shell(args: argparse.Namespace, what: str) -> None:
+    """Raises ``UsageError`` in a shell, for a command that would read the standard input."""
+    if is_lent(args):
+        raise UsageError(f"{what} reads the standard input, which the shell does")
 
 
 def connect(
     args: argparse.Namespace, *, owner: str = "", grace: float = 0.0, lease: float = 0.0, space: str = ""
 ) -> AbstractAsyncContextManager[RemoteSpace]:
-    """Returns the connection that the options of a command describe, or that of the shell it runs in."""
-    lent = getattr(args, "lent", None)
-    if lent is not None:
+    """Returns the connection that the options of a command describe.
+
+    In a shell it is the shell's connection, unless the command needs one of another owner or space.
+    """
+    if is_lent(args) and not (owner or grace or lease) and space in ("", args.space):
         from contextlib import nullcontext
 
-        return nullcontext(lent)
+        return nullcontext(args.lent)
     from dataspace.client.connect import connect  # the daemon need not load the client
 
     return connect(
@@ -76,11 +68,9 @@ def connect_short(args: argparse.Namespace) -> ShortClient:
 
     In a shell it is that of the shell (``server.cli.shell.line.LentClient``).
     """
-    lent = getattr(args, "lent", None)
-    if lent is not None:
-        return lent  # type: ignore[no-any-return]  # it has what is used of a short client
+    if is_lent(args):
+        return args.lent  # type: ignore[no-any-return]  # it has what is used of a short client
     from dataspace.client.bulk.short import ShortClient
-    from dataspace.transport.addresses import default_url
 
     return ShortClient(
         args.url or default_url(),
@@ -89,6 +79,41 @@ def connect_short(args: argparse.Namespace) -> ShortClient:
         token=_token(args),
         tls=_tls(args),
     )
+
+
+# -- waiting -------------------------------------------------------------------------------------------
+
+PAUSE: Final = 0.1
+"""Seconds between two attempts."""
+
+
+def wait_for_daemon(url: str | None, lasting: str) -> None:
+    """Returns when a daemon listens at an address, or after a time such as ``10s``.
+
+    It tries with a socket of its own, so that the command itself connects, and reports that there is no
+    daemon, as without ``--wait``.  A daemon listens only when all that is durable is restored.
+    """
+    from server.config.units import duration  # few commands wait
+
+    address, until = parse_url(url or default_url()), time.monotonic() + duration(lasting)
+    while not _listens(address, max(PAUSE, until - time.monotonic())) and time.monotonic() < until:
+        time.sleep(PAUSE)
+
+
+def _listens(address: Address, seconds: float) -> bool:
+    try:
+        if not address.path:
+            socket.create_connection((address.host, address.port), seconds).close()
+            return True
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(seconds)
+            probe.connect(address.path)
+            return True
+    except OSError:
+        return False
+
+
+# -- options -------------------------------------------------------------------------------------------
 
 
 def _token(args: argparse.Namespace) -> str | None:

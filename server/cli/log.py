@@ -10,10 +10,10 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 from dataspace.errors import UsageError
 from index.patterns.text import parse_pattern
@@ -29,16 +29,9 @@ from server.config.units import retention_of
 from server.daemon.lock import locked
 
 
-def log_command(args: argparse.Namespace) -> int:
-    """Runs one of the commands; returns its exit code."""
-    directory = args.data or default_data()
-    if not (directory / "log.sqlite").exists():
-        raise UsageError(f"there is no log in {directory}; give the daemon's directory with --data")
-    return COMMANDS[args.verb](args, directory)
-
-
-def _verify(args: argparse.Namespace, directory: Path) -> int:
+def verify_log(args: argparse.Namespace) -> int:
     """Checks the whole log; returns 1 if something is wrong."""
+    directory = _directory(args)
     found, topics = verify(directory), verify_topics(directory)
     damages = [*found.damages, *(topics.damages if topics else ())]
     if args.json:
@@ -68,9 +61,9 @@ def _print_verdict(found: Verdict, topics: TopicsVerdict | None, damages: Sequen
         print("every checksum holds, and nothing that was acknowledged is missing")
 
 
-def _compact(args: argparse.Namespace, directory: Path) -> int:
+def compact_log(args: argparse.Namespace) -> int:
     """Deletes what is past retention, then rewrites the log without the holes; returns the exit code."""
-    retention = retention_of(args)
+    directory, retention = _directory(args), retention_of(args)
     with locked(directory):
         if not retention.endless:
             log = Log.open(directory)
@@ -90,8 +83,9 @@ def _compact(args: argparse.Namespace, directory: Path) -> int:
     return 0
 
 
-def _export(args: argparse.Namespace, directory: Path) -> int:
+def export_log(args: argparse.Namespace) -> int:
     """Writes the changes of a pattern to a file, or to the standard output."""
+    directory = _directory(args)
     with _target(args) as file:
         count = export(
             directory,
@@ -119,8 +113,9 @@ def _target(args: argparse.Namespace) -> Iterator[BinaryIO]:
         raise UsageError(f"cannot write {args.output}: {error.strerror}") from error
 
 
-COMMANDS: Final[dict[str, Callable[[argparse.Namespace, Path], int]]] = {
-    "verify": _verify,
-    "compact": _compact,
-    "export": _export,
-}
+def _directory(args: argparse.Namespace) -> Path:
+    """Returns the directory of the log; raises ``UsageError`` if there is none."""
+    directory: Path = args.data or default_data()
+    if not (directory / "log.sqlite").exists():
+        raise UsageError(f"there is no log in {directory}; give the daemon's directory with --data")
+    return directory

@@ -12,9 +12,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
+from typing import Any, Final
 
 from dataspace.errors import DataspaceError, Unreachable, UsageError
+from server.cli.arguments import Command
 from server.cli.parser import parse
+
+SHORT: Final = "cli.once."
+"""What begins the module of a command that ends at once and needs no event loop."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,87 +40,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     """Carries out a command, which loads what it needs and no more: loading is most of a short one."""
     if getattr(args, "wait", "0s") != "0s":
-        from server.upkeep.waiting import wait_for_daemon
+        from server.cli.connecting import wait_for_daemon
 
         wait_for_daemon(args.url, args.wait)
-    gc.disable()  # what a short command loads is no garbage, and to look for some is a fifth of its CPU
+    row: Command = args.row
+    gc.disable()  # what a command loads is no garbage, and to look for some is a fifth of a short one's CPU
     try:
-        short = _short(args)
-        if short is not None:
-            return short(args)
+        function = row.function(args)
+        if row.target(args).startswith(SHORT):
+            return int(function(args))
     finally:
         gc.enable()
-    return _run_long(args)
+    return _run_long(function, args)
 
 
-def _short(args: argparse.Namespace) -> Callable[[argparse.Namespace], int] | None:
-    """Returns the function of a command that ends at once and needs no event loop; None for others."""
-    command = args.command
-    if command in ("status", "index", "owners", "actors"):
-        from server.cli.once import status
-
-        return {
-            "status": status.status,
-            "index": status.index,
-            "owners": status.owners,
-            "actors": status.actors,
-        }[command]
-    if command == "sessions":
-        from server.cli.once.sessions import sessions
-
-        return sessions
-    if command == "inspect":
-        from server.cli.once.inspector import inspect
-
-        return inspect
-    if command in ("get", "query"):
-        from server.cli.once import get
-
-        return get.get if command == "get" else get.query
-    durable = command == "assert" and args.durable
-    if durable or command in ("retract", "put") or (command == "send" and args.message != ["-"]):
-        from server.cli.once import turns
-
-        return {"send": turns.send, "assert": turns.assert_, "retract": turns.retract, "put": turns.put}[
-            command
-        ]
-    if command == "completion":
-        from server.cli.completion import completion
-
-        return completion
-    if command == "token":
-        from server.cli.token import token
-
-        return token
-    return None
-
-
-def _run_long(args: argparse.Namespace) -> int:
+def _run_long(function: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> int:
     """Carries out a command that may last, or needs more than a connection."""
     import logging
+    from inspect import iscoroutinefunction
 
     logging.getLogger("dataspace").addHandler(logging.NullHandler())
-    if args.command == "serve":
-        from server.cli.serve import serve_command
-
-        return serve_command(args)
-    if args.command in ("backup", "restore"):
-        from server.upkeep import copies, remote
-
-        if args.command == "backup":
-            return remote.backup(args) if isinstance(args.target, str) else copies.backup(args)
-        return remote.restore(args) if isinstance(args.backup, str) else copies.restore(args)
-    if args.command == "shell":
-        from server.cli.shell.run import shell
-
-        return shell(args)
-    if args.command == "log" and args.verb != "read":
-        from server.cli.log import log_command
-
-        return log_command(args)
+    if not iscoroutinefunction(function):
+        return int(function(args))
     from server.cli.lasting.run import run
 
-    return run(args)
+    return run(function, args)
 
 
 def _explain(error: BaseException) -> int:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from itertools import islice
 
@@ -40,14 +41,43 @@ def size_text(count: int) -> str:
     raise AssertionError
 
 
+_take: ContextVar[Callable[[str], None] | None] = ContextVar("take", default=None)
+"""Gets the lines of a command that runs in the background of a shell."""
+
+
+def redirect(take: Callable[[str], None]) -> None:
+    """Hands each line that this task writes to a function, instead of printing it."""
+    _take.set(take)
+
+
+def is_in_background() -> bool:
+    """True if the lines of this task are not printed as they come."""
+    return _take.get() is not None
+
+
+def write(text: str) -> None:
+    """Prints lines to the standard output, at once."""
+    take = _take.get()
+    if take is None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    else:
+        for line in text.splitlines():
+            take(line)
+
+
 def say(text: str) -> None:
     """Prints a note to the standard error, apart from the output for other programs."""
-    print(text, file=sys.stderr, flush=True)
+    take = _take.get()
+    if take is None:
+        print(text, file=sys.stderr, flush=True)
+    else:
+        take(text)
 
 
 def note(text: str) -> None:
-    """Prints what a command is doing, if a person sees it: nothing where the output is for a program."""
-    if sys.stdout.isatty() and sys.stderr.isatty():
+    """Prints what a command is doing, if a person waits for it: not to a program, nor from the background."""
+    if not is_in_background() and sys.stdout.isatty() and sys.stderr.isatty():
         say(text)
 
 
@@ -90,8 +120,7 @@ def print_epoch(epoch: EpochChanges, *, as_json: bool, most: int | None = None) 
     if epoch.progress:
         lines.append(_progress_line(epoch, as_json=as_json))
     if lines:
-        sys.stdout.write("\n".join(lines) + "\n")
-        sys.stdout.flush()
+        write("\n".join(lines))
     return count
 
 
@@ -101,7 +130,7 @@ def _print_lost(epoch: EpochChanges, *, as_json: bool) -> None:
         line = json_line({"first_epoch": epoch.first, "epoch": epoch.number, "lost": epoch.lost})
     else:
         line = f"# epochs {epoch.first} to {epoch.number}: {epoch.lost} changes were dropped"
-    print(line, flush=True)
+    write(line)
 
 
 def json_line(thing: object) -> str:

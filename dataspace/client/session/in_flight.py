@@ -26,6 +26,7 @@ from dataspace.kernel.actions import Action
 from dataspace.kernel.expectations import Expectation
 from dataspace.wire import packets as p
 from dataspace.wire.session import encode
+from index.values.values import Value
 
 
 class InFlight:
@@ -202,6 +203,10 @@ class InFlight:
             self._send(ticket)
         self.sequence = max(self.sequence, last)
         return len(claims) if restate else 0
+
+    def held(self) -> dict[int, Value]:
+        """Returns the facts that the owner claims by handle, as of the newest turn that was answered."""
+        return self._claims.held()
 
     def _restating(self, claims: ClaimSet) -> Iterator[Ticket]:
         limits = self.limits

@@ -290,6 +290,10 @@ class ClaimSet:
                 self._held.pop(action[1], None)  # type: ignore[arg-type]  # a handle
                 self._held[action[2]] = action[3]  # type: ignore[index]  # a handle
 
+    def held(self) -> dict[int, Value]:
+        """Returns the facts by handle; O(claims)."""
+        return dict(self._held)
+
     def forget(self) -> None:
         """Notes that the claims have ended, and are not asserted again."""
         self._held.clear()

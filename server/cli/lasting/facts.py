@@ -10,6 +10,7 @@ import argparse
 import math
 import os
 import stat
+import subprocess
 import sys
 from collections import deque
 from collections.abc import Sequence
@@ -24,12 +25,27 @@ from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
 from dataspace.facts import as_it_is
 from dataspace.kernel.actions import SEND
-from index.values.values import Map
-from server.cli.connecting import connect
-from server.cli.lasting.attributed import print_attributed
-from server.cli.lasting.executing import execute
-from server.cli.lines import parsed_lines
-from server.cli.output import counted, epochs_text, note, print_epoch, say, say_accepted
+from dataspace.kernel.epoch_changes import Change, EpochChanges, time_of
+from index.patterns.patterns import capture_names
+from index.patterns.text import unparse
+from index.values.jsons import captures_json
+from index.values.values import Map, Value
+from server.cli.connecting import connect, is_lent, refuse_in_shell
+from server.cli.lasting.run import parsed_lines
+from server.cli.output import (
+    change_json,
+    counted,
+    epochs_text,
+    is_in_background,
+    json_line,
+    note,
+    print_epoch,
+    say,
+    say_accepted,
+    tame,
+    time_text,
+    write,
+)
 from server.cli.values import given, parsed
 from server.config.units import duration
 
@@ -42,12 +58,16 @@ _LAST_SECONDS: Final = 5.0
 
 async def assert_(args: argparse.Namespace) -> int:
     """Holds facts until interrupted, for a while, or while a program runs."""
+    if is_lent(args):
+        for name, value in (("--for", args.hold), ("--grace", args.grace), ("--lease", args.lease)):
+            if value:
+                raise UsageError(f"{name}: assert takes --owner NAME, or lasts as long as the shell")
     facts = await trio.to_thread.run_sync(given, args.fact, abandon_on_cancel=True)
     seconds = duration(args.hold) if args.hold else math.inf
     grace = duration(args.grace) if args.grace else 0.0
     lease = duration(args.lease) if args.lease else 0.0
     async with connect(args, grace=grace, lease=lease) as space:
-        _follow_connection(space)
+        _follow_connection(space, args)
         turn = space.draft()
         for fact in facts:
             turn.assert_(as_it_is(fact))
@@ -58,7 +78,10 @@ async def assert_(args: argparse.Namespace) -> int:
         except Refused:
             say_accepted(epochs)
             raise
-        say(f"asserted {counted(len(facts), 'fact')} in {epochs_text(epochs)}")
+        lasts = ", until this shell ends" if is_lent(args) else ""
+        say(f"asserted {counted(len(facts), 'fact')} in {epochs_text(epochs)}{lasts}")
+        if lasts:
+            return 0
         if args.program:
             return await _run_program(args.program)
         note(f"held for {args.hold}, Ctrl-C ends" if args.hold else "held until Ctrl-C")
@@ -75,8 +98,13 @@ async def _run_program(program: Sequence[str]) -> int:
     return int(process.returncode) if process.returncode >= 0 else 128 - int(process.returncode)
 
 
-def _follow_connection(space: RemoteSpace) -> None:
-    """Prints what becomes of the connection, but its end by the daemon: with that the command fails."""
+def _follow_connection(space: RemoteSpace, args: argparse.Namespace) -> None:
+    """Prints what becomes of the connection, but its end by the daemon: with that the command fails.
+
+    In a shell, the shell does so.
+    """
+    if is_lent(args):
+        return
 
     def tell(event: ConnectionEvent) -> None:
         if event.change is not ConnectionChange.ENDED:
@@ -92,7 +120,7 @@ async def observe(args: argparse.Namespace) -> int:
     """Prints what matches now, then changes as they come."""
     pattern = parsed(args.pattern)
     async with connect(args) as space:
-        _follow_connection(space)
+        _follow_connection(space, args)
         since_now = args.until is not None and args.since is None and not args.changes_only
         async with space.observe(
             pattern,
@@ -147,7 +175,7 @@ async def log(args: argparse.Namespace) -> int:
             return 0
         if args.who:
             assert upto is not None  # as --follow is refused beside it
-            await print_attributed(space, pattern, after, min(upto, newest), args)
+            await _print_attributed(space, pattern, after, min(upto, newest), args)
             return 0
         if args.follow and args.until is None:
             note(f"following {args.pattern} from epoch {after + 1} on, Ctrl-C ends")
@@ -173,14 +201,15 @@ async def _show_all(
     """
     command = getattr(args, "execute", None)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_wait_unread, nursery.cancel_scope)
+        if not is_in_background():
+            nursery.start_soon(_wait_unread, nursery.cancel_scope)
         left = args.count
         async for epoch in observation.epochs():
             if opening is not None:
                 note(f"{opening}: {len(epoch.added)} now, Ctrl-C ends")
                 opening = None
             if command:
-                shown = await execute(epoch, command, most=left)
+                shown = await _execute(epoch, command, most=left)
             else:
                 shown = print_epoch(epoch, as_json=args.json, most=left)
             if left is not None:
@@ -197,6 +226,107 @@ async def _wait_unread(scope: trio.CancelScope) -> None:
         scope.cancel()
 
 
+# -- who changed what -----------------------------------------------------------------------------------
+
+
+async def _print_attributed(
+    space: RemoteSpace, pattern: Value, after: int, upto: int, args: argparse.Namespace
+) -> None:
+    """Prints the changes in (after, upto], a page at a time, ``--count`` at most."""
+    names, left = capture_names(pattern), args.count
+    while after < upto and left != 0:
+        most = 1_000 if left is None else min(left, 1_000)
+        asked = {"pattern": pattern, "after": after, "upto": upto, "most": most}
+        page = await space.request("who", Map(asked))
+        assert isinstance(page, Map) and isinstance(page["changes"], tuple)  # by WIRE.md
+        for change in page["changes"][:left]:
+            assert isinstance(change, Map)  # as above
+            write(_attributed_json(names, change) if args.json else _attributed_line(names, change))
+        left = None if left is None else max(0, left - len(page["changes"]))
+        assert isinstance(page["upto"], int) and page["upto"] > after  # as above
+        after = page["upto"]
+
+
+def _attributed_json(names: tuple[str, ...], change: Map) -> str:
+    captures, epoch_time = change["captures"], change["time"]
+    assert isinstance(captures, tuple) and isinstance(epoch_time, int)  # by WIRE.md
+    told: dict[str, object] = {str(name): value for name, value in change.pairs()}
+    return json_line(
+        told | {"time": time_text(time_of(epoch_time)), "captures": captures_json(names, captures)}
+    )
+
+
+def _attributed_line(names: tuple[str, ...], change: Map) -> str:
+    captures, owners = change["captures"], change["owners"]
+    assert isinstance(captures, tuple) and isinstance(owners, tuple)  # by WIRE.md
+    shown = [
+        unparse(value) if name.isdigit() else f"{name}={unparse(value)}"
+        for name, value in zip(names, captures, strict=True)
+    ]
+    about = [f"owner={', '.join(map(str, owners))}"] if owners else []
+    about += [
+        f"{name}={change[name]!s}" for name in ("client", "name", "principal", "address") if change[name]
+    ]
+    what = f"{change['epoch']!r} {change['change']!s} {' '.join(shown)}".rstrip()
+    return tame("  ".join([what, *about]))
+
+
+# -- a command for each change -------------------------------------------------------------------------
+
+LARGEST: Final = 65_536
+"""Bytes of a value in an environment: systems allow 128 KiB for each variable."""
+
+
+async def _execute(epoch: EpochChanges, command: str, *, most: int | None = None) -> int:
+    """Runs the command for each change of an epoch, ``most`` at most; returns for how many it did."""
+    if epoch.lost:
+        say(f"dataspace: epochs {epoch.first} to {epoch.number}: {epoch.lost} changes were dropped")
+        return 0
+    count = 0
+    for change in epoch:
+        if count == most:
+            break
+        await _run_command(change, epoch, command)
+        count += 1
+    return count
+
+
+async def _run_command(change: Change, epoch: EpochChanges, command: str) -> None:
+    """Runs the command for one change; says how it ended if it failed."""
+    line = change_json(change, epoch) + "\n"
+    try:
+        done = await trio.run_process(
+            ["/bin/sh", "-c", command],
+            stdin=line.encode(),
+            check=False,
+            env=os.environ | environment(change),
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        say(f"dataspace: cannot run {command}: {error}")
+        return
+    if done.returncode:
+        say(f"dataspace: {command} ended with {done.returncode} for {change.kind} in epoch {change.epoch}")
+
+
+def environment(change: Change) -> dict[str, str]:
+    """Returns the variables of a change: text as it is, other values as in patterns."""
+    variables = {
+        "DATASPACE_CHANGE": change.kind,
+        "DATASPACE_EPOCH": str(change.epoch),
+        "DATASPACE_TIME": time_text(change.time),
+    }
+    for name, value in change.named.items():
+        text = _text(value)
+        if len(text.encode(errors="surrogatepass")) <= LARGEST:
+            variables[f"DATASPACE_CAPTURE_{name}"] = text
+    return variables
+
+
+def _text(value: Value) -> str:
+    """Returns a value as text that an environment can hold: without zero bytes."""
+    return value if isinstance(value, str) and "\0" not in value else unparse(value)
+
+
 # -- send --------------------------------------------------------------------------------------------
 
 
@@ -204,8 +334,9 @@ async def send(args: argparse.Namespace) -> int:
     """Sends each line of the standard input as it comes, a turn each."""
     waiting: deque[Ticket] = deque()
     sent = epoch = 0
+    refuse_in_shell(args, "send -")
     async with connect(args) as space:
-        _follow_connection(space)
+        _follow_connection(space, args)
         if sys.stdin.isatty():
             note("one message on each line; Ctrl-D ends")
         try:

@@ -1,4 +1,7 @@
-"""The commands that last: on an event loop, until they are interrupted or have no more to do.
+"""What the commands that last have in common: an event loop, an orderly end, lines of standard input.
+
+Lines are read as they come, without empty lines and comments (``#``).  An error names the number of its
+line; the lines before it have been handled.
 
 Always: SIGTERM ends a command in good order, as Ctrl-C does.
 """
@@ -7,58 +10,19 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 import trio
 
-
-def run(args: argparse.Namespace) -> int:
-    """Carries out a command that connects to a daemon; returns its exit code."""
-    return trio.run(_until_terminated, partial(_verb(args.command), args))
+from index.values.values import Value
+from server.cli.values import content, value_in
 
 
-def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
-    """Returns the function of a command; loaded late, as loading is most of many."""
-    if command == "rule":
-        from server.cli.rule import rule
-
-        return rule
-    if command == "topic":
-        from server.cli.topic import topic
-
-        return topic
-    if command == "drain":
-        return _drain
-    if command == "demo":
-        from server.cli.demo.run import demo
-
-        return demo
-    if command == "watch":
-        from server.cli.lasting.watch import watch
-
-        return watch
-    if command == "top":
-        from server.cli.lasting.top import top
-
-        return top
-    from server.cli.lasting import facts
-
-    verbs: dict[str, Callable[[argparse.Namespace], Awaitable[int]]] = {
-        "assert": facts.assert_,
-        "observe": facts.observe,
-        "send": facts.send,
-        "log": facts.log,
-    }
-    return verbs[command]
-
-
-async def _drain(args: argparse.Namespace) -> int:
-    from server.cli.connecting import connect
-    from server.upkeep.drain import drain
-
-    async with connect(args) as space:
-        return await drain(space, args)
+def run(verb: Callable[[argparse.Namespace], Awaitable[int]], args: argparse.Namespace) -> int:
+    """Carries out a command on an event loop; returns its exit code."""
+    return trio.run(_until_terminated, partial(verb, args))
 
 
 async def _until_terminated(verb: Callable[[], Awaitable[int]]) -> int:
@@ -75,3 +39,18 @@ async def _until_terminated(verb: Callable[[], Awaitable[int]]) -> int:
             code = await verb()
             nursery.cancel_scope.cancel()
     return code
+
+
+async def lines() -> AsyncIterator[tuple[int, str]]:
+    """Yields the lines of the standard input as they come, stripped, with their numbers."""
+    number = 0
+    while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
+        number += 1
+        if text := content(line):
+            yield number, text
+
+
+async def parsed_lines() -> AsyncIterator[Value]:
+    """Yields the values of these lines; raises ``UsageError`` for the first that is none."""
+    async for number, text in lines():
+        yield value_in(number, text)

@@ -40,7 +40,7 @@ AROUND: Final = 6
 ENDING: Final = "Ctrl-C ends"
 
 
-class Board:
+class LiveTable:
     """What matches one pattern now: each row once, with how many facts give it."""
 
     def __init__(self, text: str) -> None:
@@ -93,7 +93,7 @@ class Board:
         return f"{counted(len(self), 'row')}{shown}{sent}, epoch {self.epoch}"
 
 
-def drawn(boards: Sequence[Board], height: int, status: str) -> RenderableType:
+def drawn(boards: Sequence[LiveTable], height: int, status: str) -> RenderableType:
     """Returns all tables for a terminal of so many lines, and a line below them."""
     from rich.console import Group
     from rich.text import Text
@@ -111,7 +111,7 @@ async def watch(args: argparse.Namespace) -> int:
         from rich.live import Live
     except ImportError:
         raise UsageError("watch needs rich: pip install 'dataspace-server[terminal]'") from None
-    screen = Screen([Board(text) for text in args.pattern])
+    screen = Screen([LiveTable(text) for text in args.pattern])
     console = Console()
     async with connect(args) as space, trio.open_nursery() as nursery:
         space.on_connection = screen.connection
@@ -129,7 +129,7 @@ async def watch(args: argparse.Namespace) -> int:
 class Screen:
     """All tables, a line below them, and whether they have changed since they were drawn."""
 
-    def __init__(self, boards: Sequence[Board]) -> None:
+    def __init__(self, boards: Sequence[LiveTable]) -> None:
         self.boards = boards
         self.status = ENDING
         self.is_changed = True
@@ -140,7 +140,7 @@ class Screen:
         self.is_changed = True
 
 
-async def _follow(space: RemoteSpace, board: Board, screen: Screen) -> None:
+async def _follow(space: RemoteSpace, board: LiveTable, screen: Screen) -> None:
     async with space.observe(board.pattern, quiet=True) as observation:
         async for epoch in observation.epochs():
             board.take(epoch)

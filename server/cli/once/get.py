@@ -1,18 +1,26 @@
-"""The commands get and query: what matches a pattern, and what solves the body of a rule, in one epoch."""
+"""The commands get and query: what matches a pattern, and what solves the body of a rule, in one epoch.
+
+Rows are printed as text, as JSON lines, as a table or as comma-separated values.
+
+Always: all that is printed comes from one epoch; values of facts cannot control a terminal.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from dataspace.kernel.epoch_changes import micros_of
 from index.patterns.patterns import capture_names
+from index.patterns.text import unparse
+from index.values.jsons import captures_json
 from index.values.values import Record, Value
 from server.cli.connecting import connect_short
-from server.cli.once.rows import FACT, print_rows
-from server.cli.output import counted, say
+from server.cli.output import counted, json_line, say, tame
 from server.cli.values import parsed
 
 if TYPE_CHECKING:
@@ -21,13 +29,20 @@ if TYPE_CHECKING:
 _AGGREGATE: Final = re.compile(r"\b(?:count|sum|avg|min|max|collect|top)\(")
 
 
+FACT: Final = "fact"
+"""The column of a pattern that captures nothing."""
+
+WIDEST: Final = 60
+"""Characters of a cell in a table on a terminal."""
+
+
 def get(args: argparse.Namespace) -> int:
     """Prints what matches; the number of rows and the epoch to standard error."""
     pattern = parsed(args.pattern)
     names = capture_names(pattern)
     with connect_short(args) as space:
         state = space.state(pattern if names else _whole(pattern), _epoch(space, args))
-    print_rows(names or (FACT,), state.added, args.form, state.number)
+    _print_rows(names or (FACT,), state.added, args.form, state.number)
     say(f"{counted(len(state.added), 'row' if names else 'fact')} at epoch {state.number}")
     return 0
 
@@ -44,7 +59,7 @@ def query(args: argparse.Namespace) -> int:
         )
     with connect_short(args) as space:
         rows = space.query(args.body, {}, as_of=_epoch(space, args))
-    print_rows(rows.names, rows, args.form, rows.epoch)
+    _print_rows(rows.names, rows, args.form, rows.epoch)
     say(f"{counted(len(rows), 'row')} at epoch {rows.epoch}")
     return 0
 
@@ -58,3 +73,65 @@ def _epoch(space: ShortClient, args: argparse.Namespace) -> int | None:
 def _whole(pattern: Value) -> Value:
     """Returns the pattern that captures all of what this one matches."""
     return Record("$", None, None, pattern)
+
+
+# -- rows ----------------------------------------------------------------------------------------------
+
+
+def _print_rows(names: Sequence[str], rows: Sequence[Sequence[Value]], form: str, epoch: int) -> None:
+    """Prints rows, whose columns have these names, in one of the four forms."""
+    write = sys.stdout.write
+    if form == "json":
+        for row in rows:
+            write(json_line({"epoch": epoch, "captures": captures_json(tuple(names), tuple(row))}) + "\n")
+    elif form == "csv":
+        _print_csv(names, rows)
+    elif form == "table":
+        for line in _table(names, rows):
+            write(line + "\n")
+    else:
+        for row in rows:
+            write(_text(names, row) + "\n")
+    sys.stdout.flush()
+
+
+def _text(names: Sequence[str], row: Sequence[Value]) -> str:
+    """Returns a row as ``observe`` has it; a row without columns says that there is one."""
+    if not names:
+        return "true"
+    return " ".join(
+        unparse(value) if name.isdigit() or name == FACT else f"{name}={unparse(value)}"
+        for name, value in zip(names, row, strict=True)
+    )
+
+
+def _print_csv(names: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
+    import csv
+
+    plain = (lambda text: text) if not sys.stdout.isatty() else tame
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(map(plain, names))
+    writer.writerows([plain(_cell(value)) for value in row] for row in rows)
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[Value]]) -> Iterable[str]:
+    """Yields the lines of a table: numbers to the right, all else to the left."""
+    most = WIDEST if sys.stdout.isatty() else sys.maxsize
+    cells = [[_cut(tame(_cell(value)), most) for value in row] for row in rows]
+    widths = [max([len(name), *[len(row[at]) for row in cells]]) for at, name in enumerate(names)]
+    right = [bool(rows) and all(type(row[at]) in (int, float) for row in rows) for at, _ in enumerate(names)]
+    for line in (list(names), ["-" * width for width in widths], *cells):
+        padded = [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        ]
+        yield "  ".join(padded).rstrip()
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _cell(value: Value) -> str:
+    """Returns a value for a column: text as it is, all else as in patterns."""
+    return value if isinstance(value, str) else unparse(value)

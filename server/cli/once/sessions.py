@@ -1,4 +1,4 @@
-"""The command ``dataspace sessions``: who is connected, what each costs, and to end one."""
+"""The commands about all clients: ``sessions`` lists them or ends one, ``drain`` ends them and the daemon."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from index.values.jsons import to_json
 from index.values.values import Map, Value
 from server.cli.connecting import connect_short
 from server.cli.output import json_line, say, size_text, tame
+from server.config.units import duration
 
 COLUMNS: Final = (
     "session",
@@ -60,6 +61,16 @@ def _end(args: argparse.Namespace) -> int:
         ended = space.request("end-session", {"session": args.number})
     assert isinstance(ended, Map)  # by WIRE.md
     say(tame(f"ended session {args.number}: {ended['name']!s}, {ended['principal']!s}"))
+    return 0
+
+
+def drain(args: argparse.Namespace) -> int:
+    """Asks the daemon to end when its clients have gone, and prints for how many it waits."""
+    within = round(duration(args.within) * 1000)
+    with connect_short(args) as space:
+        answer = space.request("drain", {"within": within, "reason": args.reason})
+    left = answer.get("sessions", 0) if isinstance(answer, Map) else 0
+    print(f"the daemon takes no new sessions, and ends when {left!r} have gone, within {args.within}")
     return 0
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import argparse
 import uuid
 from collections.abc import Sequence
+from functools import partial
 
 from dataspace.client.bulk.short import ShortClient
 from dataspace.codec import pack
 from dataspace.errors import Refused, UsageError
 from dataspace.facts import key_pattern
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
-from index.patterns.patterns import lit
+from index.patterns.patterns import lit, matcher
 from index.patterns.text import unparse
-from index.values.values import Map, Value
-from server.cli.connecting import connect_short, durable_handle
+from index.values.values import Map, Value, same
+from server.cli.connecting import connect_short, durable_handle, held_here
 from server.cli.output import counted, epochs_text, say, say_accepted
 from server.cli.values import given, has_pattern, parsed, read
 
@@ -41,7 +42,12 @@ def assert_(args: argparse.Namespace) -> int:
 
 
 def retract(args: argparse.Namespace) -> int:
-    """Retracts facts of a durable owner or of a lease, and what it asserts that patterns match."""
+    """Retracts facts of a durable owner or of a lease, and what it asserts that patterns match.
+
+    Without either, in a shell, the facts are those of the shell.
+    """
+    if not (args.durable or args.lease):
+        return _retract_own(args)
     owner = args.durable or _lease(args.lease)
     facts: list[Value] = []
     patterns: list[Value] = []
@@ -66,6 +72,29 @@ def retract(args: argparse.Namespace) -> int:
     where = f" in {epochs_text(epochs)}" if epochs else f": {owner} asserts nothing that matches"
     say(f"retracted {counted(count, 'fact')}{where}")
     return 0
+
+
+def _retract_own(args: argparse.Namespace) -> int:
+    """Retracts facts of the shell that are written as they are, or that patterns match."""
+    held = held_here(args)
+    going: dict[int, Value] = {}
+    for text, value in read(args.fact):
+        is_meant = matcher(parsed(text)) if has_pattern(value) else partial(_is_same, value)
+        found = {handle: fact for handle, fact in held.items() if is_meant(fact) is not None}
+        if not found.keys() - going.keys():
+            raise UsageError(
+                f"this shell asserts nothing that {text} matches; of a durable owner? name it with --owner"
+            )
+        going |= found
+    with connect_short(args) as space:
+        epoch = space.commit([(RETRACT, handle) for handle in going])
+    say(f"retracted {counted(len(going), 'fact')} in epoch {epoch}")
+    return 0
+
+
+def _is_same(wanted: Value, fact: Value) -> tuple[Value, ...] | None:
+    """Returns an empty capture if two facts are the same; None if they are not, as a matcher does."""
+    return () if same(wanted, fact) else None
 
 
 def _lease(name: str) -> str:

@@ -1,7 +1,9 @@
-"""The commands at the prompt: which of them runs, and what the shell itself asserts and observes.
+"""The commands at the prompt: each row of the table that connects to a daemon, on the shell's connection.
 
-Most are the commands of the same name, with the same options and messages, on the shell's connection.  Its
-own are those about facts of this shell, observations in the background, and help.
+Commands of the prompt alone are about observations in the background, and help.
+
+At the prompt facts need no quotes: a blank parts words only outside of brackets and of text.  A word in
+single quotes, as it is pasted from a shell, is the text between the quotes.
 
 Always: a command that fails raises a ``DataspaceError``, or ends with an exit code other than 0; the shell
 goes on.
@@ -10,215 +12,188 @@ goes on.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import Awaitable, Callable
+from inspect import iscoroutinefunction
 from typing import Final
 
-import trio
+from dataspace.errors import UsageError
+from server.cli.arguments import CLIENT, Command, options_of
+from server.cli.output import counted, say
+from server.cli.parser import completed, parse
+from server.cli.shell.line import LentClient, LentConnection
+from server.cli.table import BY_NAME, ROWS
 
-from dataspace.client.session.turns import Claim, Draft
-from dataspace.client.space import RemoteSpace
-from dataspace.errors import DataspaceError, UsageError
-from dataspace.facts import as_it_is
-from dataspace.kernel.epoch_changes import EpochChanges
-from index.patterns.patterns import matcher
-from index.patterns.text import parse
-from index.values.values import Value, same
-from server.cli.lasting import facts
-from server.cli.once import get, sessions, status, turns
-from server.cli.output import change_text, counted, say, tame
-from server.cli.parser import COMMANDS, parse as parse_words, parser
-from server.cli.rule import rule
-from server.cli.shell.helping import ALONE, HELP
-from server.cli.shell.line import LentClient, Line
-from server.cli.shell.words import parted, words_of
-from server.cli.values import given, has_pattern, parsed
-
-ONCE: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
-    "get": get.get,
-    "query": get.query,
-    "send": turns.send,
-    "assert": turns.assert_,
-    "retract": turns.retract,
-    "put": turns.put,
-    "status": status.status,
-    "index": status.index,
-    "owners": status.owners,
-    "actors": status.actors,
-    "sessions": sessions.sessions,
+ALONE: Final = {
+    "help": "help [COMMAND]: show what there is, or the options of one command",
+    "unobserve": "unobserve [NUMBER]: end one observation in the background, or all of them",
+    "exit": "exit: end the shell, as Ctrl-D does; its facts are retracted",
 }
-LASTING: Final[dict[str, Callable[[argparse.Namespace], Awaitable[int]]]] = {
-    "observe": facts.observe,
-    "log": facts.log,
-    "rule": rule,
-}
-WHOLE: Final = frozenset(["get", "query", "put", "observe", "log", "owners", "why", "why-not"])
-"""Commands about one text, which may have blanks."""
+"""Commands that only the shell has."""
 
-ELSEWHERE: Final = ("--url", "--wait", "--space", "--token", "--token-file", "--tls-ca", "--tls-certificate")
-"""Options that name a daemon: the shell has one."""
+ALIASES: Final = {"why": ("rule", "why"), "why-not": ("rule", "why-not")}
 
-_TURNS: Final = 5
-
-NAMES: Final = sorted([*ONCE, *LASTING, *ALONE, "why", "why-not"])
+HERE: Final = """\
+Here
+  --json, --csv after get and query; --as-of EPOCH or TIME; help COMMAND has every option
+  unobserve ends what runs in the background; exit or Ctrl-D the shell; Ctrl-C a command
+  Tab completes commands, options and labels in use
+"""
 
 
-class Desk:
+def _runs_here(row: Command) -> bool:
+    return bool(row.run) and row.is_client and row.name != "shell"
+
+
+NAMES: Final = sorted({*[row.command for row in ROWS if _runs_here(row)], *ALONE, *ALIASES})
+
+
+class Interpreter:
     """What is done at one prompt."""
 
-    def __init__(self, line: Line, args: argparse.Namespace) -> None:
+    def __init__(self, line: LentConnection, args: argparse.Namespace) -> None:
         self._line = line
         self._args = args
-        self._claims: list[Claim] = []
-        self._seen: dict[int, trio.CancelScope] = {}
         self._count = 0
-
-    @property
-    def claims(self) -> int:
-        """How many facts the shell asserts."""
-        return len(self._claims)
 
     def do(self, text: str) -> int:
         """Carries out a line; returns its exit code, raises ``DataspaceError`` where it fails."""
         name, *rest = words_of(text) or [""]
         if not name:
             return 0
-        if name not in NAMES:
-            raise UsageError(_unknown(name))
-        is_background = name == "observe" and rest[-1:] == ["&"]
+        if name == "help":
+            return self._help(rest)
+        if name == "unobserve":
+            return self._unobserve(rest)
+        row, rest = found(name, rest)
+        is_background = rest[-1:] == ["&"]
         words, options = parted(rest[:-1] if is_background else rest)
-        for option in options:
-            if option.split("=")[0] in ELSEWHERE:
-                raise UsageError(f"{option.split('=')[0]}: this shell is connected; start another one for it")
-        if name in ALONE:
-            return {"help": self._help, "unobserve": self._unobserve}[name](words)
-        if name in WHOLE and words:
-            words = [" ".join(words)]
-        if is_background:
-            if options or not words:
-                raise UsageError("in the background, observe takes a pattern alone: observe task($n, _) &")
-            return self._observe(words[0])
-        whose = _WHOSE if name == "retract" else _WHOSE[:2]
-        owned = any(each.split("=")[0] in whose for each in options)
-        if name in _OWN and not owned and words and "--help" not in options:
-            return _OWN[name](self, words, options)
-        return self._run(name, words, options)
-
-    def _run(self, name: str, words: list[str], options: list[str]) -> int:
-        if name in ("why", "why-not"):
-            name, words = "rule", [name, *words]
-        if name in ("get", "query") and not {"--json", "--csv", "--table"} & {*options}:
+        for option in [each.split("=")[0] for each in options]:
+            if option in options_of(CLIENT):
+                raise UsageError(f"{option}: this shell is connected; start another one for it")
+        if "-" in words:
+            raise UsageError(f"{name} - reads the standard input, which the shell does")
+        if words and len([each for each in row.arguments if not each.is_option]) == 1 and not _many(row):
+            words = [" ".join(words)]  # a command about one text, which may have blanks
+        if row.name in ("get", "query") and not {"--json", "--csv", "--table"} & {*options}:
             options = ["--table", *options]
-        if name == "send" and words == ["-"]:
-            raise UsageError("send - reads the standard input, which the shell does")
-        args = parse_words([name, *words, *options])
+        args = parse([*row.name.split(), *words, *options], self._args)
+        function = row.function(args)
+        if is_background:
+            return self._start(row, function, args, text.strip().removesuffix("&").rstrip())
+        if iscoroutinefunction(function):
+            return self._line.run(function, args)
         args.lent = LentClient(self._line)
-        if name in ONCE:
-            return ONCE[name](args)
-        return self._line.run(LASTING[name], args)
+        return int(function(args))
 
-    # -- facts of the shell ----------------------------------------------------------------------------
+    # -- in the background -----------------------------------------------------------------------------
 
-    def _assert(self, words: list[str], options: list[str]) -> int:
-        """Asserts facts that last as long as the shell."""
-        if options:
-            raise UsageError(f"{options[0]}: assert takes --owner NAME, or lasts as long as the shell")
-        values = given(words)
-        draft = self._line.call(_draft)
-        claims = [draft.assert_(as_it_is(value)) for value in values]
-        epoch = self._line.call(_committing, draft)
-        self._claims += claims
-        say(f"asserted {counted(len(claims), 'fact')} in epoch {epoch}, until this shell ends")
-        return 0
-
-    def _retract(self, words: list[str], options: list[str]) -> int:
-        """Retracts facts of the shell that are named, or that patterns match."""
-        if options:
-            raise UsageError(f"{options[0]}: retract takes --owner NAME, or is about facts of this shell")
-        going: list[Claim] = []
-        for word in words:
-            found = [claim for claim in self._claims if claim not in going and _means(word, claim.value)]
-            if not found:
-                hint = "of a durable owner? name it with --owner"
-                raise UsageError(f"this shell asserts nothing that {word} matches; {hint}")
-            going += found
-        draft = self._line.call(_draft)
-        for claim in going:
-            draft.retract(claim)
-        epoch = self._line.call(_committing, draft)
-        self._claims = [claim for claim in self._claims if claim not in going]
-        say(f"retracted {counted(len(going), 'fact')} in epoch {epoch}")
-        return 0
-
-    # -- observations in the background ----------------------------------------------------------------
-
-    def _observe(self, text: str) -> int:
-        """Observes in the background: changes are shown before the next prompt."""
-        pattern = parsed(text)
+    def _start(
+        self,
+        row: Command,
+        function: Callable[[argparse.Namespace], Awaitable[int]],
+        args: argparse.Namespace,
+        text: str,
+    ) -> int:
+        """Starts a command whose lines are shown before the next prompt."""
+        if not row.follows:
+            follow = [each.name for each in ROWS if each.follows]
+            raise UsageError(f"{row.name} does not go on in the background; {', '.join(follow)} do")
         self._count += 1
-        number, scope = self._count, trio.CancelScope()
-        say(f"[{number}] observing {text}; unobserve {number} ends it")
-        self._seen[number] = scope
-        self._line.call(_start, partial(_follow, pattern, number, scope, self._line))
+        say(f"[{self._count}] {text} in the background; unobserve {self._count} ends it")
+        self._line.start(self._count, function, args)
         return 0
-
-    def settle(self) -> None:
-        """Returns when the changes that have been made until now are noted, if any are observed."""
-        if self._seen:
-            self._line.call(_settle)
 
     def _unobserve(self, words: list[str]) -> int:
-        wanted = [int(word) for word in words if word.isdecimal()] if words else list(self._seen)
-        if len(wanted) < len(words) or not {*wanted} <= self._seen.keys():
-            known = ", ".join(map(str, self._seen)) or "none"
+        running = self._line.running
+        wanted = [int(word) for word in words if word.isdecimal()] if words else list(running)
+        if len(wanted) < len(words) or not {*wanted} <= running.keys():
+            known = ", ".join(map(str, running)) or "none"
             raise UsageError(f"{' '.join(words)}: no such observation in the background; there is {known}")
         for number in wanted:
-            self._line.call(_cancel, self._seen.pop(number))
+            self._line.end(number)
         say(f"ended {counted(len(wanted), 'observation')}")
         return 0
 
-    # -- help ------------------------------------------------------------------------------------------
+    # -- help and completion ---------------------------------------------------------------------------
 
     def _help(self, words: list[str]) -> int:
         if not words:
-            print(HELP, end="", flush=True)
-            return 0
-        (name, *_) = words
-        if name in ALONE:
-            print(ALONE[name], flush=True)
-            return 0
-        if name not in NAMES:
-            raise UsageError(_unknown(name))
-        return self._run(name, [], ["--help"])
-
-    # -- completion ------------------------------------------------------------------------------------
+            print(help_text(), end="", flush=True)
+        elif words[0] in ALONE:
+            print(ALONE[words[0]], flush=True)
+        elif words[0] in NAMES:
+            parse([*ALIASES.get(words[0], words[:1]), *words[1:2], "--help"], self._args)
+        else:
+            raise UsageError(_unknown(words[0]))
+        return 0
 
     def complete(self, before: str, text: str, labels: Callable[[], list[str]]) -> list[str]:
-        """Returns what may follow in a line: commands, options of its command, or labels."""
+        """Returns what may follow in a line: commands, their verbs and options, or labels."""
         words = before.split()
         if not words:
             return [f"{name} " for name in NAMES if name.startswith(text)]
-        if text.startswith("-"):
-            return [f"{option} " for option in _options(words[0]) if option.startswith(text)]
-        if words[0] == "help":
+        if words == ["help"]:
             return [name for name in NAMES if name.startswith(text)]
+        try:
+            row, _ = found(words[0], words[1:])
+        except UsageError:
+            return []
+        if not row.run:
+            verbs = [
+                each.verb for each in ROWS if each.command == row.name and _runs_here(each) and each.verb
+            ]
+            return [f"{verb} " for verb in verbs if verb.startswith(text)]
+        if text.startswith("-"):
+            options = [each for each in options_of(row.arguments) if each.startswith(("--", text))]
+            return sorted([f"{each} " for each in options if each.startswith(text)])
         return [f"{label}(" for label in labels() if label.startswith(text)]
 
 
-_OWN: Final[dict[str, Callable[[Desk, list[str], list[str]], int]]] = {
-    "assert": Desk._assert,
-    "retract": Desk._retract,
-}
-"""Commands that are about facts of the shell, unless an owner is named."""
+def found(name: str, rest: list[str]) -> tuple[Command, list[str]]:
+    """Returns the row of a command at the prompt, and the words that follow its name.
+
+    Raises ``UsageError`` for a command that is none, or that does not run here.
+    """
+    words = completed([*ALIASES.get(name, (name,)), *rest])
+    if words[0] not in NAMES:
+        raise UsageError(_unknown(name))
+    for length in (2, 1):
+        row = BY_NAME.get(" ".join(words[:length]))
+        if row is not None:
+            if row.run and not _runs_here(row):
+                raise UsageError(_unknown(row.name))
+            return row, words[length:]
+    raise UsageError(_unknown(name))
 
 
-_WHOSE: Final = ("--durable", "--owner", "--lease")
+def help_text() -> str:
+    """Returns the help of the prompt: each command with an example, in the order in which one learns them."""
+    titles: dict[str, list[str]] = {"Look": [], "Change": [], "Understand": []}
+    shown: set[str] = set()
+    for row in ROWS:
+        if row.at_prompt:
+            titles[row.at_prompt[0]] += row.at_prompt[1:]
+            shown |= {
+                each.strip(",") for line in row.at_prompt[1:] for each in line.partition("  ")[0].split()
+            }
+    lines: list[str] = []
+    for title, examples in titles.items():
+        lines.append(title)
+        for example, _, does in [each.partition("  ") for each in examples]:
+            lines.append(f"  {example:<38} {does}")
+    lines.append(f"  {', '.join(sorted({*NAMES} - shown - ALONE.keys()))}: see help COMMAND")
+    return "\n".join([*lines, HERE])
+
+
+def _many(row: Command) -> bool:
+    """True if a command takes several words of one kind."""
+    return any("nargs" in each.settings and each.settings["nargs"] != "?" for each in row.arguments)
 
 
 def _unknown(name: str) -> str:
     from difflib import get_close_matches
 
-    if name in COMMANDS:
+    if name in BY_NAME:
         return f"{name} is a command of its own: dataspace {name}; help shows what there is here"
     near = get_close_matches(name, NAMES, n=1)
     if near:
@@ -226,78 +201,57 @@ def _unknown(name: str) -> str:
     return f"{name!r:.40} is no command; help shows what there is"
 
 
-def _means(word: str, fact: Value) -> bool:
-    """True if a fact is the one that is written, or is matched by a pattern."""
-    value = parse(word)
-    if has_pattern(value):
-        return matcher(parsed(word))(fact) is not None
-    return same(value, fact)
+# -- words ---------------------------------------------------------------------------------------------
+
+_OPENING: Final = "([{"
+_CLOSING: Final = ")]}"
 
 
-def _options(name: str) -> list[str]:
-    """Returns the options of a command that make sense here."""
-    if name in ("why", "why-not"):
-        return ["--json"]
-    if name not in COMMANDS:
-        return []
-    whole = parser(name)
-    chosen = next(each for each in whole._actions if isinstance(each, argparse._SubParsersAction))
-    options = chosen.choices[name]._option_string_actions
-    return sorted(option for option in options if option.startswith("--") and option not in ELSEWHERE)
+def words_of(line: str) -> list[str]:
+    """Returns the words of a line; the parser of facts refuses brackets or text that are not closed.
+
+    >>> words_of('assert task(1, "a b") "x" --durable me')
+    ['assert', 'task(1, "a b")', '"x"', '--durable', 'me']
+    >>> words_of("get 'task($n, _)' &")
+    ['get', 'task($n, _)', '&']
+    """
+    words: list[str] = []
+    word, depth, at = "", 0, 0
+    while at < len(line):
+        each = line[at]
+        if each == "'" and not word and line.find("'", at + 1) > 0:
+            end = line.index("'", at + 1)
+            words.append(line[at + 1 : end])
+            at = end + 1
+            continue
+        if each == '"':
+            end = _text_end(line, at)
+            word += line[at:end]
+            at = end
+            continue
+        if each.isspace() and depth <= 0:
+            words += [word] if word else []
+            word = ""
+        else:
+            depth += (each in _OPENING) - (each in _CLOSING)
+            word += each
+        at += 1
+    return [*words, word] if word else words
 
 
-# -- in the thread of the connection -------------------------------------------------------------------
+def _text_end(line: str, at: int) -> int:
+    """Returns where the text ends that begins here with a double quote."""
+    at += 1
+    while at < len(line) and line[at] != '"':
+        at += 2 if line[at] == "\\" else 1
+    return min(at + 1, len(line))
 
 
-async def _draft(space: RemoteSpace) -> Draft:
-    return space.draft()
+def parted(words: list[str]) -> tuple[list[str], list[str]]:
+    """Returns the words before the first option, and the options.
 
-
-async def _committing(space: RemoteSpace, draft: Draft) -> int:
-    return await space.commit(draft)
-
-
-async def _start(space: RemoteSpace, task: Callable[[RemoteSpace, trio.Event], Awaitable[None]]) -> None:
-    """Starts a task, and returns when it has noted what there is."""
-    began = trio.Event()
-    space.session.start_soon(partial(task, space, began))
-    await began.wait()
-
-
-async def _settle(space: RemoteSpace) -> None:
-    await space.sync()  # the changes of a turn are sent before the answer to what follows it
-    for _ in range(_TURNS):  # in which tasks that have changes to read read them
-        await trio.lowlevel.checkpoint()
-
-
-async def _cancel(_space: RemoteSpace, scope: trio.CancelScope) -> None:
-    scope.cancel()
-
-
-async def _follow(
-    pattern: Value,
-    number: int,
-    scope: trio.CancelScope,
-    line: Line,
-    space: RemoteSpace,
-    began: trio.Event,
-) -> None:
-    """Notes each change of a pattern, until the scope is cancelled; ``began`` once the state is noted."""
-    with scope:
-        try:
-            async with space.observe(pattern) as observation:
-                async for epoch in observation.epochs():
-                    line.notices.extend(_noted(number, epoch))
-                    began.set()
-        except DataspaceError as error:
-            line.notices.append(f"[{number}] ended: {error}")
-    began.set()
-
-
-def _noted(number: int, epoch: EpochChanges) -> Iterator[str]:
-    """Yields a line for each change of an epoch."""
-    if epoch.lost:
-        yield f"[{number}] {epoch.lost} changes were dropped"
-        return
-    for change in epoch:
-        yield tame(f"[{number}] {change_text(change)}")
+    >>> parted(["task($n)", "--as-of", "3"])
+    (['task($n)'], ['--as-of', '3'])
+    """
+    at = next((at for at, word in enumerate(words) if word.startswith("--")), len(words))
+    return words[:at], words[at:]

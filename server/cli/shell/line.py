@@ -11,31 +11,40 @@ from __future__ import annotations
 import argparse
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+import trio
+
 from dataspace.client.blocking import BlockingSpace
+from dataspace.client.connect import alone
 from dataspace.client.query.rows import Rows
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent
 from dataspace.client.space import RemoteSpace
-from dataspace.errors import Refused
+from dataspace.errors import DataspaceError, Refused
 from dataspace.kernel.actions import Action
 from dataspace.kernel.epoch_changes import EpochChanges
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
 from server.cli.connecting import connect
+from server.cli.output import redirect, tame
 
 T = TypeVar("T")
 
 MOST_NOTICES: Final = 1_000
 """Lines that wait for the next prompt; the oldest go."""
 
+_TURNS: Final = 5
 
-class Line:
+
+class LentConnection:
     """The connection, as a context; ``notices`` are lines to show before the next prompt."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.notices: Final[deque[str]] = deque(maxlen=MOST_NOTICES)
+        self.running: Final[dict[int, trio.CancelScope]] = {}
+        """The commands in the background, by their numbers."""
         self._space = BlockingSpace(lambda: connect(args))
         self.listen()
 
@@ -59,6 +68,15 @@ class Line:
         """Returns what an async function returns that gets the space; Ctrl-C cancels it."""
         return self._space.call(function, *args)
 
+    def held(self) -> dict[int, Value]:
+        """Returns the facts that the shell asserts, by handle."""
+
+        async def look(space: RemoteSpace) -> dict[int, Value]:
+            await trio.lowlevel.checkpoint()
+            return space.session.in_flight.held()
+
+        return self.call(look)
+
     def run(self, verb: Callable[[argparse.Namespace], Awaitable[int]], args: argparse.Namespace) -> int:
         """Carries out a command that lasts; returns its exit code."""
 
@@ -71,11 +89,60 @@ class Line:
         finally:
             self.listen()  # the command may have listened itself
 
+    # -- in the background -----------------------------------------------------------------------------
+
+    def start(
+        self, number: int, verb: Callable[[argparse.Namespace], Awaitable[int]], args: argparse.Namespace
+    ) -> None:
+        """Starts a command that lasts; its lines become notices with its number."""
+
+        async def begin(space: RemoteSpace) -> None:
+            args.lent = space
+            space.session.start_soon(partial(self._follow, number, partial(verb, args)))
+
+        self.running[number] = trio.CancelScope()
+        self.call(begin)
+
+    async def _follow(self, number: int, verb: Callable[[], Awaitable[int]]) -> None:
+        redirect(lambda text: self.notices.append(tame(f"[{number}] {text}")))
+        with self.running[number]:
+            try:
+                await verb()
+                said = "ended"
+            except DataspaceError as error:
+                said = f"ended: {error}"
+            except BaseExceptionGroup as group:
+                only = alone(group)
+                if not isinstance(only, DataspaceError):
+                    raise
+                said = f"ended: {only}"
+            self.running.pop(number, None)
+            self.notices.append(f"[{number}] {said}")
+
+    def end(self, number: int) -> None:
+        """Ends a command in the background."""
+
+        async def cancel(_space: RemoteSpace, scope: trio.CancelScope) -> None:
+            scope.cancel()
+
+        self.call(cancel, self.running.pop(number))
+
+    def settle(self) -> None:
+        """Returns when the changes that have been made until now are noted, if any are observed."""
+
+        async def settle(space: RemoteSpace) -> None:
+            await space.sync()  # the changes of a turn are sent before the answer to what follows it
+            for _ in range(_TURNS):  # in which tasks that have changes to read read them
+                await trio.lowlevel.checkpoint()
+
+        if self.running:
+            self.call(settle)
+
 
 class LentClient:
     """The connection as a short client: what the commands that end at once use of one."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: LentConnection) -> None:
         self._line = line
 
     def __enter__(self) -> Self:
@@ -128,6 +195,10 @@ class LentClient:
             return await ticket.wait()
 
         return self._line.call(work)
+
+    def held(self) -> dict[int, Value]:
+        """Returns the facts that the shell asserts, by handle."""
+        return self._line.held()
 
     def cut(self, actions: Sequence[Action], owner: str = "") -> list[tuple[Action, ...]]:
         """Returns the actions in as many turns as the daemon needs to take them."""

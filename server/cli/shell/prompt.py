@@ -22,7 +22,7 @@ from dataspace.client.space import RemoteSpace
 from dataspace.errors import DataspaceError
 from index.patterns.patterns import capture
 from index.values.values import Map, Record, Value
-from server.cli.shell.line import Line
+from server.cli.shell.line import LentConnection
 
 KEPT: Final = 1_000
 """Lines of history that are kept."""
@@ -93,7 +93,7 @@ def _readline() -> ModuleType | None:
 class Labels:
     """The labels in use, as the daemon says and as were written here."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: LentConnection) -> None:
         self._line = line
         self._known: dict[str, None] = {}
         self._until = 0.0

@@ -13,8 +13,8 @@ from dataspace.client.connect import alone
 from dataspace.errors import Closed, DataspaceError
 from dataspace.transport.addresses import default_url
 from server.cli.output import counted, say
-from server.cli.shell.desk import Desk
-from server.cli.shell.line import Line
+from server.cli.shell.desk import Interpreter
+from server.cli.shell.line import LentConnection
 from server.cli.shell.prompt import Labels, Prompt
 from server.cli.values import content
 
@@ -23,26 +23,26 @@ ENDS: frozenset[str] = frozenset(["exit", "quit"])
 
 def shell(args: argparse.Namespace) -> int:
     """Runs the shell until its input ends; returns its exit code."""
-    with Line(args) as line:
-        desk = Desk(line, args)
+    with LentConnection(args) as line:
+        desk = Interpreter(line, args)
         return _converse(line, desk, args) if sys.stdin.isatty() else _play(line, desk)
 
 
-def _play(line: Line, desk: Desk) -> int:
+def _play(line: LentConnection, desk: Interpreter) -> int:
     """Carries out the lines of the standard input, up to the first that fails."""
     for number, written in enumerate(sys.stdin, 1):
         text = content(written)
         if text in ENDS:
             break
         code = carry_out(desk, text)
-        _show(line, desk)
+        _show(line)
         if code:
             say(f"dataspace: line {number} failed, and the rest is not carried out: {text:.80}")
             return 1
     return 0
 
 
-def _converse(line: Line, desk: Desk, args: argparse.Namespace) -> int:
+def _converse(line: LentConnection, desk: Interpreter, args: argparse.Namespace) -> int:
     """Reads lines at a prompt, until Ctrl-D."""
     labels = Labels(line)
     prompt = Prompt(lambda before, text: desk.complete(before, text, lambda: list(labels.all())))
@@ -52,7 +52,7 @@ def _converse(line: Line, desk: Desk, args: argparse.Namespace) -> int:
     try:
         while True:
             try:
-                _show(line, desk)
+                _show(line)
                 text = content(input(asked))
                 if text in ENDS:
                     break
@@ -65,12 +65,12 @@ def _converse(line: Line, desk: Desk, args: argparse.Namespace) -> int:
                 break
     finally:
         prompt.save()
-    if desk.claims:
-        say(f"the shell ends, and with it {counted(desk.claims, 'fact')}")
+    if held := line.held():
+        say(f"the shell ends, and with it {counted(len(held), 'fact')}")
     return 0
 
 
-def carry_out(desk: Desk, text: str) -> int:
+def carry_out(desk: Interpreter, text: str) -> int:
     """Carries out a line, and says what is wrong with it; returns its exit code.
 
     Raises ``Closed`` where there will be no connection any more.
@@ -91,8 +91,8 @@ def carry_out(desk: Desk, text: str) -> int:
     return 1
 
 
-def _show(line: Line, desk: Desk) -> None:
+def _show(line: LentConnection) -> None:
     """Prints what has come since the last prompt."""
-    desk.settle()
+    line.settle()
     while line.notices:
         print(line.notices.popleft(), flush=True)

@@ -541,7 +541,7 @@ MISTAKES = {
     "no program": (["assert", "a(1)", "--"], "no program after --"),
     "a count that is none": (
         ["observe", "a($)", "--count", "0"],
-        "--count: '0' is no number of changes, give 1 or more",
+        "--count: '0' is no count, give 1 or more",
     ),
 }
 

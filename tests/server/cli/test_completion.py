@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from server.cli.completion import SHELLS, levels
 from server.cli.main import main
-from server.cli.parser import COMMANDS, parser
+from server.cli.once.completion import SHELLS, levels
+from server.cli.table import ROWS
 
 
 def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -20,8 +20,8 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_every_command_and_option_of_the_parser_is_known() -> None:
-    found = {level.path: level for level in levels(parser())}
-    assert {name for name, _ in found["dataspace"].commands} == set(COMMANDS)
+    found = {level.path: level for level in levels()}
+    assert {name for name, _ in found["dataspace"].commands} == {row.command for row in ROWS}
     assert all(said for name, said in found["dataspace"].commands), "each has a line of help"
     assert "dataspace rule why-not" in found
     (policy,) = [flag for flag in found["dataspace observe"].flags if "--policy" in flag.names]
@@ -32,7 +32,7 @@ def test_every_command_and_option_of_the_parser_is_known() -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_script_has_all_of_them(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = script(shell, capsys)
-    for level in levels(parser()):
+    for level in levels():
         assert level.path in text
         for name in [name for name, _ in level.commands] + [n for flag in level.flags for n in flag.names]:
             assert (name if shell != "fish" else name.lstrip("-")) in text

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from server.cli.parser import COMMANDS, parser
+from server.cli.parser import parser
+from server.cli.table import ROWS
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
@@ -65,16 +66,14 @@ def test_a_short_command_loads_no_event_loop_and_no_database(daemon: DaemonProce
     modules = loaded(daemon.url, *words)
     assert "argparse" in modules, "the list is one of what is loaded"
     assert not modules & HEAVY
-    assert not {
-        name for name in modules if name.endswith(("cli.lasting", "cli.topic", "cli.rule", "cli.serve"))
-    }
+    assert not {name for name in modules if name.endswith(("cli.lasting", "cli.serve", "cli.shell"))}
 
 
 def test_one_that_lasts_is_seen_to_load_an_event_loop(daemon: DaemonProcess) -> None:
     assert {"trio", "logging"} <= loaded(daemon.url, "assert", "f(1)", "--for", "1ms")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [row.name for row in ROWS if not row.verb])
 def test_the_parser_of_one_command_has_the_help_that_it_has_among_all(name: str) -> None:
     alone, among = (
         next(each.choices[name] for each in top._actions if each.choices)  # type: ignore[index]

@@ -22,7 +22,7 @@ from dataspace import Record
 from dataspace.errors import UsageError
 from dataspace.kernel.epoch_changes import EpochChanges
 from index.values.values import Value
-from server.cli.lasting.watch import Board, drawn
+from server.cli.lasting.watch import LiveTable, drawn
 from server.cli.main import main
 from tests.server.processes import DaemonProcess
 
@@ -35,14 +35,14 @@ def epoch(
     return EpochChanges(number, 0, number, (), added, messages or [], removed)
 
 
-def text(*boards: Board, height: int = 40) -> str:
+def text(*boards: LiveTable, height: int = 40) -> str:
     out = io.StringIO()
     Console(file=out, width=60, color_system=None).print(drawn(boards, height, "below"))
     return out.getvalue()
 
 
 def test_a_table_has_what_matches_now() -> None:
-    board = Board("task($id, $state)")
+    board = LiveTable("task($id, $state)")
     board.take(epoch(3, [(1, "open"), (2, "open"), (True, "odd")], []))
     board.take(epoch(4, [(1, "done")], [(1, "open")], [(9, "told")]))
     assert len(board) == 3
@@ -58,7 +58,7 @@ def test_a_table_has_what_matches_now() -> None:
 
 
 def test_a_row_that_several_facts_give_stays_until_the_last_of_them_goes() -> None:
-    board = Board("task($id, _)")
+    board = LiveTable("task($id, _)")
     board.take(epoch(1, [(1,), (1,)], []))
     board.take(epoch(2, [], [(1,)]))
     assert len(board) == 1
@@ -67,7 +67,7 @@ def test_a_row_that_several_facts_give_stays_until_the_last_of_them_goes() -> No
 
 
 def test_what_does_not_fit_is_counted_and_what_facts_hold_is_no_markup() -> None:
-    many, few = Board("n($n)"), Board("few(_)")
+    many, few = LiveTable("n($n)"), LiveTable("few(_)")
     many.take(epoch(1, [(number,) for number in range(1000)], []))
     few.take(epoch(1, [(Record("few", "[red]\x1b[2J"),)], []))
     shown = text(many, few, height=30)
@@ -121,4 +121,4 @@ def read_until(terminal: int, wanted: str) -> str:
 
 def test_a_pattern_that_is_none_is_refused_before_anything_is_drawn() -> None:
     with pytest.raises(UsageError):
-        Board("task($")
+        LiveTable("task($")

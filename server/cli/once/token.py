@@ -17,9 +17,15 @@ from server.config.rights import PATTERNS, Rights
 from server.config.units import duration
 
 
-def token(args: argparse.Namespace) -> int:
-    """Carries out one of the verbs."""
-    print(new_secret() if args.verb == "new" else narrow(_given(args), caveat(args)))
+def new(_args: argparse.Namespace) -> int:
+    """Prints a new secret."""
+    print(new_secret())
+    return 0
+
+
+def narrowed(args: argparse.Namespace) -> int:
+    """Prints a token with the rights in the options."""
+    print(narrow(_given(args), caveat(args)))
     return 0
 
 

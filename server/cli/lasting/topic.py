@@ -19,9 +19,9 @@ from dataspace.wire.features import SYSTEM
 from index.patterns.text import parse, unparse
 from index.values.jsons import to_json
 from index.values.values import Value
-from server.cli.connecting import connect
-from server.cli.lines import lines
-from server.cli.output import json_line, note
+from server.cli.connecting import connect, refuse_in_shell
+from server.cli.lasting.run import lines
+from server.cli.output import json_line, note, write
 from server.config.units import duration, size
 
 
@@ -37,20 +37,17 @@ def time_of(text: str) -> Time:
     raise UsageError(f"{text!r} is no time, write for example 5, or [1, 2]")
 
 
-async def topic(args: argparse.Namespace) -> int:
-    """Carries out the verb."""
-    verbs = {"publish": _publish, "subscribe": _subscribe, "list": _list, "read": _read, "end": _end}
-    return await verbs[args.verb](args)
-
-
 # -- publish -----------------------------------------------------------------------------------------
 
 
-async def _publish(args: argparse.Namespace) -> int:
+async def publish(args: argparse.Namespace) -> int:
+    """Publishes values, or each line of the standard input as an epoch."""
     if args.keep_for is not None and not args.durable:
         raise UsageError("--keep-for needs --durable")
     start = None if args.time is None else time_of(args.time)
     values = [parse(text) for text in args.value]
+    if not values:
+        refuse_in_shell(args, "topic publish without values")
     async with (
         connect(args) as space,
         space.publish(
@@ -107,7 +104,8 @@ def _split(line: str) -> tuple[Time, str]:
 # -- subscribe ---------------------------------------------------------------------------------------
 
 
-async def _subscribe(args: argparse.Namespace) -> int:
+async def subscribe(args: argparse.Namespace) -> int:
+    """Prints epochs of a topic once they are complete."""
     async with (
         connect(args) as space,
         space.subscribe(
@@ -138,26 +136,26 @@ def _print_epoch(epoch: TopicEpoch, *, as_json: bool) -> None:
         line: dict[str, object] = {"time": epoch.time, "items": [to_json(each) for each in epoch.items]}
         if epoch.crashed:
             line["crashed"] = epoch.crashed
-        print(json_line(line), flush=True)
+        write(json_line(line))
         return
     lines = [f"{unparse(epoch.time)} {unparse(each)}" for each in epoch.items]
     if epoch.crashed:
         lines.append(f"# {unparse(epoch.time)} may be incomplete: {epoch.crashed}")
-    print("\n".join(lines), flush=True)
+    write("\n".join(lines))
 
 
 def _print_event(event: Batch | Frontier | Crash, *, progress: bool, as_json: bool) -> None:
     match event:
         case Frontier(times) if progress:
             shown = ", ".join(unparse(each) for each in times) or "the end"
-            print(json_line({"frontier": times}) if as_json else f"# frontier {shown}", flush=True)
+            write(json_line({"frontier": times}) if as_json else f"# frontier {shown}")
         case Crash(partition, since, _, reason):
             if as_json:
                 line = {"crash": reason, "partition": partition, "since": since}
-                print(json_line(line), flush=True)
+                write(json_line(line))
             else:
                 place = ", ".join(unparse(each) for each in since)
-                print(f"# partition {partition} lost a producer that was at {place}: {reason}", flush=True)
+                write(f"# partition {partition} lost a producer that was at {place}: {reason}")
         case _:
             pass
 
@@ -165,7 +163,7 @@ def _print_event(event: Batch | Frontier | Crash, *, progress: bool, as_json: bo
 # -- read and end ------------------------------------------------------------------------------------
 
 
-async def _read(args: argparse.Namespace) -> int:
+async def read(args: argparse.Namespace) -> int:
     """Prints completed epochs by number, the same each time."""
     async with connect(args) as space:
         async for epoch in space.completed(args.topic, after=args.after, upto=args.until):
@@ -178,7 +176,8 @@ async def _read(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _end(args: argparse.Namespace) -> int:
+async def end(args: argparse.Namespace) -> int:
+    """Ends a durable topic."""
     async with connect(args) as space:
         await space.end_topic(args.topic)
     return 0
@@ -187,7 +186,8 @@ async def _end(args: argparse.Namespace) -> int:
 # -- list --------------------------------------------------------------------------------------------
 
 
-async def _list(args: argparse.Namespace) -> int:
+async def list_(args: argparse.Namespace) -> int:
+    """Prints the topics, with how many publishers and subscribers each has."""
     async with connect(args, space=SYSTEM) as system:
         topics = await system.matches("topic($name:str, _, $partitions, $dimensions)")
         producers = await system.matches("publication($name, $partition, $producer)")

@@ -20,27 +20,17 @@ from dataspace.rules.language.parser import read_rules
 from index.patterns.text import parse, parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Record, Value
-from server.cli.connecting import connect, durable_handle
+from server.cli.connecting import connect, durable_handle, is_lent
 from server.cli.output import json_line, note, say, tame
 
 
-async def rule(args: argparse.Namespace) -> int:
-    """Carries out one of the verbs."""
-    if args.verb == "add":
-        return await _add(args)
-    if args.verb == "remove":
-        return await _remove(args)
+async def ask(args: argparse.Namespace) -> int:
+    """Prints what the daemon answers to one of the questions about rules."""
+    about: Value = None
+    if args.verb in ("why", "why-not"):
+        about = parse(args.about) if args.verb == "why" else parse_pattern(args.about)
+    form = "rows" if getattr(args, "json", False) else "text"
     async with connect(args) as space:
-        if args.verb == "resume":
-            say(tame(str(await _resume(space, args.name))))
-            return 0
-        if args.verb == "list":
-            return await _list(space, as_json=args.json)
-        about: Value = None
-        if args.verb in ("why", "why-not"):
-            about = parse(args.about) if args.verb == "why" else parse_pattern(args.about)
-        as_json = args.verb != "graph" and args.json
-        form = "rows" if as_json else "text"
         answer = await space.request("rules", Map({"ask": args.verb, "about": about, "form": form}))
     if isinstance(answer, tuple):
         for row in answer:
@@ -51,7 +41,15 @@ async def rule(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _add(args: argparse.Namespace) -> int:
+async def resume(args: argparse.Namespace) -> int:
+    """Evaluates a suspended rule again."""
+    async with connect(args) as space:
+        say(tame(str(await _resume(space, args.name))))
+    return 0
+
+
+async def add(args: argparse.Namespace) -> int:
+    """Adds a rule for a durable owner, or for as long as the connection lasts."""
     text = _text(args.text)
     if not read_rules(text):
         raise UsageError(f"no rule in the text of {args.name}: write for example 'near($x) <- at($x, _).'")
@@ -73,8 +71,9 @@ async def _add(args: argparse.Namespace) -> int:
                 await _take_back(space, args.name, former)
             stands = f"; the former {args.name} stands" if former else ""
             raise UsageError(f"{args.name} is not carried out{stands}: {refused[0][3]!s}")
-        say(f"added rule {args.name}")
-        if not args.durable:
+        lasts = ", until this shell ends" if is_lent(args) and not args.durable else ""
+        say(f"added rule {args.name}{lasts}")
+        if not args.durable and not lasts:
             note("carried out until Ctrl-C; --durable OWNER keeps it")
             await trio.sleep_forever()
     return 0
@@ -115,7 +114,8 @@ async def _texts(space: RemoteSpace, name: str) -> set[Value]:
     return {text for each, text in await space.matches("rule($name:str, $text:str)") if each == name}
 
 
-async def _remove(args: argparse.Namespace) -> int:
+async def remove(args: argparse.Namespace) -> int:
+    """Retracts the rule of a durable owner."""
     async with connect(args, owner=args.durable) as space:
         try:
             await _commit(space, (RETRACT, _handle(args.name)))
@@ -150,11 +150,14 @@ async def _errors(space: RemoteSpace) -> list[tuple[Value, ...]]:
     return await space.matches("rule-error($name, $text, $row, $why)")
 
 
-async def _list(space: RemoteSpace, *, as_json: bool) -> int:
-    errors = {row[:2]: row[2:] for row in await _errors(space)}
-    for name, text in sorted(await space.matches("rule($name:str, $text:str)")):
+async def list_(args: argparse.Namespace) -> int:
+    """Prints each rule, and why it is suspended if it is."""
+    async with connect(args) as space:
+        errors = {row[:2]: row[2:] for row in await _errors(space)}
+        found = await space.matches("rule($name:str, $text:str)")
+    for name, text in sorted(found):
         row, reason = errors.get((name, text), (Map(), None))
-        if as_json:
+        if args.json:
             print(json_line({"name": name, "text": text, "suspended": reason, "row": to_json(row)}))
             continue
         for line in _listed(str(name), str(text), reason, row):

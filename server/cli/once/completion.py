@@ -1,24 +1,24 @@
 """``dataspace completion``: a script that completes the commands and options of ``dataspace`` in a shell.
 
-The script is made from the parser, so it has what the help has.  It is loaded once by the shell and completes
-by itself: no command is run for a Tab.
+The script is made from the table of commands.  The shell loads it once and completes by itself: no command is
+run for a Tab.
 
-Always: texts of the parser are quoted for the shell that reads them.
+Always: texts of the table are quoted for the shell that reads them.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+
+from server.cli.table import ROWS, verbs_of
 
 FILES: Final = ("FILE", "DIR")
 """What options take for which file names are completed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Option(NamedTuple):
     """One option: its names, its help, what it takes (empty: nothing), and the values that there are."""
 
     names: tuple[str, ...]
@@ -27,44 +27,36 @@ class Flag:
     choices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """What may follow some words of a command line: commands or choices with their help, and options."""
 
     path: str
     commands: tuple[tuple[str, str], ...]
-    flags: tuple[Flag, ...]
+    flags: tuple[Option, ...]
+
+
+HELP: Final = Option(("-h", "--help"), "show this help message and exit", "", ())
 
 
 def completion(args: argparse.Namespace) -> int:
     """Prints the script for one shell."""
-    from server.cli.parser import parser  # which has the options of this command as well
-
-    print(SHELLS[args.shell](list(levels(parser()))), end="")
+    print(SHELLS[args.shell](list(levels())), end="")
     return 0
 
 
-def levels(parser: argparse.ArgumentParser, path: str = "dataspace") -> Iterator[Level]:
-    """Yields what may follow, for a parser and those of its commands."""
-    commands: dict[str, argparse.ArgumentParser] = {}
-    helps: list[tuple[str, str]] = []
-    flags: list[Flag] = []
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            commands = action.choices
-            known = {each.dest: each.help or "" for each in action._choices_actions}
-            helps = [(name, known.get(name, "")) for name in commands]
-        elif action.help == argparse.SUPPRESS:
-            continue
-        elif action.option_strings:
-            takes = "" if action.nargs == 0 else str(action.metavar or action.dest)
-            choices = tuple(map(str, action.choices or ()))
-            flags.append(Flag(tuple(action.option_strings), action.help or "", takes, choices))
-        else:
-            helps += [(str(choice), "") for choice in action.choices or ()]
-    yield Level(path, tuple(helps), tuple(flags))
-    for name, inner in commands.items():
-        yield from levels(inner, f"{path} {name}")
+def levels() -> Iterator[Level]:
+    """Yields what may follow ``dataspace``, and what may follow each row of the table."""
+    commands = tuple([(row.name, row.help) for row in ROWS if not row.verb])
+    yield Level("dataspace", commands, (HELP, Option(("--version",), "show the version and exit", "", ())))
+    for row in ROWS:
+        verbs = [(each.verb, each.help) for each in verbs_of(row)]
+        words = [choice for each in row.arguments if not each.is_option for choice in each.choices]
+        flags = [
+            Option(each.names, each.help, each.takes, each.choices)
+            for each in row.all_arguments
+            if each.is_option and each.help != argparse.SUPPRESS
+        ]
+        yield Level(f"dataspace {row.name}", (*verbs, *[(choice, "") for choice in words]), (HELP, *flags))
 
 
 def _quoted(text: str) -> str:
@@ -77,7 +69,7 @@ def _paths(found: list[Level]) -> str:
     return "|".join(_quoted(level.path) for level in found if level.path != "dataspace")
 
 
-def _values(found: list[Level]) -> Iterator[tuple[str, Flag]]:
+def _values(found: list[Level]) -> Iterator[tuple[str, Option]]:
     """Yields each option that takes a value, with the alternatives for its words."""
     for level in found:
         for flag in level.flags:

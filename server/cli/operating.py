@@ -1,0 +1,205 @@
+"""The rows of the table for operators: the daemon, what it shows of itself, tokens, backups."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from server.cli import arguments as a
+from server.cli.arguments import JSON, JSON_LINES, Command, flag, option, repeated, titled, word
+
+DATA: Final = option("--data DIR", "directory of the log (default ~/.local/state/dataspace)", type=a.path)
+KEEPING: Final = (
+    option("--keep-for TIME", "delete epochs older than TIME, such as 7d (default: keep)"),
+    option("--keep-bytes SIZE", "delete the oldest epochs beyond SIZE, such as 10GiB"),
+    flag(
+        "--keep-unread",
+        "delete epochs that all named readers acknowledged; unread ones are always kept, up to 8GiB",
+    ),
+)
+_QUIET: Final = flag("--quiet", "show no progress")
+_ORDERS: Final = ["session", "turns", "waiting", "lag"]
+
+# A table: an argument is one line where it fits.
+# fmt: off
+OPERATING: Final = (
+    Command("serve", "run the daemon in the foreground", "cli.serve:serve_command",
+        (
+            option("--config FILE", "read this TOML file (or $DATASPACE_SERVE_CONFIG)"),
+            flag("--check", "print the settings and where each comes from; run nothing"),
+            option("--ready-fd N",
+                   "write the addresses to descriptor N when the daemon listens, and close it",
+                   type=a.number),
+            *titled("metrics and logs",
+                option("--admin HOST:PORT",
+                       "serve /metrics, /healthz and /readyz over HTTP, such as on 127.0.0.1:7379 (default:"
+                       " do not)"),
+                flag("--verbose", "log every session"),
+                option("--log-format FORMAT", "write log lines as text or json (default text)"),
+                option("--log-level LEVEL", "write debug, info, warning or error on (default warning)"),
+                option("--audit FILE",
+                       "append refused logins and rights, and administrative acts, to FILE as JSON lines",
+                       type=a.path),
+                option("--traces URL",
+                       "send OpenTelemetry spans of turns to a collector, such as http://127.0.0.1:4318"
+                       " (default: make none)"),
+                option("--traces-ratio SHARE",
+                       "trace this share of the turns that state no trace of their own, from 0 to 1"
+                       " (default 0.01)"),
+            ),
+            *titled("access",
+                repeated("--listen ADDRESS",
+                       "listen on tcp:HOST:PORT, tls:HOST:PORT or unix:/PATH, or for browsers and curl on"
+                       " http:HOST:PORT or https:HOST:PORT; may be given several times; port 0 picks a free"
+                       " one (default tcp:127.0.0.1:7377)"),
+                option("--socket-mode MODE", "permissions of Unix sockets (default 0600)"),
+                option("--tls-certificate FILE", "certificate for tls: addresses (PEM)"),
+                option("--tls-key FILE", "key of the certificate, if in another file"),
+                option("--tls-client-ca FILE", "require client certificates signed by these"),
+                option("--heartbeat TIME",
+                       "send a ping after TIME without other data; close the connection after twice that"
+                       " (default 15s)"),
+                option("--grace TIME",
+                       "keep sessions for at most TIME after a lost connection (default 5m); 0s for none"),
+            ),
+            *titled("data",
+                DATA,
+                repeated("--host-space NAME", "host another dataspace beside main"),
+                flag("--accept-damage", "start with a log that lost its end, and log what is missing"),
+                *KEEPING,
+            ),
+            *titled("rules, actors and flows",
+                repeated("--rules FILE", "add the rules in FILE; may be given several times", type=a.path,
+                       default=[]),
+                flag("--without-rules",
+                       "evaluate no rules; they stay facts, so that a harmful one can be retracted"),
+                repeated("--actor MODULE:FUNCTION", "host an actor; may be given several times"),
+                repeated("--flow MODULE:FUNCTION",
+                       "run a flow in the turns of main; may be given several times"),
+                option("--trace FILE",
+                       "write every turn of hosted actors to FILE, as a mermaid diagram if it ends in .mmd",
+                       type=a.path),
+            ),
+        ),
+        is_client=False,
+        epilog="An option takes precedence over $DATASPACE_SERVE_NAME, and that over the file. SIGINT and"
+        " SIGTERM end the daemon; SIGHUP reloads tokens, certificates, rules and limits.",
+    ),
+    Command("status", "show daemon status", "cli.once.status:status",
+        (JSON,),
+        at_prompt=("Understand", "status, sessions, index  show the daemon, its sessions, its index"),
+    ),
+    Command("index", "draw the daemon's index: the observers of each pattern", "cli.once.status:index",
+        (
+            option("--form", "format of the drawing (default text)", choices=["text", "mermaid", "dot"],
+                   default="text"),
+            option("--most N", "draw at most N of a kind (default 20)", type=a.number, default=20),
+        ),
+        epilog="dataspace index --form dot | dot -Tsvg > index.svg",
+    ),
+    Command("owners", "show who claims the facts that match a pattern", "cli.once.status:owners",
+        (
+            word("PATTERN", "pattern of the facts"),
+            option("--most N", "show at most N claims (default 1000)", type=a.number, default=1000),
+            JSON_LINES,
+        ),
+        epilog="Each line has the fact, its owner, the bearer of the token and the stamp of its token.",
+        at_prompt=("Understand", "owners task(1, _)  show who asserts it"),
+    ),
+    Command("actors", "show hosted actors", "cli.once.status:actors", (JSON_LINES,)),
+    Command("sessions", "show who is connected and how far behind, or end a session",
+        "cli.once.sessions:sessions",
+        (
+            word("end", name="verb", nargs="?", choices=["list", "end"], default="list"),
+            word("ID", "number of the session to end", name="number", nargs="?", type=a.number),
+            JSON_LINES,
+            option("--sort", "order of the lines (default session: as they came)", choices=_ORDERS,
+                   default="session"),
+        ),
+        epilog="dataspace sessions end ID ends one; that needs the right administer.",
+    ),
+    Command("top", "draw the daemon and its sessions on a terminal, again and again", "cli.lasting.top:top",
+        (
+            option("--every TIME", "time between two looks (default 2s)", default="2s"),
+            option("--count N", "print N times and end", type=a.count),
+            option("--sort", "order of the sessions, the highest first (default waiting)", choices=_ORDERS,
+                   default="waiting"),
+        ),
+    ),
+    Command("inspect", "open the inspector, the daemon's page, in a browser", "cli.once.inspector:inspect",
+        (flag("--no-open", "print the address, and open no browser"),),
+        epilog="The daemon must listen for HTTP: dataspace serve --listen http:127.0.0.1:7378. --url takes"
+        " the address of the page as well, such as http://127.0.0.1:7378.",
+    ),
+    Command("token", "make a secret for a daemon, or a token with fewer rights",
+        is_client=False, epilog="A token can be narrowed without the daemon: dataspace token narrow --help",
+    ),
+    Command("token new", "print a new random secret", "cli.once.token:new", is_client=False),
+    Command("token narrow", "print a token with fewer rights, without the daemon", "cli.once.token:narrowed",
+        (
+            option("--token TEXT", "narrow this token (or $DATASPACE_TOKEN)"),
+            option("--token-file FILE", "read the token from FILE (or $DATASPACE_TOKEN_FILE)"),
+            *[
+                            repeated(f"--{deny}{right} PATTERN", f"{said} {right} PATTERN{more}",
+                         dest=f"{into}_{right}")
+                            for right in ("assert", "send", "observe")
+                            for deny, said, more, into in (
+                                ("", "allow to", "", "may"),
+                                ("deny-", "do not allow to", ", whatever else is allowed", "not"),
+                            )
+                        ],
+            repeated("--stamp NAME=WORD", "mark all that the bearer claims with NAME=WORD"),
+            repeated("--durable NAME", "allow the durable owner NAME"),
+            repeated("--topic NAME", "allow the topic NAME"),
+            repeated("--reader NAME", "allow the named reader NAME of a log"),
+            option("--name NAME",
+                   "name of the bearer; bearers of different names cannot use what belongs to one another"),
+            flag("--rules", "allow to add rules"),
+            flag("--inspect", "allow to inspect the daemon"),
+            repeated("--space NAME", "allow only the dataspace NAME"),
+            option("--for TIME", "expire after TIME, such as 8h or 30d", dest="lasting"),
+        ),
+        is_client=False,
+    ),
+    Command("backup", "copy the data of a running or stopped daemon to a directory or a URL",
+        lambda args: f"upkeep.{'remote' if isinstance(args.target, str) else 'copies'}:backup",
+        (
+            word("DIR|URL", "a new directory or an earlier backup, or s3://bucket/ds", name="target",
+                   type=a.place),
+            option("--data DIR", "the daemon's directory, on this machine (default ~/.local/state/dataspace)",
+                   type=a.path),
+            option("--via DIR",
+                   "with a URL: the backup on this machine that is copied there (default: DATA.backup)",
+                   type=a.path),
+            option("--rate SIZE", "copy at most SIZE in a second, such as 20MiB"),
+            _QUIET,
+        ),
+        is_client=False,
+        epilog="""\
+The daemon may be running: nothing waits for a backup. A directory that is an earlier backup of the same
+log is brought up to date. Ctrl-C leaves an earlier backup whole; the same command continues.
+A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend for it; SERVE.md.
+""",
+    ),
+    Command("restore", "make a data directory from a backup, of its end or of an earlier moment",
+        lambda args: f"upkeep.{'remote' if isinstance(args.backup, str) else 'copies'}:restore",
+        (
+            word("BACKUP", "directory of the backup, or its URL", type=a.place),
+            word("DIR", "a new or empty directory", name="target", type=a.path),
+            option("--at EPOCH|TIME",
+                   "restore the state after this epoch of main, or at this time, such as"
+                   " 2026-11-22T14:05:00Z (UTC where no offset is given)", type=a.moment),
+            _QUIET,
+        ),
+        is_client=False,
+        epilog="Clients find another dataspace there: epochs that they saw after that moment never happened.",
+    ),
+    Command("drain", "end a daemon: no new sessions, then the end when all have gone",
+        "cli.once.sessions:drain",
+        (
+            option("--within TIME", "end sessions that are left after TIME (default 30s)", default="30s"),
+            option("--reason TEXT", "what clients are shown, such as 'back at 14:10'", default=""),
+        ),
+        epilog="Needs the right administer. Clients reconnect by themselves.",
+    ),
+)
+# fmt: on
