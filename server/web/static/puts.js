@@ -64,7 +64,7 @@ export class Puts {
   async #publish(fact, pattern, traceparent) {
     const { owner } = this.#session.options;
     const told = { keys: [pack([["assert", fact]])], owner, client: this.#client, sequence: ++this.#sequence, by: pattern };
-    if (traceparent && this.#session.inFlight.takesTraces) told.traceparent = traceparent;
+    if (traceparent) told.traceparent = traceparent;
     for (;;) {
       try {
         return await this.#session.request("publish", told);
