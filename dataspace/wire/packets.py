@@ -113,6 +113,10 @@ class Bye(NamedTuple):
     text: str
 
 
+PASSING: Final = frozenset(["", "timeout", "stalled", "closing"])
+"""Codes of a ``Bye`` after which a client may connect again: only this connection is over."""
+
+
 class Offer(NamedTuple):
     """Offers a stream of values to the daemon, which asks for them as ``Ask`` says."""
 

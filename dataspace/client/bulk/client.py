@@ -356,7 +356,9 @@ class BulkClient:
                 self._send(p.Pong(number))
             case p.Bye(code, text):
                 self._socket.close()
-                raise ProtocolError(code, text) if code else Broken(f"the daemon at {self.url} said goodbye")
+                if code in p.PASSING:
+                    raise Broken(f"the daemon at {self.url} said goodbye{text and ': '}{text}")
+                raise ProtocolError(code, text)
             case _:
                 pass
 

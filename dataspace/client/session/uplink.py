@@ -37,9 +37,6 @@ CONNECT_SECONDS: Final = 10.0
 LASTING: Final = 1.0
 """Seconds after which a connection counts as having worked."""
 
-_PATIENT: Final = frozenset(["timeout", "stalled", "closing"])
-"""Codes of goodbyes after which the client reconnects."""
-
 _CROWDED: Final = frozenset(["limit", "timeout", "closing"])
 """The same for goodbyes in place of a welcome: after a restart of the daemon all its clients connect at
 once."""
@@ -318,7 +315,7 @@ class Uplink:
         for packet, size in packets:
             match packet:
                 case p.Bye(code, text):
-                    if code and code not in _PATIENT:  # another attempt would end the same way
+                    if code not in p.PASSING:  # another attempt would end the same way
                         self._dismissal = ProtocolError(*packet)
                     self._farewell = text
                 case p.Ping(number):
