@@ -45,8 +45,8 @@ const CONNECT_MILLIS = 10_000;
 const LASTING_MILLIS = 1000;
 const DRAIN_MILLIS = 10_000;
 const PAUSES = [0, 50, 100, 250, 500, 1000, 2000, 4000];
-const PATIENT = new Set(["", "timeout", "stalled"]);
-const CROWDED = new Set(["limit", "timeout"]);
+const PATIENT = new Set(["", "timeout", "stalled", "closing"]);
+const CROWDED = new Set(["limit", "timeout", "closing"]);
 
 export const randomHex = (bytes) =>
   Array.from(crypto.getRandomValues(new Uint8Array(bytes)), (byte) => hex(byte, 2)).join("");
