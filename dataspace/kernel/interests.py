@@ -198,8 +198,9 @@ class Interests:
 
         Raises ``UsageError`` for a pattern that is none, ``Refused`` beyond a limit.
         """
-        interest = self._interest(pattern)
+        interest = self._found(pattern)
         try:
+            self._enter(pattern, interest)
             interest.add(observer)
         except BaseException:
             self._drop_if_idle(interest)
@@ -211,8 +212,9 @@ class Interests:
 
         Raises as ``observe`` does.
         """
-        interest = self._interest(pattern)
+        interest = self._found(pattern)
         try:
+            self._enter(pattern, interest)
             if interest.queue is None:
                 interest.queue = make(interest)
         except BaseException:
@@ -239,21 +241,20 @@ class Interests:
         if _place(form) not in self._by_place:
             self._index.drop_idle(form)
 
-    def _interest(self, pattern: Value) -> Interest:
+    def _found(self, pattern: Value) -> Interest:
+        """Returns the interest of a pattern, or a new one, which nothing knows yet."""
         form = skeleton(pattern)
-        at = _place(form)
-        interest = self._by_place.get(at)
-        if interest is None:
+        found = self._by_place.get(_place(form))
+        return Interest(pattern, form, self._touched) if found is None else found
+
+    def _enter(self, pattern: Value, interest: Interest) -> None:
+        """Adds an interest to the index and the table, if it is new."""
+        at = _place(interest.skeleton)
+        if at not in self._by_place:
             size = self.size + size_of_pattern(key(pattern))
             self._limits.check_patterns(len(self._by_place) + 1, size)
-            interest = Interest(pattern, form, self._touched)
-            try:
-                self._index.add_handler(form, interest.notice, tells=False)
-                self._by_place[at], self.size = interest, size
-            except BaseException:
-                self._drop(interest)
-                raise
-        return interest
+            self._index.add_handler(interest.skeleton, interest.notice, tells=False)
+            self._by_place[at], self.size = interest, size
 
     def ignore(self, interest: Interest, observer: Observer) -> None:
         """Stops calling an observer; the last one takes the pattern out of the index."""

@@ -224,13 +224,15 @@ class Contents:
             if self.prepared and handler in self.prepared:
                 self.prepared.remove(handler)
         except BaseException:
-            self.take_out(skeleton, callback)
+            self.take_out(skeleton, callback, handler)
             raise
         return handler
 
-    def take_out(self, skeleton: Skeleton, callback: Callback) -> None:
-        """Removes a callback, if it is there, and all that nothing else needs; can be called again."""
-        handler = self.tree.find(skeleton)
+    def take_out(self, skeleton: Skeleton, callback: Callback, handler: Handler | None) -> None:
+        """Removes a callback, if it is there, and all that nothing else needs; can be called again.
+
+        ``handler`` is None where it was not installed to the end.
+        """
         if handler is not None:
             handler.dismiss(callback)
             if handler.callbacks or handler in self.prepared:

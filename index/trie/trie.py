@@ -387,7 +387,7 @@ class Index:
             raise UsageError("this callback is not installed for this pattern")
         cleanup = handler.cleanup(callback)
         try:
-            completed(self._contents.take_out, skeleton, callback)
+            completed(self._contents.take_out, skeleton, callback, handler)
         finally:
             if cleanup is not None:
                 cleanup(list(handler.rows.values()))

@@ -59,19 +59,17 @@ class Conditions:
         try:
             while not self._index.fill(form, FILLED):
                 yield
-        except BaseException:
-            self._index.drop_idle(form)
-            raise
-        if at in self._kept:  # another turn has filed the same meanwhile
-            self._index.drop_idle(form)
-            return
-        try:
+            if at in self._kept:  # another turn has filed the same meanwhile
+                self._index.drop_idle(form)
+                return
             self._index.add_handler(form, _ignored, tells=False)
             self._kept[at] = form
         except BaseException:
-            self._drop(at, form)
+            if self._kept.get(at, form) is form:
+                self._drop(at, form)
+            self._index.drop_idle(form)
             raise
-        if len(self._kept) > KEPT:
+        while len(self._kept) > KEPT:
             completed(self._drop, *next(iter(self._kept.items())))
 
     def _drop(self, at: Hashable, form: Skeleton) -> None:

@@ -214,3 +214,107 @@ def test_an_exception_at_any_line_of_a_turn_with_rules_leaves_all_or_nothing(nam
     while _check(_with_rules, RULED[name], at, KeyboardInterrupt):
         at += (1 if at < 100 else 13) if THOROUGH else RULED_STRIDE
     assert at > 100
+
+
+# -- observers --------------------------------------------------------------------------------------------
+
+SEEN: Value = Record("p", Record("q", capture("x")), capture("x"))
+"""A pattern of its own, at a new node."""
+
+
+class _Shared(_Ear):
+    def __len__(self) -> int:
+        return 1
+
+
+class _Observed:
+    """A room with two more ears for one pattern."""
+
+    def __init__(self, prepare: Observing) -> None:
+        self.room = _Room(_nothing)
+        self.space = self.room.space
+        self.ears = _Ear(), _Shared()
+        prepare(self)
+
+    def observe(self, at: int = 0) -> None:
+        self.space.observe(SEEN, self.ears[at])
+
+    def share(self) -> None:
+        self.space.interests.share(SEEN, lambda _interest: self.ears[1])
+
+    def observe_and_share(self) -> None:
+        self.observe()
+        self.share()
+
+    def prepare(self) -> None:
+        for _ in self.space.interests.preparing(SEEN):
+            pass
+
+    def ignore(self, at: int = 0) -> None:
+        (interest,) = [each for each in self.space.interests if key(each.pattern) == key(SEEN)]
+        self.space.ignore(interest, self.ears[at])
+
+    def drop(self) -> None:
+        self.space.interests.drop_idle(SEEN)
+
+    def state(self) -> Any:
+        interests = self.space.interests
+        observed = [(key(each.pattern), len(each.observers), each.queue is None) for each in interests]
+        assert all(not each.is_idle for each in interests)
+        return (
+            self.room.state(),
+            sorted(observed, key=repr),
+            interests.size,
+            self.space.index.statistics(),
+        )
+
+    def following(self) -> Any:
+        """What is heard of later turns, and that the pattern can be observed and ignored."""
+        for ear in self.ears:
+            ear.heard.clear()
+        late = _Ear()
+        interest = self.space.observe(SEEN, late)
+        self.space.commit("a", [(ASSERT, 60, Record("p", Record("q"), 1))], 20)
+        self.space.commit("a", [(ASSERT, 61, Record("p", Record("q", 1), 1))], 20)
+        self.space.commit("a", [(RETRACT, 61)], 20)
+        self.space.ignore(interest, late)
+        return [ear.heard for ear in (*self.ears, late)], self.state()
+
+
+Observing = Callable[[_Observed], object]
+
+OBSERVING: dict[str, tuple[Observing, Observing]] = {
+    "observe": (lambda seen: None, lambda seen: seen.observe()),
+    "observe what is prepared": (lambda seen: seen.prepare(), lambda seen: seen.observe()),
+    "observe as a second": (lambda seen: seen.observe(), lambda seen: seen.observe(1)),
+    "share": (lambda seen: None, lambda seen: seen.share()),
+    "prepare": (lambda seen: None, lambda seen: seen.prepare()),
+    "drop": (lambda seen: seen.prepare(), lambda seen: seen.drop()),
+    "ignore": (lambda seen: seen.observe(), lambda seen: seen.ignore()),
+    "ignore what is shared": (lambda seen: seen.share(), lambda seen: seen.ignore(1)),
+    "ignore one of two": (lambda seen: seen.observe_and_share(), lambda seen: seen.ignore()),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.torture
+@pytest.mark.parametrize("name", OBSERVING)
+def test_an_exception_at_any_line_leaves_an_observer_or_none(name: str) -> None:
+    prepare, act = OBSERVING[name]
+    at, is_struck = 0, True
+    while is_struck:
+        at += 1
+        seen, before, done, dropped = [_Observed(prepare) for _ in range(4)]
+        is_struck = False
+        try:
+            with strike(at, KeyboardInterrupt):
+                act(seen)
+        except KeyboardInterrupt:
+            is_struck = True
+        act(done)
+        dropped.drop()  # a preparation that fails is dropped
+        state = seen.state()
+        like = [each for each in (before, done, dropped) if each.state() == state]
+        assert like, at
+        assert seen.following() == like[0].following()
+    assert at > 10

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 from hypothesis import assume, example, given, strategies as st
 
 from dataspace.errors import UsageError
@@ -10,11 +13,13 @@ from dataspace.kernel.space import Space
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import Atom
 from dataspace.rules.relations.base_facts import BaseFacts, FactReader
+from dataspace.rules.relations.terms import Row
 from dataspace.rules.relations.views import View, form_of
 from index.patterns.patterns import capture, matcher, skeleton
 from index.patterns.text import unparse
 from index.values.positions import class_of
 from index.values.values import Record, Value, keys
+from tests.index.grid import KINDS, judged, nested, wide
 from tests.index.strategies import patterns, values_near
 from tests.strategies import values
 
@@ -84,6 +89,34 @@ def test_rows_are_the_captures_of_facts_that_are_claimed(data: st.DataObject, pa
         assert view.states.keys() == {base_facts.terms.row(row) for row in rows}
         assert sum(state[0] for state in view.states.values()) == len(rows)
     assert view.root is None or all(view.root == class_of(fact) for fact in claimed.values() if match(fact))
+
+
+@pytest.mark.parametrize("of", [nested, wide])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_as_the_oracle_says_for_all_small_patterns(
+    kind: str, of: Callable[[str], tuple[list[Value], list[Value]]]
+) -> None:
+    """Every seventh of the patterns; each view gets the facts one by one, and at once."""
+    some, facts = of(kind)
+    first = KINDS.index(kind)
+    for pattern in some[first::7]:
+        form = form_of(Atom(pattern), everything=False)
+        late: BaseFacts[FactReader] = BaseFacts()
+        few = facts[first :: 1 + len(facts) // 150]
+        view, base_facts = View(form), BaseFacts[FactReader]()
+        base_facts.share(view)
+        base_facts.change(few, [])
+        late.keep(few)
+        late.share(other := View(form))
+        ((_, rows),) = judged([form.pattern], few)
+        assert {keys(_values(row)) for row in view.states} == {*rows.values()}, pattern
+        assert {keys(_values(row)) for row in other.states} == {*rows.values()}, pattern
+        base_facts.change([], few)
+        assert not view.states
+
+
+def _values(row: Row) -> tuple[Value, ...]:
+    return tuple([term.value for term in row])
 
 
 @given(st.lists(values, max_size=5))
