@@ -1,4 +1,4 @@
-"""WIRE.md tells the truth: its tables are the code's, and its recorded session can be replayed.
+"""WIRE.md tells the truth: its tables are the code's, and the recorded session beside it can be replayed.
 
 ``REWRITE=1`` writes the recorded session anew; read it before you commit it.
 """
@@ -66,7 +66,8 @@ STEPS: list[tuple[list[p.Packet], int]] = [
 Recorded = list[tuple[str, str, bytes]]
 """Of each packet: who sends it, its name, its frame."""
 
-RECORDED = re.compile(r"<!-- recorded -->\n\n```text\n(.*?)```\n\n<!-- /recorded -->", re.DOTALL)
+RECORDED = PAGE.parent / "wire" / "recorded-session.txt"
+EXCERPT = re.compile(r"<!-- excerpt -->\n\n```text\n(.*?)```\n\n<!-- /excerpt -->", re.DOTALL)
 
 
 async def _play(directory: Path, said: list[tuple[list[bytes], int]]) -> Recorded:
@@ -101,12 +102,12 @@ def _shown(record: Recorded) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _on_the_page() -> list[tuple[list[bytes], list[p.Packet]]]:
+def _in_the_file() -> list[tuple[list[bytes], list[p.Packet]]]:
     """The recorded session, in groups: what the client sends, and the answers."""
-    found = RECORDED.search(PAGE.read_text())
-    assert found is not None
     groups: list[tuple[list[bytes], list[p.Packet]]] = []
-    for side, name, digits in re.findall(r"^([<>]) (\w+)\n((?:    [0-9a-f ]+\n)+)", found[1], re.M):
+    for side, name, digits in re.findall(
+        r"^([<>]) (\w+)\n((?:    [0-9a-f ]+\n)+)", RECORDED.read_text(), re.M
+    ):
         data = bytes.fromhex(digits)
         assert int.from_bytes(data[:4], "big") == len(data) - 4
         packet = p.read(unpack(data[4:]))
@@ -134,14 +135,16 @@ def _lasting(packet: p.Packet) -> Value:
 
 
 async def test_the_recorded_session_can_be_replayed(tmp_path: Path) -> None:
-    """A client that sends the bytes of the page to a new daemon is answered as the page says."""
+    """A client that sends the recorded bytes to a new daemon gets the recorded answers."""
     if os.environ.get("REWRITE"):
         told = [([encode(each) for each in packets], count) for packets, count in STEPS]
         block = _shown(await _play(tmp_path / "recorded", told))
-        page = PAGE.read_text()
-        (before,) = RECORDED.findall(page)
-        PAGE.write_text(page.replace(before, block))
-    groups = _on_the_page()
+        RECORDED.write_text(block)
+        page, begin = PAGE.read_text(), block.index("> Turn")
+        excerpt = block[begin : block.index(">", begin + 1)]
+        PAGE.write_text(page.replace(*EXCERPT.findall(page), excerpt))
+    assert "".join(EXCERPT.findall(PAGE.read_text())) in RECORDED.read_text()
+    groups = _in_the_file()
     assert [frames for frames, _ in groups] == [[encode(each) for each in packets] for packets, _ in STEPS]
     record = await _play(tmp_path / "replayed", [(frames, len(answers)) for frames, answers in groups])
     heard = iter([p.read(unpack(data[4:])) for side, _, data in record if side == "<"])
