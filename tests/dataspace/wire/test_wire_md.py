@@ -142,7 +142,8 @@ async def test_the_recorded_session_can_be_replayed(tmp_path: Path) -> None:
         RECORDED.write_text(block)
         page, begin = PAGE.read_text(), block.index("> Turn")
         excerpt = block[begin : block.index(">", begin + 1)]
-        PAGE.write_text(page.replace(*EXCERPT.findall(page), excerpt))
+        (before,) = EXCERPT.findall(page)
+        PAGE.write_text(page.replace(before, excerpt))
     assert "".join(EXCERPT.findall(PAGE.read_text())) in RECORDED.read_text()
     groups = _in_the_file()
     assert [frames for frames, _ in groups] == [[encode(each) for each in packets] for packets, _ in STEPS]
