@@ -173,6 +173,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         socket_mode=value["socket_mode"],  # type: ignore[arg-type]
         verbose=value["verbose"],  # type: ignore[arg-type]
         admin=value["admin"],  # type: ignore[arg-type]
+        admin_names=value["admin_names"],  # type: ignore[arg-type]
         logging=_logging(value),
         traces=_filled(Traces, value, "traces"),
         stall_seconds=value["stall"],  # type: ignore[arg-type]

@@ -223,6 +223,8 @@ class Config:
     """True if every session is logged."""
     admin: str | None = None
     """Where metrics and health are served over HTTP, as ``tcp:HOST:PORT``; nowhere without it."""
+    admin_names: tuple[str, ...] = ()
+    """Names by which metrics may be asked for there, beside addresses and names of this machine."""
     logging: Logging = field(default_factory=Logging)
     traces: Traces = field(default_factory=Traces)
     stall_seconds: float = STALL_SECONDS

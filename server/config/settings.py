@@ -34,7 +34,7 @@ from server.config.model import (
 )
 from server.config.quotas import Quotas
 from server.config.units import duration, size
-from server.config.web import Web, origins
+from server.config.web import Web, names, origins
 
 PREFIX: Final = "DATASPACE_SERVE_"
 CONFIG: Final = f"{PREFIX}CONFIG"
@@ -238,6 +238,7 @@ SETTINGS: Final = (
     Setting("hang", lasting, HANG_SECONDS),
     Setting("stop", lasting, STOP_SECONDS),
     Setting("admin", admin_address, None, "admin"),
+    Setting("admin_names", names, ()),
     Setting("log_format", one_of("text", "json"), "text", "log_format"),
     Setting("log_level", one_of("debug", "info", "warning", "error"), "warning", "log_level"),
     Setting("audit", path, None, "audit"),

@@ -10,6 +10,7 @@ from dataspace.errors import UsageError
 
 ANY: Final = "*"
 _ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
+_NAME: Final = re.compile(r"[a-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +48,23 @@ def _origin(value: object) -> str:
         raise UsageError(
             f"an origin such as 'https://app.example', or '*' for all, is needed, not {value!r:.80}"
         )
+    return said
+
+
+def names(value: object) -> tuple[str, ...]:
+    """Returns the names of a setting: one or several, separated by commas in text.
+
+    >>> names("a.example, b.example")
+    ('a.example', 'b.example')
+    """
+    given = value.split(",") if isinstance(value, str) else value
+    if not isinstance(given, list | tuple):
+        raise UsageError(f"a name or an array of them is needed, not {value!r:.80}")
+    return tuple([_name(each) for each in given if each != ""])
+
+
+def _name(value: object) -> str:
+    said = value.strip().lower() if isinstance(value, str) else ""
+    if not _NAME.fullmatch(said):
+        raise UsageError(f"a name without a port is needed, such as 'metrics.internal', not {value!r:.80}")
     return said

@@ -128,7 +128,7 @@ class Daemon:
         self.loop_lag = Durations(BOUNDS)
         """How late the event loop was."""
         self.pages = AdminPages(self)
-        """What is answered over HTTP to operators; the listener for them is in ``monitoring/answerer.py``."""
+        """What is answered over HTTP to operators; the listener for them is in ``monitoring/admin.py``."""
         self.spaces: dict[str, HostedSpace] = {}
         names = [each.name for each, _ in logs]
         for each, log in logs:

@@ -28,7 +28,6 @@ from server.daemon.lock import DataUnusable, locked
 from server.daemon.reloading import reload_on_hangup
 from server.daemon.throttle import Throttle
 from server.logs import AUDIT, audit_to
-from server.monitoring.answerer import answer_on
 from server.monitoring.loop import measure_lag, watch_rules
 from server.monitoring.pages import exposition
 from server.sessions.listeners import Listener, open_listener, open_listeners
@@ -192,5 +191,8 @@ async def _write_log(writer: GroupCommit | TopicWriter, scope: trio.CancelScope)
 
 
 async def _answer(daemon: Daemon, admin: Listener, scope: trio.CancelScope) -> None:
+    from server.monitoring.admin import Admin  # h11 is loaded where it is used
+
+    names = (admin.address.host.lower(), *daemon.config.admin_names)
     with scope:
-        await answer_on(admin.socket, daemon.pages.answer)
+        await Admin(daemon.pages.answer, names).run(admin.socket)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 FRESH_SECONDS: Final = 1.0
 """Seconds for which what was read is answered again."""
 
-PATHS: Final = ("/metrics", "/healthz", "/readyz")
+METRICS: Final = "/metrics"
+PATHS: Final = (METRICS, "/healthz", "/readyz")
 
 Headers = list[tuple[str, str]]
 Answer = tuple[int, Headers, bytes]
@@ -62,16 +63,16 @@ class AdminPages:
 
         Raises ``UsageError`` if metrics are asked for and cannot be written here.
         """
-        at = path.partition("?")[0]
-        if at == "/metrics":
-            accept = ",".join([value for name, value in headers if name.lower() == "accept"])
-            return await self._metrics(accept)
         await trio.lowlevel.checkpoint()
-        if at == "/healthz":
-            return _verdict(list(ailments(self._daemon)))
-        if at == "/readyz":
-            reason = self._daemon.readiness.reason
-            return _verdict([*([reason] if reason else []), *ailments(self._daemon)])
+        match path.partition("?")[0]:
+            case "/metrics":
+                accept = ",".join([value for name, value in headers if name.lower() == "accept"])
+                return await self._metrics(accept)
+            case "/healthz":
+                return _verdict(list(ailments(self._daemon)))
+            case "/readyz":
+                reason = self._daemon.readiness.reason
+                return _verdict([*([reason] if reason else []), *ailments(self._daemon)])
         return _text(404, f"there is no such page, but {', '.join(PATHS)}\n")
 
     async def _metrics(self, accept: str) -> Answer:

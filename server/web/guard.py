@@ -13,6 +13,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Collection
 from typing import Final
 
 from server.config.web import ANY, Web
@@ -33,7 +34,8 @@ def refusal(
     421
     """
     host = None if host is None else host.lower()
-    if ANY not in web.origins and host is not None and not with_tokens and not _is_own(host, web):
+    names = [_name_of(each.partition("://")[2]) for each in web.origins]
+    if ANY not in web.origins and host is not None and not with_tokens and not is_own(host, names):
         said = f"this daemon has no tokens and does not answer for the name {host:.100}"
         return 421, "not-allowed", f"{said}; add its origin to web.origins, or use its address"
     if origin is None or ANY in web.origins:
@@ -44,15 +46,21 @@ def refusal(
     return 403, "not-allowed", f"the origin {origin:.100} is not in web.origins"
 
 
-def _is_own(host: str, web: Web) -> bool:
-    found = _HOST.fullmatch(host)
-    if found is None:
-        return False
-    name = found["host"]
-    if name in ("localhost", socket.gethostname().lower()) or _is_address(name):
-        return True
-    hosts = [_HOST.fullmatch(each.partition("://")[2]) for each in web.origins]
-    return any(each is not None and each["host"] == name for each in hosts)
+def is_own(host: str, also: Collection[str]) -> bool:
+    """True if a ``Host`` is an address, a name of this machine, or one of the names in ``also``.
+
+    >>> is_own("127.0.0.1:7378", []), is_own("evil.example", []), is_own("Box.example:80", ["box.example"])
+    (True, False, True)
+    """
+    name = _name_of(host)
+    own = ("localhost", socket.gethostname().lower(), *also)
+    return bool(name) and (name in own or _is_address(name))
+
+
+def _name_of(host: str) -> str:
+    """Returns the name or address of a ``Host``, without its port; empty for text that is none."""
+    found = _HOST.fullmatch(host.lower())
+    return found["host"] if found else ""
 
 
 def _is_address(name: str) -> bool:

@@ -15,8 +15,8 @@ from dataspace.errors import UsageError
 from server.cli.main import main
 from server.config.model import Config
 from server.daemon.serve import serve
-from server.monitoring import answerer
-from server.monitoring.answerer import PLACES
+from server.monitoring import admin
+from server.monitoring.admin import PLACES
 from server.monitoring.readiness import Readiness
 from tests.server.monitoring.conftest import Served
 from tests.server.monitoring.scraping import all_of, get, read_page
@@ -35,15 +35,15 @@ async def test_what_is_no_request_is_answered_with_why(served: Served) -> None:
         await stream.send_all(b"HELO there\r\n\r\n")
         assert read_page(await all_of(stream)).status == 400
     async with await trio.open_tcp_stream(host, int(port)) as stream:
-        await stream.send_all(b"PUT /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc")
+        await stream.send_all(b"PUT /metrics HTTP/1.1\r\nHost: here\r\nContent-Length: 3\r\n\r\nabc")
         page = read_page(await all_of(stream))
-        assert (page.status, page.headers["allow"]) == (405, "get")
+        assert (page.status, page.headers["allow"]) == (405, "get, head")
 
 
 async def test_peers_that_say_nothing_lose_their_places(
     served: Served, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
-    monkeypatch.setattr(answerer, "SECONDS", 0.2)
+    monkeypatch.setattr(admin, "SECONDS", 0.2)
     host, port = served.admin.removeprefix("http://").split(":")
     silent = [await trio.open_tcp_stream(host, int(port)) for _ in range(PLACES + 3)]
     with trio.fail_after(20):
