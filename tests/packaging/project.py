@@ -117,9 +117,11 @@ class Project:
     def variables(self) -> dict[str, str]:
         """The environment variables of its programs: no path but its own leads anywhere.
 
-        A test that ran before in this process may have named the Python of Spark's workers, that of the checkout.
+        A test that ran before in this process may have named the checkout's Python for Spark's workers.
         """
-        return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYSPARK_PYTHON")}
+        return {
+            name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYSPARK_PYTHON")
+        }
 
     def copy_tests(self) -> None:
         """Copies examples and tests that can run against a wheel, with the names that modules have there."""
