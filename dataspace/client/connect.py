@@ -40,6 +40,8 @@ async def connect(
     lease: float = 0.0,
     reconnect: bool = True,
     reassert: bool = True,
+    wait: float = 0.0,
+    timeout: float | None = None,
     token: str | None = None,
     tls: Tls | ssl.SSLContext | None = None,
     on_connection: Callable[[ConnectionEvent], None] | None = None,
@@ -72,6 +74,15 @@ async def connect(
     With ``reassert=False`` facts that ended while the connection was lost, or whose lease ended, are not
     asserted again: the event ``ANEW`` (or ``LEASE_ENDED``) says that they have gone.
 
+    With ``wait`` a daemon that does not answer yet is tried again for so many seconds before ``Unreachable``
+    is raised.
+
+    Each call waits for a daemon that goes away later, for ever; with ``timeout`` the call ends with
+    ``Unreachable`` once the daemon has been away for so many seconds meanwhile.  The error says whether a
+    turn may have taken effect: a turn that was sent before the loss may have, and keeps its number, so it
+    happens at most once; a turn that was not sent is dropped.  Observations, subscriptions and publications
+    go on waiting.
+
     ``token`` proves what this client may do (default: ``$DATASPACE_TOKEN``, or the content of the file
     ``$DATASPACE_TOKEN_FILE``), ``tls`` is which certificates are accepted (default: ``Tls.default()``).
 
@@ -80,7 +91,7 @@ async def connect(
     With ``traces`` each turn says of which trace it is a part: that of OpenTelemetry's current span, if the
     program has loaded OpenTelemetry and there is one.  A daemon that makes spans adds its own to that trace.
 
-    Raises ``UsageError`` where neither trio nor asyncio runs, ``Unreachable`` if nothing answers,
+    Raises ``UsageError`` where neither trio nor asyncio runs, ``Unreachable`` if nothing answers in time,
     ``ProtocolError`` if the daemon refuses the session, with the code ``unauthorized`` where the token is not
     one of its own.
     """
@@ -96,6 +107,8 @@ async def connect(
         credentials,
         reconnect=reconnect,
         reassert=reassert,
+        wait=wait,
+        timeout=timeout,
         on_connection=on_connection,
         traces=traces,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -26,7 +26,7 @@ from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import ClientSession
 from dataspace.client.session.turns import Claim, Draft, HandleNumbers, Others, Ticket
 from dataspace.client.subscriptions import OPEN_BYTES, Subscription
-from dataspace.errors import Refused, UsageError
+from dataspace.errors import Refused, Unreachable, UsageError
 from dataspace.kernel.actions import Action
 from dataspace.kernel.epoch_changes import micros_of
 from dataspace.kernel.expectations import Expectation
@@ -91,19 +91,28 @@ class RemoteSpace:
 
     @asynccontextmanager
     async def asserting(self, value: object, *, owner: str = "") -> AsyncIterator[Claim]:
-        """Asserts a fact for as long as the block runs; one of a durable ``owner`` stays if the connection is
-        lost at its end."""
+        """Asserts a fact for as long as the block runs; its end does not wait for a daemon that is away.
+
+        A fact of a durable ``owner`` stays if the connection is lost at the end of the block.
+        """
         draft = self.draft()
         claim = draft.assert_(value, owner=owner)
         ticket = await self.submit(draft)
         try:
-            draft.accepted(await ticket.wait())
+            draft.accepted(await self._session.answer_to(ticket))
             yield claim
         finally:
-            with loop().move_on_after(1.0) as patience:
-                patience.shield = True
-                if self._session.is_open and not ticket.refused:
-                    await self.retract(claim)
+            if self._session.is_open and not ticket.refused:
+                await self._part(claim)
+
+    async def _part(self, claim: Claim) -> None:
+        """Ends a claim; waits for at most a second, and only while there is a connection."""
+        draft = self.draft()
+        draft.retract(claim)
+        ending = self.submit_nowait(draft)
+        ending.parting = True
+        with loop().move_on_after(1.0, shield=True), suppress(Unreachable):
+            await self._session.patience.wait(ending.wait, 0.0)
 
     @asynccontextmanager
     async def turn(
@@ -209,7 +218,7 @@ class RemoteSpace:
 
     async def commit(self, draft: Draft) -> int:
         """Submits a turn and returns its epoch; raises ``Refused`` if nothing has happened."""
-        epoch = await (await self.submit(draft)).wait()
+        epoch = await self._session.answer_to(await self.submit(draft))
         draft.accepted(epoch)
         return epoch
 
@@ -365,7 +374,7 @@ class RemoteSpace:
         """Returns what matches a pattern now, as rows of captures."""
         observation = self.observe(pattern, quiet=True, window=1)
         try:
-            state = await observation.next_epoch()
+            state = await self._session.patience.wait(observation.next_epoch)
             return state.added if state is not None else []
         finally:
             observation.close()
@@ -411,7 +420,7 @@ class RemoteSpace:
         window = 1 if as_of is None else None
         observation = self.observe(pattern, quiet=True, as_of=as_of, upto=as_of, window=window)
         try:
-            state = await observation.next_epoch()
+            state = await self._session.patience.wait(observation.next_epoch)
             return (as_of or 0, []) if state is None else (state.number, state.added)
         finally:
             observation.close()

@@ -35,6 +35,8 @@ class Scope(Protocol):
     """A block that can be cancelled, or ends at a deadline."""
 
     shield: bool
+    deadline: float
+    """On the loop's clock; may be set while the block runs."""
 
     def __enter__(self) -> Self: ...
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     import ssl
 
 MAX_FRAME: Final = 64 << 20
+PAUSE: Final = 0.1
+"""Seconds between two attempts to connect."""
+
 WINDOW: Final = 8192
 WINDOW_BYTES: Final = 4 << 20
 PUBLISH_SECONDS: Final = 600.0
@@ -67,6 +71,8 @@ class LogFrontier:
 class BulkClient:
     """A connection to a daemon; ``timeout`` bounds every wait for it, in seconds.
 
+    A daemon that does not answer yet is tried again for ``wait`` seconds.
+
     Raises ``Unreachable`` if nothing answers, ``ProtocolError`` if the peer is no daemon, ``Broken`` when the
     connection is lost in the middle.
     """
@@ -77,6 +83,7 @@ class BulkClient:
         *,
         name: str = "",
         timeout: float = 30.0,
+        wait: float = 0.0,
         space: str = MAIN,
         token: str | None = None,
         tls: Tls | ssl.SSLContext | None = None,
@@ -90,7 +97,7 @@ class BulkClient:
         self._preparing: set[int] = set()
         self._session = Session(Role.CLIENT, max_frame=MAX_FRAME, max_elements=MAX_FRAME)
         credentials = Credentials.settle(token, tls)
-        self._socket = _connected(parse_url(url), credentials, timeout)
+        self._socket = _connected(parse_url(url), credentials, timeout, wait)
         wanted = Wanted(space=MAIN if space == SYSTEM else space, token=credentials.token)
         self._send(p.Hello(p.VERSION, f"~{os.urandom(16).hex()}", name, wanted.packed()))
         welcome, _ = self._receive()
@@ -378,13 +385,17 @@ class BulkClient:
         return ProtocolError("unexpected", f"{type(packet).__name__} instead of a welcome")
 
 
-def _connected(address: Address, credentials: Credentials, timeout: float) -> socket.socket:
+def _connected(address: Address, credentials: Credentials, timeout: float, wait: float) -> socket.socket:
     """Returns a socket to a daemon, with TLS where the address demands it."""
-    try:
-        made = _opened(address, timeout)
-        return _secured(made, address, credentials) if address.tls else made
-    except OSError as error:
-        raise unreachable(address, error) from error
+    until = time.monotonic() + wait
+    while True:
+        try:
+            made = _opened(address, timeout)
+            return _secured(made, address, credentials) if address.tls else made
+        except OSError as error:
+            if time.monotonic() >= until:
+                raise unreachable(address, error) from error
+        time.sleep(PAUSE)
 
 
 def _secured(made: socket.socket, address: Address, credentials: Credentials) -> socket.socket:

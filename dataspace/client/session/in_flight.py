@@ -166,6 +166,13 @@ class InFlight:
             self._applied = applied
             self.sequence = max(self.sequence, applied)
 
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Drops a turn if it is held, and so has not taken effect; returns whether it was.  O(held turns)."""
+        if self._held is None or ticket not in self._held:
+            return False
+        self._held.remove(ticket)
+        return True
+
     def is_of(self, owner: str, sequence: int) -> bool:
         """True if a turn without an answer is one of this owner."""
         ticket = self._sent.get(sequence)

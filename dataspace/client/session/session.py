@@ -15,10 +15,11 @@ an error once there will be no further connection.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeAlias
 
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent
@@ -26,6 +27,7 @@ from dataspace.client.session.identity import ClientIdentity
 from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
 from dataspace.client.session.offers import OutgoingOffer
+from dataspace.client.session.patience import Patience
 from dataspace.client.session.pending import PendingAbort, PendingRequest
 from dataspace.client.session.portions import TurnLimits
 from dataspace.client.session.ports import Lasting, Stream
@@ -40,6 +42,7 @@ from dataspace.errors import (
     ExpectationFailed,
     ProtocolError,
     Refused,
+    Unreachable,
     UsageError,
 )
 from dataspace.kernel.actions import Action
@@ -81,6 +84,8 @@ class ClientSession:
         *,
         reconnect: bool,
         reassert: bool = True,
+        wait: float = 0.0,
+        timeout: float | None = None,
         on_connection: Callable[[ConnectionEvent], None] | None = None,
         dial: Callable[[Address, Credentials], Awaitable[Link]] | None = None,
         traces: bool = False,
@@ -92,7 +97,8 @@ class ClientSession:
         self.on_connection: Callable[[ConnectionEvent], None] = on_connection or _ignored
         self.lasting: Final[set[Lasting]] = set()
         """Objects that are notified of a reconnect; each adds and removes itself."""
-        self.uplink: Final = Uplink(address, self, credentials, reconnect=reconnect, dial=dial)
+        self.uplink: Final = Uplink(address, self, credentials, reconnect=reconnect, wait=wait, dial=dial)
+        self.patience: Final = Patience(address.url, timeout)
         self.forgotten = 0
         """How often the claims have ended and were not asserted again."""
         self.start_soon: Callable[[Callable[[], Awaitable[None]]], None] = _nowhere
@@ -143,7 +149,7 @@ class ClientSession:
             self.uplink.flush()
             if self._room.is_set():  # several may wait for the same capacity
                 self._room = loop().event()
-            await self._room.wait()
+            await self.patience.wait(self._room.wait)
         return self.submit_nowait(actions, expected, owner, others, traceparent)
 
     def submit_nowait(
@@ -162,15 +168,30 @@ class ClientSession:
         traceparent = traceparent or self._traceparent()
         return self.in_flight.submit(owner or self.identity.owner, actions, expected, others, traceparent)
 
+    async def answer_to(self, ticket: Ticket) -> int:
+        """Returns the epoch of a turn, as ``Ticket.wait`` does; raises ``Unreachable`` when the daemon has
+        been away for too long."""
+        try:
+            return await self.patience.wait(ticket.wait)
+        except Unreachable as away:
+            if self.in_flight.withdraw(ticket):
+                self._room.set()
+                raise Unreachable(f"{away}: the turn was not sent, and will not be") from None
+            raise Unreachable(f"{away}: the turn was sent before, so it may have taken effect") from None
+
     def cut(self, actions: Sequence[Action]) -> list[tuple[Action, ...]]:
         """Returns the actions in as many turns as the daemon needs to take them; see ``InFlight.cut``."""
         return self.in_flight.cut(self.identity.owner, actions)
 
     async def drain(self, timeout: float = 10.0) -> None:
-        """Waits until every turn has its answer, or for so many seconds."""
+        """Waits until every turn has its answer, or for so many seconds.
+
+        Without a connection, turns that only end what ends with the session are not waited for.
+        """
         with loop().move_on_after(timeout):
             for ticket in self.in_flight.tickets():
-                await ticket.settled()
+                with suppress(Unreachable):
+                    await self.patience.wait(ticket.settled, 0.0 if ticket.parting else math.inf)
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -227,7 +248,7 @@ class ClientSession:
     async def _wait_up(self) -> None:
         self._check_open()
         while not self.uplink.up:  # it may be lost again before this task runs
-            await self.uplink.wait_up()
+            await self.patience.wait(self.uplink.wait_up)
             self._check_open()
 
     # -- streams from the daemon ----------------------------------------------------------------------
@@ -285,6 +306,7 @@ class ClientSession:
     def welcomed(self, welcome: p.Welcome) -> None:
         """Handles the welcome of a new connection: sends again what has no answer."""
         before, self.welcome = self.welcome, welcome
+        self.patience.returned()
         self.in_flight.limits = TurnLimits.read(welcome.limits)
         granted = Granted.read(welcome.features)
         self._ticket = (welcome.session, granted.secret) if granted.secret else None
@@ -417,6 +439,8 @@ class ClientSession:
     def lost(self, error: Broken, reason: str) -> None:
         """Notes the loss of the connection: turns and streams wait for the next one, requests fail."""
         waiting = Broken(f"{error}, before the answer")
+        self.patience.lost()
+        self.in_flight.hold()
         questions, self._requests = self._requests, {}
         for question in questions.values():
             question.fail(waiting)

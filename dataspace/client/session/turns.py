@@ -37,6 +37,7 @@ class Ticket:
         "expected",
         "others",
         "owner",
+        "parting",
         "restating",
         "sequence",
         "traceparent",
@@ -57,6 +58,8 @@ class Ticket:
         self.expected = expected
         self.others = others
         self.restating = restating
+        self.parting = False
+        """True if it only ends claims that end with the session: nobody waits for it without a connection."""
         self.sequence = sequence
         self.owner = owner
         self.actions = actions

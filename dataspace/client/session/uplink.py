@@ -11,6 +11,7 @@ welcome nothing is sent.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -64,8 +65,11 @@ class User(Protocol):
 
 
 class Uplink:
-    """The connection of one user; ``run`` keeps it up. ``dial`` opens a socket; by default, to the
-    address."""
+    """The connection of one user; ``run`` keeps it up.
+
+    ``wait`` is how many seconds the first attempts may fail because nothing answers; ``dial`` opens a socket,
+    by default to the address.
+    """
 
     def __init__(
         self,
@@ -74,12 +78,16 @@ class Uplink:
         credentials: Credentials,
         *,
         reconnect: bool = True,
+        wait: float = 0.0,
         dial: Callable[[Address, Credentials], Awaitable[Link]] | None = None,
     ) -> None:
         self.address = address
         self._loop: Final = loop()
         self._credentials = credentials
+        if not 0 <= wait < math.inf:
+            raise UsageError(f"wait is in seconds, 0 or more, not {wait!r}")
         self._reconnect = reconnect
+        self._wait: Final = wait
         self.reconnects = 0
         """How often a lost connection was made again."""
         self._received_at = 0.0
@@ -178,17 +186,22 @@ class Uplink:
             self._shut(Closed(f"the connection to {self.address.url} is closed"))
 
     async def _enter(self) -> None:
-        """Connects for the first time; while the daemon is full, tries for as long as connecting may take."""
-        deadline, attempt = self._loop.current_time() + CONNECT_SECONDS, 0
+        """Connects for the first time: while nothing answers, tries for as long as the application wants to
+        wait; while the daemon is full, for as long as connecting may take at least."""
+        began, attempt = self._loop.current_time(), 0
         while True:
             try:
                 await self._connect()
                 return
+            except (Unreachable, Broken):
+                if self._loop.current_time() - began >= self._wait:
+                    raise
             except ProtocolError as refusal:
-                if refusal.code not in _CROWDED or self._loop.current_time() > deadline:
+                patience = max(CONNECT_SECONDS, self._wait)
+                if refusal.code not in _CROWDED or self._loop.current_time() - began > patience:
                     raise
             attempt += 1
-            await self._pause(attempt)
+            await self._pause(min(attempt, 4))  # half a second at most: somebody waits for it
 
     async def _stay(self) -> None:
         """Reads from one connection after another; raises ``ProtocolError`` when the daemon has ended the
