@@ -178,13 +178,17 @@ class Work:
     async def do(self, steps: Generator[None, None, T]) -> T:
         """Runs steps in turns of the lane, and returns their value."""
         async with self:
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    return cast("T", end.value)
-                if self.is_over:
-                    await self.pass_on()
+            return await self.go_on(steps)
+
+    async def go_on(self, steps: Generator[None, None, T]) -> T:
+        """Runs steps in this turn and those that follow, and keeps the turn; returns their value."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return cast("T", end.value)
+            if self.is_over:
+                await self.pass_on()
 
     async def finish(self) -> None:
         """Ends the turn, after other tasks had the thread for as long as this one."""

@@ -11,7 +11,7 @@ bounded part of what was found.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
@@ -162,15 +162,13 @@ class Condition(NamedTuple):
     form: Skeleton
 
     @classmethod
-    def read(cls, packed: Sequence[Value]) -> list[Self]:
-        """Returns the expectations of a packet; raises ``Refused`` for too many, ``UsageError`` for a pattern
+    def reading(cls, packed: Sequence[Value]) -> Iterator[Self]:
+        """Yields the expectations of a packet; raises ``Refused`` for too many, ``UsageError`` for a pattern
         that is none."""
         if len(packed) > MOST_EXPECTED:
             raise Refused("limit", f"{len(packed)} expectations of one turn, the limit is {MOST_EXPECTED}")
-        return [
-            cls(at, Expectation(*each), skeleton(each[1]))  # type: ignore[misc, index]  # arrays, as was checked
-            for at, each in enumerate(packed, 1)
-        ]
+        for at, each in enumerate(packed, 1):
+            yield cls(at, Expectation(*each), skeleton(each[1]))  # type: ignore[misc, index]  # arrays, as was checked
 
     def failed(
         self, what: str, rows: Sequence[tuple[Value, ...]], count: int, epoch: int = 0

@@ -11,6 +11,7 @@ what removes it finds it where it should be; nothing reads the new places until 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from index.patterns.skeletons import Skeleton
@@ -45,7 +46,9 @@ class Filling:
         self._nodes: Final = nodes
         self._values: Final = values
         self._pending: Final = before.copy()
-        self._order: Final = iter(list(before))  # rows stay in the order in which their values appeared
+        self._order: Iterator[At] | None = (
+            None  # made by the first step, as either copy takes 2 ms for 300 000
+        )
 
     def __len__(self) -> int:
         """Returns how many values are pending."""
@@ -60,6 +63,8 @@ class Filling:
     def fill(self, count: int) -> bool:
         """Files up to so many values, the oldest first; True if none is pending any more."""
         pending = self._pending
+        if self._order is None:
+            self._order = iter(list(pending))  # rows stay in the order in which their values appeared
         while pending and count > 0:
             at = next(self._order)
             if at in pending:

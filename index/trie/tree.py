@@ -58,6 +58,10 @@ class Tree:
         """Returns the handler of a skeleton, if there is one; O(path)."""
         return self.look(skeleton)[0]
 
+    def of_shape(self, skeleton: Skeleton) -> int:
+        """Returns how many values are at the last node that exists on the way to a skeleton; O(path)."""
+        return len(self._way(skeleton)[-1].values)
+
     def candidates(self, skeleton: Skeleton) -> Values:
         """Returns the smallest known collection that contains all values that match a skeleton."""
         return self.look(skeleton)[1]

@@ -13,7 +13,7 @@ goes, or a message passes, and by then the index has changed completely.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -425,6 +425,20 @@ class Index:
     def alike(self, skeleton: Skeleton) -> int:
         """Returns how many values are compared with a skeleton that is not installed; O(path)."""
         return len(self._tree.candidates(skeleton))
+
+    def of_shape(self, skeleton: Skeleton) -> int:
+        """Returns how many values are filed at the last node on the way to a skeleton; O(path)."""
+        return self._tree.of_shape(skeleton)
+
+    def is_filling(self, skeleton: Skeleton) -> bool:
+        """True if values are pending where a skeleton has its handler, or would have it; O(path)."""
+        return any(self._tree.needs(skeleton, each) for each in self._fillings)
+
+    def rows(self, skeleton: Skeleton) -> Mapping[Hashable, Captures] | None:
+        """Returns the distinct captures of an installed skeleton by key: the table itself, which is not whole
+        while ``is_filling``; None where none is installed.  O(path)."""
+        handler = self._tree.find(skeleton)
+        return None if handler is None else handler.rows
 
     def row_count(self, skeleton: Skeleton, captures: Captures) -> int:
         """Returns how many values have these captures of an installed skeleton; O(path), O(captures)."""

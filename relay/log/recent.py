@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import Final
 
 from dataspace.kernel.epochs import Epoch
+from dataspace.steps import Steps, at_once
 from index.patterns.readers import match_reader
 from index.patterns.skeletons import Skeleton
 from index.values.positions import Class, class_of
@@ -39,6 +40,9 @@ TOLD: Final = 1_024
 
 STEP: Final = 128
 """Changes that are looked at in one step."""
+
+SORTED: Final = 1_024
+"""Changes that are sorted by class in one step."""
 
 _number = itemgetter(0)
 
@@ -116,8 +120,8 @@ class Recent:
         O(epochs that were not asked about before) and O(what is found).
         """
         if root is None:
-            return [change for change, _ in self._epochs if change[0] > after]
-        self._sort()
+            return self._beyond(after)
+        at_once(self.sort())
         found = self._of_class.get(root, [])
         return found[bisect_right(found, after, key=_number) :]
 
@@ -133,22 +137,44 @@ class Recent:
         self.after = change[0]
         self._gone += 1
 
-    def _sort(self) -> None:
-        """Puts under their classes the epochs that have come since, and none that have gone."""
+    def is_sorted(self, most: int) -> bool:
+        """True if ``of_class`` has no more than about so many changes to sort first; O(most)."""
+        for change, _ in reversed(self._epochs):
+            if change[0] <= self._sorted_to:
+                return True
+            most -= _size(change)
+            if most < 0:
+                return False
+        return True
+
+    def sort(self) -> Steps[None]:
+        """Puts under their classes the epochs that have come since, and none that have gone, in steps."""
         if self._gone > len(self._epochs):
             self._of_class.clear()
             self._sorted_to = self.after
         if not self._of_class:
             self._gone = 0
-        fresh: list[Change] = []
-        for change, _ in reversed(self._epochs):
+        seen = 0
+        for change in self._beyond(self._sorted_to):
             if change[0] <= self._sorted_to:
-                break
-            fresh.append(change)
-        for change in reversed(fresh):
+                continue  # it was done between two of these steps
             for root, part in _parts(change):
                 self._of_class.setdefault(root, []).append(part)
             self._sorted_to = change[0]
+            seen += _size(change)
+            if seen >= SORTED:
+                seen = 0
+                yield
+
+    def _beyond(self, after: int) -> list[Change]:
+        """Returns the epochs beyond ``after``; O(those)."""
+        found: list[Change] = []
+        for change, _ in reversed(self._epochs):
+            if change[0] <= after:
+                break
+            found.append(change)
+        found.reverse()
+        return found
 
 
 class Retelling:

@@ -469,6 +469,7 @@ class HostedSpace:
             + LEDGER_BYTES * self.ledgers.statistics().known
             + IDENTITY_BYTES * (len(self.clients) + len(self.leases) + self.sessions.waiting)
             + self.commits.recent.bytes
+            + self.conditions.bytes
             + self.log.cursors.bytes
         )
 

@@ -17,10 +17,10 @@ from dataspace.kernel.epochs import Epoch
 from relay.journal.writer import TopicWriter
 from relay.log.writer import GroupCommit
 from relay.store import storage
+from server.conditions.judging import Judgement
 from server.config.model import SpaceConfig
 from server.owners import leases
 from server.sessions.connection import Connection
-from server.spaces.conditions import Conditions
 from server.spaces.space import HostedSpace
 from tests.simulation.plan import MAIN
 
@@ -135,7 +135,7 @@ def further_owners_forgotten(held: ExitStack) -> None:
 
 def conditions_unchecked(held: ExitStack) -> None:
     """Turns happen whether or not what they expect holds."""
-    held.enter_context(patch.object(Conditions, "check", lambda *_: 0))
+    held.enter_context(patch.object(Judgement, "decide", lambda _: True))
 
 
 PLANTED: Final[Mapping[str, Callable[[ExitStack], None]]] = {

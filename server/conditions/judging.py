@@ -1,0 +1,290 @@
+"""Judging: what one turn expects is prepared in steps, and decided exactly in the step of its commit.
+
+To compare a pattern with all facts that are alike takes as long as a thousand turns.  So all that takes long
+is done beforehand, in the lane, while the facts go on to change: the index files what a pattern compares and
+keeps that up to date, what was changed since an epoch is looked at up to now, expected rows get their keys.
+What is left for the last step is bounded: ``JUDGED`` facts and changes that are compared one by one, and for
+each other pattern a look at its rows, which the index has counted.  If more has come meanwhile, that is
+prepared again; each pattern is filed once, so there is an end.
+
+Always: ``decide`` goes by the facts of its own step, in the order of the expectations; what was filed for a
+judgement is dropped when it is closed, but for what ``Conditions`` keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import islice
+from typing import Final, TypeAlias
+
+from dataspace.errors import Refused
+from dataspace.kernel.expectations import (
+    ABSENT,
+    EXACTLY,
+    FOUND_ROWS,
+    UNCHANGED,
+    Condition,
+    rows_text,
+    too_much,
+)
+from dataspace.steps import Steps
+from index.patterns.events import Captures, Event
+from index.patterns.readers import match_reader
+from index.patterns.skeletons import Skeleton
+from index.values.values import Value, keys
+from relay.log.recent import Recent
+from server.spaces.conditions import FILED_BYTES, QUICK, Conditions
+from server.spaces.space import HostedSpace
+
+JUDGED: Final = 1_024
+"""Facts and changes that are compared one by one in the step of a commit, in 1 to 2 ms."""
+
+AT_ONCE: Final = 4
+"""Expectations of a turn that is decided without being prepared."""
+
+FEW: Final = 32
+"""Expected rows that get their keys in one step, or changes that are looked at."""
+
+FILED_VALUES: Final = 1 << 20
+"""Facts that are filed for one turn at most, unless they are those of one set of positions."""
+
+
+Admit: TypeAlias = Callable[[int, int], None]
+"""Gets the facts and bytes that something grows by; raises ``Refused`` where there is no room for them."""
+
+
+class Judgement:
+    """The expectations of one turn; ``close`` must follow."""
+
+    def __init__(self, home: HostedSpace, expected: Sequence[Condition]) -> None:
+        self._home = home
+        self._conditions: Conditions = home.conditions
+        self._expected = expected
+        self._wanted: dict[int, frozenset[Hashable]] = {}
+        self._seen: dict[int, tuple[int, int]] = {}
+        self._refused: dict[int, Refused] = {}
+        self._filed: list[Skeleton] = []
+        self._filed_values = 0
+
+    # -- beforehand -----------------------------------------------------------------------------------
+
+    def prepare(self, admit: Admit) -> Steps[None]:
+        """Does in steps what would take long in ``decide``.
+
+        ``admit`` is asked before facts are filed, with their bytes, and raises ``Refused`` where the client
+        has no room for them.
+        """
+        for each in self._expected:
+            if each.expected.kind == UNCHANGED:
+                yield from self._look_ahead(each)
+                continue
+            if each.expected.kind == EXACTLY and each.number not in self._wanted:
+                yield from self._want(each)
+            match_reader(each.form)  # which may have to be written, and is kept then
+            yield
+        while (costly := self._next_to_file()) is not None:
+            yield from self._file(costly, admit)
+
+    def _want(self, condition: Condition) -> Steps[None]:
+        """Gives the rows that are expected their keys."""
+        rows = _rows_expected(condition)
+        if len(rows) > (most := self._home.limits.expected_facts):
+            raise too_much(condition, most)
+        wanted: set[Hashable] = set()
+        for begin in range(0, len(rows), FEW):
+            wanted.update(map(keys, rows[begin : begin + FEW]))
+            yield
+        self._wanted[condition.number] = frozenset(wanted)
+
+    def _look_ahead(self, condition: Condition) -> Steps[None]:
+        """Looks at the changes until now; what is found is told when it is this expectation's turn."""
+        recent = self._home.commits.recent
+        yield from recent.sort()
+        while condition.number not in self._refused:
+            try:
+                going_on = self._look(condition, FEW, self._home.limits.expected_facts)
+            except Refused as refusal:
+                self._refused[condition.number] = refusal
+                return
+            if not going_on:
+                return
+            yield
+
+    def _next_to_file(self) -> Condition | None:
+        """Returns the expectation that would take longest to compare one by one, if that is too long."""
+        index, left, costliest, most = self._conditions.index, JUDGED, None, 0
+        for each in self._expected:
+            if each.expected.kind == UNCHANGED or each.number in self._refused:
+                continue
+            if index.is_filling(each.form):
+                return each  # for somebody else, and that may take long
+            if index.rows(each.form) is not None:
+                continue
+            alike = self._conditions.alike(each.form)
+            left -= alike
+            if alike > most:
+                costliest, most = each, alike
+        return costliest if left < 0 or most > QUICK else None
+
+    def _file(self, condition: Condition, admit: Admit) -> Steps[None]:
+        """Has the index file what an expectation compares, unless that has more rows than it may have."""
+        form, index = condition.form, self._conditions.index
+        is_much = self._conditions.alike(form) > QUICK
+        most = self._home.limits.expected_facts
+        self._filed.append(form)  # before there is anything to drop, so that an exception leaves nothing
+        try:
+            for _ in self._conditions.filing(form):
+                self._check_room(index.of_shape(form), admit)
+                rows = index.rows(form)
+                if rows is not None and len(rows) > most:
+                    self._refused[condition.number] = (
+                        _found(condition, rows.values(), len(rows))
+                        if condition.expected.kind == ABSENT
+                        else too_much(condition, most)
+                    )
+                    return
+                yield
+            index.add_handler(form, self._ignored, tells=False)
+            self._filed_values += index.of_shape(form)
+            if is_much:
+                self._conditions.keep(form)
+        finally:
+            index.drop_idle(form)  # which does nothing to one with a callback
+
+    def _check_room(self, values: int, admit: Admit) -> None:
+        """Raises ``Refused`` where so many values more are too much for one turn, or for the client."""
+        admit(0, FILED_BYTES * values)
+        if self._filed_values and self._filed_values + values > FILED_VALUES:
+            said = f"the expectations of one turn compare {self._filed_values + values} facts"
+            raise Refused(
+                "limit", f"{said} by different positions, at most {FILED_VALUES} are filed for them"
+            )
+
+    def close(self) -> None:
+        """Drops what was filed for this turn alone; may be called again."""
+        self._conditions.drop(self._filed, self._ignored)
+
+    def _ignored(self, _event: Event, _row: object) -> None:
+        """Is called with the changes of patterns that are only filed."""
+
+    # -- in the step of the commit --------------------------------------------------------------------
+
+    def decide(self) -> bool:
+        """Raises ``ExpectationFailed`` for the first expectation that does not hold now, ``Refused`` for one
+        that cannot be decided within the limits; returns False, undecided, if more must be prepared.
+
+        O(expectations + rows expected), and ``JUDGED`` facts and changes.
+        """
+        left, one_by_one, index = self._home.limits.expected_facts, JUDGED, self._conditions.index
+        for each in self._expected:
+            if each.number in self._refused:
+                raise self._refused[each.number]
+            if each.expected.kind == UNCHANGED:
+                if self._home.commits.recent.lacks(_since(each)):
+                    return False
+                if not self._home.commits.recent.is_sorted(one_by_one):
+                    return False
+                before = self._seen.get(each.number, (0, 0))[1]
+                if self._look(each, one_by_one, left):
+                    return False
+                looked_at = self._seen[each.number][1]
+                left, one_by_one = left - looked_at, one_by_one - (looked_at - before)
+                continue
+            rows = index.rows(each.form)
+            if index.is_filling(each.form):
+                return False
+            if rows is None:
+                alike = self._conditions.alike(each.form)
+                if alike > min(one_by_one, QUICK):
+                    return False
+                one_by_one -= alike
+                found, is_whole = index.matches_among(each.form, left)
+                rows = {keys(row): row for row in found}
+            else:
+                is_whole = len(rows) <= left
+            if each.expected.kind == ABSENT:
+                if rows:
+                    raise _found(each, rows.values(), len(rows))
+            elif is_whole:
+                wanted = self._wanted.get(each.number)
+                if wanted is None:
+                    wanted = frozenset(map(keys, _rows_expected(each)))
+                if rows.keys() != wanted:
+                    raise _found(each, rows.values(), len(rows))
+            if not is_whole:
+                raise too_much(each, left)
+            left -= len(rows)
+        return True
+
+    def decide_at_once(self) -> bool:
+        """Does the same if little was expected and little is to be compared; else returns False."""
+        if len(self._expected) > AT_ONCE:
+            return False
+        if any(
+            each.expected.kind == EXACTLY and len(_rows_expected(each)) > QUICK for each in self._expected
+        ):
+            return False
+        return self.decide()
+
+    def _look(self, condition: Condition, most: int, limit: int) -> bool:
+        """Looks at changes of facts that match; returns True if there are more than ``most``.
+
+        Exact, since it looks at every change of facts of the pattern's class after the epoch: what is no
+        longer in memory is refused, not assumed.
+        """
+        home, since = self._home, _since(condition)
+        recent: Recent = home.commits.recent
+        wanted = f"expectation {condition.number}: changes after epoch {since} are wanted"
+        if since > home.space.epoch:
+            raise Refused("epoch-ahead", f"{wanted}, the newest epoch is {home.space.epoch}")
+        if home.log.lost(since):
+            raise Refused("epoch-lost", f"epoch {since} was never acknowledged and was lost in a crash")
+        at, looked_at = self._seen.get(condition.number, (since, 0))
+        if at < recent.after:
+            said = f"those after epoch {recent.after} are in memory; read the pattern again, and expect that"
+            raise Refused("epoch-gone", f"{wanted}, {said} it is unchanged since the epoch that is read then")
+        form = condition.form
+        matches = match_reader(form)
+        try:
+            for number, _, added, _, removed in recent.of_class(at, form.shape[0][1] if form.shape else None):
+                if most <= 0:
+                    return True
+                looked_at += len(added) + len(removed)
+                most -= len(added) + len(removed)
+                if looked_at > limit:
+                    raise too_much(condition, limit)
+                came, went = _rows(map(matches, added)), _rows(map(matches, removed))
+                if came or went:
+                    what = f"epoch {number} changed it: {len(came)} came and {len(went)} went"
+                    raise condition.failed(what, [*came, *went], len(came) + len(went), number)
+                at = number
+        finally:
+            self._seen[condition.number] = at, looked_at
+        return False
+
+
+def since_epochs(expected: Sequence[Condition]) -> list[int]:
+    """Returns the epochs since which something is expected to be unchanged."""
+    return [_since(each) for each in expected if each.expected.kind == UNCHANGED]
+
+
+def _since(condition: Condition) -> int:
+    since = condition.expected.argument
+    assert isinstance(since, int)  # as its form was checked
+    return since
+
+
+def _rows_expected(condition: Condition) -> tuple[Captures, ...]:
+    rows = condition.expected.argument
+    assert isinstance(rows, tuple)  # as its form was checked
+    return rows  # type: ignore[return-value]  # as above
+
+
+def _found(condition: Condition, rows: Iterable[Captures], count: int) -> Refused:
+    """Returns the refusal of an expectation, with the first of what was found in place of what it expects."""
+    first = list(islice(rows, FOUND_ROWS))
+    return condition.failed(f"found {rows_text(first, count)}", first, count)
+
+
+def _rows(found: Iterable[Captures | None]) -> list[tuple[Value, ...]]:
+    return [row for row in found if row is not None]
