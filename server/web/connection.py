@@ -112,7 +112,7 @@ class HttpConnection:
             await self._complain(error.error_status_hint, code, str(error))
         if isinstance(event, h11.Request):
             return event
-        if event is None and self._stream.machine.trailing_data[0]:
+        if event is None and self._stream.ahead:
             await self._complain(
                 408, "timeout", f"the headers took longer than web.header_seconds={web.header_seconds:g}"
             )

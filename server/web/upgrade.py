@@ -74,7 +74,7 @@ async def accept_upgrade(stream: HttpStream, request: h11.Request) -> Upgrade | 
         h11.InformationalResponse(status_code=101, headers=answer, reason=b"Switching Protocols")
     )
     kind, form = SUBPROTOCOLS[chosen]
-    link = WebSocketLink(stream.link, kind, stream.machine.trailing_data[0])
+    link = WebSocketLink(stream.link, kind, stream.ahead)
     return Upgrade(link, form(link.cutter))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import subprocess
@@ -9,9 +10,11 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import h11
 import pytest
 import trio
 import trio.testing
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dataspace.errors import UsageError
 from server.config.model import Config, Limits
@@ -20,6 +23,7 @@ from server.config.web import Web, origins
 from server.daemon import doors as extras
 from server.daemon.serve import serve
 from server.web.asgi import ClientGone, Receive, Scope, Send
+from server.web.stream import EVENTS, MOST_HEADERS, HttpStream
 from tests.server.web_client import Doors, Plain
 
 Listen = Callable[..., Awaitable[int]]
@@ -155,6 +159,8 @@ HURRIED = Web(header_seconds=0.05, body_seconds=0.05, idle_seconds=0.05)
 WRONG = [
     (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 3000, 431, "limit"),
     (b"GET /" + b"x" * 3000, 431, "limit"),
+    (GET[:-2] + b"X: " + b"x" * 2000 + b"\r\n\r\n", 431, "limit"),
+    (GET[:-2] + b"a:b\r\n" * 200 + b"\r\n", 431, "limit"),
     (b"\x00\x01\x02\r\n\r\n", 400, "malformed"),
     (b"GET / HTTP/1.1\r\n\r\n", 400, "malformed"),
     (POST % 1001 + b"x" * 1001, 413, "limit"),
@@ -176,6 +182,100 @@ async def test_too_much_and_what_is_no_request_is_answered_with_a_problem(listen
             assert (found, headers["content-type"]) == (status, "application/problem+json"), said
             assert code(body) == what
             assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("before", [b"", GET, POST % 3 + b"abc", CHUNKED + b"3\r\nabc\r\n0\r\n\r\n"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_the_bounds_of_a_head_hold_to_the_byte(before: bytes, data: st.DataObject) -> None:
+    """However it is cut, whatever came before it on the connection, and with all of it there at once."""
+    size = data.draw(st.integers(1990, 2010) | st.integers(60, 9000), "bytes")
+    count = data.draw(st.integers(MOST_HEADERS - 3, MOST_HEADERS + 3) | st.integers(0, 300), "headers")
+    head = GET[:-2] + b"a:b\r\n" * count
+    head += b"X:" + b"x" * max(0, size - len(head) - 6) + b"\r\n\r\n"
+    places = sorted(data.draw(st.lists(st.integers(1, len(before + head)), max_size=3), "cuts"))
+    said = before + head
+    chunks = [said[begin:end] for begin, end in zip([0, *places], [*places, len(said)], strict=True)]
+    fits = len(head) <= 2000 and count + 2 <= MOST_HEADERS
+    assert trio.run(heads_of, chunks, 2000) == [True] * bool(before) + [fits]
+
+
+async def heads_of(chunks: list[bytes], header_bytes: int) -> list[bool]:
+    """Reads requests of a connection: True for each that comes, and False for one beyond a bound."""
+    stream = HttpStream(Chunks(chunks), header_bytes=header_bytes, stalled_seconds=1)
+    found: list[bool] = []
+    try:
+        while isinstance(await stream.next_event(), h11.Request):
+            found.append(True)
+            while not isinstance(await stream.next_event(), h11.EndOfMessage):
+                pass
+            stream.machine.send(h11.Response(status_code=204, headers=[]))
+            stream.machine.send(h11.EndOfMessage())
+            assert stream.next_cycle()
+    except h11.RemoteProtocolError as error:
+        assert error.error_status_hint == 431
+        found.append(False)
+    return found
+
+
+class Chunks:
+    """A link on which these chunks come, and nothing more."""
+
+    peer = "nowhere"
+    pending = False
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self._chunks = [each for each in chunks if each]
+
+    async def receive(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return self._chunks.pop(0) if self._chunks else b""
+
+    def receive_nowait(self) -> bytes | None:
+        return self._chunks.pop(0) if self._chunks else b""
+
+    def send_nowait(self, data: bytes | bytearray) -> int:
+        return len(data)
+
+    async def wait_writable(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def finish(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+async def test_many_small_chunks_and_trailers_let_others_run(listen: Listen) -> None:
+    """At 64 KiB of chunks of one byte, or of trailers, which would take tens of ms in one piece."""
+    taken: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (message := await receive())["more_body"]:
+            taken.append(len(message["body"]))
+        await answer(send)
+
+    port = await listen(app)
+    beats: list[int] = []
+
+    async def beat() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            beats.append(len(taken))
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(beat)
+            async with Plain(port) as client:
+                await client.shout(CHUNKED + b"1\r\nx\r\n" * 10_000 + b"0\r\n\r\n")
+                assert (await client.response())[0] == 200
+            async with Plain(port) as client:
+                await client.shout(CHUNKED + b"0\r\n" + b"a:b\r\n" * 10_000 + b"\r\n")
+                assert (await client.response())[0] == 431
+            nursery.cancel_scope.cancel()
+    assert len(taken) == 10_000
+    assert max(after - before for before, after in itertools.pairwise(beats)) <= 2 * EVENTS
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\nHost", POST % 10 + b"x"])
