@@ -15,6 +15,7 @@ compiled files is inside the package, and is loaded after each ``__init__.py``.
 """
 
 import os
+import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -154,6 +155,12 @@ def machine_code():
     return sorted(found)
 
 
+def long_description():
+    """Returns README.md for a package index: a link to a document of the checkout becomes its text."""
+    text = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
+    return re.sub(r"\[([^\]]*)\]\((?!https?:|#)[^)\s]*\)", r"\1", text)
+
+
 class Build(Distribution):
     """What is built; a compiled wheel is for one kind of machine."""
 
@@ -163,4 +170,9 @@ class Build(Distribution):
 
 if __name__ == "__main__":
     commands = {"build_py": Relocated, "egg_info": OneName}
-    setup(distclass=Build, cmdclass=commands | ({"build_ext": Compiled} if COMPILE else {}))
+    setup(
+        distclass=Build,
+        long_description=long_description(),
+        long_description_content_type="text/markdown",
+        cmdclass=commands | ({"build_ext": Compiled} if COMPILE else {}),
+    )

@@ -30,6 +30,9 @@ MODULES: Final = (
 )
 """The public modules with a page of their own."""
 
+INTERNALS: Final = "Internals"
+"""The section for implementers of clients and of the daemon; users need none of its pages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -124,6 +127,7 @@ def _listed() -> list[tuple[str, list[Page]]]:
                 own("Five minutes", "start.md"),
                 own("Concepts", "concepts.md"),
                 own("Glossary", "glossary.md"),
+                own("Words from elsewhere", "words.md"),
                 own("Beside other servers", "comparison.md"),
                 own("FAQ", "faq.md"),
             ],
@@ -173,16 +177,13 @@ def _listed() -> list[tuple[str, list[Page]]]:
                 generated("Settings", "reference/settings.md"),
                 generated("Metrics and alerts", "reference/metrics.md"),
                 generated("Error codes", "reference/codes.md"),
-                generated("Packets", "reference/packets.md"),
                 *[generated(name, f"reference/api/{name}.md") for name in MODULES],
                 beside("Text and JSON", "reference/text.md", "index/TEXT.md"),
-                beside("Wire protocol", "reference/wire.md", "dataspace/WIRE.md"),
                 beside("Rules", "reference/rules.md", "dataspace/RULES.md"),
                 beside("Actors", "reference/actors.md", "dataspace/ACTORS.md"),
                 beside("Topics", "reference/topics.md", "relay/TOPICS.md"),
                 beside("Streams", "reference/streams.md", "relay/STREAMS.md"),
                 beside("Spark source and sink", "reference/spark.md", "relay/spark/SPARK.md"),
-                beside("The log", "reference/log.md", "relay/LOG.md"),
             ],
         ),
         (
@@ -190,12 +191,20 @@ def _listed() -> list[tuple[str, list[Page]]]:
             [
                 beside("Read me", "project/readme.md", "README.md"),
                 beside("Guarantees", "project/guarantees.md", "GUARANTEES.md"),
-                beside("Architecture", "project/architecture.md", "ARCHITECTURE.md"),
-                beside("The index", "project/index-how.md", "index/HOWITWORKS.md"),
-                beside("Figures", "project/figures.md", "bench/README.md"),
-                beside("Test vectors", "project/conformance.md", "tests/conformance/README.md"),
-                beside("Simulation", "project/simulation.md", "tests/simulation/README.md"),
                 beside("Changes", "project/changes.md", "CHANGELOG.md"),
+            ],
+        ),
+        (
+            INTERNALS,
+            [
+                beside("Architecture", "internals/architecture.md", "ARCHITECTURE.md"),
+                beside("Wire protocol", "internals/wire.md", "dataspace/WIRE.md"),
+                generated("Packets", "internals/packets.md"),
+                beside("Test vectors", "internals/conformance.md", "tests/conformance/README.md"),
+                beside("The log", "internals/log.md", "relay/LOG.md"),
+                beside("The index", "internals/index-how.md", "index/HOWITWORKS.md"),
+                beside("Figures", "internals/figures.md", "bench/README.md"),
+                beside("Simulation", "internals/simulation.md", "tests/simulation/README.md"),
             ],
         ),
     ]

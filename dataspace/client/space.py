@@ -251,7 +251,8 @@ class RemoteSpace:
     ) -> Observation:
         """Observes the changes of a pattern, given as text or as a pattern.
 
-        First comes the state (``snapshot=False``: only what happens from now on), then every change.  With
+        First comes the state (``snapshot=False``: only what happens from now on), then every change, as soon
+        as it is made and before it is on disk.  With
         ``after`` it begins with what followed that epoch, from the log, with ``as_of`` with the state at that
         epoch; ``upto`` ends it after an epoch.  ``net``, with ``after``, replaces the past by its net
         difference.  With ``progress``, ``epochs()`` also yields some without rows, whose ``progress`` is

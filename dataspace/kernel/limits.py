@@ -91,8 +91,6 @@ class SpaceLimits:
     """Units of work that rules may do in a turn, and for each fact that comes, goes or is read in it."""
     rule_reads: int = 1_000_000
     """Facts that rules which are added, or resume, may have to read in one turn; each takes 2 to 5 µs."""
-    derive_seconds: int = 10
-    """How long rules may take in one turn until the one that took most is named."""
 
     def check_length(self, actions: int, *, publication: bool) -> None:
         """Raises ``Refused`` for a turn, or a publication, of too many actions."""

@@ -16,6 +16,6 @@ def generate() -> dict[str, str]:
         "reference/settings.md": settings.page(),
         "reference/metrics.md": metrics.page(),
         "reference/codes.md": codes.page(),
-        "reference/packets.md": packets.page(),
+        "internals/packets.md": packets.page(),
         **api.pages(),
     }

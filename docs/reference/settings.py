@@ -1,55 +1,79 @@
-"""The page of settings: each with its default, its variable, and what it may be."""
+"""The page of settings: what each is for, when to change it, its default, its unit, its variable."""
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
-from itertools import groupby, pairwise
-from types import FunctionType
+import tomllib
+from itertools import groupby
+from pathlib import Path
 
-from dataspace.kernel.limits import SpaceLimits
-from docs.reference.tables import code, one_line, table
-from server.config.model import Limits, Slow, Traces
-from server.config.quotas import Quotas
-from server.config.settings import SETTINGS, Setting
-from server.config.web import Web
+from docs.reference.tables import code, table
+from server.config import settings as read
+from server.config.settings import SETTINGS, Read, Setting
+from server.config.web import names, origins
 
 HEAD = """\
 # Settings
 
-Every setting of one value that `dataspace serve` knows, as the program has it.
-[Configuration and rights](../operations/serve.md) explains them, and has the tables `[[tokens]]`,
-`[[rules]]`, `[[actors]]`, `[[flows]]` and `[spaces.NAME]`. A setting stands in the file under its name, in
-the environment under its variable, and some have an option. `dataspace serve --check` prints those that hold.
+What each setting of `dataspace serve` is for, and when to change it; the defaults fit one daemon on a
+machine of its own.
+[Configuration and rights](../operations/serve.md) has the tables `[[tokens]]`, `[[rules]]`, `[[actors]]`,
+`[[flows]]` and `[spaces.NAME]`.
+
+A setting stands in the configuration file under its name, in the environment under its variable, and some
+have an option. `dataspace serve --check` prints the settings that hold, with their sources. Times are
+seconds, or text such as `"500ms"`, `"10s"`, `"2m"`, `"7d"`.
+Bytes are a number, or text such as `"512KiB"`, `"10GiB"`.
 """
 
-GROUPS = {
-    "limits": (Limits, SpaceLimits),
-    "quota": (Quotas,),
-    "web": (Web,),
-    "slow": (Slow,),
-    "traces": (Traces,),
+HEADS = ("setting", "default", "unit", "purpose", "change it if", "option, variable")
+
+EXPLAINED: dict[str, dict[str, str]] = tomllib.loads(
+    Path(__file__).with_name("settings.toml").read_text(encoding="utf-8")
+)
+"""The purpose of each setting, and when to change it."""
+
+UNITS: dict[Read, str] = {
+    read.addresses: "addresses",
+    read.admin_address: "address",
+    read.collector: "URL",
+    read.count: "count",
+    read.flag: "true or false",
+    read.lasting: "seconds",
+    read.mode: "octal text",
+    names: "names",
+    read.number_of_bytes: "bytes",
+    origins: "origins",
+    read.path: "path",
+    read.seconds: "seconds",
+    read.share: "0 to 1",
 }
+"""The unit of a setting, by the function that reads it."""
+
+WORDS = "one word"
+"""The unit of settings that are one of some words."""
 
 
 def page() -> str:
     """Returns the page."""
     parts = [HEAD]
-    heads = ("setting", "default", "value", "option, variable")
     for group, settings in groupby(SETTINGS, lambda each: each.name.rpartition(".")[0]):
-        notes = {name: note for kind in GROUPS.get(group, ()) for name, note in notes_of(kind).items()}
-        rows = [_row(each, notes.get(each.name.rpartition(".")[2], "")) for each in settings]
-        parts.append(f"## {'[' + group + ']' if group else 'At the top of the file'}\n\n{table(heads, rows)}")
+        rows = [_row(each) for each in settings]
+        parts.append(f"## {'[' + group + ']' if group else 'At the top of the file'}\n\n{table(HEADS, rows)}")
     return "\n\n".join(parts) + "\n"
 
 
-def _row(setting: Setting, note: str) -> tuple[str, ...]:
-    assert isinstance(setting.read, FunctionType)
-    said = one_line(setting.read.__doc__).removeprefix("Returns ").rstrip(".")
-    said = "one of some words" if said.startswith("what reads") else said
+def _row(setting: Setting) -> tuple[str, ...]:
     option = code("--" + setting.option.replace("_", "-")) + "<br>" if setting.option else ""
-    return code(setting.name), _default(setting), f"{said}. {note}".strip(), option + code(setting.variable)
+    words = EXPLAINED[setting.name]
+    unit = "seconds" if setting.name.endswith("_seconds") else UNITS.get(setting.read, WORDS)
+    return (
+        code(setting.name),
+        _default(setting),
+        unit,
+        words["purpose"],
+        words["change"],
+        option + code(setting.variable),
+    )
 
 
 def _default(setting: Setting) -> str:
@@ -62,19 +86,8 @@ def _default(setting: Setting) -> str:
         return code(str(value).lower())
     if isinstance(value, int) and value >= 1 << 20 and value % (1 << 20) == 0:
         return code(f"{value >> 20} MiB" if value % (1 << 30) else f"{value >> 30} GiB")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, int | float):
         return code(f"{value:,}".replace(",", " "))
     return code(", ".join(value) if isinstance(value, tuple) else str(value))
-
-
-def notes_of(kind: type) -> dict[str, str]:
-    """Returns what stands below each field of a class in its source."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-    assert isinstance(tree.body[0], ast.ClassDef)
-    body = tree.body[0].body
-    return {
-        field.target.id: one_line(str(below.value.value))
-        for field, below in pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-    }

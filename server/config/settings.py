@@ -207,7 +207,7 @@ def _limits() -> Iterable[Setting]:
             read: Read = seconds if isinstance(default, float) else count
             if field.name == "origins":
                 read = origins
-            if field.name.endswith("_bytes") or field.name == "memory":
+            if "bytes" in field.name or field.name == "memory":
                 read = number_of_bytes
             yield Setting(f"{group}.{field.name}", read, default)
 

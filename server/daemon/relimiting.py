@@ -30,7 +30,6 @@ LATER_OF_SPACE: Final = frozenset(
         "derive_work",
         "derive_work_per_action",
         "rule_reads",
-        "derive_seconds",
     ]
 )
 """Limits of a space that its rules are compiled and run with."""

@@ -18,6 +18,7 @@ from docs.checks.blocks import blocks
 from docs.plan import MODULES, TOP, documents, sections
 from docs.reference import codes, tables
 from docs.reference.metrics import alerts, exposed
+from docs.reference.settings import EXPLAINED, UNITS
 from server.cli.parser import parser
 from server.cli.table import ROWS
 from server.config.settings import SETTINGS
@@ -66,6 +67,63 @@ def test_a_link_to_a_file_that_is_not_there_is_an_error() -> None:
     )
 
 
+def test_pages_for_users_are_apart_from_pages_for_implementers() -> None:
+    inside = {page.place for title, group in sections() if title == plan.INTERNALS for page in group}
+    assert inside == {place for place in SITE if place.startswith("internals/")}
+    assert {"internals/wire.md", "internals/architecture.md"} <= inside
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "consumer group",
+        "pub/sub",
+        "high availability",
+        "docker",
+        "average",
+        "exactly once",
+        "failover",
+        "TTL",
+    ],
+)
+def test_a_word_that_users_search_for_leads_to_a_page(word: str) -> None:
+    rows = [line for line in SITE["words.md"].splitlines() if word in line.partition(" | ")[0]]
+    assert rows and all("](" in row for row in rows)
+
+
+def test_the_first_page_says_how_to_install() -> None:
+    installs = [each.text for each in blocks(SITE["index.md"]) if each.language == "sh"]
+    assert installs[:1] == [each.text for each in blocks(SITE["start.md"]) if each.language == "sh"][:1]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "concepts.md",
+        "guide/python.md",
+        "guide/shell.md",
+        "guide/http.md",
+        "guide/javascript.md",
+        "project/readme.md",
+    ],
+)
+def test_where_observing_is_explained_an_epoch_is_shown_before_it_is_on_disk(page: str) -> None:
+    assert "before it is on disk" in " ".join(SITE[page].split())
+
+
+def test_the_read_me_runs_the_command_in_one_way() -> None:
+    readme = SITE["project/readme.md"]
+    assert re.findall(r"\S*bin/dataspace|python3? -m dataspace\S*", readme) == []
+    assert 'export PATH="$PWD/.venv/bin:$PATH"' in readme
+    assert re.findall(r"^\$ (?!dataspace |python )", readme, re.MULTILINE) == []
+
+
+def test_search_works_in_pages_that_are_opened_as_files() -> None:
+    stated = (TOP / "docs" / "mkdocs.yml").read_text(encoding="utf-8")
+    (shim,) = re.findall(r"polyfills: \[(\S+)\]", stated)
+    assert "\n  - offline" in stated and (TOP / "docs" / shim).is_file()
+
+
 def test_the_runbook_has_an_entry_for_each_alert_in_their_order() -> None:
     entries = re.findall(r"^## (Dataspace\w+)$", SITE["operations/runbook.md"], re.MULTILINE)
     assert entries == [alert.name for alert in alerts()]
@@ -74,6 +132,11 @@ def test_the_runbook_has_an_entry_for_each_alert_in_their_order() -> None:
 def test_generated_pages_have_everything() -> None:
     for setting in SETTINGS:
         assert f"| `{setting.name}` |" in SITE["reference/settings.md"]
+    assert EXPLAINED.keys() == {setting.name for setting in SETTINGS}
+    assert all(each.keys() == {"purpose", "change"} and all(each.values()) for each in EXPLAINED.values())
+    assert {setting.read for setting in SETTINGS if setting.read not in UNITS} == {
+        each.read for each in SETTINGS if each.name in ("log_format", "log_level")
+    }
     for metric in METRICS:
         assert f"| `{exposed(metric)}` |" in SITE["reference/metrics.md"]
     for command in {row.command for row in ROWS}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email import message_from_string
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,28 @@ def test_its_metadata_name_one_package_and_a_command_of_it(wheel: Path) -> None:
         assert archive.read(names).decode().split() == [OUTER]
         (points,) = [name for name in archive.namelist() if name.endswith("/entry_points.txt")]
         assert f"{OUTER} = {OUTER}.__main__:main" in archive.read(points).decode()
+
+
+def test_its_metadata_are_ready_for_a_package_index(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        stated = message_from_string(archive.read(name).decode())
+    assert (stated["Name"], stated["License-Expression"]) == ("dataspace-server", "Apache-2.0")
+    assert len(stated["Summary"]) <= 512 and stated["Author"] and stated["Keywords"]
+    classifiers = stated.get_all("Classifier", [])
+    assert {each.split(" :: ")[0] for each in classifiers} >= {
+        "Development Status",
+        "Intended Audience",
+        "Operating System",
+        "Programming Language",
+        "Topic",
+        "Typing",
+    }
+    assert not [each for each in classifiers if each.startswith("License")], "the expression has it"
+    assert stated["Description-Content-Type"] == "text/markdown"
+    text = stated.get_payload()
+    assert isinstance(text, str) and text.startswith("# dataspace")
+    assert not re.findall(r"\]\((?!https?:|#)[^)]*\)", text), "a package index has no such documents"
 
 
 def test_nothing_installed_imports_an_inner_package_by_its_name_in_the_checkout(wheel: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,14 +14,18 @@ import pytest
 
 from dataspace.actors.supervision import Restart
 from dataspace.errors import UsageError
+from dataspace.kernel.limits import SpaceLimits
 from index.values.values import Map
 from server.cli.main import main
 from server.cli.parser import parser
 from server.config.file import TABLES, Loaded, load
-from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, Traces
+from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, Slow, Traces
+from server.config.quotas import Quotas
 from server.config.report import check_lines
 from server.config.rules import RuleText
 from server.config.settings import PREFIX, SETTINGS, config_file
+from server.config.web import Web
+from tests import structure
 
 WHOLE = """
 listen = ["tcp:127.0.0.1:0", "unix:/tmp/x.sock"]
@@ -357,6 +362,35 @@ def test_the_command_checks_and_says_what_is_wrong(
     assert "did you mean grace?" in capsys.readouterr().err
     assert main(["serve", "--host-space", "Main", "--check"]) == 2
     assert "--host-space: a space is named by small letters" in capsys.readouterr().err
+
+
+def test_every_setting_of_bytes_takes_a_size_and_every_setting_of_seconds_a_time() -> None:
+    for each in SETTINGS:
+        if "bytes" in each.name or each.name == "limits.memory":
+            assert each.read("1MiB") == 1 << 20, each.name
+        if each.name.endswith("_seconds") or (
+            isinstance(each.default, float) and each.name != "traces.ratio"
+        ):
+            assert each.read("2m") == 120.0, each.name
+
+
+def test_every_limit_is_read_by_the_product() -> None:
+    """A limit that only the configuration knows has no effect; rates are read by ``accounts`` as text."""
+    read = {
+        name
+        for file in structure.product()
+        if not file.name.startswith("server/config/") and file.name != "server/daemon/relimiting.py"
+        for node in ast.walk(file.tree)
+        for name in (
+            [node.attr]
+            if isinstance(node, ast.Attribute)
+            else [node.value]
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            else []
+        )
+    }
+    known = [each.name for kind in (Limits, SpaceLimits, Quotas, Web, Slow) for each in fields(kind)]
+    assert not [name for name in known if name.removesuffix("_per_second") not in read]
 
 
 def test_the_collector_of_traces_is_a_url_with_or_without_a_path() -> None:

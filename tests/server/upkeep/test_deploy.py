@@ -16,6 +16,8 @@ import pytest
 import server
 
 FOLDER = Path(server.__file__).parent / "deploy"
+CERTIFICATES = Path(__file__).parents[1] / "certificates"
+REGISTRY = "registry.example"
 UNIT = (FOLDER / "dataspace.service").read_text()
 SERVING = {
     "dataspace.service": shlex.split(UNIT.split("ExecStart=")[1].splitlines()[0])[1:],
@@ -55,6 +57,22 @@ def test_the_manifests_are_put_together_by_kustomize() -> None:
     made = run(linter("kubectl"), "kustomize", ".")
     assert made.returncode == 0, made.stderr
     assert {"kind: Service", "kind: StatefulSet"} <= set(made.stdout.splitlines())
+    assert f"image: {REGISTRY}/dataspace:" in made.stdout
+
+
+def test_the_registry_is_named_at_one_place() -> None:
+    places = [
+        path.name for path in FOLDER.iterdir() for line in path.read_text().splitlines() if REGISTRY in line
+    ]
+    assert places == ["kustomization.yaml"]
+    for name in ("kubernetes.yaml", "compose.yaml"):
+        assert re.findall(r" image: (\S+)", (FOLDER / name).read_text()) == ["dataspace"]
+
+
+def test_kubernetes_is_reached_by_tls_alone() -> None:
+    listens = [words for words in SERVING["kubernetes.yaml"] if re.match(r"\w+:.*:\d+$", words)]
+    assert listens == ["tls:0.0.0.0:7443", "tcp:127.0.0.1:7377"], "without TLS only within the pod"
+    assert "{name: dataspace, containerPort: 7443}" in (FOLDER / "kubernetes.yaml").read_text()
 
 
 @pytest.mark.slow
@@ -86,25 +104,31 @@ def test_the_commands_of_the_container_run_and_its_health_check_is_answered(tmp_
     health = json.loads(text.split("HEALTHCHECK")[1].split("CMD ")[1].splitlines()[0])
     for file in ("compose.yaml", "kubernetes.yaml"):
         assert json.dumps(health)[1:] in (FOLDER / file).read_text(), "the same check everywhere"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
+        port, secure = free.getsockname()[1], other.getsockname()[1]
     dataspace = (sys.executable, "-m", "dataspace")
-    daemon = subprocess.Popen([*dataspace, *_here(SERVING["kubernetes.yaml"], tmp_path, port)])
+    daemon = subprocess.Popen([*dataspace, *_here(SERVING["kubernetes.yaml"], tmp_path, port, secure)])
     try:
         check = [each.replace(":7377", f":{port}") for each in health[1:]]
         assert run(*dataspace, *check, "--wait", "60s").returncode == 0
+        outside = ("status", "--url", f"tls://localhost:{secure}", "--tls-ca", CERTIFICATES / "ca.pem")
+        assert run(*dataspace, *outside).returncode == 0
     finally:
         daemon.terminate()
         assert daemon.wait(60) == 0
 
 
-def _here(words: list[str], tmp_path: Path, port: int) -> list[str]:
+def _here(words: list[str], tmp_path: Path, port: int, secure: int = 0) -> list[str]:
     """The words of a command line with this test's places in them, and nothing else changed."""
     config = tmp_path / "dataspace.toml"
     config.write_text("[log]\nkeep_for = '7d'\n")
     places = {
         "/etc/dataspace/dataspace.toml": str(config),
         "/var/lib/dataspace": str(tmp_path / "data"),
+        "/etc/dataspace-tls/tls.crt": str(CERTIFICATES / "daemon.pem"),
+        "/etc/dataspace-tls/tls.key": str(CERTIFICATES / "daemon.key"),
         "tcp:0.0.0.0:7377": f"tcp:127.0.0.1:{port}",
+        "tcp:127.0.0.1:7377": f"tcp:127.0.0.1:{port}",
+        "tls:0.0.0.0:7443": f"tls:127.0.0.1:{secure}",
     }
     return [places.get(each, each) for each in words]
