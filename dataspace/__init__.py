@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from dataspace.client.session.turns import Claim as Claim, Draft as Draft, Ticket as Ticket
     from dataspace.client.space import RemoteSpace as RemoteSpace
     from dataspace.client.subscriptions import Subscription as Subscription
+    from dataspace.client.typed import (
+        TypedChange as TypedChange,
+        TypedEpoch as TypedEpoch,
+        TypedObservation as TypedObservation,
+        TypedRows as TypedRows,
+    )
     from dataspace.errors import (
         AnotherSpace as AnotherSpace,
         Broken as Broken,
@@ -67,6 +73,7 @@ __all__, __getattr__ = face(
         "dataspace.client.publications": "Capability Publication",
         "dataspace.client.space": "RemoteSpace",
         "dataspace.client.subscriptions": "Subscription",
+        "dataspace.client.typed": "TypedChange TypedEpoch TypedObservation TypedRows",
         "dataspace.client.session.events": "ConnectionChange ConnectionEvent",
         "dataspace.client.session.turns": "Claim Draft Ticket",
         "dataspace.topics.gathering": "TopicEpoch",

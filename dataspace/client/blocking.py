@@ -14,7 +14,18 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from functools import partial, wraps
 from types import TracebackType
-from typing import Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import trio
 
@@ -23,17 +34,26 @@ from dataspace.client.coordination.locks import Held, Lock
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Publication
 from dataspace.client.session.events import ConnectionEvent
-from dataspace.client.space import RemoteSpace
+from dataspace.client.space import Observing, RemoteSpace
 from dataspace.errors import Closed, DataspaceError
 from dataspace.kernel.epoch_changes import Change, EpochChanges
 from dataspace.kernel.expectations import Expectation
 from dataspace.topics.gathering import TopicEpoch
 from dataspace.topics.times import Time
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from dataspace.client.query.rows import Rows
+    from dataspace.client.typed import TypedChange, TypedEpoch, TypedObservation, TypedRows
+    from index.patterns.patterns import Pattern
+    from index.values.values import Value
+
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 E = TypeVar("E")
+F = TypeVar("F", bound=Callable[..., object])
 
 
 _LAST_SECONDS: Final = 5.0
@@ -66,6 +86,16 @@ def waiting(
     return wait
 
 
+def documented_by(verb: Callable[..., object]) -> Callable[[F], F]:
+    """Gives a verb the documentation and the signature of another one; the types stay its own."""
+
+    def documented(function: F) -> F:
+        wraps(verb)(function)
+        return function
+
+    return documented
+
+
 def entering(
     verb: Callable[Concatenate[RemoteSpace, P], AbstractAsyncContextManager[E]],
     form: Callable[[BlockingSpace, E], T],
@@ -93,23 +123,6 @@ def entering(
             self._wait(made.__aexit__, None, None, None)
 
     return enter
-
-
-def observing(
-    verb: Callable[Concatenate[RemoteSpace, P], Observation],
-) -> Callable[Concatenate[BlockingSpace, P], BlockingObservation]:
-    """Returns the verb that opens an observation at once."""
-
-    @wraps(verb)
-    def observe(self: BlockingSpace, /, *args: P.args, **kwargs: P.kwargs) -> BlockingObservation:
-        async def opened() -> Observation:
-            observation = verb(self._remote, *args, **kwargs)
-            observation.open()
-            return observation
-
-        return BlockingObservation(self._wait(opened), self._wait)
-
-    return observe
 
 
 def locking(
@@ -187,8 +200,6 @@ class BlockingSpace(Blocking[RemoteSpace]):
     retract = waiting(RemoteSpace.retract)
     replace = waiting(RemoteSpace.replace)
     send = waiting(RemoteSpace.send)
-    matches = waiting(RemoteSpace.matches)
-    query = waiting(RemoteSpace.query)
     sync = waiting(RemoteSpace.sync)
     status = waiting(RemoteSpace.status)
     request = waiting(RemoteSpace.request)
@@ -200,9 +211,74 @@ class BlockingSpace(Blocking[RemoteSpace]):
     elect = locking(RemoteSpace.elect)
     asserting = entering(RemoteSpace.asserting, lambda _space, claim: claim)
     turn = entering(RemoteSpace.turn, lambda _space, draft: draft)
-    observe = observing(RemoteSpace.observe)
     publish = entering(RemoteSpace.publish, lambda space, each: BlockingPublication(each, space._wait))
     subscribe = entering(RemoteSpace.subscribe, lambda space, each: space._each(each.next_epoch), last=False)
+
+    @overload
+    def observe(
+        self, pattern: Pattern | str, *, row: None = None, **options: Unpack[Observing]
+    ) -> BlockingObservation: ...
+
+    @overload
+    def observe(
+        self, pattern: Pattern | str, *, row: type[T], **options: Unpack[Observing]
+    ) -> BlockingTypedObservation[T]: ...
+
+    @documented_by(RemoteSpace.observe)
+    def observe(
+        self, pattern: Pattern | str, *, row: type[T] | None = None, **options: Unpack[Observing]
+    ) -> BlockingObservation | BlockingTypedObservation[T]:
+        async def opened() -> Observation | TypedObservation[T]:
+            observation: Observation | TypedObservation[T]
+            if row is None:
+                observation = self._remote.observe(pattern, **options)
+            else:
+                observation = self._remote.observe(pattern, row=row, **options)
+            observation.open()
+            return observation
+
+        observation = self._wait(opened)
+        if isinstance(observation, Observation):
+            return BlockingObservation(observation, self._wait)
+        return BlockingTypedObservation(observation, self._wait)
+
+    @overload
+    def matches(self, pattern: Pattern | str, *, row: None = None) -> list[tuple[Value, ...]]: ...
+
+    @overload
+    def matches(self, pattern: Pattern | str, *, row: type[T]) -> list[T]: ...
+
+    @documented_by(RemoteSpace.matches)
+    def matches(
+        self, pattern: Pattern | str, *, row: type[T] | None = None
+    ) -> list[tuple[Value, ...]] | list[T]:
+        if row is None:
+            return self._wait(self._remote.matches, pattern)
+        return self._wait(partial(self._remote.matches, pattern, row=row))
+
+    @overload
+    def query(
+        self, text: str, /, *, as_of: int | datetime | None = None, row: None = None, **parameters: object
+    ) -> Rows: ...
+
+    @overload
+    def query(
+        self, text: str, /, *, as_of: int | datetime | None = None, row: type[T], **parameters: object
+    ) -> TypedRows[T]: ...
+
+    @documented_by(RemoteSpace.query)
+    def query(
+        self,
+        text: str,
+        /,
+        *,
+        as_of: int | datetime | None = None,
+        row: type[T] | None = None,
+        **parameters: object,
+    ) -> Rows | TypedRows[T]:
+        if row is None:
+            return self._wait(partial(self._remote.query, text, as_of=as_of, **parameters))
+        return self._wait(partial(self._remote.query, text, as_of=as_of, row=row, **parameters))
 
     def call(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
         """Returns what an async function returns that gets the ``RemoteSpace`` of this one, before ``args``.
@@ -365,6 +441,43 @@ class BlockingObservation(Blocking[Observation]):
     def close(self) -> None:
         """Ends the observation."""
         self._wait(self._remote.aclose)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+class BlockingTypedObservation(Generic[T]):
+    """Changes of one pattern as rows of a class; see ``TypedObservation``."""
+
+    def __init__(self, observation: TypedObservation[T], wait: Waiter) -> None:
+        self.untyped: Final = BlockingObservation(observation.untyped, wait)
+        self._make = observation.make
+
+    def __iter__(self) -> Iterator[TypedChange[T]]:
+        from dataspace.client.typed import typed_change
+
+        for change in self.untyped:
+            yield typed_change(change, self._make)
+
+    def epochs(self) -> Iterator[TypedEpoch[T]]:
+        """Yields whole epochs, until the observation is complete."""
+        while (epoch := self.next_epoch()) is not None:
+            yield epoch
+
+    def next_epoch(self, timeout: float | None = None) -> TypedEpoch[T] | None:
+        """Returns the next whole epoch, or None at the end; raises ``TimeoutError`` after so many seconds,
+        with no loss."""
+        from dataspace.client.typed import TypedEpoch
+
+        changes = self.untyped.next_epoch(timeout)
+        return None if changes is None else TypedEpoch(changes, self._make)
+
+    def close(self) -> None:
+        """Ends the observation."""
+        self.untyped.close()
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack, overload
 
 from dataspace.client.completed import CompletedEpochs
 from dataspace.client.coordination.locks import TTL, Held
@@ -41,6 +41,25 @@ from index.values.values import Map, Record, Value
 
 if TYPE_CHECKING:
     from dataspace.client.query.rows import Rows
+    from dataspace.client.typed import RowType, TypedObservation, TypedRows
+
+R = TypeVar("R")
+
+
+class Observing(TypedDict, total=False):
+    """Options of ``observe``."""
+
+    snapshot: bool
+    after: int | None
+    upto: int | None
+    quiet: bool
+    durable: bool
+    policy: str
+    window: int | None
+    as_of: int | None
+    net: bool
+    progress: bool
+    pace: float | None
 
 
 class RemoteSpace:
@@ -233,10 +252,21 @@ class RemoteSpace:
         """
         return self._session.submit_nowait(*_parts(draft))
 
+    @overload
+    def observe(
+        self, pattern: Pattern | str, *, row: None = None, **options: Unpack[Observing]
+    ) -> Observation: ...
+
+    @overload
+    def observe(
+        self, pattern: Pattern | str, *, row: type[R], **options: Unpack[Observing]
+    ) -> TypedObservation[R]: ...
+
     def observe(
         self,
         pattern: Pattern | str,
         *,
+        row: type[R] | None = None,
         snapshot: bool = True,
         after: int | None = None,
         upto: int | None = None,
@@ -248,8 +278,11 @@ class RemoteSpace:
         net: bool = False,
         progress: bool = False,
         pace: float | None = None,
-    ) -> Observation:
+    ) -> Observation | TypedObservation[R]:
         """Observes the changes of a pattern, given as text or as a pattern.
+
+        With ``row``, a dataclass or a ``NamedTuple`` whose fields have the names and types of the captures,
+        it gives instances of that class (``TypedObservation``).
 
         First comes the state (``snapshot=False``: only what happens from now on), then every change, as soon
         as it is made and before it is on disk.  With
@@ -283,7 +316,12 @@ class RemoteSpace:
             progress=progress,
             pace=pace,
         )
-        return Observation(self._session, options, window)
+        observation = Observation(self._session, options, window)
+        if row is None:
+            return observation
+        from dataspace.client.typed import TypedObservation
+
+        return TypedObservation(observation, row)
 
     def publish(
         self,
@@ -371,16 +409,45 @@ class RemoteSpace:
         """
         await self.request("end-topic", Map({"topic": topic}))
 
-    async def matches(self, pattern: Pattern | str) -> list[tuple[Value, ...]]:
-        """Returns what matches a pattern now, as rows of captures."""
+    @overload
+    async def matches(self, pattern: Pattern | str, *, row: None = None) -> list[tuple[Value, ...]]: ...
+
+    @overload
+    async def matches(self, pattern: Pattern | str, *, row: type[R]) -> list[R]: ...
+
+    async def matches(
+        self, pattern: Pattern | str, *, row: type[R] | None = None
+    ) -> list[tuple[Value, ...]] | list[R]:
+        """Returns what matches a pattern now, as rows of captures: tuples, or with ``row`` instances of that
+        dataclass or ``NamedTuple``."""
         observation = self.observe(pattern, quiet=True, window=1)
         try:
+            make = None if row is None else _row_type(row, observation.names)
             state = await self._session.patience.wait(observation.next_epoch)
-            return state.added if state is not None else []
+            found = state.added if state is not None else []
+            return found if make is None else [make(each) for each in found]
         finally:
             observation.close()
 
-    async def query(self, text: str, /, *, as_of: int | datetime | None = None, **parameters: object) -> Rows:
+    @overload
+    async def query(
+        self, text: str, /, *, as_of: int | datetime | None = None, row: None = None, **parameters: object
+    ) -> Rows: ...
+
+    @overload
+    async def query(
+        self, text: str, /, *, as_of: int | datetime | None = None, row: type[R], **parameters: object
+    ) -> TypedRows[R]: ...
+
+    async def query(
+        self,
+        text: str,
+        /,
+        *,
+        as_of: int | datetime | None = None,
+        row: type[R] | None = None,
+        **parameters: object,
+    ) -> Rows | TypedRows[R]:
         """Returns the rows of the body of a rule, evaluated once over the facts of one epoch.
 
         ``text`` is such as ``"task($id, $who), not done($id), $id > 3"``: a row for each distinct solution,
@@ -388,7 +455,8 @@ class RemoteSpace:
         task($id, $who)"``, names the columns, and may have aggregates.  ``parameters`` are values for
         variables, which get no columns.
 
-        ``as_of`` is an epoch or a time in the past that is retained; without it, now.  The facts that the
+        ``as_of`` is an epoch or a time in the past that is retained; without it, now.  With ``row`` the rows
+        are instances of that dataclass or ``NamedTuple``.  The facts that the
         atoms match are fetched, at most a million, and joined here, so a query needs the rights to observe
         them.  Raises ``UsageError`` for a text that is no body, or needs too much work; ``Refused`` for facts
         that may not be observed or are too many.
@@ -405,7 +473,12 @@ class RemoteSpace:
                 look = steps.send(state)
             except StopIteration as end:
                 rows: Rows = await loop().run_in_thread(answered, asked, *end.value)
-                return rows
+                break
+        if row is None:
+            return rows
+        from dataspace.client.typed import TypedRows
+
+        return TypedRows(rows, row)
 
     async def _epoch(self, as_of: int | datetime | None) -> int | None:
         """Returns the epoch that is meant by a time."""
@@ -499,6 +572,12 @@ def _parts(
         return tuple(draft), (), None, (), ""
     owner, actions, others = draft.parts()
     return actions, tuple(draft.expected), owner, others, draft.traceparent
+
+
+def _row_type(row: type[R], names: Sequence[str]) -> RowType[R]:
+    from dataspace.client.typed import RowType  # few programs have rows of a class
+
+    return RowType(row, names)
 
 
 def _record(given: tuple[object, ...]) -> object:

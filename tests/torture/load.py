@@ -13,7 +13,7 @@ import contextlib
 import logging
 import random
 from collections import Counter, defaultdict
-from typing import Any, Final
+from typing import Final
 
 import trio
 
@@ -21,6 +21,7 @@ import dataspace
 from dataspace import Record
 from dataspace.client.bulk.client import BulkClient
 from dataspace.client.bulk.topics import topic_epochs, topic_frontier
+from dataspace.client.space import Observing
 from dataspace.errors import Broken, Refused
 from dataspace.kernel.epoch_changes import EpochChanges
 from index.values.values import Map
@@ -28,7 +29,7 @@ from tests.server.proxies import Proxy
 
 logger = logging.getLogger("torture")
 
-_AS_A_READER: Final[Any] = {"durable": True, "quiet": True, "policy": "wait", "progress": True}
+_AS_A_READER: Final[Observing] = {"durable": True, "quiet": True, "policy": "wait", "progress": True}
 
 EVERYBODY = 6
 """Two writers, the publisher, who stages, who acknowledges and who follows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import assert_type
+from typing import NamedTuple, assert_type
 
 import dataspace
 from dataspace.actors.engine.actors import Facet
@@ -16,6 +16,11 @@ from index.patterns.patterns import capture
 from index.values.freezing import freeze
 from index.values.order import order_key
 from index.values.values import Map, Record, Value, key, same
+
+
+class Reading(NamedTuple):
+    device: str
+    value: float
 
 
 def values() -> list[Value]:
@@ -55,6 +60,12 @@ async def conversations() -> None:
             async for change in changes:
                 assert_type(change, Change)
                 assert_type(change.captures, tuple[Value, ...])
+        assert_type(await space.matches("present($who)"), list[tuple[Value, ...]])
+        assert_type(await space.matches("reading($device, $value)", row=Reading), list[Reading])
+        assert_type((await space.query("reading($device, $value)", row=Reading))[0].value, float)
+        async with space.observe("reading($device, $value)", row=Reading, policy="wait") as readings:
+            async for reading in readings:
+                assert_type(reading.row.device, str)
 
 
 def blocking() -> None:
@@ -74,6 +85,11 @@ def blocking() -> None:
             publication.send(1, at=1)
         with space.subscribe("readings", timeout=1.0) as epochs:
             assert_type(next(epochs), dataspace.TopicEpoch)
+        assert_type(space.matches("present($who)"), list[tuple[Value, ...]])
+        assert_type(space.matches("reading($device, $value)", row=Reading), list[Reading])
+        assert_type(space.query("reading($device, $value)", row=Reading)[0].value, float)
+        for typed in space.observe("reading($device, $value)", row=Reading, policy="wait"):
+            assert_type(typed.row.device, str)
 
 
 Present = record("present", "who")

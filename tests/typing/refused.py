@@ -23,6 +23,8 @@ async def conversations() -> None:
         pass
     async with dataspace.connect() as space:
         await space.retract("present")  # type: ignore[arg-type]  # a claim or its handle ends it
+        space.observe("a($x)", row=5)  # type: ignore[call-overload]  # a row is a class
+        space.observe("a($x)", polcy="wait")  # type: ignore[call-overload]  # options have names
         claim = space.assert_(1)
         print(claim.handle)  # type: ignore[attr-defined]  # it was not awaited
         with space.turn() as _:  # type: ignore[attr-defined]  # a turn ends on the disk, so it waits

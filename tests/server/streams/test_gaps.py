@@ -59,7 +59,7 @@ async def test_every_epoch_was_wanted(forgetful: tuple[str, Proxy], options: dic
         async with (
             dataspace.connect(forgetful[1].url) as space,
             dataspace.connect(forgetful[0].replace("tcp:", "tcp://", 1)) as near,
-            space.observe("said($n)", **options) as heard,  # type: ignore[arg-type]  # those above
+            space.observe("said($n)", **options) as heard,  # type: ignore[call-overload]  # those above
         ):
             heard.open()
             await space.sync()

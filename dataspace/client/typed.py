@@ -1,0 +1,400 @@
+"""Typed rows: captures as instances of a class of the application, a dataclass or a ``NamedTuple``.
+
+    class Reading(NamedTuple):
+        device: str
+        value: float
+
+    for reading in await space.matches("reading($device, $value)", row=Reading): ...
+
+A row's class names the captures and says of which types they are.  Captures that do not fit raise
+``UsageError`` with the name, the value and the type, so that what a type checker believes is true.
+
+Always: what is checked by a class of rows is decided when it is made, not by what comes; a row that does not
+fit ends neither the observation nor the connection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import Enum
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    overload,
+)
+
+from dataspace.client.observations import Observation
+from dataspace.errors import UsageError
+from dataspace.kernel.epoch_changes import LOST, Change, EpochChanges, time_of
+from dataspace.streams.stages.iteration import Iteration
+from dataspace.streams.stages.marks import EndOfStream
+from index.values.values import Map, Record, Value, key
+
+if TYPE_CHECKING:
+    from dataspace.client.query.rows import Rows
+
+R = TypeVar("R")
+
+Check: TypeAlias = Callable[[Value], Any]
+"""Returns a value as the type has it; raises ``TypeError`` if it does not fit."""
+
+_PLAIN: Final = (bool, int, str, bytes, datetime, tuple, Map, Record, type(None))
+
+_SHOWN: Final = 80
+"""Characters that an error shows of a value."""
+
+
+class RowType(Generic[R]):
+    """Makes rows of one class from captures of these names; raises ``UsageError`` where they do not agree.
+
+    Captures go to the fields of their names; where no capture has a name, to the fields in order.
+    Types are those of values (``int``, ``float``, ``str``, ``datetime`` …), ``tuple[…]``, ``Literal``,
+    enumerations, unions, ``None``, and ``object`` or ``Any`` for all.  An ``int`` fits a ``float`` that is
+    exactly as large.
+    """
+
+    def __init__(self, row: type[R], names: Sequence[str]) -> None:
+        fields, needed = _fields_of(row)
+        if any(name.isidentifier() for name in names):
+            chosen = list(names)
+        else:
+            chosen = list(fields)[: len(names)]
+        given = set(chosen)
+        if len(chosen) < len(names) or given - set(fields) or needed - given:
+            raise UsageError(
+                f"{row.__name__} takes {_listed(fields)}, and the captures are {_listed(names)}: "
+                "name a capture for each field, such as $" + next(iter(fields), "x")
+            )
+        self._row: Final[Callable[..., R]] = row
+        self._name: Final = row.__name__
+        self._checks: Final = [
+            (name, check_of(fields[name], f"{row.__name__}.{name}"), fields[name]) for name in chosen
+        ]
+
+    def __call__(self, captures: tuple[Value, ...]) -> R:
+        """Returns a row; raises ``UsageError`` with the capture that does not fit.  O(captures)."""
+        given: dict[str, Any] = {}
+        for (name, check, kind), value in zip(self._checks, captures, strict=True):
+            try:
+                given[name] = check(value)
+            except TypeError:
+                raise UsageError(
+                    f"the capture {name!r} is {_shown(value)}, and {self._name}.{name} takes {_named(kind)}"
+                ) from None
+        return self._row(**given)
+
+
+def check_of(kind: Any, where: str) -> Check:
+    """Returns the check of a type; raises ``UsageError`` for one that no value is of."""
+    if kind in (Any, object, Value):
+        return _anything
+    if kind is None or kind is type(None):
+        return _exactly(type(None))
+    if kind is float:
+        return _float
+    if kind in _PLAIN:
+        return _exactly(kind)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return _one_of({key(value): value for value in arguments})
+    if origin in (Union, types.UnionType):
+        ordered = sorted(arguments, key=lambda each: each is float)  # an int stays one where that is allowed
+        return _either([check_of(each, where) for each in ordered])
+    if origin is tuple:
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return _sequence(check_of(arguments[0], where))
+        return _fixed([check_of(each, where) for each in arguments])
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _one_of({key(each.value): each for each in kind})
+    raise UsageError(f"{where} is {_named(kind)}, which no value is: write int, float, str, object and so on")
+
+
+def _fields_of(row: Any) -> tuple[dict[str, Any], set[str]]:
+    """Returns the types of the fields by name, in order, and the names of those without a default."""
+    if isinstance(row, type) and dataclasses.is_dataclass(row):
+        known = [each for each in dataclasses.fields(row) if each.init]
+        missing = dataclasses.MISSING
+        needed = {each.name for each in known if each.default is missing and each.default_factory is missing}
+        names = [each.name for each in known]
+    elif isinstance(row, type) and issubclass(row, tuple) and hasattr(row, "_fields"):
+        names = list(row._fields)
+        needed = set(names) - set(row._field_defaults)  # type: ignore[attr-defined]  # as each NamedTuple has
+    else:
+        raise UsageError(f"row is a dataclass or a NamedTuple, not {row!r}")
+    try:
+        hints = typing.get_type_hints(row)
+    except NameError as error:
+        raise UsageError(f"the types of {row.__name__} are not known here: {error}") from error
+    return {name: hints.get(name, object) for name in names}, needed
+
+
+def _anything(value: Value) -> Any:
+    return value
+
+
+def _exactly(kind: type) -> Check:
+    def check(value: Value) -> Any:
+        if type(value) is kind or (kind is not int and isinstance(value, kind)):
+            return value
+        raise TypeError
+
+    return check
+
+
+def _float(value: Value) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is int:
+        try:
+            near = float(value)
+        except OverflowError:
+            raise TypeError from None
+        if near == value:
+            return near
+    raise TypeError
+
+
+def _one_of(known: dict[Any, Any]) -> Check:
+    def check(value: Value) -> Any:
+        try:
+            return known[key(value)]
+        except KeyError:
+            raise TypeError from None
+
+    return check
+
+
+def _either(checks: Sequence[Check]) -> Check:
+    def check(value: Value) -> Any:
+        for each in checks:
+            try:
+                return each(value)
+            except TypeError:
+                pass
+        raise TypeError
+
+    return check
+
+
+def _sequence(item: Check) -> Check:
+    def check(value: Value) -> Any:
+        if not isinstance(value, tuple):
+            raise TypeError
+        return tuple([item(each) for each in value])
+
+    return check
+
+
+def _fixed(items: Sequence[Check]) -> Check:
+    def check(value: Value) -> Any:
+        if not isinstance(value, tuple) or len(value) != len(items):
+            raise TypeError
+        return tuple([item(each) for item, each in zip(items, value, strict=True)])
+
+    return check
+
+
+def _named(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and get_origin(kind) is None else str(kind)
+
+
+def _shown(value: Value) -> str:
+    from dataspace.text import unparse  # an error is rare
+
+    text = unparse(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _listed(names: Sequence[str] | dict[str, Any]) -> str:
+    return ", ".join(name if name.isidentifier() else "one without a name" for name in names) or "nothing"
+
+
+class TypedChange(Generic[R]):
+    """One fact that came or went, or one message, with its captures as ``row``.
+
+    In place of changes that were dropped comes one of kind ``?`` without a row; ``lost`` is their number.
+    """
+
+    __slots__ = ("_row", "change")
+
+    def __init__(self, change: Change, row: R | None) -> None:
+        self.change: Final = change
+        """The change as ``observe`` gives it without a class of rows."""
+        self._row = row
+
+    @property
+    def kind(self) -> str:
+        """``+``, ``-``, ``!`` or ``?``."""
+        return self.change.kind
+
+    @property
+    def row(self) -> R:
+        """The captures; raises ``UsageError`` where changes were dropped and so there is no row."""
+        if self._row is None:
+            raise UsageError(f"{self.lost} changes were dropped here: there is no row")
+        return self._row
+
+    @property
+    def lost(self) -> int:
+        """How many changes were dropped; 0 for a row."""
+        lost = self.change.captures[0] if self._row is None else 0
+        assert isinstance(lost, int)  # by EpochChanges
+        return lost
+
+    @property
+    def epoch(self) -> int:
+        """The number of its epoch."""
+        return self.change.epoch
+
+    @property
+    def time(self) -> datetime:
+        """When the epoch was made."""
+        return self.change.time
+
+    @property
+    def snapshot(self) -> bool:
+        """True if it is of the state that an observation begins with."""
+        return self.change.snapshot
+
+    def __repr__(self) -> str:
+        return f"<{self.epoch} {self.kind} {self._row!r}>"
+
+
+def typed_change(change: Change, make: Callable[[tuple[Value, ...]], R]) -> TypedChange[R]:
+    """Returns a change with its row."""
+    return TypedChange(change, None if change.kind == LOST else make(change.captures))
+
+
+class TypedEpoch(Generic[R]):
+    """All that one pattern saw of one epoch, as rows: ``added``, ``messages``, ``removed``."""
+
+    __slots__ = ("added", "changes", "messages", "removed")
+
+    def __init__(self, changes: EpochChanges, make: Callable[[tuple[Value, ...]], R]) -> None:
+        self.changes: Final = changes
+        """The epoch as ``observe`` gives it without a class of rows."""
+        self.added: Final[list[R]] = [make(row) for row in changes.added]
+        self.messages: Final[list[R]] = [make(row) for row in changes.messages]
+        self.removed: Final[list[R]] = [make(row) for row in changes.removed]
+
+    @property
+    def number(self) -> int:
+        """The number of the epoch; of the last one, where several are conflated."""
+        return self.changes.number
+
+    @property
+    def snapshot(self) -> bool:
+        """True if the additions are a state."""
+        return self.changes.snapshot
+
+    @property
+    def time(self) -> datetime:
+        """When the epoch was made."""
+        return time_of(self.changes.micros)
+
+
+class TypedObservation(Iteration["TypedChange[R]"], Generic[R]):
+    """The changes of one pattern as rows of a class.  Iterate over changes, or over ``epochs()``.
+
+    A row that does not fit raises ``UsageError`` once; the next read goes on behind it.
+    """
+
+    def __init__(self, observation: Observation, row: type[R]) -> None:
+        self.make: Final = RowType(row, observation.names)
+        self.untyped: Final = observation
+        """The observation without a class of rows; what is read of one is not in the other."""
+
+    async def read(self) -> TypedChange[R]:
+        """Returns the next change; raises ``EndOfStream`` at the end."""
+        return typed_change(await self.untyped.read(), self.make)
+
+    async def next_epoch(self) -> TypedEpoch[R] | None:
+        """Returns the next whole epoch, or None when the observation is complete."""
+        changes = await self.untyped.next_epoch()
+        return None if changes is None else TypedEpoch(changes, self.make)
+
+    def epochs(self) -> TypedEpochs[R]:
+        """Returns the whole epochs; by default the first one is the state."""
+        return TypedEpochs(self)
+
+    def open(self) -> None:
+        """Opens the observation now rather than at the first read."""
+        self.untyped.open()
+
+    async def __aenter__(self) -> Self:
+        await self.untyped.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        await self.untyped.__aexit__(kind, error, traceback)
+
+    async def aclose(self) -> None:
+        """Ends the observation and waits until its interest is retracted."""
+        await self.untyped.aclose()
+
+    def close(self) -> None:
+        """Ends the observation without waiting."""
+        self.untyped.close()
+
+
+class TypedRows(Sequence[R]):
+    """What a query found, as rows of a class; ``untyped`` has them as tuples, for Arrow and data frames."""
+
+    __slots__ = ("_rows", "untyped")
+
+    def __init__(self, rows: Rows, row: type[R]) -> None:
+        make = RowType(row, rows.names)
+        self.untyped: Final = rows
+        self._rows: Final = [make(each) for each in rows]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch whose facts were read."""
+        return self.untyped.epoch
+
+    @overload
+    def __getitem__(self, at: int) -> R: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[R]: ...
+
+    def __getitem__(self, at: int | slice) -> R | Sequence[R]:
+        return self._rows[at]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows at epoch {self.epoch}>"
+
+
+class TypedEpochs(Iteration["TypedEpoch[R]"], Generic[R]):
+    """The whole epochs of a typed observation."""
+
+    def __init__(self, observation: TypedObservation[R]) -> None:
+        self._observation: Final = observation
+
+    async def read(self) -> TypedEpoch[R]:
+        """Returns the next epoch; raises ``EndOfStream`` at the end."""
+        epoch = await self._observation.next_epoch()
+        if epoch is None:
+            raise EndOfStream
+        return epoch
