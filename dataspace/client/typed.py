@@ -212,7 +212,7 @@ def _named(kind: Any) -> str:
 
 
 def _shown(value: Value) -> str:
-    from dataspace.text import unparse  # an error is rare
+    from index.patterns.text import unparse  # an error is rare
 
     text = unparse(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
