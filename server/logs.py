@@ -1,7 +1,7 @@
 """The lines of the daemon's log: as text for people, or as JSON for programs.
 
-A line of JSON has ``time``, ``level``, ``logger``, ``event`` (the form of the message, the same for all lines
-of a kind), ``message``, and the fields that were given with ``extra={"fields": …}``.
+A line of JSON has ``time``, ``level``, ``logger``, ``event`` (a name, the same for all lines of a kind),
+``message``, and the fields that were given with ``extra={"fields": …}``.
 
 Always: one event is one line; no foreign text writes lines or control characters of its own.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,13 @@ from typing import Final
 LOGGER: Final = "dataspace"
 AUDIT: Final = "dataspace.audit"
 """The logger of refused logins, refused rights and administrative acts."""
+
+LONGEST_FORM: Final = 200
+LONGEST_NAME: Final = 60
+"""Characters of a message that give an event its name, and of that name."""
+
+_FILLED_IN: Final = re.compile(r"%(\([^)]*\))?[-#0 +]*[\d*]*(\.[\d*]+)?[a-z%]", re.IGNORECASE)
+_WORD: Final = re.compile("[a-z0-9]+")
 
 FORMS: Final = ("text", "json")
 LEVELS: Final = {
@@ -43,7 +51,7 @@ class JsonLines(logging.Formatter):
             "time": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": str(record.msg),
+            "event": event_of(record),
             "message": record.getMessage(),
         }
         for name, value in (getattr(record, "fields", None) or {}).items():
@@ -51,6 +59,16 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
+
+
+def event_of(record: logging.LogRecord) -> str:
+    """Returns the name of what a line is about: the one given with ``extra={"event": …}``, else the words of
+    the message without what is filled in."""
+    given: str = getattr(record, "event", "")
+    if given:
+        return given
+    words = _WORD.findall(_FILLED_IN.sub(" ", str(record.msg)[:LONGEST_FORM]).lower())
+    return "-".join(words)[:LONGEST_NAME].rstrip("-") or "other"
 
 
 def formatter(form: str) -> logging.Formatter:

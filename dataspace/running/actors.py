@@ -200,4 +200,4 @@ async def run(boot: Handler, *args: object, space: str = "main") -> None:
 
 def log_crash(crash: ActorCrashed) -> None:
     """Logs a crash with its cause."""
-    logger.error("%s", crash, exc_info=crash.__cause__)
+    logger.error("%s", crash, exc_info=crash.__cause__, extra={"event": "actor-crashed"})

@@ -105,7 +105,7 @@ def reload(daemon: Daemon, config: Config) -> str:
     if config.actors and not daemon.hosting.is_running:
         daemon.peers.start_soon(daemon.hosting.run)
     for warning in sorted({*warnings(daemon.config)} - {*warnings(before)}):
-        logger.warning("%s", warning)
+        logger.warning("%s", warning, extra={"event": "warning"})
     changed = [name for name in SETTINGS if getattr(before, name) != getattr(daemon.config, name)]
     changed += changed_log
     ended = _expel(daemon)

@@ -98,11 +98,13 @@ async def _serve(
         for home in daemon.spaces.values():
             held.callback(home.staging.close)
         for warning in warnings(config):
-            logger.warning("%s", warning)
+            logger.warning("%s", warning, extra={"event": "warning"})
         gc.collect()
         gc.freeze()
         daemon.watch.acted("started", f"version {__version__}")
         held.callback(daemon.watch.acted, "stopped", "")
+        for kept in (throttle, audits):
+            held.callback(kept.finish)
         ending = trio.Event() if ending is None else ending
         await _run(daemon, reread, (throttle, audits), admin, ending, task_status)
 

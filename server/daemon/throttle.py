@@ -2,8 +2,11 @@
 
 One filter on the daemon's logger serves all places that log: warnings of one kind, which is their text before
 anything is filled in, are written a few times in a while; the others are counted, and the count is written.
+What a refusal is about, its *object*, is counted apart, so that refusals that do not matter cannot hide one
+that does.
 
-Always: the first warnings of a kind are written at once; no warning is left out without being counted.
+Always: the first warnings of a kind are written at once; no warning is left out without being counted, and
+the count is written at the end of the window, and at that of the daemon.
 """
 
 from __future__ import annotations
@@ -13,12 +16,21 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 import trio
 
+from server.logs import event_of
+
 MOST: Final = 5
-"""Warnings of one kind that are written in one window."""
+"""Warnings of one kind, about one object, that are written in one window."""
+
+LINES: Final = 64
+"""Warnings of one kind that are written in one window; half of them may be repetitions."""
+
+NAMED: Final = 64
+"""Objects of one kind and window that are counted by their names."""
 
 WINDOW: Final = 10.0
 """Seconds of a window."""
@@ -28,7 +40,10 @@ KINDS: Final = 1024
 
 
 class Throttle(logging.Filter):
-    """Passes ``MOST`` warnings of a kind in each ``WINDOW``, and all that is less than a warning."""
+    """Passes the first warnings of a kind in each ``WINDOW``, and all that is less than a warning.
+
+    A record with ``extra={"about": …}`` is counted by that object as well.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, least: int = logging.WARNING) -> None:
         """``least`` is the level from which on records are throttled."""
@@ -42,36 +57,33 @@ class Throttle(logging.Filter):
         """Returns True for a record that is to be written."""
         if record.levelno < self._least or getattr(record, "counted", False):
             return True
-        at, now = _kind_of(record), self._clock()
+        at, now, forgotten = _kind_of(record), self._clock(), None
         with self._lock:
             kind = self._kinds.get(at)
             if kind is None or (now >= kind.until and not kind.left_out):
                 kind = self._kinds[at] = _Kind(now + WINDOW, record)
                 if len(self._kinds) > KINDS:
-                    self._kinds.popitem(last=False)
-            kind.seen += 1
-            if kind.seen <= MOST:
-                return True
-            kind.left_out += 1
-            return False
+                    forgotten = self._kinds.popitem(last=False)[1]
+            passes = kind.passes(getattr(record, "about", ""))
+        if forgotten is not None:
+            forgotten.report()
+        return passes
 
     def report(self) -> None:
         """Logs how many warnings were left out in the windows that have ended."""
-        now = self._clock()
+        self._report(self._clock())
+
+    def finish(self) -> None:
+        """Logs how many warnings were left out in all windows."""
+        self._report(inf)
+
+    def _report(self, now: float) -> None:
         with self._lock:
             ended = [(at, kind) for at, kind in self._kinds.items() if now >= kind.until]
             for at, _ in ended:
                 del self._kinds[at]
         for _, kind in ended:
-            if kind.left_out:
-                logging.getLogger(kind.name).log(
-                    kind.level,
-                    "%d more like this in %g s: %s",
-                    kind.left_out,
-                    WINDOW,
-                    kind.first,
-                    extra={"counted": True},
-                )
+            kind.report()
 
     async def run(self) -> None:
         """Reports every second, until cancelled."""
@@ -83,13 +95,54 @@ class Throttle(logging.Filter):
 class _Kind:
     """Warnings of one kind in one window."""
 
-    __slots__ = ("first", "left_out", "level", "name", "seen", "until")
+    __slots__ = ("_abouts", "_first", "_hidden", "_record", "_written", "left_out", "until")
 
     def __init__(self, until: float, record: logging.LogRecord) -> None:
         self.until = until
-        self.first = record.getMessage()[:300]
-        self.name, self.level = record.name, record.levelno
-        self.seen = self.left_out = 0
+        self._record = record
+        self._first = record.getMessage()[:300]
+        self._abouts: dict[str, int] = {}
+        self._hidden: dict[str, int] = {}
+        self._written = self.left_out = 0
+
+    def passes(self, about: str) -> bool:
+        """Counts a warning; returns True for one that is to be written."""
+        seen = self._abouts.get(about, 0) + 1
+        if seen > 1 or len(self._abouts) < LINES:
+            self._abouts[about] = seen
+        if seen <= MOST and self._written < (LINES if seen == 1 else LINES // 2):
+            self._written += 1
+            return True
+        self.left_out += 1
+        if about in self._hidden or len(self._hidden) < NAMED:
+            self._hidden[about] = self._hidden.get(about, 0) + 1
+        return False
+
+    def report(self) -> None:
+        """Logs how many warnings were left out, if any were, and what they were about."""
+        if not self.left_out:
+            return
+        abouts = {about: count for about, count in self._hidden.items() if about}
+        named, others = "", self.left_out - sum(self._hidden.values())
+        if abouts:
+            named = "; of these " + ", ".join([f"{about} {count}" for about, count in abouts.items()])
+            named += f" and {others} of others" if others else ""
+        first: dict[str, object] = getattr(self._record, "fields", None) or {}
+        fields: dict[str, object] = {name: first[name] for name in ("act", "principal") if name in first}
+        fields |= {"left_out": self.left_out, "about": abouts, "others": others}
+        logging.getLogger(self._record.name).log(
+            self._record.levelno,
+            "%d more like this in %g s: %s%s",
+            self.left_out,
+            WINDOW,
+            self._first,
+            named,
+            extra={
+                "counted": True,
+                "event": event_of(self._record),
+                "fields": fields,
+            },
+        )
 
 
 def _kind_of(record: logging.LogRecord) -> object:

@@ -81,7 +81,10 @@ class Watch:
             seconds,
             what,
             said,
-            extra={"fields": {"kind": kind, "seconds": round(seconds, 6), "what": what, **fields}},
+            extra={
+                "event": f"slow-{kind}",
+                "fields": {"kind": kind, "seconds": round(seconds, 6), "what": what, **fields},
+            },
         )
 
     def timed(
@@ -108,28 +111,29 @@ class Watch:
         """Notes that a turn, a request or a stream was refused."""
         count(self._counts.refused, code)
         if code == "not-allowed":
-            self._audit("right-refused", peer, text)
+            self._audit("right-refused", peer, text, text.partition("(")[0])
 
     def parted(self, peer: Peer, code: str, text: str) -> None:
         """Notes that the daemon ends a connection."""
         if code:
             count(self._counts.goodbyes, code)
         if code == "unauthorized" and peer.name:
-            self._audit("token-ended", peer, text)
+            self._audit("token-ended", peer, text, code)
 
     def login_refused(self, peer: Peer, code: str, text: str) -> None:
         """Notes that a hello was refused."""
         if code == "unauthorized":
             self._counts.logins_refused += 1
-        self._audit("login-refused", peer, f"{code}: {text}")
+        self._audit("login-refused", peer, f"{code}: {text}", code)
 
-    def _audit(self, event: str, peer: Peer, text: str) -> None:
+    def _audit(self, event: str, peer: Peer, text: str, about: str) -> None:
+        """Writes a refusal; those of one principal about one object are throttled together."""
         fields = {"act": event, **who(peer), "text": text[:TEXT]}
         audit.info(
             f"{event}: %s (%s)",
             text[:TEXT],
             _words(fields),
-            extra={"fields": fields, "of": str(peer.principal)},
+            extra={"event": event, "fields": fields, "of": str(peer.principal), "about": about[:TEXT]},
         )
 
     # -- acts of administrators -------------------------------------------------------------------------
@@ -137,7 +141,12 @@ class Watch:
     def acted(self, act: str, text: str, peer: Peer | None = None) -> None:
         """Notes what an administrator did: by a connection, or by the configuration, a signal or a start."""
         fields = {"act": act, **({} if peer is None else who(peer)), "text": text[:TEXT]}
-        audit.info(f"{act}: %s (%s)", text[:TEXT], _words(fields), extra={"fields": fields, "counted": True})
+        audit.info(
+            f"{act}: %s (%s)",
+            text[:TEXT],
+            _words(fields),
+            extra={"event": act, "fields": fields, "counted": True},
+        )
 
 
 def _act_of(verb: str, arguments: Map) -> tuple[str, str] | None:

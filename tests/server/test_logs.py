@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 from pathlib import Path
 
 import pytest
 
-from server.logs import AUDIT, JsonLines, audit_to, formatter
+import dataspace
+import relay
+import server
+from server.logs import AUDIT, JsonLines, audit_to, event_of, formatter
 
 
 def record(message: str, *args: object, **more: object) -> logging.LogRecord:
@@ -24,10 +28,50 @@ def test_a_line_of_json_has_the_event_and_its_fields() -> None:
         "time": "2023-11-14T22:13:20.250000Z",
         "level": "warning",
         "logger": "dataspace",
-        "event": "slow %s: %d",
+        "event": "slow",
         "message": "slow turn: 3",
         "kind": "turn",
     }
+
+
+def test_an_event_has_a_name_without_what_is_filled_in() -> None:
+    def event(message: str, *args: object, **more: object) -> str:
+        return str(json.loads(JsonLines().format(record(message, *args, **more)))["event"])
+
+    assert event("refused a token from %s: %s", "x", "y") == "refused-a-token-from"
+    assert event("session %d may come back within %g s", 1, 2.0) == "session-may-come-back-within-s"
+    assert event("%.3f s at 100%%", 1.0) == "s-at-100"
+    assert event("%s", "all of it is filled in", event="warning") == "warning"
+    assert event(" %r %-8s", 1, 2) == "other"
+
+
+def _calls() -> list[tuple[str, ast.Call]]:
+    """The calls that write a line of the log, each with where it stands."""
+    found = []
+    for package in (dataspace, relay, server):
+        for file in sorted(Path(package.__file__ or "").parent.rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Attribute)
+                    and node.func.attr in ("debug", "info", "warning", "error", "exception")
+                    and isinstance(node.func.value, ast.Name)
+                    and node.func.value.id in ("logger", "audit", "log")
+                ):
+                    found.append((f"{file}:{node.lineno}", node))
+    return found
+
+
+def test_every_line_of_the_log_has_a_form_or_a_name() -> None:
+    calls = _calls()
+    assert len(calls) > 40
+    nameless = []
+    for where, call in calls:
+        form, named = call.args[0], [each.value for each in call.keywords if each.arg == "extra"]
+        is_form = isinstance(form, ast.Constant) and event_of(record(str(form.value))) != "other"
+        if not is_form and not any('"event"' in ast.unparse(each).replace("'", '"') for each in named):
+            nameless.append(where)
+    assert not nameless
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "\x1b[2J", "\u2028", "\ud800", '"quoted"'])

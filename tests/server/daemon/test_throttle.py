@@ -13,7 +13,7 @@ from dataspace.wire.features import Wanted
 from server.config.model import Config, Limits
 from server.config.tokens import Key
 from server.daemon.serve import serve
-from server.daemon.throttle import KINDS, MOST, WINDOW, Throttle
+from server.daemon.throttle import KINDS, LINES, MOST, NAMED, WINDOW, Throttle
 from tests.server.peers import Peer
 
 
@@ -58,6 +58,58 @@ def test_equal_warnings_are_written_a_few_times_and_counted() -> None:
     log.now = 2 * WINDOW
     log.throttle.report()
     assert len(log.lines) == MOST + 2, "nothing was left out, so there is nothing to say"
+
+
+def test_decoys_of_one_object_hide_nothing_of_another() -> None:
+    log = _Log()
+    for number in range(1_000):
+        log.logger.warning("refused %s", f"decoy {number}", extra={"about": "decoy"})
+    log.logger.warning("refused %s", "the vault", extra={"about": "vault"})
+    assert log.lines == [*[f"refused decoy {number}" for number in range(MOST)], "refused the vault"]
+    log.now = WINDOW
+    log.throttle.report()
+    assert log.lines[-1] == "995 more like this in 10 s: refused decoy 0; of these decoy 995"
+
+
+def test_however_many_objects_there_are_the_lines_are_bounded_and_the_sum_names_them() -> None:
+    log = _Log()
+    for number in range(5_000):
+        log.logger.warning("refused %s", number, extra={"about": f"object {number}"})
+    assert len(log.lines) == LINES
+    log.now = WINDOW
+    log.throttle.report()
+    assert len(log.lines) == LINES + 1
+    said = log.lines[-1]
+    assert said.startswith(f"{5_000 - LINES} more like this in 10 s: refused 0; of these object {LINES} 1, ")
+    assert said.endswith(f" and {5_000 - LINES - NAMED} of others")
+
+
+def test_repeats_of_some_objects_leave_lines_for_others() -> None:
+    log = _Log()
+    for number in range(LINES):
+        for _ in range(100):
+            log.logger.warning("refused %s", number, extra={"about": f"decoy {number % 20}"})
+    log.logger.warning("refused %s", "the vault", extra={"about": "vault"})
+    assert log.lines[-1] == "refused the vault"
+
+
+def test_what_is_forgotten_for_others_is_counted_before() -> None:
+    log = _Log()
+    for _ in range(MOST + 3):
+        log.logger.warning("refused")
+    for number in range(KINDS):
+        log.logger.warning(f"made {number}")
+    assert "3 more like this in 10 s: refused" in log.lines
+
+
+def test_the_end_writes_what_was_left_out() -> None:
+    log = _Log()
+    for _ in range(MOST + 3):
+        log.logger.warning("refused")
+    log.throttle.finish()
+    assert log.lines[MOST:] == ["3 more like this in 10 s: refused"]
+    log.throttle.finish()
+    assert len(log.lines) == MOST + 1
 
 
 def test_other_kinds_and_what_is_less_than_a_warning_pass() -> None:

@@ -125,6 +125,25 @@ async def test_many_refusals_of_one_are_counted_and_those_of_others_written(
     assert acts == ["started", *["right-refused"] * 5, "login-refused"]
 
 
+async def test_decoys_do_not_hide_a_refusal_and_the_end_of_the_daemon_writes_the_sum(tmp_path: Path) -> None:
+    logged = Logging(audit=tmp_path / "audit.jsonl")
+    config = Config(("tcp:127.0.0.1:0",), tmp_path / "data", logging=logged, keys=KEYS)
+    async with trio.open_nursery() as serving:
+        url = (await serving.start(serve, config))[0]
+        async with dataspace.connect(url, token=SENSOR) as sensor:
+            for n in range(20):
+                with pytest.raises(Refused):
+                    await sensor.assert_(Record("decoy", n))
+            with pytest.raises(Refused):
+                await sensor.assert_(Record("vault", "open"))
+        serving.cancel_scope.cancel()
+    found = [each for each in audited(tmp_path) if each["event"] == "right-refused"]
+    assert len(found) == 7
+    assert "assert vault(" in found[5]["text"]
+    assert (found[6]["left_out"], found[6]["principal"]) == (15, "token:sensor")
+    assert found[6]["about"] == {"the token 'sensor' does not allow to assert decoy": 15}
+
+
 def audited(tmp_path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
 
