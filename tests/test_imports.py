@@ -76,9 +76,9 @@ server/topics               dataspace/topics dataspace/wire relay/delivery relay
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/logs server/spaces
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/lane server/owners server/publication server/spaces server/streams server/system server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/owners server/sessions
-server/web/inner            dataspace/topics dataspace/wire server/config
+server/web/inner            dataspace/topics dataspace/wire server/config server/lane
 server/web/inspector
-server/web/routes           dataspace/kernel dataspace/topics dataspace/wire server/config server/web/inner server/web/inspector
+server/web/routes           dataspace/kernel dataspace/topics dataspace/wire server/config server/web server/web/inner server/web/inspector
 server/monitoring           dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/logs server/owners server/spaces server/topics server/web
 server/tracing              dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log server/config server/lane server/monitoring server/sessions
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/claims server/config server/hosting server/lane server/logs server/monitoring server/owners server/publication server/sessions server/spaces server/streams server/system server/topics server/tracing server/web server/web/routes

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from server.config.model import Limits
+    from server.lane import Lane
     from server.web.inner.link import InnerLink
 
 
@@ -32,6 +33,10 @@ class Door(Protocol):
     @property
     def limits(self) -> Limits:
         """The limits that the daemon was given."""
+
+    @property
+    def lane(self) -> Lane:
+        """Where background work has its turns."""
 
     @property
     def pages(self) -> Pages:

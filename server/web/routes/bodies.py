@@ -1,37 +1,43 @@
 """Bodies of requests: JSON, bounded before it is read.
 
-Always: no more than the limit is held, whatever a client sends or claims to send; a body must say that it is
-JSON, which a page of another origin cannot without being asked first (CORS).
+Always: no more than the limit is held, whatever a client sends or claims to send; a body is read in the steps
+of background work; a body must say that it is JSON, which a page of another origin cannot without being asked
+first (CORS).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
-import orjson
 from starlette.requests import Request
 
-from dataspace.errors import UsageError
-from index.values.jsons import from_json
+from dataspace.errors import ProtocolError, UsageError
+from dataspace.steps import Steps
 from index.values.values import Value
-from server.config.model import Limits
+from server.config.principals import Principal
+from server.web.inner.ports import Door
+from server.web.jsons import reading, value_of
+from server.web.routes.parameters import Asked
 from server.web.routes.problems import Problem
+
+T = TypeVar("T")
 
 VALUE_DEPTH: Final = 53
 """Levels of a fact, as in a turn on the wire."""
 
+SMALL: Final = 32
+"""Elements of an array that are read in one step, if they are small."""
 
-async def read_object(request: Request, limits: Limits, known: Iterable[str]) -> dict[str, Any]:
+
+async def read_object(door: Door, asked: Asked, known: Iterable[str]) -> dict[str, Any]:
     """Returns the JSON object in a body, which has no other keys than those ``known``; raises ``Problem``."""
+    request = asked.request
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem("media-type", f"the body must be application/json, got {kind!r:.60}")
-    body = await _bounded(request, limits.frame_bytes)
-    try:
-        said = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Problem("malformed", f"the body is no JSON: {error}") from None
+    body = await _bounded(request, door.limits.frame_bytes)
+    said = await in_steps(door, asked, _parsing(body, door.limits.frame_elements))
     if not isinstance(said, dict):
         raise Problem("bad-request", f"the body must be an object, got {_kind(said)}")
     listed = list(known)
@@ -39,6 +45,23 @@ async def read_object(request: Request, limits: Limits, known: Iterable[str]) ->
         if name not in listed:
             raise Problem("bad-request", f"no member {name!r:.60}, known are {', '.join(listed)}")
     return said
+
+
+async def in_steps(door: Door, asked: Asked, steps: Steps[T]) -> T:
+    """Does the steps of reading a body, and returns their value; requests of one address share its turns."""
+    return await door.lane.work(Principal.of_peer(asked.caller.peer)).do(steps)
+
+
+def _parsing(body: bytes, elements: int) -> Steps[object]:
+    try:
+        return (yield from reading(body, elements))
+    except ProtocolError as error:
+        if error.code == "limit":
+            said = f"the body has {error.text} (limits.frame_elements): send several requests"
+            raise Problem("limit", said, 413) from None
+        raise Problem("malformed", f"the body is {error.text}") from None
+    except UnicodeDecodeError as error:
+        raise Problem("malformed", f"the body must be UTF-8: {error.reason}") from None
 
 
 async def _bounded(request: Request, most: int) -> bytes:
@@ -83,12 +106,22 @@ def read_list(said: dict[str, Any], name: str, most: int) -> list[Any]:
     return value
 
 
-def read_value(said: object, path: str, limits: Limits) -> Value:
-    """Returns a value in its JSON form; raises ``Problem`` with where it stands."""
+def read_value(said: object, path: str) -> Steps[Value]:
+    """Reads a value in its JSON form, in steps; raises ``Problem`` with where it stands."""
     try:
-        return from_json(said, depth=VALUE_DEPTH, elements=limits.frame_elements)
-    except UsageError as error:
-        raise Problem("bad-request", f"{path}: {error}") from None
+        return (yield from value_of(said, VALUE_DEPTH))
+    except (UsageError, ProtocolError) as error:
+        raise Problem("bad-request", f"{path}: {getattr(error, 'text', error)}") from None
+
+
+def read_each(listed: list[Any], name: str, read: Callable[[Any, str], Steps[T]]) -> Steps[list[T]]:
+    """Reads each element of an array with its path, in steps."""
+    made = []
+    for at, each in enumerate(listed):
+        made.append((yield from read(each, f"{name}[{at}]")))
+        if at % SMALL == 0:
+            yield
+    return made
 
 
 def _kind(said: object) -> str:

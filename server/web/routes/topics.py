@@ -25,7 +25,7 @@ from index.values.values import Map, Value
 from server.web.inner.ports import Door
 from server.web.inner.sessions import InnerSession, inner_session
 from server.web.inner.topics import LiveTopic
-from server.web.routes.bodies import read_list, read_number, read_object, read_value
+from server.web.routes.bodies import in_steps, read_each, read_list, read_number, read_object, read_value
 from server.web.routes.events import BEAT, HEADERS, keep
 from server.web.routes.parameters import Asked, Parameter
 from server.web.routes.problems import problem_of
@@ -71,13 +71,13 @@ async def publish(door: Door, asked: Asked) -> Response:
     is none."""
     topic = asked.values["topic"]
     async with inner_session(door, asked.caller) as session:
-        said = await read_object(asked.request, door.limits, ("items", "time", "partition"))
+        said = await read_object(door, asked, ("items", "time", "partition"))
         listed = read_list(said, "items", MOST_ITEMS)
-        items = [read_value(each, f"items[{at}]", door.limits) for at, each in enumerate(listed)]
+        items = await in_steps(door, asked, read_each(listed, "items", read_value))
         joining = await _shape(session, topic)
         joining["partition"] = read_number(said, "partition") if "partition" in said else 0
         if "time" in said:
-            joining["time"] = read_value(said["time"], "time", door.limits)
+            joining["time"] = await in_steps(door, asked, read_value(said["time"], "time"))
         joined = await _map(session, "join", joining)
         producer, time = joined["producer"], joined["time"]
         assert isinstance(producer, int)  # by WIRE.md, for one that does not come back

@@ -16,17 +16,25 @@ from typing import Any, Final
 import orjson
 from starlette.responses import Response
 
-from dataspace.codec import pack
+from dataspace.codec import array_head, pack
 from dataspace.errors import DataspaceError
 from dataspace.kernel.actions import SEND
+from dataspace.steps import Steps
 from dataspace.wire.features import SYSTEM
 from dataspace.wire.packets import MAX_TEXT
 from index.patterns.text import parse_pattern
 from index.values.values import Value
-from server.config.model import Limits
 from server.web.inner.ports import Door
 from server.web.inner.sessions import InnerSession, inner_session
-from server.web.routes.bodies import read_list, read_number, read_object, read_text, read_value
+from server.web.routes.bodies import (
+    in_steps,
+    read_each,
+    read_list,
+    read_number,
+    read_object,
+    read_text,
+    read_value,
+)
 from server.web.routes.parameters import SPACE, Asked, Parameter
 from server.web.routes.problems import Problem, problem_of
 
@@ -79,6 +87,7 @@ MESSAGES: Final[dict[str, object]] = {
     "properties": {"messages": {"type": "array", "minItems": 1, "items": VALUE}},
 }
 
+VERBS: Final = frozenset(["assert", "retract", "send"])
 MEMBERS: Final = ("owner", "client", "sequence", "by", "actions")
 FORMS: Final = '{"assert": VALUE}, {"retract": VALUE}, {"replace": VALUE, "with": VALUE} and {"send": VALUE}'
 
@@ -89,8 +98,12 @@ TOO_MUCH: Final = 422
 async def turns(door: Door, asked: Asked) -> Response:
     """Commits actions as one turn of an owner; returns its epoch once it is on disk."""
     async with inner_session(door, asked.caller, asked.space) as session:
-        said = await read_object(asked.request, door.limits, MEMBERS)
-        arguments = _publication(said, session, door.limits)
+        said = await read_object(door, asked, MEMBERS)
+        arguments = _publication(said)
+        listed = read_list(said, "actions", _most(session))
+        operations = await in_steps(door, asked, read_each(listed, "actions", _packed))
+        count = sum([pairs for pairs, _ in operations])
+        arguments["keys"] = (array_head(count) + b"".join([packed for _, packed in operations]),)
         if "traceparent" in asked.values:
             arguments["traceparent"] = asked.values["traceparent"][:MAX_TEXT]
         if asked.space == SYSTEM:
@@ -101,29 +114,26 @@ async def turns(door: Door, asked: Asked) -> Response:
 async def messages(door: Door, asked: Asked) -> Response:
     """Sends messages in one turn; returns its epoch once it is on disk."""
     async with inner_session(door, asked.caller, asked.space) as session:
-        said = await read_object(asked.request, door.limits, ["messages"])
-        listed = read_list(said, "messages", _most(session, "actions_per_turn"))
-        values = [read_value(each, f"messages[{at}]", door.limits) for at, each in enumerate(listed)]
+        said = await read_object(door, asked, ["messages"])
+        listed = read_list(said, "messages", _most(session))
+        values = await in_steps(door, asked, read_each(listed, "messages", read_value))
         actions = tuple([(SEND, value) for value in values])
         traceparent = asked.values.get("traceparent", "")[:MAX_TEXT]
         return await _epoch(session.turn(asked.space, actions, traceparent))
 
 
-def _most(session: InnerSession, name: str) -> int:
-    most = session.welcome.limits[name]
+def _most(session: InnerSession) -> int:
+    most = session.welcome.limits["actions_per_turn"]
     assert isinstance(most, int)  # by WIRE.md
     return most
 
 
-def _publication(said: dict[str, Any], session: InnerSession, limits: Limits) -> dict[str, Value]:
-    """Returns the arguments of the request that carries out a turn."""
+def _publication(said: dict[str, Any]) -> dict[str, Value]:
+    """Returns the arguments of the request that carries out a turn, but for its actions."""
     numbered = [name for name in ("client", "sequence") if name in said]
     if len(numbered) == 1:
         raise Problem("bad-request", f"client and sequence belong together, got {numbered[0]} alone")
-    listed = read_list(said, "actions", _most(session, "actions_per_publication"))
-    operations = [pair for at, each in enumerate(listed) for pair in _pairs(each, f"actions[{at}]", limits)]
     arguments: dict[str, Value] = {
-        "keys": (pack(operations),),
         "owner": read_text(said, "owner"),
         "client": read_text(said, "client") if numbered else f"~http-{uuid.uuid4().hex}",
         "sequence": read_number(said, "sequence") if numbered else 1,
@@ -133,20 +143,17 @@ def _publication(said: dict[str, Any], session: InnerSession, limits: Limits) ->
     return arguments
 
 
-def _pairs(said: object, path: str, limits: Limits) -> list[tuple[str, Value]]:
-    """Returns an action as operations of a publication."""
-    match said:
-        case {"assert": value, **rest} if not rest:
-            return [("assert", read_value(value, f"{path}.assert", limits))]
-        case {"retract": value, **rest} if not rest:
-            return [("retract", read_value(value, f"{path}.retract", limits))]
-        case {"send": value, **rest} if not rest:
-            return [("send", read_value(value, f"{path}.send", limits))]
-        case {"replace": old, "with": new, **rest} if not rest:
-            return [
-                ("assert", read_value(new, f"{path}.with", limits)),
-                ("retract", read_value(old, f"{path}.replace", limits)),
-            ]
+def _packed(said: object, path: str) -> Steps[tuple[int, bytes]]:
+    """Returns how many operations of a publication an action is, and these, packed."""
+    if isinstance(said, dict):
+        if len(said) == 1 and not VERBS.isdisjoint(said):
+            ((verb, value),) = said.items()
+            return 1, pack((verb, (yield from read_value(value, f"{path}.{verb}"))))
+        if said.keys() == {"replace", "with"}:
+            asserted = pack(("assert", (yield from read_value(said["with"], f"{path}.with"))))
+            return 2, asserted + pack(
+                ("retract", (yield from read_value(said["replace"], f"{path}.replace")))
+            )
     names = f"an object with {', '.join(map(repr, said))}" if isinstance(said, dict) else f"{said!r:.60}"
     raise Problem("bad-request", f"{path} must be one of {FORMS}, got {names:.200}")
 

@@ -13,6 +13,7 @@ from starlette.routing import Route
 import dataspace
 import server
 from server.config.model import Limits
+from server.lane import Lane
 from server.web.inner.link import InnerLink
 from server.web.inspector.files import files
 from server.web.routes import problems
@@ -28,6 +29,7 @@ class Nobody:
     """A daemon that admits no one: routes are made without it being asked anything."""
 
     limits = Limits()
+    lane = Lane()
 
     @property
     def pages(self) -> Any:

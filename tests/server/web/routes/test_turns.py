@@ -12,6 +12,7 @@ from tests.server.web.routes.callers import SECONDS, EventSource, HttpDaemon, ra
 
 TURNS = "/v1/spaces/main/turns"
 MESSAGES = "/v1/spaces/main/messages"
+TOPIC = "/v1/topics/heavy"
 
 
 def rows(daemon: HttpDaemon, pattern: str) -> list[Any]:
@@ -137,12 +138,22 @@ def test_messages_are_one_turn_and_leave_nothing(daemon: HttpDaemon) -> None:
         (TURNS, {"owner": "lease:x:y", "actions": [{"assert": 1}]}, 400, "bad-request", "lease"),
         (TURNS, {"owner": "o", "by": "a(", "actions": [{"assert": 1}]}, 400, "bad-request", "expected"),
         (MESSAGES, {"messages": 1}, 400, "bad-request", "messages must be an array, got a number"),
+        (TURNS, {"owner": "o", "actions": [{"send": 1}] * 16_385}, 400, "bad-request", "1 to 16384 elements"),
+        (
+            TURNS,
+            b'{"owner":"o","actions":[' + b"{}," * 300_000 + b"1]}",
+            413,
+            "limit",
+            "elements, limit 262144",
+        ),
+        (MESSAGES, b"[" + b"{}," * 300_000 + b"1]", 413, "limit", "elements, limit 262144"),
+        (TOPIC, b"[" + b"{}," * 300_000 + b"1]", 413, "limit", "elements, limit 262144"),
         (MESSAGES, {"messages": [1] * 20_000}, 400, "bad-request", "1 to 16384 elements, got 20000"),
         ("/v1/spaces/system/turns", {"owner": "o", "actions": [{"assert": 1}]}, 403, "read-only", "observed"),
         ("/v1/spaces/system/messages", {"messages": [1]}, 403, "read-only", "observed"),
         ("/v1/spaces/none/turns", {"owner": "o", "actions": [{"assert": 1}]}, 404, "no-space", "none"),
     ],
-    ids=str,
+    ids=lambda each: f"{each!s:.80}",
 )
 def test_a_body_that_makes_no_sense_changes_nothing(
     daemon: HttpDaemon, path: str, body: object, status: int, code: str, text: str
@@ -151,6 +162,12 @@ def test_a_body_that_makes_no_sense_changes_nothing(
     problem = daemon.call("POST", path, body, headers={"Content-Type": "application/json"}).problem()
     assert problem[:2] == (status, code) and text in problem[2], problem
     assert daemon.get("/v1/status").json()["epoch"] == before
+
+
+def test_an_integer_of_any_size_is_kept(daemon: HttpDaemon) -> None:
+    body = {"owner": "o", "actions": [{"assert": record("huge", 10**30)}]}
+    daemon.call("POST", TURNS, body).json()
+    assert rows(daemon, "huge($n)") == [{"n": {"@int": str(10**30)}}]
 
 
 def test_a_value_that_is_nested_too_deeply_is_refused(daemon: HttpDaemon) -> None:
