@@ -13,12 +13,14 @@ from dataspace.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dataspace.client.blocking import (
+        BlockingHold as BlockingHold,
         BlockingLock as BlockingLock,
         BlockingObservation as BlockingObservation,
         BlockingSpace as BlockingSpace,
         connect_blocking as connect_blocking,
     )
     from dataspace.client.connect import connect as connect
+    from dataspace.client.coordination.holds import Hold as Hold
     from dataspace.client.coordination.locks import Lock as Lock
     from dataspace.client.lifetime import Connection as Connection
     from dataspace.client.observations import Observation as Observation
@@ -63,10 +65,13 @@ if TYPE_CHECKING:
 __all__, __getattr__ = face(
     __name__,
     {
-        "dataspace.client.blocking": "BlockingLock BlockingObservation BlockingSpace connect_blocking",
+        "dataspace.client.blocking": (
+            "BlockingHold BlockingLock BlockingObservation BlockingSpace connect_blocking"
+        ),
         "dataspace.kernel.epoch_changes": "Change EpochChanges",
         "dataspace.kernel.expectations": "Expectation absent exactly unchanged",
         "dataspace.client.connect": "connect",
+        "dataspace.client.coordination.holds": "Hold",
         "dataspace.client.coordination.locks": "Lock",
         "dataspace.client.lifetime": "Connection",
         "dataspace.client.observations": "Observation",

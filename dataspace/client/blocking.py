@@ -30,6 +30,7 @@ from typing import (
 import trio
 
 from dataspace.client.connect import connect
+from dataspace.client.coordination.holds import Hold
 from dataspace.client.coordination.locks import Held, Lock
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Publication
@@ -214,6 +215,11 @@ class BlockingSpace(Blocking[RemoteSpace]):
     publish = entering(RemoteSpace.publish, lambda space, each: BlockingPublication(each, space._wait))
     subscribe = entering(RemoteSpace.subscribe, lambda space, each: space._each(each.next_epoch), last=False)
 
+    @documented_by(RemoteSpace.hold)
+    def hold(self, fact: object, *, ttl: float, name: str = "", renew: bool = False) -> BlockingHold:
+        made = partial(self._remote.hold, fact, ttl=ttl, name=name, renew=renew)
+        return BlockingHold(self._wait(made), self._wait)
+
     @overload
     def observe(
         self, pattern: Pattern | str, *, row: None = None, **options: Unpack[Observing]
@@ -339,6 +345,28 @@ class BlockingSpace(Blocking[RemoteSpace]):
         if isinstance(self._failure, DataspaceError):
             return type(self._failure)(*self._failure.args)
         return Closed(f"the connection has ended: {self._failure or 'it was closed'}")
+
+
+class BlockingHold(Blocking[Hold]):
+    """A fact under a lease of its own; see ``Hold``."""
+
+    def __init__(self, hold: Hold, wait: Waiter) -> None:
+        self._remote = hold
+        self._wait = wait
+
+    @property
+    def owner(self) -> str:
+        """The owner of the fact."""
+        return self._remote.owner
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which the fact was last stated."""
+        return self._remote.epoch
+
+    put = waiting(Hold.put)
+    renew = waiting(Hold.renew)
+    release = waiting(Hold.release)
 
 
 class BlockingLock:

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack, overload
 
 from dataspace.client.completed import CompletedEpochs
+from dataspace.client.coordination.holds import Hold
 from dataspace.client.coordination.locks import TTL, Held
 from dataspace.client.coordination.puts import Puts
 from dataspace.client.coordination.waits import first, react_until
@@ -167,6 +168,20 @@ class RemoteSpace:
         unless it is named.  More than 4 096 are retracted in several turns.
         """
         return await withdraw(self._session, pattern, owner or self.owner)
+
+    async def hold(self, fact: object, *, ttl: float, name: str = "", renew: bool = False) -> Hold:
+        """Asserts a fact under a lease of its own: for ``ttl`` seconds, with or without a connection.
+
+        ``hold.renew()`` lets the fact stay for another ``ttl`` seconds, ``hold.put(fact)`` states another
+        fact in its place, ``hold.release()`` retracts it.  With ``renew`` this client renews the hold for as
+        long as the connection is open.  A client of the same principal that holds a fact by the same
+        ``name``, and with the same ``ttl``, takes the hold over.
+        """
+        held = Hold(self, ttl, name)
+        await held.put(fact)
+        if renew:
+            held.keep()
+        return held
 
     async def first(self, pattern: Pattern | str, *, timeout: float | None = None) -> tuple[Value, ...]:
         """Returns the captures of a fact that matches, or of the first fact or message that comes.
