@@ -1,11 +1,11 @@
 """The emitter: functions out of text that is written at run time.
 
-The readers of the index, the functions of rules and the selections of the log are written out for one pattern
-or one rule, because a loop over all that might have to be done takes longer than the work.  All of them are
-made here, and nowhere else.
+The readers of the index, the functions of rules and the selections of the log are generated for one pattern
+or one rule, because a general loop over all possible steps takes longer than the work itself.  All of them
+are made here, and nowhere else.
 
-Always: what comes from outside is bound to a name and never part of the text; equal texts are compiled once;
-a traceback or a debugger shows the lines of a function whose text is among the latest.
+Always: input from outside is bound to a name and never part of the text; equal texts are compiled once; a
+traceback or a debugger shows the lines of a recently compiled function.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Scripts: Python that is written at run time, with the things that its names stand for.
 
-What rules, tables and heads do for each row is known once the rules are, and a loop over all that might
-have to be done would take longer than the work.  So it is written out, and what several of them have to
-say about one row is put into one function.  What strangers say is bound to a name and never spelt out.
+The work of rules, tables and heads for each row is known once the rules are, and a general loop would take
+longer than that work.  So it is written out, and what several of them have to say about one row is put into
+one function.  What strangers say is bound to a name and never spelt out.
 
 Always: equal structure is equal text, whatever the names stand for, so that it is compiled once.
 """
@@ -29,7 +29,8 @@ class Script:
         self._known: dict[int, str] = {}
 
     def begin(self, header: str, *, loops: bool) -> None:
-        """Begins a function; one that ``loops`` over many rows has what it counts in locals meanwhile."""
+        """Begins a function; a function that ``loops`` over many rows keeps its counts in locals
+        meanwhile."""
         self.line(header)
         self._begun = len(self._lines)
         self._local = {} if loops else None
@@ -84,7 +85,7 @@ class Script:
 
     @property
     def text(self) -> str:
-        """What has been written, for people and for the compiler."""
+        """The text so far, for people and for the compiler."""
         return "\n".join(self._lines) + "\n"
 
     def functions(self, *names: str) -> dict[str, Any]:

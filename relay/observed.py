@@ -1,10 +1,10 @@
 """Sources of what happens in a dataspace: an observation, near or far, and the log.
 
 All three give whole epochs (``EpochChanges``), in ascending order, the state first where it is wanted;
-``flatten()`` makes single changes of them.  Reading is the only demand there is: what has not been read
-waits where it is, by the rules for slow observers.
+``flatten()`` makes single changes of them.  Reading is the only demand there is: unread changes wait where
+they are, by the rules for slow observers.
 
-Always: an epoch is given whole; one that a reader has not received is not lost with the reader.
+Always: an epoch is given whole; an epoch that a reader has not received is not lost with the reader.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Patterns: what they ask of a value, how they are written, and the functions generated from them."""
+"""Patterns: their checks on a value, their notation, and the functions generated from them."""

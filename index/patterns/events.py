@@ -14,7 +14,7 @@ from index.values.values import Value
 
 
 class Event(enum.Enum):
-    """What has happened to the captures with which a callback is called."""
+    """The reason for which a callback is called with its captures."""
 
     ADDED = "+"
     REMOVED = "-"

@@ -48,7 +48,7 @@ def compute(there: Path, here: Path) -> Move:
 
 
 def to_moves(paths: Sequence[Path]) -> list[Move]:
-    """Returns a visit as moves, the first of which starts at the root.
+    """Returns a visit as moves; the first move starts at the root.
 
     >>> to_moves([(), (0,), (2,), (2, 1)])
     [(0, ()), (0, (0,)), (1, (2,)), (0, (1,))]

@@ -94,7 +94,8 @@ def matcher(
     ('Alice',)
 
     Raises ``UsageError`` for no pattern, and beyond the limits of ``skeleton``.  Each call is O(positions of
-    the pattern), and raises ``UsageError`` for what is no value; what is no record is frozen first.
+    the pattern); it freezes a value that is no record first, and raises ``UsageError`` for an argument that
+    is no value.
     """
     read = match_reader(skeleton(pattern, depth=depth, positions=positions))
 

@@ -49,8 +49,8 @@ def stand_in(pattern: Value, row: Captures) -> tuple[Value, Visible]:
     >>> stand_in(Record("p", Record("$", "x", None, Record("_")), 5), ("a",))[0]
     Record('p', 'a', 5)
 
-    Raises ``UsageError`` for what is no pattern, for a row of another length, and for ``_:bool``, as no third
-    value can stand for its two: capture it.
+    Raises ``UsageError`` if ``pattern`` is no pattern, for a row of another length, and for ``_:bool``, as
+    no third value can stand for its two: capture it.
     """
     form = skeleton(pattern)
     if len(row) != len(form.captures):

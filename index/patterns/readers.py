@@ -1,8 +1,8 @@
 """Readers: generated functions that read the parts of a value, as straight-line Python.
 
-Reading parts is all that the index does to a value, once for each group and handler that it reaches.  A
-reader that walks paths spends its time on the walk; so the walk is done once, here, and the result is the
-code that one would write by hand for that one pattern:
+Reading parts is the only work of the index on a value, once for each group and handler that the value
+reaches.  A reader that walks paths spends its time on the walk; so the walk is done once, here, and the
+result is the code that one would write by hand for that one pattern:
 
     def read(value):
         p0 = value.fields
@@ -248,7 +248,7 @@ class _Text:
         self._names: dict[Path, str] = {}
         self._entries: dict[Path, str] = {}
         self._least: dict[Path, int] = {}
-        """How many parts there must be at a path, for all that is read."""
+        """The number of parts that each path must have, for all reads together."""
         self._tested: dict[Path, int] = {}
         """How many there are known to be, by a text before this one."""
         self._tests: dict[Path, int] = {}
@@ -384,7 +384,7 @@ _LONE: Final = (
     "place = part if (kind := part.__class__) is str"
     " else part * SECRET if kind is int and -SMALL < part < SMALL else key(part)"
 )
-"""The key of a single part: that of text and small integers, nearly all cases, without a call."""
+"""The key of a single part; text and small integers, nearly all cases, need no call."""
 
 FUNCTIONS: Final = 512
 """Functions without bound names that are kept.  There are about four for each form of pattern, however many

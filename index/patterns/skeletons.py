@@ -4,8 +4,8 @@ A pattern is analysed once into a *shape* (which positions must hold which struc
 hold a certain value), *checks* (what else must hold) and *captures* (which are wanted), as in HOWITWORKS,
 "Skeletons".  They are apart from patterns because the index uses skeletons only.
 
-Always: every position above one that a skeleton mentions is in its shape; the shape is in lexicographic order
-of paths, parents first; captures are in the order of the pattern, outer before inner.
+Always: a shape has every position above a position that its skeleton mentions; the shape is in lexicographic
+order of paths, parents first; captures are in the order of the pattern, outer before inner.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ _forms: OrderedDict[Hashable, _Form] = OrderedDict()
 def skeleton(pattern: Pattern, *, depth: int = MAX_DEPTH, positions: int = MAX_POSITIONS) -> Skeleton:
     """Returns the skeleton of a pattern; O(pattern) the first time.
 
-    Raises ``UsageError`` for what is no pattern, with its place, and for one that nests deeper than ``depth``
+    Raises ``UsageError``, with the place, if ``pattern`` is no pattern, nests deeper than ``depth``
     (``DEEPEST`` at most) or mentions more than ``positions``.
     """
     if (depth, positions) != (MAX_DEPTH, MAX_POSITIONS):
@@ -187,7 +187,8 @@ class _Analysis:
         )
 
     def _form(self, is_short: bool) -> _Form:
-        """Returns all that does not depend on the constants; one object for short patterns that are alike."""
+        """Returns the part that does not depend on the constants; short patterns that are alike share one
+        object."""
         shape, paths = tuple(self.shape), tuple([path for path, _ in self.constants])
         checks, captures, names = tuple(self.checks), tuple(self.captures), tuple(self.names)
         at = (shape, paths, checks, captures, names)
@@ -304,7 +305,7 @@ def _is_name(part: Value) -> bool:
 
 
 def known_class(name: str) -> str:
-    """Returns the name if it is that of an atom class; raises ``UsageError`` otherwise."""
+    """Returns the name if it names an atom class; raises ``UsageError`` otherwise."""
     if name not in ATOM_CLASSES:
         raise UsageError(f"no class {name!r}, known are {', '.join(ATOM_CLASSES)}")
     return name

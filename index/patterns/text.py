@@ -51,7 +51,7 @@ def parse(text: str, *, depth: int = MAX_DEPTH, elements: int | None = None) -> 
 def parse_pattern(text: str, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:
     """Returns the pattern of a text, which ``patterns.skeleton`` accepts within its limits.
 
-    Raises ``ParseError`` as ``parse`` does, and for what is a value but no pattern, such as ``lit()``.
+    Raises ``ParseError`` as ``parse`` does, and for a value that is no pattern, such as ``lit()``.
 
     >>> parse_pattern("speak($who, _)")
     Record('speak', Record('$', 'who', None, Record('_', )), Record('_', ))

@@ -29,7 +29,7 @@ from index.values.values import Record, Value
 
 
 class Net(NamedTuple):
-    """The net effect of a patch: the values that appeared and those that vanished, in the order of the
+    """The net effect of a patch: the values that appeared and the values that vanished, in the order of the
     patch."""
 
     added: list[Value]
@@ -64,7 +64,7 @@ class Contents:
         self.visible: Final[dict[At, Visible]] = {}
         self.fillings: Final[list[Filling]] = []
         self.prepared: Final[list[Handler]] = []
-        """The handlers that are being filled, and those that were prepared and have no callback yet."""
+        """The handlers that are being filled, and prepared handlers without a callback yet."""
         self.tree: Final = Tree(self.values)
         self._root = self.tree.root
         self._tops = self.tree.tops
@@ -117,8 +117,7 @@ class Contents:
         grown: News,
         gone: News,
     ) -> Net:
-        """Applies a patch that names no value twice, some of whose values have copies; returns its net
-        effect."""
+        """Applies a patch that names no value twice but has values with copies; returns its net effect."""
         copies = self.copies
         net = Net([], [])
         for at, value in zip(coming, added, strict=True):
@@ -166,7 +165,7 @@ class Contents:
         return after
 
     def recount(self, after: dict[At, int]) -> tuple[list[At], list[At]]:
-        """Stores new counts of copies; returns the values that are to appear, and those that are to
+        """Stores new counts of copies; returns the values that are to appear, and the values that are to
         vanish."""
         appeared, vanished = [], []
         for at, copies in after.items():
@@ -229,7 +228,7 @@ class Contents:
         return handler
 
     def take_out(self, skeleton: Skeleton, callback: Callback, handler: Handler | None) -> None:
-        """Removes a callback, if it is there, and all that nothing else needs; can be called again.
+        """Removes a callback, if it is there, and every node that nothing else needs; can be called again.
 
         ``handler`` is None where it was not installed to the end.
         """
@@ -388,7 +387,7 @@ def completed(work: Callable[..., None], *args: object) -> None:
 
 
 def not_here(value: Entry, often: str = "") -> UsageError:
-    """Returns the error for a removal of what is not there."""
+    """Returns the error for a removal of an absent value."""
     return UsageError(f"removed what is not there{often}: {plain(value)!r:.80}")
 
 
@@ -398,7 +397,7 @@ def plain(entry: Entry) -> Value:
 
 
 def entry_of(thing: Entry) -> Entry:
-    """Returns an entry with its value frozen; raises ``UsageError`` for what is no value."""
+    """Returns an entry with its value frozen; raises ``UsageError`` if it has no value."""
     if type(thing) is Restricted:
         return Restricted(frozen(thing.value), thing.paths)
     return frozen(thing)

@@ -1,8 +1,7 @@
 """Drawings of the trie as it is now: text, a mermaid flowchart, or a graph for Graphviz.
 
-They show operators why an observer is called, or not, or slowly: nodes by the move and class that lead to
-them, groups by what they compare and check, leaves by their constants, handlers by what they capture; each
-with counts.
+They show operators why an observer is called, or not, or slowly: nodes by their move and class, groups by
+their comparisons and checks, leaves by their constants, handlers by their captures; each with counts.
 
 Always: nothing here changes anything; a drawing has a limited number of boxes, and texts from clients are
 escaped and cut, so that a drawing is harmless and of limited size.
@@ -233,7 +232,7 @@ _SHAPES: Final = {
 
 
 def _numbered(top: _Box) -> Iterator[tuple[int, int, _Box]]:
-    """Yields each box with its number and that of its parent."""
+    """Yields each box with its number and its parent's number."""
     waiting, number = [(0, top)], 0
     while waiting:
         above, box = waiting.pop()

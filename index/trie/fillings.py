@@ -1,12 +1,12 @@
 """Fillings: handlers that are installed in steps, while values go on to come and go.
 
 The first handler for a set of positions needs a look at all values that may be concerned, some microseconds
-for each.  So a filling installs the handler empty, with the nodes, group and leaf that lead to it: from
-then on new values are filed there like in all other places.  Those that were there before are *pending*, and
-are filed a few at a time.
+for each.  So a filling installs the handler empty, with the nodes, group and leaf that lead to it: from then
+on new values are filed there like in all other places.  Earlier values are *pending*, and are filed a few at
+a time.
 
-Always: each value is filed in the new places or pending; one that is removed is filed before that, so that
-what removes it finds it where it should be; nothing reads the new places until nothing is pending.
+Always: each value is filed in the new places or pending; a pending value is filed before it is removed, so
+that its removal finds it at its place; nothing reads the new places until nothing is pending.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from index.values.values import COMPILED, Value
 class Filling:
     """One handler that is being filled.
 
-    ``nodes`` are those that are new, each with the class that values have at a path; ``group`` is the new
-    group, or None where only the handler is new.
+    ``nodes`` are the new nodes, each with the class that values have at a path; ``group`` is the new group,
+    or None if only the handler is new.
     """
 
     __slots__ = ("_group", "_nodes", "_order", "_pending", "_values", "handler", "skeleton")
@@ -38,8 +38,8 @@ class Filling:
         values: Values,
         before: Values,
     ) -> None:
-        """``values`` are those of the node that the group is at; ``before`` is what was there and is to be
-        filed, which is copied."""
+        """``values`` are the values of the group's node; ``before`` is copied: the earlier values that are
+        to be filed."""
         self.skeleton: Final = skeleton
         self.handler: Final = handler
         self._group: Final = group

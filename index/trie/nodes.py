@@ -222,9 +222,9 @@ class Group:
     """The leaves for one set of compared positions and checks, and the values that are idle there.
 
     If idle values were not kept by their place, a new handler with one more constant would have to look at
-    every value of the node.  Where constants are names, each is that of one value, so a value that is alone
-    at its place is kept without a table of its own.  ``place``, ``file``, ``drop`` and ``tell`` are generated
-    for its positions (``readers.GroupCode``).
+    every value of the node.  If constants are names, each name belongs to one value, so a value that is
+    alone at its place is kept without a table of its own.  ``place``, ``file``, ``drop`` and ``tell`` are
+    generated for its positions (``readers.GroupCode``).
     """
 
     __slots__ = ("drop", "file", "idle", "leaves", "place", "places", "tell", "usual")

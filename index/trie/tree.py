@@ -6,8 +6,8 @@ is the single traversal of the source's ``modify``, without the work on the way:
 messages all start from the nodes that it returns.  It loops rather than recurses, so that no pattern is too
 deep for the interpreter's stack.
 
-Always: a walk returns each node once, and exactly those whose shape the value has; no node exists without a
-handler at it or below it.
+Always: a walk returns each node once, and exactly the nodes whose shape the value has; no node exists
+without a handler at it or below it.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Tree:
         return node
 
     def prune(self, skeleton: Skeleton) -> None:
-        """Removes the handler of a skeleton, and all that has no handler any more; O(path).
+        """Removes the handler of a skeleton, and every node that has no handler any more; O(path).
 
         Any of that may be gone, or not be there yet: for a handler whose installation or removal was
         interrupted.
@@ -221,7 +221,7 @@ def leave(top: Node, at: At, value: Value, news: News) -> None:
 
 
 def of_class_at(values: Values, path: Path, of_class: Class) -> Values:
-    """Returns those of the values that have a class at a path; O(values)."""
+    """Returns the values that have a class at a path; O(values)."""
     if type(of_class) is not str:
         return {at: value for at, value in values.items() if class_of(project(value, path)) == of_class}
     if not path:  # a label among all values, by far the most frequent and the longest search

@@ -126,7 +126,7 @@ class Index:
     def add(self, value: Entry) -> bool:
         """Adds a copy of a value: True if it has appeared.  O(handlers reached).
 
-        A value that is no record is frozen first; ``UsageError`` for what is no value.
+        A value that is no record is frozen first; ``UsageError`` if ``value`` is no value.
         """
         if self._telling:
             raise _busy()
@@ -217,8 +217,9 @@ class Index:
     ) -> Net:
         """Applies many changes at once: additions, then messages, then removals, with net effect only.
 
-        What is both added and removed was never there, or never gone.  Raises ``UsageError`` for a removal
-        of what is not there, and changes nothing.  O(changes + handlers reached).
+        A value that is both added and removed has never been there, or never been away.  Raises
+        ``UsageError`` for the removal of an absent value, and changes nothing.  O(changes + handlers
+        reached).
         """
         messages = all_entries(messages)
         if are_unrestricted(added) and are_unrestricted(removed):
@@ -339,8 +340,8 @@ class Index:
         """Prepares a handler in steps: files up to so many values, True if ``add_handler`` has none left to
         file.
 
-        What is done with it otherwise before that does all that is left.  One that comes to nothing must be
-        dropped (``drop_idle``); an exception in the midst of it has dropped it.
+        Any other use of the handler before that files all pending values.  Drop an unused handler with
+        ``drop_idle``; an exception during the call has dropped it.
         """
         if self._telling:
             raise _busy()
@@ -374,7 +375,8 @@ class Index:
             self._telling = False
 
     def remove_handler(self, skeleton: Skeleton, callback: Callback) -> None:
-        """Removes a callback and all that served it alone; raises ``UsageError`` if it is not installed.
+        """Removes a callback and the nodes that served it alone; raises ``UsageError`` if it is not
+        installed.
 
         The callback is not called again; its ``cleanup``, if it has one, is called with all captures it still
         held. O(path), and O(captures held) for a cleanup.  Removes all or nothing: where an exception
@@ -465,7 +467,7 @@ class Index:
     def check(self) -> None:
         """Verifies every invariant; raises ``InternalError`` that names the first that is broken.
 
-        What is pending of handlers that are being prepared is filed first.  O(nodes × values).
+        Pending values of handlers that are being prepared are filed first.  O(nodes × values).
         """
         while self._fillings:
             self._contents.fill_all(self._fillings[0].skeleton)

@@ -1,11 +1,10 @@
 """Atoms as text: numbers, text, bytes and times, in both directions.
 
-Here is what one token means and how one atom is written; how they nest is the matter of ``text``.  JSON
-shares the forms of integers and times.  Strings are those of JSON, so that any JSON text is a value's text.
+This file has the meaning of one token and the notation of one atom; ``text`` nests them.  JSON shares the
+forms of integers and times.  Strings are JSON's strings, so that any JSON text is a value's text.
 
-Always: what is written is read back as the same atom, stays within one line, and shows no character that
-a terminal could take for a command; all is done in linear time, which is why huge integers are written
-in base 16.
+Always: a written atom is read back as the same atom, stays within one line, and shows no character that a
+terminal could take for a command; the time is linear, so huge integers are written in base 16.
 """
 
 from __future__ import annotations

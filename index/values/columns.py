@@ -12,7 +12,7 @@ from index.values.values import Record, Value, text_of
 
 
 def record_frame(label: Value, arity: int) -> tuple[str, str, str]:
-    """What begins, parts and ends the text of a record, around and between those of its fields.
+    """Returns the texts that begin, separate and end a record, around and between its fields.
 
     >>> begin, between, end = record_frame("p", 2)
     >>> begin + between.join([text_of(1), text_of("a")]) + end == Record("p", 1, "a").text

@@ -1,4 +1,4 @@
-"""Positions: where in a value something is, and what is there.
+"""Positions: paths within a value, and the parts that stand there.
 
 A *path* leads from a value to a part of it, one step at a time; the *class* of a part is what structure it
 has (HOWITWORKS, "classof" and "project").  Shapes, moves and skeletons are all told in these terms.
@@ -27,7 +27,7 @@ MAPPING: Final = ("map",)
 
 
 class Missing:
-    """What is found where there is nothing; there is one, ``MISSING``."""
+    """The part found at a position that a value does not have; there is one, ``MISSING``."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
 """The scanner: a place in a text, and errors that point to it.
 
-Facts, patterns and rules are read from left to right by readers that look one character ahead.  What
-they have in common is here, apart from any grammar: blanks and comments, symbols, words, and the error
-that shows the line with a caret under the character.
+Facts, patterns and rules are read from left to right by readers that look one character ahead.  This file
+has their common part, apart from any grammar: blanks and comments, symbols, words, and the error that shows
+the line with a caret under the character.
 
 Always: reading never goes back by more than one word, so a text is read in linear time; whatever stands
 in a text can be shown in an error, control characters and broken Unicode included.
@@ -120,7 +120,7 @@ class Scanner:
         return found[0]
 
     def expect(self, *symbols: str) -> str:
-        """Goes past one of the symbols, which it returns; ``ParseError`` if none of them is next."""
+        """Goes past one of the symbols, and returns it; ``ParseError`` if another symbol is next."""
         for symbol in symbols:
             if self.take(symbol):
                 return symbol
@@ -133,7 +133,7 @@ class Scanner:
             raise self.error(f"expected the end, found {self.found()}")
 
     def found(self) -> str:
-        """What is next, for people."""
+        """The next token, for people."""
         if not self.ahead():
             return "the end of the text"
         word = WORD.match(self.text, self.position)

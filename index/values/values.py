@@ -1,4 +1,4 @@
-"""Values: what can be said in a dataspace, and when two of them are the same?
+"""Values: the data of a dataspace, and their equality.
 
 Everything that is asserted, sent, captured, logged or put on a wire is a *value*: ``None``, ``bool``,
 ``int``, ``float``, ``str``, ``bytes``, ``datetime`` (UTC), ``tuple`` (a sequence), ``Map`` or ``Record``.
@@ -49,7 +49,7 @@ _KNOWN: Final = object()  # in the place of a label: frozen label and fields fol
 
 
 class _RecordParts:
-    """What a record holds, before it is one that never changes."""
+    """The parts of a record, before they become one immutable record."""
 
     __slots__ = ("_text", "fields", "label")
 
@@ -160,7 +160,7 @@ class Record(_RecordParts):
 
 
 def _written(label: Value, fields: str) -> str:
-    """The text of a record, from that of its fields."""
+    """Returns the text of a record from the text of its fields."""
     return f"Record({text_of(label)}, {fields[1:]}"
 
 
@@ -188,7 +188,7 @@ def _keep_text(record: _RecordParts, text: str) -> None:
 
 
 class _MapParts:
-    """What a map holds, before it is one that never changes."""
+    """The parts of a map, before they become one immutable map."""
 
     __slots__ = ("_entries", "_key")
 

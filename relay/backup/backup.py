@@ -1,8 +1,8 @@
 """Backing up a data directory, of a running daemon or of a stopped one, from a process of its own.
 
-What is copied, in this order: what is staged, durable topics, then the log of each space.  Each is of one
-moment by itself, the logs the latest: a batch that was published between two copies is in the copied log as
-an epoch, and perhaps staged as well, where it expires.
+The order of copying: staged batches, durable topics, then the log of each space.  Each is of one moment by
+itself, the logs the latest: a batch that was published between two copies is in the copied log as an epoch,
+and perhaps staged as well, where it expires.
 
 Always: a new backup appears under its name when it is whole and verified; an earlier one is whole at any
 moment while it is brought up to date.

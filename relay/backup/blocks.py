@@ -5,7 +5,8 @@ an object named by its SHA-256, and a manifest that is written last names them. 
 is not written again: that makes a copy incremental, and an interrupted one continue.
 
 Always: the newest manifest whose own checksum holds names a whole backup; blocks are deleted only when a
-newer one is there, was read back, and does not name them; what is fetched has every checksum that it names.
+newer manifest is there, was read back, and does not name them; a fetched backup has every checksum that its
+manifest names.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What was written to a store: blocks, their bytes, the bytes of the backup, and objects not deleted.
+    """Counts of a push to a store: blocks, their bytes, the bytes of the backup, and objects not deleted.
 
     ``kept`` says why objects that are not needed any more could not be deleted; empty if they could.
     """
@@ -106,7 +107,7 @@ def check_identity(before: Stored | None, identity: str, store: Store) -> None:
 def push(backup: Path, store: Store, pace: Pace) -> Pushed:
     """Writes what a store lacks of the backup in a directory, which must not change meanwhile.
 
-    Raises ``StoreFailed``; what was written stays, and another call continues.
+    Raises ``StoreFailed``; written blocks stay, and another call continues.
     """
     before, there = newest(store), store.sizes()
     identity = Manifest.read(backup).spaces[0].identity
@@ -146,7 +147,8 @@ def _put_index(made: Stored, store: Store) -> str:
 
 
 def _check(made: Stored, name: str, store: Store) -> None:
-    """Raises ``StoreFailed`` unless the store has all that the manifest names, and has it as the newest."""
+    """Raises ``StoreFailed`` unless the store has all blocks that the manifest names, and has the manifest as
+    the newest."""
     there = store.sizes()
     lacking = [each for each, size in made.sizes().items() if there.get(each) != size]
     others = [each for each in filter(None, map(_INDEX.fullmatch, there)) if _order(each)[0] >= made.number]
@@ -169,9 +171,9 @@ def _forget(store: Store, names: Iterable[str]) -> str:
 
 
 def fetch(found: Stored, store: Store, directory: Path, pace: Pace) -> None:
-    """Makes a directory the backup that was found in a store; what is there already is not fetched again.
+    """Fetches a backup from a store into a directory; blocks that are there already are not fetched again.
 
-    Raises ``StoreFailed`` for a block that is gone, ``LogDamaged`` for one that was altered.
+    Raises ``StoreFailed`` for a missing block, ``LogDamaged`` for an altered block.
     """
     (directory / NAME).unlink(missing_ok=True)
     for path in set(_files(directory)) - {each.path for each in found.files}:

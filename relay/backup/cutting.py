@@ -31,7 +31,7 @@ class Cut:
 
 
 def at_end(log: Moment) -> Cut:
-    """Returns the cut after all that there is."""
+    """Returns the cut at the end of the log."""
     snapshots = log.snapshots()
     return Cut(log.end.epoch, log.end.time, log.end.segment, snapshots[-1] if snapshots else None)
 

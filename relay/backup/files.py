@@ -1,4 +1,4 @@
-"""Copying a whole SQLite file while another process writes it: durable topics, and what is staged.
+"""Copying a whole SQLite file while another process writes it: durable topics, and staged batches.
 
 A read transaction on the source makes it one moment, so SQLite's backup does not begin anew whenever the
 daemon has committed; it may be paced as one likes.  The write-ahead log of the source cannot be used again

@@ -1,12 +1,12 @@
 """Copying one log: the segments that the copy does not hold yet, then the header and the newest snapshot.
 
-Segments ascend and are sealed to one another, and none ever changes.  So what is copied first can be read in
-short moments, at any pace, while the log goes on; an interrupted copy is continued where it stopped; and an
-earlier copy is brought up to date by what it lacks.  Only the last part, the header and the snapshot are read
-in one moment, which is the epoch that the copy is of.
+Segments ascend and are sealed to one another, and none ever changes.  So the first part is copied in short
+moments, at any pace, while the log goes on; an interrupted copy is continued where it stopped; and an earlier
+copy gets only the segments that it lacks.  Only the last part, the header and the snapshot are read in one
+moment, which is the epoch that the copy is of.
 
-Always: the copy is of one epoch, and whole after every transaction; a copy of another log, or of one that
-went on differently, is refused and left as it is.
+Always: the copy is of one epoch, and whole after every transaction; a copy of another log, or of a log that
+went on differently, is refused and left unchanged.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MOST_ROWS: Final = 4096
 """The same in rows."""
 
 ROUNDS: Final = 64
-"""Times that what was written meanwhile is copied in short moments; the rest is copied in the last one."""
+"""Times that new epochs are copied in short moments; the rest is copied in the last one."""
 
 SMALL_BYTES: Final = 16 << 20
-"""What was written meanwhile is small enough for the last moment."""
+"""New epochs of so few bytes are left to the last moment."""
 
 OVERTAKEN: Final = 3
 """Times that a copy begins anew because retention has deleted what was next."""
@@ -75,7 +75,7 @@ class CopiedLog:
 
 
 def copy_log(source: Path, target: Path, pace: Pace, what: str) -> CopiedLog:
-    """Brings the copy in a directory up to date, or makes one; O(what it lacks).  ``what`` names it for
+    """Brings the copy in a directory up to date, or makes one; O(missing segments).  ``what`` names it for
     reports.
 
     Raises ``NotThisLog``, ``LogDamaged`` where the log is not what was written, or ``LogFailed``.
@@ -126,7 +126,7 @@ class _Copy:
         return copied
 
     def _continues(self, path: Path, now: Moment) -> bool:
-        """True if the log goes on from the copy; False if what comes next is not there any more.
+        """True if the log goes on from the copy; False if the log has lost its next segment.
 
         Raises ``NotThisLog`` if it is another log, or went on differently.
         """

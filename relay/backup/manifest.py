@@ -1,4 +1,4 @@
-"""The manifest of a backup: which logs it holds, and of which epochs; ``backup.json`` in its directory.
+"""The manifest of a backup: its logs, and the epoch of each; ``backup.json`` in its directory.
 
 It is written last, so a directory with one has been a whole backup once.  It also marks the directory as a
 copy: a daemon does not start there, because the copy has the identity of its original.
@@ -61,7 +61,7 @@ class Manifest:
 
     @staticmethod
     def read(directory: Path) -> Manifest:
-        """Returns that of a backup; ``UsageError`` where there is none that can be read."""
+        """Returns the manifest of a backup; ``UsageError`` if no manifest can be read there."""
         path = directory / NAME
         try:
             body = json.loads(path.read_text())

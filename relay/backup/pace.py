@@ -1,6 +1,6 @@
-"""Pace: how fast a backup may read, and what it says meanwhile.
+"""Pace: how fast a backup may read, and its reports of progress.
 
-Always: without a rate nothing waits; what was copied is reported, however it is paced.
+Always: without a rate nothing waits; every copied byte is reported, however the copy is paced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Pace:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``report`` is called with what is being copied and the bytes copied so far, of everything."""
+        """``report`` is called with the name of the part that is being copied and the bytes copied so far, of
+        all parts."""
         self.copied = 0
         self._rate = rate
         self._report = report

@@ -1,8 +1,8 @@
 """Restoring: a data directory from a backup, as it was at the backup or at an earlier epoch.
 
-What is restored is another space, although it has the facts of the first.  The daemon went on after that
-epoch, and clients have seen what it did: turns that were accepted, epochs under numbers.  So the restored
-log has an identity of its own, by which clients and Spark notice; and it begins with a number beyond all
+A restored space is another space, although it has the facts of the first.  The daemon went on after that
+epoch, and clients have seen what it did: turns that were accepted, epochs under numbers.  So the restored log
+has an identity of its own, by which clients and Spark notice; and it begins with a number beyond every number
 that may have been given out, so that no number means two things.
 
 Always: the backup is not changed; the directory appears under its name when it is whole and verified.

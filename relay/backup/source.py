@@ -1,8 +1,8 @@
 """The source of a copy: one log, seen as it was at one moment, while another process may write it.
 
-A moment is one read transaction of SQLite: what it reads is of one commit, however long it lasts.  It does
-not hold up the writer, but the write-ahead log cannot be used again before it ends.  So copies read what
-never changes, the segments, in many short moments, and only the rest in one.
+A moment is one read transaction of SQLite: it reads one commit, however long it lasts.  It does not hold up
+the writer, but the write-ahead log cannot be used again before it ends.  So copies read what never changes,
+the segments, in many short moments, and only the rest in one.
 
 Always: a segment that is handed out is sealed to the one before it; nothing in the directory is changed.
 """

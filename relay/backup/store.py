@@ -48,7 +48,7 @@ class Store:
             return bytes(self._files.cat_file(self._place(name)))
 
     def put(self, name: str, content: bytes) -> None:
-        """Writes an object; one that was interrupted may be there with less."""
+        """Writes an object; an interrupted call may leave a shorter object."""
         with self._translated("write to"):
             self._files.pipe_file(self._place(name), content)
 

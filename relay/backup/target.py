@@ -1,7 +1,7 @@
 """The target of a copy: a log that grows by segments, and is whole after every transaction.
 
-Always: each transaction leaves a log that ``log verify`` finds whole, of some epoch between that of the
-earlier copy and that of the source; the header, the snapshot and the mark of the source come last.
+Always: after each transaction ``log verify`` finds the copy whole, at some epoch between the earlier copy's
+and the source's; the header, the snapshot and the mark of the source come last.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LogTarget:
         self.checksum: bytes = rows[0][2] if rows else b""
 
     def extend(self, segments: Sequence[Segment], starts: Iterable[Row], **meta: Any) -> None:
-        """Adds segments that follow those that are held, in one transaction."""
+        """Adds segments that follow the held segments, in one transaction."""
         rows = [tuple([getattr(segment, name) for name in _COLUMNS]) for segment in segments]
         with self._storage.transaction() as connection:
             connection.executemany("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
@@ -82,8 +82,8 @@ class LogTarget:
     ) -> None:
         """Makes this the log that ``meta`` is the header of, in one transaction.
 
-        What is before the segment ``first`` goes, and of the snapshots all but the ``kept`` newest and those
-        whose next segment is gone.
+        Deletes everything before the segment ``first``, and all snapshots but the ``kept`` newest; of these
+        it deletes a snapshot whose next segment is gone.
         """
         with self._storage.transaction() as connection:
             connection.execute("DELETE FROM segments WHERE segment < ?", (first,))

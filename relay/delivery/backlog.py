@@ -14,9 +14,9 @@ and tested without one:
 - messages never conflate: up to ``message_limit`` of them, and about ``byte_limit`` bytes, wait beside a
   difference, and more end the stream with the error ``slow-observer``, which says how many were waiting.
 
-Always: what was taken plus what waits is what was offered, up to where a mark or a difference says otherwise;
-an epoch that has begun to leave in parts leaves whole before anything later does; memory is bounded by the
-state plus the limits.
+Always: the taken changes and the waiting changes are together the offered ones, up to a mark or a difference
+that says otherwise; an epoch that has begun to leave in parts leaves whole before anything later does; memory
+is bounded by the state plus the limits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BYTE_LIMIT: Final = 16 << 20
 """Bytes that wait for one observer, as they would be sent."""
 
 PART_BYTES: Final = 128 << 10
-"""What one stream value holds at most, unless one change alone is larger: frames stay within bounds."""
+"""Bytes that one stream value holds at most, unless one change alone is larger: frames stay within bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,8 @@ class DeliveryQueue:
     def oldest(self) -> tuple[int, int] | None:
         """Returns the epoch and the time of the oldest value that waits; None if nothing does.
 
-        Of a net difference it is the first epoch, and the time of the last one.  A state and a mark of what
-        was dropped have no time, 0.
+        Of a net difference it is the first epoch, and the time of the last one.  A state, and a mark of
+        dropped changes, have no time, 0.
         """
         if self._waiting:
             first = self._waiting[0]
@@ -214,7 +214,7 @@ class DeliveryQueue:
                     self._behind()
 
     def catch_up(self) -> None:
-        """Takes epochs in again: all those that were not have come by another way."""
+        """Takes epochs in again: every epoch that was not taken in has come by another way."""
         self._fell = False
 
     def extend(self, changes: Changes) -> None:
@@ -317,7 +317,7 @@ class DeliveryQueue:
         )
 
     def _conflate(self, changes: Changes) -> None:
-        """Folds all that waits, but for a snapshot and an epoch that has begun to leave."""
+        """Folds all waiting changes, but for a snapshot and an epoch that has begun to leave."""
         begun = self._take_begun()
         later = [*self._waiting, changes]
         self._wait_anew(begun)
@@ -380,7 +380,7 @@ class DeliveryQueue:
         return gone
 
     def _wait_anew(self, values: Sequence[Changes]) -> None:
-        """Replaces all that waits by these values."""
+        """Replaces the waiting values by these values."""
         self._room.used -= self._used
         self._used = 0
         self._waiting.clear()

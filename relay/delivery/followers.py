@@ -1,12 +1,12 @@
 """A follower: what waits for one observer, in the queue of its pattern or in one of its own.
 
-The space offers the epochs of a pattern to one ``SharedQueue``, of which every observer of the pattern is a
-member.  A follower that keeps up is no more than a position there.  It has a ``DeliveryQueue`` of its own
+The space offers the epochs of a pattern to one ``SharedQueue``, and every observer of the pattern is a member
+of it.  A follower that keeps up is no more than a position there.  It has a ``DeliveryQueue`` of its own
 while something waits for it alone: the state that it begins with, epochs from the log, or what is left by its
 policy where too much waited.
 
-Always: what is in the queue of its own goes before what waits in the shared one; a follower takes the same
-values as if it had a queue of its own all the time.
+Always: a follower's own queue goes before the shared one; a follower takes the same values as if it had a
+queue of its own all the time.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Follower:
             self._part().extend_all(epochs)
 
     def catch_up(self) -> None:
-        """Takes epochs in again: all those that were not have come by another way."""
+        """Takes epochs in again: every epoch that was not taken in has come by another way."""
         if self._own is not None and self.position != _LEFT:
             self._own.catch_up()
 

@@ -4,7 +4,8 @@ Each observer has bounds of its own, which it rarely needs; but a thousand that 
 all.  So what waits is added up, and while it is too much, no observer may have more than an equal share.
 
 Replays hold something else: the state from which they know what appeared and what vanished.  These states
-have a part of the budget, and a replay whose state is too much beside those of others is refused.
+have a part of the budget, and a replay is refused if its state is too much beside the states of other
+replays.
 
 Always: ``used`` is what the observations that have not left say that they hold, ``states`` what replays hold.
 """

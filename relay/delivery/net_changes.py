@@ -40,7 +40,7 @@ class NetChange:
             self._turn(row, came=False)
 
     def _turn(self, row: Captures, *, came: bool) -> None:
-        """Adds a row, or removes it if it is there: what comes and goes again leaves no change."""
+        """Adds a row, or removes it if it is there: a row that comes and goes again leaves no change."""
         at = keys(row)
         if self.net.pop(at, None) is None:
             self.net[at] = (came, row)
@@ -63,7 +63,7 @@ class NetChange:
 
 
 def net_of(epochs: Sequence[Changes]) -> Changes:
-    """Returns the net changes of some epochs in order, of which there is one at least; O(their changes)."""
+    """Returns the net changes of some epochs in order, at least one; O(their changes)."""
     net = NetChange(epochs[0].first)
     for each in epochs:
         net.fold(each)

@@ -1,8 +1,8 @@
-"""What one connection has yet to say: streams on their way out, in which frames and how much now?
+"""The output of one connection: streams on their way out, in which frames and how much now?
 
-An ``OutStream`` is one opened stream of a connection: its credit, what it has used of it, and the
-observation behind it.  An ``Outbox`` holds all that one connection has to say: control packets first,
-then the streams in turn, one frame each, so that a full stream cannot starve the others.
+An ``OutStream`` is one opened stream of a connection: its credit, what it has used of it, and the observation
+behind it.  An ``Outbox`` holds everything that one connection has yet to send: control packets first, then
+the streams in turn, one frame each, so that a full stream cannot starve the others.
 
 Credit is a total of items and bytes since the stream was opened.  A frame is filled while there is credit
 for another item and any credit in bytes at all; the last value may overdraw the bytes, so that a large
@@ -31,7 +31,7 @@ from relay.delivery.ports import Backlog
 
 FRAME_ITEMS: Final = 512
 FRAME_BYTES: Final = 32 << 10
-"""What one frame of values holds before it is the next stream's turn."""
+"""Bytes of one stream's values in a frame before it is the next stream's turn."""
 
 AHEAD_BYTES: Final = LEAST
 """What a replay reads for a stream beyond its credit, so that a peek or an end can be answered."""
@@ -112,7 +112,7 @@ class OutStream:
 
     @property
     def sated(self) -> bool:
-        """True if all that the credit allows waits already, and more than ``AHEAD_BYTES`` beyond that."""
+        """True if as much waits already as the credit allows, and more than ``AHEAD_BYTES`` beyond that."""
         waiting = self.backlog
         if waiting is None or waiting.used < AHEAD_BYTES:
             return False
@@ -126,7 +126,8 @@ class OutStream:
     def next_frame(self, framed: Framed = values_frame) -> tuple[bytes, int, int] | None:
         """Returns one frame of values that the credit allows, how many are in it, and how many are left.
 
-        Only its head and its end are of this stream: the body may be that of many.  ``framed`` writes it.
+        Only the head and the end of the frame are of this stream: many streams may share the body.
+        ``framed`` writes it.
         """
         waiting = self.backlog
         items, size = self.items - self.sent_items, self.bytes - self.sent_bytes
@@ -169,7 +170,7 @@ class OutStream:
 
 
 class Outbox:
-    """What one connection has yet to say.
+    """Everything that one connection has yet to send.
 
     ``encode`` turns a control packet into bytes, and ``framed`` values of a stream; ``over`` is called with a
     stream that has ended by itself.

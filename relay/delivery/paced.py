@@ -2,14 +2,14 @@
 
 A page that a person looks at gains nothing from a hundred states a second, though each of them costs the
 daemon a write and the page a drawing.  So a paced follower that is live takes nothing before its turn
-(``pacing.py``), and then the net difference of all that waits, or the epoch as it is where only one does.
+(``pacing.py``), and then the net difference of all waiting epochs, or the epoch itself if only one waits.
 
-What waits for it in a queue of its own is not paced: the state that it begins with, epochs from the log, an
-epoch that travels in several values, and what is left where more came than may wait.
+Its own queue is not paced: the state that it begins with, epochs from the log, an epoch that travels in
+several values, and the remainder if more came than may wait.
 
-Always: what it takes leads to the same state as what any follower takes, and has all messages in their order;
-the epochs of what it takes follow one another, and neither overlap nor leave one out; while it does not wait
-for its turn nothing refers to it but its queue.
+Always: its values lead to the same state as the values of any follower, and have all messages in their order;
+their epochs follow one another, and neither overlap nor leave one out; while it does not wait for its turn
+nothing refers to it but its queue.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PacedFollower(Follower):
         self._wakes_at: float | None = None
 
     def __len__(self) -> int:
-        """Returns the number of stream values that wait; all that waits for its turn counts as one."""
+        """Returns the number of stream values that wait; everything that waits for its turn counts as one."""
         return len(self._own) if self._own is not None else min(1, super().__len__())
 
     @property
@@ -100,7 +100,7 @@ class PacedFollower(Follower):
         return taken
 
     def _take_all(self, queue: PatternQueue) -> tuple[int, bytes] | None:
-        """Takes all that waits, as one value.
+        """Takes all waiting epochs, as one value.
 
         Returns None if it is too large for one, or is one epoch: then it is in the queue of its own.
         """

@@ -1,8 +1,8 @@
 """Pacing: when is it the turn of each observer that wants changes only now and then?
 
-Every stream with a pace has one turn in each interval of so many seconds, and all streams of one pace have
-it in the same moment.  So those that stand at one place of a queue take one difference, which is computed and
-packed once, and one timer serves all: ``run`` sleeps until the next moment at which anything waits.
+Every stream with a pace has one turn in each interval of so many seconds, and all streams of one pace have it
+in the same moment.  So streams at one place of a queue take one difference, which is computed and packed
+once, and one timer serves all: ``run`` sleeps until the next moment at which anything waits.
 
 A stream that has taken something waits for the next such moment that is at least three quarters of its pace
 away.  So the first change after a rest leaves at once, and a moment that came late does not cost the next.
@@ -100,7 +100,7 @@ class Pacing:
     async def run(self, flush: Callable[[], None]) -> None:
         """Calls each observer when its turn has come, and flushes what leaves then; until cancelled.
 
-        What happens between two steps delays nothing: those that follow take it as well.
+        A change between two steps delays nothing: later steps take it as well.
         """
         while True:
             self._due = trio.Event()

@@ -2,13 +2,13 @@
 
 What waits for an observer is bounded in any case; the policies differ in what happens at the bound:
 
-- ``wait``: nothing is lost or put together; what has to wait is read from the log when it is wanted.  Ends
-  with ``epoch-gone`` where the log no longer holds it.
-- ``conflate``: facts become their net difference over the epochs that had to wait; messages cannot, and too
-  many of them end the stream.  The usual choice, since the state is right at any time.
+- ``wait``: nothing is lost or merged; the log keeps waiting epochs until they are wanted.  Ends with
+  ``epoch-gone`` where the log no longer holds them.
+- ``conflate``: facts become their net difference over the waiting epochs; messages cannot, and too many
+  messages end the stream.  The usual choice, since the state is right at any time.
 - ``fail``: the stream ends with ``slow-observer`` and says how much was waiting.
-- ``drop``: the oldest epochs go, and a mark ``lost(changes, first, last)`` takes their place.  For those who
-  want news rather than state.
+- ``drop``: the oldest epochs go, and a mark ``lost(changes, first, last)`` takes their place.  For readers of
+  news rather than state.
 
 Always: memory is bounded by the state plus the limits of one observation; others are not affected.
 """

@@ -1,8 +1,8 @@
 """A shared queue: the changes that wait for all observers of one pattern, once.
 
 Each member has a position in the queue and takes from there at its own speed; what all have taken is deleted.
-So an epoch is queued and counted once however many observe its pattern, and what one more of them costs is
-what its own bytes cost to send (``waiting.py``).
+So an epoch is queued and counted once however many observe its pattern, and a further observer costs only the
+sending of its own bytes (``waiting.py``).
 
 A member for which more waits than the bounds allow must leave: it gets what waits for it and a queue of its
 own (``relay/delivery/backlog.py``), where its policy says what happens.  Until that is empty it is *apart*:
@@ -29,7 +29,7 @@ from relay.delivery.waiting import Waiting
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What may wait for one observer: changes, messages among them, and bytes."""
+    """Bounds of one observer's waiting values: changes, messages among them, and bytes."""
 
     changes: int = LIMIT
     messages: int = MESSAGE_LIMIT
@@ -102,7 +102,7 @@ class SharedQueue:
         return len(self._idle) + sum([len(each) for each in self._behind.values()])
 
     def waiting_for(self, position: int) -> int:
-        """Returns how many of them have yet to take the value at a position; O(positions)."""
+        """Returns how many members have yet to take the value at a position; O(positions)."""
         return sum([len(each) for at, each in self._behind.items() if at <= position])
 
     def oldest(self, member: Member) -> Changes | None:
@@ -336,7 +336,7 @@ _NONE_BEHIND: Final[dict[int, Members]] = {}
 
 
 def _wake(members: Iterable[Member]) -> None:
-    """Wakes each; what one of them raises is raised once all were woken."""
+    """Wakes each member; raises an error of a member once all were woken."""
     try:
         for member in members:
             member.wake()

@@ -1,8 +1,8 @@
 """Waiting: values in a row that wait for observers, with their wire form in one buffer.
 
 Observers that share a queue stand at different places in it, and each takes from there as much as its credit
-allows.  What it takes is a part of the buffer, found by its end and copied in one step, however many values
-that is; those who take the same in a row share one copy.  The values themselves stay without a wire
+allows.  An observer takes a part of the buffer, found by its end and copied in one step, however many values
+that is; observers that take the same part in a row share one copy.  The values themselves stay without a wire
 form of their own, since they are rarely looked at again.
 
 Always: the buffer holds the wire form of exactly these values, in their order.
@@ -20,7 +20,7 @@ from relay.delivery.net_changes import net_of
 
 
 class Waiting:
-    """Values that wait, the oldest first; ``size`` counts their changes, and ``messages`` those of these.
+    """Values that wait, the oldest first; ``size`` counts their changes, and ``messages`` their messages.
 
     >>> waiting = Waiting()
     >>> for number in range(3):
@@ -35,7 +35,7 @@ class Waiting:
         self.values: list[Changes] = []
         self.size = self.messages = 0
         self.wire = bytearray()
-        """The wire form of all that waits; only to be looked at."""
+        """The wire form of all waiting values; only to be looked at."""
         self._ends: list[
             int
         ] = []  # where each value ends, counted from the first that ever was in the buffer
@@ -75,7 +75,7 @@ class Waiting:
     def merged(self, at: int) -> Changes | None:
         """Returns the net difference of the values from a place on; None if they are one epoch.
 
-        It is computed once for all that stand there; O(changes).
+        It is computed once for all observers at that place; O(changes).
         """
         values = self.values
         begin, end = self._ends[at - 1] if at else self._begin, self._ends[-1]

@@ -1,1 +1,1 @@
-"""Durable topics on disk: their journal and the task that writes it; what is written is ``relay/topics``."""
+"""Durable topics on disk: their journal and the task that writes it; ``relay/topics`` makes the steps."""

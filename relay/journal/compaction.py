@@ -1,9 +1,9 @@
 """Compacting: the file of durable topics without the holes that trimming and ended topics have left.
 
 SQLite writes the file anew, in one transaction, so a crash leaves the old one or the new one.  It needs the
-journal for itself, and room for what is retained.
+journal for itself, and room for the retained steps.
 
-Always: the new file answers every question as the old one did; one that is not whole is left as it is.
+Always: the new file answers every question as the old one did; a file that is not whole is left unchanged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A journal: the steps and completed epochs of durable topics, in one SQLite file.
 
 It is apart from the log of the space because topics begin, shrink and end one by one, each with its own
-budget.  What is common is how a transaction is made safe (``relay/store/storage``), and the mark beside the
-file that shows when it holds less than was acknowledged.  All calls block.
+budget.  It shares with the log how a transaction is made safe (``relay/store/storage``), and the mark beside
+the file that shows when it holds less than was acknowledged.  All calls block.
 
 Always: ``write`` is on disk, whole, when it returns; a slot is not used again while rows of it are there.
 """
@@ -53,7 +53,7 @@ class Journal(JournalReader):
                 self._check_mark(accept_damage)
 
     def _check_mark(self, accept_damage: bool) -> None:
-        """Compares the journal with what was acknowledged."""
+        """Compares the journal with its acknowledged mark."""
         shortfall = self.shortfall()
         if shortfall and not accept_damage:
             raise self._damage(f"{shortfall}; accept the damage to go on without what is missing")

@@ -3,7 +3,7 @@
 It is apart from the journal, which knows rows, and from the daemon, which puts the topics into its catalogue,
 so that a journal can be verified by doing what a start does.
 
-Always: what comes back is what was acknowledged, or ``LogDamaged`` says what stands in the way.
+Always: exactly the acknowledged steps come back, or ``LogDamaged`` names the reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def recovered(journal: JournalReader, begun: Begun, position: int) -> StepLog:
 
 
 def _check_epochs(journal: JournalReader, ledger: StepLog) -> None:
-    """Compares the epochs that are there with those that the steps have completed."""
+    """Compares the journal's epochs with the epochs that its steps completed."""
     held = ledger.completed - ledger.oldest + 1
     wanted = (held, ledger.oldest, ledger.completed) if held else (0, 0, 0)
     if journal.epoch_numbers(ledger.slot) != wanted:

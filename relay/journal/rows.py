@@ -153,7 +153,7 @@ def insert_topic(connection: sqlite3.Connection, begun: Begun) -> None:
 
 
 def renumber(connection: sqlite3.Connection, numbers: Callable[[], int]) -> None:
-    """Gives each topic a new number, its identity: those who know the old one find that it is gone."""
+    """Gives each topic a new number, its identity: a client with the old number finds that it is gone."""
     for slot, seal, body in connection.execute("SELECT slot, seal, body FROM topics").fetchall():
         _, *shape = cast("Sequence[Any]", unpack_own(_unsealed(b"topic", slot, seal, body)))
         body = pack((numbers(), *shape))
@@ -183,7 +183,7 @@ def keep(connection: sqlite3.Connection, kept: Kept) -> None:
 
 
 def delete_topic(connection: sqlite3.Connection, slot: int) -> None:
-    """Deletes all that belongs to a topic."""
+    """Deletes all rows of a topic."""
     for table in ("steps", "epochs", "frontiers"):
         connection.execute(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", span(slot))
     for table in ("topics", "states", "topic_readers"):

@@ -21,7 +21,7 @@ from relay.store.errors import LogDamaged
 
 @dataclass(frozen=True, slots=True)
 class TopicsVerdict:
-    """Counts of what is retained, bytes on disk, and what is wrong: nothing, if ``damages`` is empty."""
+    """Counts of retained steps, bytes on disk, and damages: the journal is sound if ``damages`` is empty."""
 
     topics: int
     steps: int

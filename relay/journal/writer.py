@@ -3,8 +3,8 @@
 As with the turns of a space, a flush of the disk costs as much as dozens of steps, so whatever has gathered
 while the write before was under way is written together.  It also keeps each topic within its budget.
 
-Always: what is submitted is written in that order; callbacks run in the order in which they were asked for,
-after all that was submitted before them is on disk; while the disk is full it is tried again.
+Always: submitted steps are written in that order; callbacks run in the order of their registration, after all
+steps submitted before them are on disk; while the disk is full the write is tried again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ GROUP: Final = 8_192
 """Writes in one transaction, at most."""
 
 TRIM_SECONDS: Final = 5.0
-"""How often is looked for what is too old."""
+"""Interval at which steps past retention are looked for."""
 
 TRIM_BYTES: Final = 16 << 20
-"""What goes in one transaction, so that steps do not wait for it."""
+"""Bytes deleted in one transaction, so that steps do not wait for it."""
 
 KEPT_STEPS: Final = 4_096
 """Steps after which a topic's state is written, so that no more of them are done again at a start."""
@@ -96,14 +96,14 @@ class TopicWriter(GroupWriter[Entry]):
         self._arrived.set()
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Calls back once all that was submitted is on disk; at once if it is."""
+        """Calls back once all submitted steps are on disk; at once if they are."""
         if self._waiting:
             self._waiting.append(callback)
         else:
             callback()
 
     async def wait_durable(self) -> None:
-        """Returns when all that was submitted before is on disk.  Raises ``LogFailed`` if it will not be."""
+        """Returns when all steps submitted before are on disk.  Raises ``LogFailed`` if it will not be."""
         await trio.lowlevel.checkpoint()
         done = trio.Event()
         self.when_durable(done.set)

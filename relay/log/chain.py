@@ -5,8 +5,8 @@ reader gets what was altered.  The header is a few named numbers by which everyt
 epoch, the numbers that may have been issued, the newest snapshot.  They change in place, so they cannot be
 chained.  The log decides what an epoch number is worth and what to do about damage.
 
-Always: a segment handed out is the one that was written, and follows the one handed out before; memory is
-bounded by what a reader fetches at once.
+Always: segments are handed out as they were written, each after its predecessor; memory is bounded by the
+bytes that a reader fetches at once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ChainHead(NamedTuple):
 
 
 def refuse(damage: str) -> None:
-    """Raises ``LogDamaged``: what is done about damage unless the caller handles it."""
+    """Raises ``LogDamaged``: the reaction to damage unless the caller handles it."""
     raise LogDamaged(damage)
 
 
@@ -130,7 +130,8 @@ class Chain:
     def after(self, epoch: int, upto: int) -> Iterator[Segment]:
         """Returns the segments that hold the epochs in (epoch, upto], and more at both ends.
 
-        Where they begin is looked up at once: what goes later is missed, and refused, when it is read.
+        Their beginning is looked up at once: a segment that is deleted later is missed, and refused, when it
+        is read.
         """
         return self._from(self.beyond(epoch), epoch, upto)
 
@@ -160,7 +161,8 @@ class Chain:
             )
 
     def backwards(self, upto: int | None = None) -> Iterator[Segment]:
-        """Yields all segments, the newest first, from the one that ends epoch ``upto`` if that is given."""
+        """Yields all segments, the newest first, beginning at the segment that ends epoch ``upto`` if that is
+        given."""
         last = self.last if upto is None else min(self.last, self.beyond(upto))
         for ordinal in range(last, self.first - 1, -1):
             yield from islice(self.walk(ordinal, limit=1), 1)
@@ -172,9 +174,9 @@ class Chain:
     def first_needed(self, oldest: int, snapshot: int) -> int:
         """Returns the ordinal of the first segment that is still needed; O(log segments).
 
-        That is for the epochs from ``oldest`` on, and for a start, which goes on after the segment of the
-        snapshot (0 if there is none): a silent entry has the number of the epoch before it, so one that was
-        written after the snapshot may be of an epoch that is gone.
+        They are needed for the epochs from ``oldest`` on, and for a start, which goes on after the segment of
+        the snapshot (0 without a snapshot): a silent entry has the number of the epoch before it, so a silent
+        entry written after the snapshot may belong to a deleted epoch.
         """
         return max(self.first, min(self.beyond(oldest - 1), snapshot + 1))
 
@@ -191,7 +193,7 @@ class Chain:
         return low
 
     def checksum_of(self, ordinal: int) -> bytes:
-        """Returns the checksum of a segment; the anchor for one that is not there."""
+        """Returns the checksum of a segment; the anchor for a segment that is not there."""
         question = "SELECT checksum FROM segments WHERE segment = ?"
         found: list[bytes] = _column(self._storage.rows(question, ordinal))
         return found[0] if found else self.anchor

@@ -2,17 +2,17 @@
 
 A reader of a million changes needs columns in the end, and a row that is made for each change, packed,
 unpacked and taken apart again is work for nothing.  So here captures are taken from the log's plain rows
-without making the records, and leave as one packed column for each capture.  The order and the meaning are
-those of ``Replay``.
+without making the records, and leave as one packed column for each capture.  Order and meaning are the same
+as in ``Replay``.
 
-Where captures distinguish facts, what came and went of the facts is what came and went of the captures, and
-nothing need be counted: not the state at the beginning, nor the changes on the way.  That is so for
-patterns that are *faithful* (see ``selections``) as long as no fact is wider than they say; when one is
-met, its epoch and all that follow are counted.
+If captures distinguish facts, the net change of the facts is the net change of the captures, and nothing need
+be counted: not the state at the beginning, nor the changes on the way.  That holds for patterns that are
+*faithful* (see ``selections``) as long as no fact is wider than they say; from the epoch with a wider fact
+on, captures are counted.
 
-Always: the changes of the blocks, in order, are those of ``Replay.epochs``; a block holds whole epochs
-unless it is flagged ``MORE``; memory is about 256 KiB of the log and one block, and the bag where captures
-are counted.
+Always: the changes of the blocks, in order, equal the changes of ``Replay.epochs``; a block holds whole
+epochs unless it is flagged ``MORE``; memory is about 256 KiB of the log and one block, and the bag where
+captures are counted.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class ColumnReplay(Replay):
             forming.add(number, time, came, said, went, share)
 
     def _added_whole(self, forming: _Forming, entries: Sequence[Rows], share: int) -> bool:
-        """Adds all epochs at once, if all that they hold matches; the usual case of a log of one kind."""
+        """Adds all epochs at once, if all their values match; the usual case of a log of one kind."""
         if self._flat is None or any(plain for *_, plain in entries):
             return False
         rows = [*chain.from_iterable([rows[: sum(counts)] for _, _, counts, rows, _ in entries])]
@@ -320,7 +320,7 @@ class Blocks:
     __slots__ = ("_left", "_room", "_waiting", "failure", "used")
 
     def __init__(self, room: MemoryBudget | None = None) -> None:
-        """``room`` is that of all observers together."""
+        """``room`` is the budget of all observers together."""
         self.failure: Refused | None = None
         self._waiting: deque[ColumnBlock] = deque()
         self._room = room or MemoryBudget()

@@ -4,8 +4,8 @@ A log that was trimmed keeps the file's size and uses the room again; and each g
 committed alone has a segment of its own.  This writes the segments that are retained into a new file, as few
 and as full as may be, with the newest snapshot, and puts it in the place of the old one.
 
-It needs the log for itself, and room for what is retained.  The new segments are numbered on from the last of
-the old ones: so whichever of the two files a crash leaves, the acknowledged mark of the other contradicts
+It needs the log for itself, and room for the retained epochs.  The new segments are numbered on from the last
+of the old ones: so whichever of the two files a crash leaves, the acknowledged mark of the other contradicts
 nothing.
 
 Always: the new log answers every question as the old one did; until the new file is whole and on disk, the
@@ -83,7 +83,7 @@ def _write(old: Storage, path: Path) -> AcknowledgedMark:
 
 
 def _copy(old: Storage, new: Storage) -> AcknowledgedMark:
-    """Copies all that counts; the mark of the new log."""
+    """Copies every retained part; returns the mark of the new log."""
     meta = read_meta(old)
     chain = Chain(old, meta["anchor"])
     boundary = newest_segment(old)

@@ -1,6 +1,6 @@
 """Cursors: where readers of the log left off, so that the next one need not begin at the beginning.
 
-To find which rows of the past appeared, a reader needs those that were there: the bag of a pattern's
+To find the rows that appeared in the past, a reader needs the rows before them: the bag of a pattern's
 captures at that epoch.  A reader that goes on where another one stopped, as every batch of a stream does,
 finds its bag here.
 
@@ -77,7 +77,7 @@ class RowCounts:
         return self._removed(at, row)
 
     def add_all(self, rows: Sequence[Captures]) -> list[Captures]:
-        """Adds many rows in order; returns those that are the first of their kind."""
+        """Adds many rows in order; returns the rows that are the first of their kind."""
         known, more = self._rows, self._more
         first: list[Captures] = []
         for at, row in zip(_row_keys(rows), rows, strict=True):
@@ -89,7 +89,7 @@ class RowCounts:
         return first
 
     def remove_all(self, rows: Sequence[Captures]) -> list[Captures]:
-        """Removes many rows in order; returns those that were the last of their kind."""
+        """Removes many rows in order; returns the rows that were the last of their kind."""
         if self._more:
             return [row for at, row in zip(_row_keys(rows), rows, strict=True) if self._removed(at, row)]
         drop = self._rows.pop
@@ -127,7 +127,7 @@ def net_counts(
 ) -> dict[Hashable, tuple[int, Captures]]:
     """Returns how many facts more (or less, below 0) there are with each captures, after some epochs.
 
-    An epoch is given by the captures that were added and those that were removed; O(those).
+    An epoch is given by its added and its removed captures; O(captures).
     """
     net: dict[Hashable, tuple[int, Captures]] = {}
     for added, removed in epochs:

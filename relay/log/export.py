@@ -1,7 +1,7 @@
 """Exporting: the changes of a pattern as a file that other programs read.
 
 JSON lines as ``dataspace log read --json`` prints them, msgpack, or Parquet where pyarrow is installed.  The
-changes are those of a replay, so they are what an observer of the pattern received.
+changes come from a replay, so an observer of the pattern received the same ones.
 
 Always: the changes are in the order of the log; memory is bounded however long the file is.
 """
@@ -151,10 +151,11 @@ def export(
     until: int | None = None,
     state: bool = False,
 ) -> int:
-    """Writes the changes of the epochs ``since`` to ``until``, or of all that are held; how many there were.
+    """Writes the changes of the epochs ``since`` to ``until``, or of all retained epochs; returns their
+    number.
 
-    A daemon may be writing the log meanwhile.  Raises ``Refused("epoch-gone")`` for what is not held, and
-    ``UsageError`` for a range that ends before it begins.
+    A daemon may be writing the log meanwhile.  Raises ``Refused("epoch-gone")`` for epochs that are not
+    retained, and ``UsageError`` for a range that ends before it begins.
     """
     if since is not None and until is not None and until < since:
         raise UsageError(f"the epochs {since} to {until} are none: the last is before the first")

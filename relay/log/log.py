@@ -55,7 +55,7 @@ SCHEMA: Final = Schema(
 )
 
 TRIM_BYTES: Final = 16 << 20
-"""What is dropped in one transaction, so that turns do not wait for it."""
+"""Bytes dropped in one transaction, so that turns do not wait for it."""
 
 
 class Log(LogReader):
@@ -82,15 +82,16 @@ class Log(LogReader):
     def open(cls, directory: Path, *, accept_damage: bool = False) -> Self:
         """Opens the log in a directory, or makes a new one.
 
-        Raises ``LogDamaged`` if it holds less than was acknowledged; with ``accept_damage`` it goes on
-        without, and what is before the damage can no longer be read.  Raises ``LogFailed`` if the disk does.
+        Raises ``LogDamaged`` if it holds less than its acknowledged mark says; with ``accept_damage`` it goes
+        on with the rest, and epochs before the damage can no longer be read.  Raises ``LogFailed`` if the
+        disk does.
         """
         return cls(directory, accept_damage=accept_damage)
 
     # -- opening --------------------------------------------------------------------------------------
 
     def _check_mark(self) -> None:
-        """Compares the log with what was acknowledged."""
+        """Compares the log with its acknowledged mark."""
         shortfall = self.shortfall()
         if shortfall:
             gone = " (the file log.sqlite is gone)" if self._missing else ""
@@ -104,7 +105,7 @@ class Log(LogReader):
         logger.warning("%s; continuing without it, since the damage is accepted", damage)
 
     def _begin(self) -> None:
-        """Continues numbers above all that may have been issued, and reserves the first block."""
+        """Continues numbers above every number that may have been issued, and reserves the first block."""
         self.next_epoch: int = max(self.reserved, self._mark.mark.reserved, self.last) + 1
         self.issued = self.next_epoch - 1
         self.identity = self.identity or uuid.uuid4().hex
@@ -136,13 +137,13 @@ class Log(LogReader):
     # -- writing --------------------------------------------------------------------------------------
 
     def is_settled(self, epoch: int) -> bool:
-        """True as for any reader; what was not written before this log was opened never will be."""
+        """True as for any reader; an entry that was not written before this log was opened never will be."""
         return epoch <= self.last or epoch < self.next_epoch
 
     def append(self, entries: Sequence[Encoded]) -> None:
         """Writes entries, in ascending order and after all before, in one transaction; O(bytes).
 
-        They are on disk when it returns.  Raises ``LogFailed``, and then none of them is.
+        They are on disk when it returns.  Raises ``LogFailed``, and then no entry is on disk.
         """
         with self._writing:
             segments = list(cut(entries, self._chain.last + 1, self._chain.checksum))

@@ -1,11 +1,11 @@
-"""Reading and verifying a log: what is retained, in order, each segment checked on the way.
+"""Reading and verifying a log: the retained segments, in order, each checked on the way.
 
 The half of the log that changes nothing.  It is apart from the writing half so that a log can be verified,
 exported and replayed while a daemon writes it, from a copy, or from a disk that is read-only.
 
-Always: what is returned is what was written, in order and whole, or ``LogDamaged`` is raised; an epoch that
-is not retained is refused with the oldest epoch held; a log that verifies has every acknowledged epoch,
-unaltered.
+Always: epochs are returned as they were written, in order and whole, or ``LogDamaged`` is raised; an epoch
+that is not retained is refused with the oldest retained epoch; a log that verifies has every acknowledged
+epoch, unaltered.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LogReader(StoreReader):
     def __init__(
         self, storage: Storage, mark: AcknowledgedMark, found: Callable[[str], None] = refuse
     ) -> None:
-        """Calls ``found`` with what is wrong in the header of the log."""
+        """Calls ``found`` with each error in the header of the log."""
         super().__init__(storage, mark)
         self.cursors: Final = Cursors()
         meta = read_meta(storage, found)
@@ -154,11 +154,11 @@ class LogReader(StoreReader):
     def find_turns(self, client: str, wanted: Iterable[int], *, upto: int | None = None) -> dict[int, int]:
         """Returns the epochs of a client's turns, all of them below its highest applied one.
 
-        A turn that was not applied has epoch 0; one that is no longer known, because what would show it is
-        not retained, is left out.  ``upto`` is an epoch that is later than all of them, or as late.
+        A turn that was not applied has epoch 0; a turn is left out if the segments that would show it are not
+        retained.  ``upto`` is an epoch that is later than all of them, or as late.
 
-        Newest segments first, most of them not decoded, and ends with the first turn below all that are
-        wanted, since a client's turns ascend.  O(log) at worst.
+        Reads the newest segments first, most of them not decoded, and ends with the first turn below all
+        wanted turns, since a client's turns ascend.  O(log) at worst.
         """
         left, found = sorted(set(wanted)), dict[int, int]()
         before: int | None = None
@@ -189,7 +189,7 @@ class LogReader(StoreReader):
     def origin_before(self, client: str, upto: int, epochs: int) -> Origin | None:
         """Returns where the turns of a client came from at an epoch, if so many epochs before it say so.
 
-        Newest segments first, most of them not decoded.  O(those epochs) at worst.
+        Reads the newest segments first, and decodes few.  O(those epochs) at worst.
         """
         needle = pack(client)
         try:
@@ -219,7 +219,8 @@ class LogReader(StoreReader):
     def epoch_at(self, time: int) -> int:
         """Returns the newest epoch that was made at a time or before it; O(log segments).
 
-        The time is in microseconds since 1970.  Raises ``Refused`` if what was newest then is not retained.
+        The time is in microseconds since 1970.  Raises ``Refused`` if the newest epoch of that time is not
+        retained.
         """
         if time < self._before:
             raise Refused(
@@ -239,7 +240,7 @@ class LogReader(StoreReader):
         return abs(self._chain.beyond(one) - self._chain.beyond(other))
 
     def damages(self) -> Iterator[str]:
-        """Everything that is wrong with what is retained, in words; O(log)."""
+        """Every error in the retained log, in words; O(log)."""
         shortfall = self.shortfall()
         if shortfall:
             yield shortfall
@@ -269,7 +270,7 @@ class LogReader(StoreReader):
         return snapshot
 
     def verify(self) -> LogStatistics:
-        """Reads all that is retained and checks every checksum; ``LogDamaged`` at the first that fails."""
+        """Reads the whole retained log and checks every checksum; ``LogDamaged`` at the first that fails."""
         for damage in self.damages():
             raise LogDamaged(damage)
         return self.statistics()
@@ -286,7 +287,7 @@ class LogReader(StoreReader):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a log holds, and what is wrong with it: nothing, if ``damages`` is empty."""
+    """Counts of a log, and its damages: the log is sound if ``damages`` is empty."""
 
     identity: str
     statistics: LogStatistics

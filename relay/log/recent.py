@@ -5,7 +5,7 @@ it has missed.  To read the log for each of them, and to reckon from a snapshot 
 all facts and all of those epochs for every one.  Here it costs the changes of facts that are of a
 pattern's class; what an observer knew follows from what the index counts now and from those changes alone.
 
-Always: every epoch beyond ``after`` is here, in order; what is kept is bounded in changes and bytes.
+Always: every epoch beyond ``after`` is here, in order; memory is bounded in changes and bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from relay.log.segments import Change
 
 CHANGES: Final = 32_768
 BYTES: Final = 4 << 20
-"""What is kept, as it is encoded."""
+"""Bytes of kept epochs, as they are encoded."""
 
 CHANGE_BYTES: Final = 250
 FACTOR: Final = 2
@@ -87,7 +87,8 @@ class Recent:
     def missing(self, log: LogReader, after: int) -> list[Change] | None:
         """Returns what lies between an epoch and the first one here; None if it is too much.
 
-        Blocks, and may run in a thread; ``put_before`` takes it in.  What is too much is found so once.
+        Blocks, and may run in a thread; ``put_before`` takes it in.  An excess is found only once in this
+        way.
         """
         if not self.lacks(after):
             return None
@@ -117,7 +118,7 @@ class Recent:
     def of_class(self, after: int, root: Class | None) -> Sequence[Change]:
         """Returns the epochs beyond ``after`` with their changes of values of a class; all of them for None.
 
-        O(epochs that were not asked about before) and O(what is found).
+        O(epochs not asked about before) and O(found changes).
         """
         if root is None:
             return self._beyond(after)
@@ -211,14 +212,14 @@ class Retelling:
         return not self.is_too_much
 
     def epochs(self, count: Callable[[Captures], int]) -> Iterator[Rows]:
-        """Returns the epochs with what was visible of them.
+        """Returns the epochs with their visible changes.
 
         ``count`` returns how many facts there are now with some captures; called when the first is read.
         """
         return _visible(self._found, count)
 
     def _later(self) -> Sequence[Change]:
-        """Returns the epochs since those that were looked at."""
+        """Returns the epochs after the newest examined one."""
         self.is_too_much |= self._at < self._recent.after
         return () if self.is_too_much else self._recent.of_class(self._at, self._root)
 

@@ -36,8 +36,8 @@ Rows = tuple[int, int, list[Captures], list[Captures], list[Captures]]
 class Live:
     """The facts that hold at ``epoch``, and the entries up to it that are not on disk yet.
 
-    A silent entry waits for the disk like any other, but nothing can be seen of it and its number is that of
-    an epoch that may be on disk already: so only the entries that can be seen say how far the disk is.
+    A silent entry waits for the disk like any other, but has no visible change, and its number may be an
+    epoch that is on disk already: so only visible entries say how far the disk is.
     """
 
     epoch: int
@@ -132,7 +132,7 @@ class Replay:
                     yield epoch.number, epoch.time, came, said, went
 
     def _captures(self, segment: Segment, upto: int) -> Iterator[Rows]:
-        """Yields the captures of all that matches in the epochs of a segment from here to ``upto``."""
+        """Yields the captures of all matching values in the epochs of a segment from here to ``upto``."""
         rows = self._rows
         for number, time, added, messages, removed in segment.changes_after(self.at, upto):
             yield number, time, rows(added), rows(messages), rows(removed)
@@ -162,7 +162,7 @@ class Replay:
         return self._bag
 
     def own_bag(self) -> RowCounts:
-        """Returns the bag, to be changed: one that was left for others is copied first."""
+        """Returns the bag, to be changed: a bag that was left for others is copied first."""
         bag = self._prepared()
         if self._kept:
             bag = self._bag = bag.copy()

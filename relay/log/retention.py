@@ -1,9 +1,9 @@
 """Retention: which epochs are kept, and for which named readers?
 
-An epoch may be deleted for its age, for the bytes of what came after it, or because every named reader has
+An epoch may be deleted for its age, for the bytes of later epochs, or because every named reader has
 acknowledged it.  A named reader that has not acknowledged it keeps it.  A reader that never comes back must
-not fill the disk, so what is held for readers is bounded in bytes, and a reader that was silent for long
-holds nothing.
+not fill the disk, so the bytes held for readers are bounded, and a reader that was silent for long holds
+nothing.
 
 This file only decides; the log itself refuses to delete what its newest snapshot does not contain yet.
 
@@ -24,13 +24,12 @@ from relay.store.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept.  Ages are in seconds, sizes in bytes of the log's file that are in use.
+    """The rules of deletion.  Ages are in seconds, sizes in bytes of the log's file that are in use.
 
     ``age``: epochs older than this may go.  ``size``: the oldest may go while the file has more than this in
-    use, the newest snapshot included.
-    ``acknowledged``: what every named reader is done with may go (nothing while there is no reader).
-    ``reader_size``: what is held for readers that are not done, at most, beyond the other reasons.
-    ``reader_age``: a reader that has been silent for so long holds nothing back.
+    use, the newest snapshot included.  ``acknowledged``: what every named reader is done with may go (nothing
+    while there is no reader).  ``reader_size``: the most that is held for late readers, beyond the other
+    reasons.  ``reader_age``: a reader that has been silent for so long holds nothing back.
     """
 
     age: float | None = None

@@ -1,14 +1,14 @@
 """Segments: epochs as bytes, and bytes as epochs.
 
-A segment is what one group commit writes: some epochs in order, one after the other, and a checksum that
+A segment is the content of one group commit: some epochs in order, one after the other, and a checksum that
 covers them and the checksum of the segment before, so that a log is one chain and a lost or altered link
-shows.  LOG.md describes the bytes.  They are apart from the database that keeps them because a reader
-of the log needs the one and not the other.
+shows.  LOG.md describes the bytes.  They are apart from the database that keeps them because a reader of the
+log needs the one and not the other.
 
-An epoch's values are written once, in a table; what was added, sent and removed comes first in it and in
-that order, so that only counts are needed to separate them, and claims point into it.  A record is
-written as the plain array of its label and fields: it is what nearly all values are, and an array costs a
-third of an extension to read.
+An epoch's values are written once, in a table; added, sent and removed values come first in it and in that
+order, so that only counts are needed to separate them, and claims point into it.  A record is written as the
+plain array of its label and fields: it is what nearly all values are, and an array costs a third of an
+extension to read.
 
 Always: ``decode(encode(epoch))`` is the same epoch; bytes that were altered do not pass ``checksum``.
 """
@@ -134,7 +134,7 @@ class Segment:
 def encode(epoch: Epoch) -> Encoded:
     """Returns the bytes of an epoch; O(size).
 
-    Raises ``UsageError`` for what is nested too deeply to be packed.
+    Raises ``UsageError`` for values that are nested too deeply to be packed.
     """
     number, time, added, messages, removed, all_claims, client, sequence, silent = epoch
     came, said, went = len(added), len(messages), len(removed)
@@ -201,7 +201,7 @@ def decode(body: bytes) -> Epoch:
 
 
 def _claims_form(claims: Sequence[Claims], values: list[Value]) -> list[object]:
-    """Returns claims with their values as positions in the table, which gains those that are not in it yet.
+    """Returns claims with their values as positions in the table, which gains the values that it lacks.
 
     Values are distinguished by identity: the kernel names the same objects in both places, and where it
     does not, a value is written twice and nothing else happens.
@@ -258,7 +258,7 @@ _RECORDS: Final = {Record}
 
 
 def rows_of(values: Sequence[Value]) -> tuple[list[Value], list[int]]:
-    """Returns values in their written form, and the positions of those that are not records."""
+    """Returns values in their written form, and the positions of the values that are not records."""
     if set(map(type, values)) == _RECORDS:  # as nearly always
         return [(each.label, *each.fields) for each in cast("Sequence[Record]", values)], []
     rows = [(each.label, *each.fields) if each.__class__ is Record else each for each in values]

@@ -8,7 +8,7 @@ A pattern is *faithful* where its captures and constants are all the fields of a
 then differ in their captures as well, and no count of facts with the same captures is needed.  A fact that is
 wider than the pattern says, which a pattern of at least so many fields admits, is where that ends.
 
-Always: what is selected is what ``matcher`` finds in the same values, in the same order.
+Always: a selection finds the same values as ``matcher``, in the same order.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def general_selection(pattern: Value) -> Select:
 class Flat:
     """What selects from plain rows, for a pattern that looks no deeper than their parts.
 
-    ``parts`` is how many parts a row has of which the pattern names them all; with ``exact`` no other row
-    matches.
+    ``parts`` is the number of parts of a row whose parts are all named by the pattern; with ``exact`` no
+    other row matches.
     """
 
     label: str
@@ -109,7 +109,7 @@ def flat_selection(form: Skeleton) -> Flat | None:
 
 
 def _written(form: Skeleton, parts: int, *, exact: bool) -> Select:
-    """Returns all that a row must fulfil as one comprehension.
+    """Returns all conditions on a row as one comprehension.
 
     Positions are numbers in it, and whatever came from the pattern is bound by a name.
     """
@@ -128,7 +128,7 @@ def _written(form: Skeleton, parts: int, *, exact: bool) -> Select:
 
 
 def records_only(counts: Counts, rows: Sequence[Any], plain: Sequence[int]) -> tuple[Counts, Sequence[Any]]:
-    """Returns the counted rows of an epoch without those that stand for values of other forms."""
+    """Returns the counted rows of an epoch without the rows that stand for values of other forms."""
     ends = [*accumulate(counts, initial=0)]
     if not plain:
         return counts, rows[: ends[-1]]

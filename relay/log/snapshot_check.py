@@ -1,9 +1,9 @@
 """Explaining: does the newest snapshot hold what the epochs say, and nothing else?
 
 A snapshot is a copy of what a daemon had in memory.  Whatever a defect left there would be a fact from then
-on, in no epoch, and every checksum of it would be right.  So what the snapshot should say is worked out once
-more from the epochs: where they are retained from the first one on, all of it; where the oldest are gone, all
-that the others have touched, and what was there before them is taken on trust.
+on, in no epoch, and every checksum of it would be right.  So the snapshot is computed once more from the
+epochs: all of it if they are retained from the first one on; otherwise every claim that the retained epochs
+have touched, and the earlier rest is taken on trust.
 
 Always: nothing here changes anything; memory is bounded by the snapshot and the claims that the epochs touch.
 """
@@ -30,7 +30,7 @@ class Explained:
     """What the epochs say that owners claim, as far as they say."""
 
     def __init__(self, snapshot: RecoveredState | None, *, whole: bool) -> None:
-        """``whole`` if the epochs to come are all that there ever were."""
+        """``whole`` if the epochs to come are all epochs of the log since its beginning."""
         self._snapshot = snapshot
         self._whole: Final = whole
         self._claimed: dict[Place, Value] = {}

@@ -189,7 +189,7 @@ def _put_head(connection: sqlite3.Connection) -> None:
 
 
 def _head(connection: sqlite3.Connection) -> Head | None:
-    """Returns the newest complete snapshot; ``LogDamaged`` if it is not the one that was completed last."""
+    """Returns the newest complete snapshot; raises ``LogDamaged`` if another snapshot was completed last."""
     known, *row = connection.execute(_WITH_KNOWN).fetchone()
     if known is not None and known != pack(tuple(row)):
         raise LogDamaged(f"snapshot {row[0]}, after epoch {row[2]}, is not the one that was made last")

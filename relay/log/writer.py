@@ -164,7 +164,7 @@ class GroupCommit(GroupWriter[_Entry]):
     def note_origin(self, number: int, time: int, origin: Origin) -> None:
         """Queues an entry that says from where the turns of a client come that are submitted from now on.
 
-        ``number`` and ``time`` are those of the newest epoch.  Raises ``LogFailed`` once the disk has failed.
+        ``number`` and ``time`` belong to the newest epoch.  Raises ``LogFailed`` once the disk has failed.
         """
         self.check_open()
         entry = _Entry.of_origin(Epoch(number, time, silent=True), origin)
@@ -173,7 +173,7 @@ class GroupCommit(GroupWriter[_Entry]):
         self._waiting.append(entry)
 
     def fail(self, text: str) -> None:
-        """Ends ``run`` with ``LogFailed``: what is in memory must not be written any more."""
+        """Ends ``run`` with ``LogFailed``: the entries in memory must not be written any more."""
         self.failure = self.failure or LogFailed(text)
         self._arrived.set()
 
@@ -311,7 +311,7 @@ class GroupCommit(GroupWriter[_Entry]):
         return self._unsaved >= (1 if self._wanted else self._snapshot_changes)
 
     def _current(self) -> RecoveredState:
-        """Returns the state after all that was submitted, copied before anything changes it."""
+        """Returns the state after all submitted entries, copied before anything changes it."""
         assert self._state is not None  # else no snapshot is due
         owners = {owner: claims.copy() for owner, claims in self._state().items()}
         self._unsaved = 0
