@@ -49,7 +49,7 @@ def frame(
 ) -> DataFrame:
     """Returns the changes of a pattern, or, with ``asOfEpoch``, a state; with ``stream``, as they come.
 
-    Further options are those of SPARK.md, by their names.
+    Further options are the options of SPARK.md, by their names.
     """
     reader = (spark.readStream if stream else spark.read).format("dataspace").option("pattern", pattern)
     for name, value in {"url": url or default_url(), **options}.items():
@@ -79,9 +79,9 @@ def current_state(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
 def updates(*, url: str | None = None, name: str | None = None, **options: Option) -> Callable[..., None]:
     """Returns a function for ``foreachBatch`` that writes each batch as one turn, once, in any output mode.
 
-    Options are those of a batch write, usually ``template``, ``keyColumns`` and ``writer``.  A batch is known
-    by the query's id; Spark Connect does not tell it, so that there ``name`` stands for it and must change
-    with the checkpoint.
+    Options are the options of a batch write, usually ``template``, ``keyColumns`` and ``writer``.  A batch is
+    known by the query's id; Spark Connect does not tell it, so that there ``name`` stands for it and must
+    change with the checkpoint.
     """
     if name is None and is_remote():
         raise UsageError(_NAMELESS)

@@ -86,7 +86,8 @@ def _let_workers_import_us() -> None:
 
 
 def _executors_path() -> dict[str, str]:
-    """Where executors find a checkout that is not installed; those of other machines need it installed."""
+    """Returns the path on which executors find a checkout that is not installed; executors of other machines
+    need it installed."""
     return {} if "site-packages" in _TOP else {"spark.executorEnv.PYTHONPATH": _TOP}
 
 

@@ -1,14 +1,13 @@
 """The acknowledged mark: what the log must hold, kept outside of it.
 
 SQLite's write-ahead log ends, for SQLite, where its first damaged frame begins: one flipped bit silently
-takes along all that was written later, and ``integrity_check`` finds nothing wrong.  So the newest epoch
-that was acknowledged, and the checksum of its segment, are also kept in a small file beside the log.  A
-log that holds less than the mark says has lost something.
+takes along every later frame, and ``integrity_check`` finds nothing wrong.  So the newest epoch that was
+acknowledged, and the checksum of its segment, are also kept in a small file beside the log.  A log that holds
+less than the mark says has lost something.
 
 The mark is written after each commit and before anything is acknowledged, and flushed to the disk once a
-second and at the end.  So it catches every loss after a crash of the process, and after a power failure
-every loss but that of the last second; it is never ahead of the log, so it never reports a loss that did
-not happen.
+second and at the end.  So it catches every loss after a crash of the process, and after a power failure every
+loss but the last second's; it is never ahead of the log, so it never reports a loss that did not happen.
 
 Always: one of the two slots is whole, however a write was torn.
 """
@@ -78,7 +77,7 @@ class AcknowledgedFile:
     def write(self, mark: AcknowledgedMark, *, sync: bool = False) -> None:
         """Keeps a new mark; flushes it to the disk if asked to, or if that is a second ago.
 
-        Raises ``LogFailed``, never as one that is worth another try: what the mark is about is on disk.
+        Raises ``LogFailed``, never with an error that is worth another try: the marked epochs are on disk.
         """
         self._turn += 1
         body = _FORM.pack(_MAGIC, self._turn, mark.epoch, mark.segment, mark.reserved, mark.checksum)

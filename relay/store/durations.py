@@ -1,7 +1,6 @@
 """Durations: how often something took how long, counted with plain integers.
 
-A duration costs one search in a short tuple and three additions.  Whoever publishes them does the rest when
-the counts are read.
+A duration costs one search in a short tuple and three additions.  The reader of the counts does the rest.
 
 Always: the counts add up to the number of durations.
 """

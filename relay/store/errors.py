@@ -32,7 +32,7 @@ PROBE_BYTES: Final = 64 << 10
 
 
 class LogFailed(DataspaceError):
-    """The disk refused; nothing of what was being written is there.
+    """The disk refused; nothing of the write is there.
 
     ``full`` says that a later attempt may succeed: there was no room, or another program held the file.
     """
@@ -114,7 +114,7 @@ def _said(error: OSError) -> str:
 
 
 _OURS: Final = (0, sqlite3.SQLITE_ERROR)
-"""What is said of a question or a text that makes no sense: not of files as we make them."""
+"""The code for a question or a text that makes no sense: it does not stand for our files."""
 
 _FLUSHES: Final = (
     sqlite3.SQLITE_IOERR_FSYNC,

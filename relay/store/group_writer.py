@@ -41,10 +41,10 @@ class GroupWriter(ABC, Generic[E]):
     """
 
     NAME: ClassVar[str]
-    """What is written, for messages."""
+    """The name of the written things, for messages."""
 
     REFUSED: ClassVar[str]
-    """What is not accepted while the disk is full, for messages."""
+    """The name of the things that are not accepted while the disk is full, for messages."""
 
     def __init__(self, portion: int) -> None:
         """Takes the most that one transaction may write, in units of the subclass."""
@@ -165,7 +165,7 @@ class GroupWriter(ABC, Generic[E]):
         return True
 
     async def _wait_for_space(self, failure: LogFailed, tried: int) -> None:
-        """Wakes the tasks that wait for the backlog to shrink; the next attempt is half of what was tried."""
+        """Wakes the tasks that wait for the backlog to shrink; the next attempt is half as large."""
         if self.full is None:
             logger.error("%s; %s refused until there is free space", failure, self.REFUSED)
         self.full = failure

@@ -14,7 +14,7 @@ OTHERS: Final = 0o077
 
 
 def make_private(path: Path) -> None:
-    """Makes a file that only its owner can read and write; takes the rights of others from one that is there.
+    """Makes a file that only its owner can read and write; takes the rights of others from an existing file.
 
     Does nothing where the file system refuses: the next to open the file gets the error.
     """

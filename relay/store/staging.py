@@ -1,17 +1,18 @@
 """Staging: batches that writers have sent, but that are not published yet.
 
-A bulk writer works in several processes that may each fail and be run again.  What they have is kept here
-under keys of theirs, on disk, until it is published as one turn or discarded.  It has a SQLite file of its
-own, beside the log's: its bulk comes and goes and must neither pass through the log's write-ahead log nor
-hold up a turn, and a log can be copied or verified without it.
+A bulk writer works in several processes that may each fail and be run again.  Their output is kept here under
+keys of theirs, on disk, until it is published as one turn or discarded.  It has a SQLite file of its own,
+beside the log's: its bulk comes and goes and must neither pass through the log's write-ahead log nor hold up
+a turn, and a log can be copied or verified without it.
 
-What is staged belongs to its *stager*, a text with parts such as ``token:gateway/night``, and to those whose
-text is a beginning of it in whole parts; the empty text is everybody's beginning.  To others it is not there:
-several may use the same key.
+A staged batch belongs to its *stager*, a text with parts such as ``token:gateway/night``, and to each bearer
+whose text is a beginning of it in whole parts; the empty text is everybody's beginning.  To others it is not
+there: several may use the same key.
 
-Always: what ``stage`` returned from is on disk and survives a restart; bytes are bounded, those of keys
-included, and what is too much is refused whole; what was not published in time is deleted; a key with nothing
-staged is refused, never taken for an empty one; nothing comes in any more below a key that was closed.
+Always: a blob is on disk and survives a restart once ``stage`` has returned; bytes are bounded, keys
+included, and a blob beyond the bound is refused whole; a batch that was not published in time is deleted; a
+key with nothing staged is refused, never taken for an empty one; nothing comes in any more below a key that
+was closed.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Paid:
 
 @dataclass(frozen=True, slots=True)
 class StagingStatistics:
-    """What is staged: keys, parts under them, bytes, and the limit of those."""
+    """Counts of staged data: keys, parts under them, bytes, and their limit."""
 
     keys: int
     parts: int
@@ -107,7 +108,7 @@ class Staging:
             self.purge(kept)
 
     def relimit(self, limit: int) -> None:
-        """Changes the bytes that may be staged; what is staged stays."""
+        """Changes the bytes that may be staged; staged batches stay."""
         self._limit = limit
 
     async def run(self) -> None:
@@ -121,7 +122,7 @@ class Staging:
                 logger.warning("%s; what was staged too long ago stays", failure)
 
     async def stage(self, key: Key, body: bytes, by: str = "", payer: Payer | None = None) -> None:
-        """Keeps a blob under a key, after those that are there; it is on disk when this returns.
+        """Keeps a blob under a key, after earlier blobs; it is on disk when this returns.
 
         Its bytes count for the ``payer``, if there is one, until they are dropped.
         Raises ``Refused("limit")`` beyond the limit of bytes, ``Refused("closed")`` below a key that was
@@ -144,12 +145,12 @@ class Staging:
     async def staged(self, keys: Sequence[Key], by: str = "") -> list[bytes]:
         """Returns what is staged under these keys for ``by``, in their order and in the order of staging.
 
-        Raises ``Refused("not-staged")`` for a key of which nothing is here.
+        Raises ``Refused("not-staged")`` for a key under which nothing is staged.
         """
         return await trio.to_thread.run_sync(self._staged, list(keys), by)
 
     async def discard(self, *prefixes: Key, close: Key | None = None, by: str = "") -> None:
-        """Drops all that belongs to ``by`` under keys that begin like one of these; O(keys that begin so).
+        """Drops all batches of ``by`` under keys that begin with one of these; O(such keys).
 
         Under keys that begin like ``close`` it stages nothing any more: later blobs of its are refused.
         Where the disk has no space even for that, it is repeated before anything else is staged; until
@@ -207,7 +208,7 @@ class Staging:
         return StagingStatistics(keys, parts, self._bytes, self._limit)
 
     def close(self) -> None:
-        """Closes the file; what is staged stays."""
+        """Closes the file; staged batches stay."""
         self._storage.close()
 
     def _stage(self, key: Key, body: bytes, by: str) -> None:
@@ -279,14 +280,14 @@ def _place(key: Key, by: str) -> bytes:
 
 
 def _give_back(parts: Iterable[Paid]) -> None:
-    """Gives the bytes of parts back to those who paid; a part that is still being staged has none then."""
+    """Gives the bytes of parts back to their payers; a part that is still being staged has none then."""
     for part in parts:
         part.payer.give("staged_bytes", part.bytes)
         part.bytes = 0
 
 
 def _belongs(at: bytes, by: str) -> bool:
-    """True if what is staged at a place belongs to ``by``.
+    """True if the batch at a place belongs to ``by``.
 
     >>> place = _place(("k",), "token:a/b")
     >>> [_belongs(place, by) for by in ("", "token:a", "token:a/b", "token:a/b/c", "token:")]
@@ -296,13 +297,15 @@ def _belongs(at: bytes, by: str) -> bool:
 
 
 def _beginnings(stager: str) -> list[str]:
-    """Returns the stager and the bearers it was narrowed from, the widest first: what it stages is theirs."""
+    """Returns the stager and the bearers it was narrowed from, the widest first: they own its batches as
+    well."""
     parts = stager.split("/") if stager else []
     return ["/".join(parts[:end]) for end in range(len(parts) + 1)]
 
 
 def _text(key: Key) -> bytes:
-    """Returns a key as bytes that begin with those of each shorter key that it begins with, and of no other.
+    """Returns a key as bytes whose beginnings are the bytes of each shorter key that it begins with, and of
+    no other.
 
     >>> _text(("a", "b")).startswith(_text(("a",))), _text(("ab",)).startswith(_text(("a",)))
     (True, False)

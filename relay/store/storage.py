@@ -33,7 +33,7 @@ KEPT_WAL_BYTES: Final = 64 << 20
 
 
 class Schema(NamedTuple):
-    """The tables of a file, and the version of what is in them."""
+    """The tables of a file, and their version."""
 
     tables: str
     format: int | None = None
@@ -83,8 +83,8 @@ class Storage:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Begins a transaction that is on disk when the block ends, or undone if it raises.
 
-        For one thread at a time; others wait.  Raises ``LogFailed`` or ``LogDamaged``; after a failure for
-        which there is no second try, such as that of a flush, nothing is written any more.
+        For one thread at a time; others wait.  Raises ``LogFailed`` or ``LogDamaged``; after a failure
+        without a second try, such as a failed flush, nothing is written any more.
         """
         with self._lock:
             if self._failure:

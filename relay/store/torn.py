@@ -1,7 +1,8 @@
 """Torn writes: what a crash left behind the last whole transaction of SQLite's write-ahead log.
 
-SQLite skips it silently when it opens the file, since none of it was acknowledged.  It is looked for
-beforehand, so that it can be logged.  The form is that of <https://sqlite.org/fileformat2.html#walformat>.
+SQLite skips a torn frame silently when it opens the file, since nothing in it was acknowledged.  It is looked
+for beforehand, so that it can be logged.  The form is described in
+<https://sqlite.org/fileformat2.html#walformat>.
 
 Always: nothing is changed; an acknowledged write is never torn (the acknowledged mark shows if one is
 missing).
@@ -33,7 +34,7 @@ class _Frame(NamedTuple):
 def torn(log: Path) -> int:
     """Returns the bytes behind the last whole transaction of a write-ahead log.  O(file).
 
-    Those of an earlier round through the file do not count.
+    Frames of an earlier round through the file do not count.
     """
     try:
         with log.open("rb") as file:
@@ -68,7 +69,7 @@ def _torn(file: BinaryIO, size: int) -> int:
 
 
 def _is_sealed(file: BinaryIO, frames: range, page: int, magic: int, seal: tuple[int, int]) -> bool:
-    """True if these frames have the checksums that they say, after one that ends with ``seal``."""
+    """True if these frames have their stated checksums, after a frame that ends with ``seal``."""
     order = ">" if magic & 1 else "<"
     for at in frames:
         file.seek(at)

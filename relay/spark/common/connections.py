@@ -66,7 +66,7 @@ def lent(peer: Peer) -> Iterator[BulkClient]:
 
 
 def close_all() -> None:
-    """Closes every link of this process, those that are lent included."""
+    """Closes every link of this process, lent links included."""
     for link in [link for link, pid in list(_open.items()) if pid == os.getpid()]:
         link.close()
         _open.pop(link, None)
@@ -118,7 +118,7 @@ LASTING: Final = (
 def _is_lasting(error: DataspaceError) -> bool:
     """True if certificates are the reason, or a side without TLS: the same again, however long one waits.
 
-    A daemon that ends in the middle of a handshake is none of these (``SSLEOFError``).
+    A daemon that ends in the middle of a handshake is not a lasting error (``SSLEOFError``).
     """
     cause = error.__cause__
     if not isinstance(cause, ssl.SSLError):
@@ -144,7 +144,7 @@ SYSTEM_TLS: Final = Tls()
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A daemon, one of its spaces, and what is shown to it."""
+    """A daemon, one of its spaces, and the credentials for it."""
 
     url: str
     token: str = field(default="", repr=False)

@@ -1,12 +1,12 @@
 """Errors: what a user of Spark sees of an error of ours is its sentence, not our stack.
 
 Spark takes the whole traceback of what a reader or writer raises to the driver and puts it at the head of its
-own exception.  Our errors say what was found and what was allowed; the frames of this package, which come
-before that, say nothing to who gave an option, and there may be twenty of them.  So whatever Spark calls lets
-go of them.
+own exception.  Our errors name the found value and the allowed ones; the frames of this package, up to
+twenty, come before that and do not help the user who gave an option.  So whatever Spark calls lets go of
+them.
 
-Always: class and text of an error stay as they are; what is no error of ours, and an ``InternalError``, which
-is to be reported, keep their frames.
+Always: class and text of an error stay as they are; foreign errors, and an ``InternalError``, which is to be
+reported, keep their frames.
 """
 
 from __future__ import annotations

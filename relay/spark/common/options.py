@@ -1,11 +1,11 @@
-"""Options: what ``.option(name, value)`` accepts, and what it means.
+"""Options: the names that ``.option(name, value)`` accepts, and their meaning.
 
 Spark hands every source and sink a bag of strings, to which it adds some of its own.  They become a
 frozen record here, on the driver, so that nothing further in has to guess; apart from the source and
 the sink because both share the rules, and because the rules can then be tested without Spark.
 
-Always: names are camelCase and compared without regard to case; an unknown name fails with the nearest
-known one; a value that makes no sense fails with those that do.
+Always: names are camelCase and compared without regard to case; an unknown name fails with the nearest known
+name; a value that makes no sense fails with the accepted values.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ CARRY_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How a streaming query reads: whom, what, from where, how much at a time.
+    """How a streaming query reads: the daemons, the pattern, the beginning, and the amount at a time.
 
-    ``starts`` are as many as ``peers``.  ``max_changes`` counts those of the space, whatever the pattern.
+    ``starts`` are as many as ``peers``.  ``max_changes`` counts all changes of the space, whatever the
+    pattern.
     """
 
     peers: tuple[Peer, ...]
@@ -244,7 +245,7 @@ _KNOWN: Final = {
         "carryBytes",
     ),
 }
-"""What may be said to each; a stream is written with the same as a batch."""
+"""The options of each verb; a stream is written with the same options as a batch."""
 
 
 def _urls(read: OptionBag) -> tuple[str, ...]:
@@ -292,7 +293,8 @@ def _pattern(read: OptionBag) -> str:
 
 
 def _peers(read: OptionBag, urls: Sequence[str]) -> tuple[Peer, ...]:
-    """Whom the addresses are, and what they are shown: what the options say, else the environment of here."""
+    """Returns the daemons of the addresses, with the credentials of the options, else of this process's
+    environment."""
     said, files = read.text("token"), read.text("tokenFile")
     if said is not None and files is not None:
         raise UsageError("token is a token and tokenFile a file that holds one: give one of them")

@@ -30,7 +30,7 @@ First: TypeAlias = Literal["earliest"] | int | tuple[int, ...]
 """Where a batch of changes begins: at an epoch, or at a time of a topic."""
 
 Last: TypeAlias = Literal["latest"] | int
-"""Where it ends, or of which epoch a state is."""
+"""The end of a range, or the epoch of a state."""
 
 Malformed: TypeAlias = Literal["fail", "drop", "null"]
 """What becomes of a fact with a value that its column cannot hold."""
@@ -53,7 +53,7 @@ _NO_SCHEMA: Final = (
 class OptionBag:
     """One bag of options as Spark hands it over, checked against the names that its user may say.
 
-    ``known`` are those names for each verb (``read``, ``write`` …), and ``verbs`` the ones that are meant.
+    ``known`` are the names of each verb (``read``, ``write`` …), and ``verbs`` the verbs in use.
     """
 
     def __init__(self, given: Mapping[str, str], known: Mapping[str, Sequence[str]], *verbs: str) -> None:
@@ -89,7 +89,8 @@ class OptionBag:
 
 
 def _unknown(name: str, known: Mapping[str, Sequence[str]], verbs: Sequence[str]) -> str:
-    """Which option is like it; Spark has lower-cased the name, so that of another verb is said as it is."""
+    """Returns the option that is like it; Spark has lower-cased the name, so another verb's option is named
+    as it is written."""
     said = " and ".join(verbs)
     folded = {each.lower(): each for verb in verbs for each in known[verb]}
     listed = f"(known are {', '.join(sorted(each for each in folded.values() if each != 'path'))})"

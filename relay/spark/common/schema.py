@@ -3,7 +3,7 @@
 ``flight($carrier:str, $n:int, _)`` makes ``carrier string, n bigint`` and, as in Delta's change feeds,
 ``_change_type``, ``_epoch``, ``_epoch_timestamp`` and ``_seq``.  A capture without an atom class, or of
 compounds, has no one Spark type: unless a schema is given it becomes a string with the value's documented
-JSON, marked in the column's metadata.  A given schema names any of these columns, in any order.
+JSON, marked in the column's metadata.  A given schema has any of these columns, in any order.
 
 Always: one column holds values of one class, strictly, so that nothing is converted on the way: an
 integer is no double here either.  The only other occupant is null, which is a value as well.
@@ -124,7 +124,7 @@ class Column:
         return self.fits is not None and not self.fits.issuperset(map(type, values))
 
     def holds(self, value: Value) -> bool:
-        """Whether one value fits, its size and what is in it included."""
+        """True if one value fits, with its size and its parts."""
         if self.fits is not None and type(value) not in self.fits:
             return False
         try:
@@ -134,7 +134,7 @@ class Column:
         return True
 
     def encoded(self, values: Sequence[Value]) -> Sequence[object]:
-        """What Arrow is given for the values; ``Unfit`` for one that is other inside than the type."""
+        """Returns the values in Arrow's form; ``Unfit`` for a value whose inside differs from the type."""
         convert = self.convert
         if convert is None:
             return values
@@ -143,7 +143,7 @@ class Column:
         return [None if value is None else convert(value) for value in values]
 
     def remedy(self, value: Value) -> str:
-        """Returns what a reader can do about a value that does not fit, and what is wrong inside it."""
+        """Returns the reader's remedy for a value that does not fit, and the flaw inside it."""
         inside = unfit_part(self.spark, value)
         if inside is not None:
             return f"{inside}; change the schema, or leave it away to get JSON, or say malformed=drop or null"
@@ -163,7 +163,7 @@ class Column:
 class Columns:
     """All columns of a source, in order, and the Arrow schema that Spark expects of its batches.
 
-    ``pattern`` is what is asked of the daemon for them: with the whole fact captured where it is wanted.
+    ``pattern`` is the pattern sent to the daemon for them: with the whole fact captured where it is wanted.
     """
 
     all: tuple[Column, ...]
@@ -412,7 +412,7 @@ def unfit_part(kind: DataType, value: Value) -> str | None:
 
 
 def _flaw(kind: DataType, value: Value, *, nullable: bool, path: str) -> tuple[str, str] | None:
-    """The path to the first part that does not fit, and what is wrong with it."""
+    """Returns the path to the first part that does not fit, and its flaw."""
     if value is None:
         return None if nullable else (path, "null, which the schema does not allow")
     if type(value) is not held_class(kind):

@@ -1,14 +1,15 @@
 """Batches: what the tasks of a micro-batch hand in, and the one turn that all of it becomes.
 
-A task packs what its rows assert, retract or send.  A little of it rides along with the message that Spark
-takes to the driver anyway, so that all of a small batch is one request to the daemon, the one that publishes.
-More is staged at the daemon, by all tasks at once, each attempt under keys of its own; none of it is visible.
-The driver publishes what the attempts that Spark kept have handed in, as one turn that carries the query's
-id and the number of the batch.  The daemon remembers that pair in the same transaction, so a batch that Spark
-runs again after a crash changes nothing.  Apart from the sink, which knows Spark's objects but not this.
+A task packs what its rows assert, retract or send.  A few bytes ride along with the message that Spark takes
+to the driver anyway, so that a small batch needs one request to the daemon: the publishing one.  More is
+staged at the daemon, by all tasks at once, each attempt under keys of its own; staged operations are not
+visible.  The driver publishes what the attempts that Spark kept have handed in, as one turn that carries the
+query's id and the number of the batch.  The daemon remembers that pair in the same transaction, so a batch
+that Spark runs again after a crash changes nothing.  Apart from the sink, which knows Spark's objects but not
+this.
 
-Always: nothing is visible before ``publish``; a batch is one epoch or none; what a losing or forgotten
-attempt staged is discarded with its batch, and what one is late with is refused.
+Always: nothing is visible before ``publish``; a batch is one epoch or none; operations staged by a losing or
+forgotten attempt are discarded with its batch, and its late operations are refused.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ CHUNK_BYTES: Final = 192 * 1024
 """How much is packed into one piece: a frame is limited in bytes and in elements."""
 
 FORGETTING: Final = 1.0
-"""Seconds for which a daemon may be away when all that is left is to discard what is staged."""
+"""Seconds for which a daemon may be away if the only task left is to discard staged operations."""
 
 SHOWN_BYTES: Final = 16 * 1024
 """From how many bytes on it is worth a message to have the daemon read ahead what rides along."""
@@ -79,7 +80,7 @@ class StagedBatch(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Handed(WriterCommitMessage):
-    """What one task handed in for its batch: what it adds and what it retracts, in order.
+    """The operations that one task handed in for its batch: its additions and retractions, in order.
 
     Each piece is the key under which it is staged, or the packed operations themselves.  The two are apart
     because partitions have no order among them: a fact that moves from one to another within a batch must
@@ -218,7 +219,8 @@ def _staged(options: SinkOptions, batch: StagedBatch, first: Sequence[Part], res
 
 
 def _show(options: SinkOptions, bodies: Sequence[bytes]) -> None:
-    """Has the daemon read what rides along while Spark takes it to the driver; one that is away does not."""
+    """Sends the riding bytes to the daemon while Spark takes them to the driver; nothing happens if the
+    daemon is away."""
     if sum(map(len, bodies)) >= SHOWN_BYTES:
         with contextlib.suppress(DataspaceError), lent(options.peer) as link:
             for body in bodies:
@@ -240,7 +242,7 @@ def _stage_piece(options: SinkOptions, key: Key, operations: PackedColumns | Pai
 
 
 def _fitting(link: BulkClient, batch: StagedBatch, pieces: Sequence[Key | bytes]) -> list[Key | bytes]:
-    """The pieces as one request can take them: what is too much for it is staged after all.
+    """Returns the pieces as one request can take them: pieces beyond its size are staged after all.
 
     Half of a frame is left to the keys.
     """
@@ -261,8 +263,8 @@ def _fitting(link: BulkClient, batch: StagedBatch, pieces: Sequence[Key | bytes]
 def _forget(options: SinkOptions, prefix: Key, close: Key | None = None) -> None:
     """Discards what is not needed, or leaves it to the daemon to drop in time.
 
-    A batch that failed must fail for its own reason, and not wait once more for the daemon that was away; one
-    that is published must not fail for this.
+    A batch that failed must fail for its own reason, and not wait once more for the daemon that was away; a
+    published batch must not fail for this.
     """
     bound = min(options.connect_timeout, FORGETTING)
     try:

@@ -4,10 +4,10 @@ How is stated by a template, a fact in which captures name columns (``airborne($
 by a label that goes before all columns in their order.  Apart from the sink because it needs no Spark
 process and no daemon: record batches go in, operations come out.
 
-Always: a column's values keep their class (a bigint becomes an int, a double a float, an array a
-sequence, null is null, and a string that is marked as a value's JSON that value); what has no value form
-(dates, decimals, times without a zone) is refused when the query starts and not in the middle; the order
-of rows is kept.
+Always: a column's values keep their class (a bigint becomes an int, a double a float, an array a sequence,
+null is null, and a string that is marked as a value's JSON that value); a type without a value form (dates,
+decimals, times without a zone) is refused when the query starts and not in the middle; the order of rows is
+kept.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class FactWriter:
         self._fields = fields_of(said, places) if template is not None else (label, range(width))
 
     def parts(self, batch: pa.RecordBatch) -> list[Part]:
-        """What the rows add and what they retract, each in their order.
+        """Returns the additions and the retractions of the rows, each in their order.
 
         Records, as nearly always, come by the column.  Raises ``BadRow`` as ``operations``.
         """
@@ -175,11 +175,11 @@ def _verbs(kinds: int, columns: Sequence[Sequence[Value]]) -> list[str]:
 
 
 Part: TypeAlias = tuple[bool, PackedColumns | Pairs]
-"""Whether these operations retract, and what they are."""
+"""Whether these operations retract, and the operations."""
 
 
 def _apart(operations: Sequence[Operation]) -> list[Part]:
-    """The operations that add and those that retract, as far as there are any."""
+    """Returns the operations that add and the operations that retract, as far as there are any."""
     adding = [each for each in operations if each[0] != RETRACT]
     retracting = [each for each in operations if each[0] == RETRACT]
     return [(retracts, Pairs(part)) for retracts, part in ((False, adding), (True, retracting)) if part]

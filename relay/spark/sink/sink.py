@@ -1,8 +1,9 @@
 """The sink: a micro-batch becomes one turn, once, however often it is tried.
 
 What Spark calls, of streams and of batch writes: whose facts these are, and which batch.  How a batch is
-handed in and becomes a turn is in ``batches.py``.  The writer of a task, the one that commits and the one of
-the next batch are three objects in as many processes: what the commit must know travels in the messages.
+handed in and becomes a turn is in ``batches.py``.  The writer of a task, the writer that commits and the
+writer of the next batch are three objects in as many processes: the data for the commit travels in the
+messages.
 
 Always: nothing is visible before ``commit``; the query id belongs to the checkpoint, so a new checkpoint
 under the same ``writer`` is a new sequence of batches, not a replay.
@@ -161,5 +162,5 @@ def _running_batch() -> StagedBatch:
 
 
 def _handed(messages: Sequence[WriterCommitMessage | None]) -> list[Handed]:
-    """The messages of the tasks that came to their end; None stands for one that did not."""
+    """Returns the messages of the tasks that came to their end; None stands for a task that did not."""
     return [message for message in messages if isinstance(message, Handed)]

@@ -1,7 +1,7 @@
 """Templates: a fact in which captures name columns, and what makes facts of rows by it.
 
 ``airborne($origin, $n)`` makes of each row the record of that label with these two columns.  Templates may
-nest and hold constants.  Apart from facts, which know what a row is and what it does.
+nest and hold constants.  Apart from facts, which define a row and its effect.
 
 Always: what a template cannot mean is refused when it is read, with the columns that there are.
 """
@@ -35,7 +35,7 @@ def parsed(template: str) -> Value:
 
 
 def named(template: Value, columns: Sequence[str]) -> list[str]:
-    """The columns that a template names; ``UsageError`` for one that is not there."""
+    """Returns the columns that a template names; ``UsageError`` for a missing column."""
     wanted = [name for name, _ in capture_classes(template)]
     for name in wanted:
         if name not in columns:

@@ -1,7 +1,7 @@
 """Batch reads: the changes between two epochs, or the state at one.
 
-Time travel for ``spark.read``.  Apart from the streaming source because it has no place to keep: what is
-read is settled once, when Spark plans it.
+Time travel for ``spark.read``.  Apart from the streaming source because it has no place to keep: the range is
+settled once, when Spark plans the read.
 
 Always: "latest" and "earliest" are settled on the driver, so that a task that is run again reads the same.
 """

@@ -4,8 +4,8 @@ Asked in turn, a daemon that is slow or away holds up the news of all others, on
 is asked by itself, and a question that is still open is not asked again: its daemon is taken to be where it
 was last, and the others go on.  Apart from the source because it knows nothing of offsets and of Spark.
 
-Always: a daemon that was never heard of is waited for; one whose question failed fails who asks next; a watch
-that is pickled leaves its questions behind.
+Always: a daemon that has never answered is waited for; a daemon whose question failed fails the next caller;
+a watch that is pickled leaves its questions behind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARGIN: Final = 0.05
 
 
 class FrontierWatch:
-    """Keeps the frontiers of ``count`` daemons, of which several are asked at the same time.
+    """Keeps the frontiers of ``count`` daemons, and asks several daemons at the same time.
 
     ``ask(at, after, timeout)`` returns how far one is, once that is beyond ``after`` or the time is over.
     """
@@ -39,7 +39,8 @@ class FrontierWatch:
         self._open: dict[int, Future[LogFrontier]] = {}
 
     def now(self) -> list[LogFrontier]:
-        """How far all are; takes as long as the slowest needs, and raises what any of them does."""
+        """Returns the frontiers of all; takes as long as the slowest daemon, and raises an error of any of
+        them."""
         return together([partial(self._ask, at, None, 0.0) for at in range(self._count)])
 
     def beyond(

@@ -85,7 +85,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What one batch reads: the state at ``as_of``, if any, then the epochs in ``(after, upto]``."""
+    """The range of one batch: the state at ``as_of``, if any, then the epochs in ``(after, upto]``."""
 
     after: int
     upto: int
@@ -113,7 +113,7 @@ def beginning(start: Numbered, now: LogFrontier, *, fail: bool = True) -> Offset
     """Returns where a new stream stands before its first batch.
 
     A starting epoch that is no longer retained raises ``DataLoss``; with ``fail=False`` it is logged, and the
-    stream begins with the oldest epoch that is.  Raises ``UsageError`` for one that has not come yet.
+    stream begins with the oldest epoch that is.  Raises ``UsageError`` for an epoch that has not come yet.
     """
     match start:
         case "snapshot" if now.epoch > 0:
@@ -197,8 +197,8 @@ def missing(span: Span, space: str, now: LogFrontier) -> str | None:
 def state_at(as_of: Last, now: LogFrontier) -> Span:
     """Returns the span that is the state at one epoch and nothing else.
 
-    Raises ``UsageError`` for an epoch that has not come yet, and ``DataLoss`` for one whose state cannot be
-    told from the log any more: no other state may stand in for it, so ``failOnDataLoss`` has no say here.
+    Raises ``UsageError`` for an epoch that has not come yet, and ``DataLoss`` if the log no longer has the
+    state of the epoch: no other state may stand in for it, so ``failOnDataLoss`` has no effect here.
     """
     at = now.epoch if as_of == "latest" else as_of
     if at > now.epoch:
@@ -228,7 +228,7 @@ def anew(here: Offset, now: LogFrontier) -> Offset:
 def span(start: Offset, end: Offset) -> Span:
     """What the batch between two offsets reads; the end's own origin goes before the start.
 
-    An offset that stays, while those of other daemons move on, keeps an origin that has been read from.
+    An offset that stays, while the offsets of other daemons move on, keeps an origin that has been read from.
     """
     if start == end:
         return Span(end.epoch, end.epoch)
@@ -257,7 +257,7 @@ def divided(span: Span, count: int, gaps: Sequence[tuple[int, int]]) -> list[Spa
 
 
 def remaining(span: Span, space: str, now: LogFrontier) -> Span | None:
-    """What of a span is still there to be read, or None when nothing is; for those who accept a loss."""
+    """Returns the part of a span that is still there to be read, or None; for readers that accept a loss."""
     after = max(span.after, now.oldest - 1)
     upto = min(span.upto, now.epoch)
     as_of = None if span.as_of is None else after

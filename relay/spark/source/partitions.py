@@ -1,11 +1,11 @@
-"""Partitions: which epochs of which daemon a task reads, and how many tasks share a batch.
+"""Partitions: the epochs and the daemon that a task reads, and the number of tasks that share a batch.
 
 Streams and batch reads both use partitions once they know where they begin and end.  Spark pickles a
 partition into every task.  The rows of a small batch need no task: the driver reads them, and they travel in
 the plan.
 
-Always: what a partition says is enough to read it, with the options that its reader has; what is gone is
-found out before a task is made for it.
+Always: a partition and the options of its reader are enough to read it; missing epochs are found out before a
+task is made for them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def rows_of(
 
 
 def partitions_of(part: SpanPartition, options: StreamOptions | ReadOptions) -> list[SpanPartition]:
-    """A span as the partitions that tasks read, or nothing; ``DataLoss`` for what is gone."""
+    """Returns a span as the partitions that tasks read, or nothing; ``DataLoss`` for missing epochs."""
     peer, span, space = options.peers[part.at], part.span, part.space
     now = frontier(peer, options, span.after)
     left: Span | None = span

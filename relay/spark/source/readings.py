@@ -1,10 +1,10 @@
-"""Readings: what is read from a daemon, the changes of a space or the completed epochs of a topic.
+"""Readings: the kinds of data read from a daemon, the changes of a space or the completed epochs of a topic.
 
 Both are numbered epochs that are there as far as a frontier and stay the same, so that offsets, limits,
 batches and losses are one for both.  What differs is asked here: how far it is, and the epochs themselves.
 
-Always: a reading has an identity, and with another one its numbers mean something else; what is read in one
-range is the same each time.
+Always: a reading has an identity, and with another identity its numbers mean something else; one range gives
+the same data each time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Reading(Protocol):
         """How far it is, waiting up to ``timeout`` seconds until that is beyond ``after``."""
 
     def blocks(self, link: BulkClient, pattern: Value, span: Span, space: str) -> Iterator[Block]:
-        """The epochs of a span; ``Refused("epoch-gone")`` or ``("epoch-ahead")`` for what is not there."""
+        """Yields the epochs of a span; ``Refused("epoch-gone")`` or ``("epoch-ahead")`` for missing
+        epochs."""
 
     def check_rights(self, link: BulkClient, pattern: Value) -> None:
         """Raises ``Refused`` if the token of a link may not read this; reads nothing."""
@@ -122,7 +123,7 @@ def _id(space: str) -> int:
 
 
 def _blocks(epochs: Iterator[CompletedEpoch], match: Match) -> Iterator[Block]:
-    """Epochs in blocks; those of which the pattern sees nothing are left out."""
+    """Yields epochs in blocks; epochs without a match are left out."""
     waiting: list[CompletedEpoch] = []
     rows: list[list[tuple[Value, ...]]] = []
     count = 0

@@ -50,8 +50,8 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of at least ``rows`` rows each but the last, cut between blocks.
 
-    Raises ``Misfit`` for a value that does not fit.  Holds one batch at a time, so the memory is that of
-    ``rows`` rows and of one block.
+    Raises ``Misfit`` for a value that does not fit.  Holds one batch at a time, so the memory is ``rows``
+    rows and one block.
     """
     waiting: list[pa.RecordBatch] = []
     count = 0
@@ -89,7 +89,7 @@ def batch(block: Block, columns: Columns, *, url: str = "") -> pa.RecordBatch:
 
 
 def _own_columns(block: Block, columns: Columns, url: str) -> dict[str, Callable[[], pa.Array]]:
-    """How the columns are made that do not come from captures; one that is not wanted costs nothing."""
+    """Returns the makers of the columns that do not come from captures; an unwanted column costs nothing."""
     totals = block.totals()
 
     def kinds() -> pa.Array:
@@ -140,7 +140,8 @@ def _compute() -> Any:
 
 
 def _array(column: Column, block: Block, malformed: Malformed, bad: set[int]) -> pa.Array:
-    """The values of a capture; those that do not fit are null and in ``bad``, if they do not fail."""
+    """Returns the values of a capture; values that do not fit are null and in ``bad``, if they do not
+    fail."""
     assert column.capture is not None  # as the caller has seen
     values = block.columns[column.capture]
     try:

@@ -80,7 +80,7 @@ class SortedState:
         return _compute().sort_indices(keys, sort_keys=[(name, "ascending") for name in self._captured])
 
     def _merged(self, runs: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
-        """Merges runs: of what is held of each, all that no row still to come can precede is handed on."""
+        """Merges runs: hands on all held rows that no row still to come can precede."""
         held: dict[int, pa.Table] = {}
         while True:
             for at, run in enumerate(runs):

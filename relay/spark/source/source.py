@@ -90,7 +90,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def prepareForTriggerAvailableNow(self) -> None:
-        """Ends the query with what is on disk now."""
+        """Ends the query with the epochs that are on disk now."""
         self._target = self._watch.now()
 
     @plainly
@@ -116,7 +116,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Returns the epochs of a batch, those of each daemon apart, divided as ``minPartitions`` asks."""
+        """Returns the epochs of a batch, each daemon's apart, divided as ``minPartitions`` asks."""
         _end_on_sigterm()
         self._check_rights()
         pairs = enumerate(zip(self._offsets(start), self._offsets(end), strict=True))
@@ -199,7 +199,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _has_seen(self, parts: Sequence[SpanPartition]) -> bool:
-        """Whether this process has just seen all that is to be read, and need not ask what became of it."""
+        """True if this process has just seen all epochs to be read, and need not ask for them again."""
         return bool(self._seen) and all(
             part.space == self._seen[part.at].space and part.span.upto <= self._seen[part.at].epoch
             for part in parts

@@ -3,8 +3,8 @@
 The driver says which epochs, and in which space; here they become record batches.  Apart from the source
 because it runs elsewhere, in processes that know nothing of the query, and can be tested without Spark.
 
-Always: the rows of a task come once each and in order, however often the link breaks and however epochs
-are cut into parts; what is gone is an error unless the query accepts a loss.
+Always: the rows of a task come once each and in order, however often the link breaks and however epochs are
+cut into parts; a missing epoch is an error unless the query accepts a loss.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one task reads, and how patiently."""
+    """The range that one task reads, and its patience."""
 
     options: StreamOptions | ReadOptions
     columns: Columns
@@ -69,7 +69,8 @@ def _state(link: BulkClient, task: Task) -> SortedState:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """How far a task has come: what is left to read, and how many rows of its first epoch it has had."""
+    """The progress of a task: the rest to be read, and the number of rows of its first epoch that it has
+    had."""
 
     left: Span
     epoch: int = -1
@@ -102,7 +103,7 @@ def blocks(task: Task) -> Iterator[Block]:
 
 
 def _rest(link: BulkClient, task: Task, place: _Place) -> Iterator[Block]:
-    """What is left of a task, over one link: the rows of a half-read epoch are not passed on twice."""
+    """Yields the rest of a task, over one link: the rows of a half-read epoch are not passed on twice."""
     had = place.had
     for block in _asked_for(link, task, place.left):
         repeated = min(had, block.totals()[0]) if block.numbers[0] == place.epoch else 0

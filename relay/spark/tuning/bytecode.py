@@ -2,17 +2,17 @@
 
 A pip installation has PySpark twice: as files, which Python compiles once, and as ``pyspark.zip``, which
 Spark puts at the head of the path of all Python processes that it starts, and which holds sources alone.  So
-each of them compiles some 200 modules before it says a word: 0.8 of its 1.4 s of CPU time.  Those that plan
-a stream and run ``foreachBatch`` are given ten seconds to answer, which no setting changes; on a busy machine
-some do not (``Python worker failed to connect back``).
+each of them compiles some 200 modules before it says a word: 0.8 of its 1.4 s of CPU time.  Processes that
+plan a stream and run ``foreachBatch`` are given ten seconds to answer, which no setting changes; on a busy
+machine some do not (``Python worker failed to connect back``).
 
     python -m dataspace.spark bytecode
 
 puts the compiled modules into the archives beside their sources, where Python looks for them first.  It is
 apart from everything else because it changes an installation, which nothing else here does.
 
-Always: what is in an archive stays where it is in it, so that processes that have it open go on; an archive
-is replaced whole or not at all; another Python takes the sources, as before.
+Always: the members of an archive keep their places, so that processes that have it open go on; an archive is
+replaced whole or not at all; another Python takes the sources, as before.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def archives() -> list[Path]:
 def add_bytecode(archive: Path) -> int:
     """Adds what an archive's sources compile to; how many there were without, and none the next time.
 
-    ``UsageError`` for one that may not be written, or is no archive.  Takes seconds: O(sources).
+    ``UsageError`` for a file that may not be written, or is no archive.  Takes seconds: O(sources).
     """
     try:
         with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:

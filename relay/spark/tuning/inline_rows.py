@@ -20,7 +20,7 @@ except ImportError:  # private, so another version may do without
 
 
 def supported() -> bool:
-    """True if this version of Spark takes rows along with a plan, and is one that this was written for."""
+    """True if this version of Spark takes rows along with a plan, and the code here was written for it."""
     return Wrapper is not None and is_known()
 
 

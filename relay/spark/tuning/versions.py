@@ -1,4 +1,4 @@
-"""Versions: whether the PySpark that runs here is one whose internals the tuning was written for.
+"""Versions: whether the tuning was written for the internals of the PySpark that runs here.
 
 The rest of this folder leans on names that PySpark does not promise: a private class, the program from which
 workers are forked, the place of an archive.  With another version those names may be there and mean something
@@ -22,7 +22,7 @@ log: Final = logging.getLogger("dataspace.spark")
 
 
 def is_known(version: str | None = None) -> bool:
-    """True if PySpark's internals are those that the tuning was written for.
+    """True if the tuning was written for PySpark's internals of this version.
 
     >>> is_known("4.3.0"), is_known("4.4.0"), is_known("4.30.1")
     (True, False, False)

@@ -1,4 +1,4 @@
-"""Workers: what one of Spark's Python processes keeps is not looked through again after every task.
+"""Workers: objects that a Python process of Spark keeps are not looked through again after every task.
 
 Spark keeps its Python workers, and has each collect all garbage after every task.  With Spark's own
 modules, Arrow and NumPy loaded that is a look at fifty thousand objects and 20 ms of a core, though next to
@@ -6,7 +6,7 @@ none is garbage.  A micro-batch into the sink is such a task for its plan, one f
 its commit: where batches are small, that is 40 % of all the CPU time they take.  So what a worker has after
 its first task with us is put out of the collector's sight (``gc.freeze``), as servers do before they fork.
 
-Always: once for each process, and in Spark's workers only; what is garbage by then is collected before.
+Always: once for each process, and in Spark's workers only; garbage is collected before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DAEMON: Final = "pyspark.daemon"
 
 
 def spare_collections() -> None:
-    """To be called when a task is through: all that is loaded by now stays for the life of the process."""
+    """To be called at the end of a task: every object loaded by now stays for the life of the process."""
     if is_worker() and is_known():
         _freeze()
 
