@@ -5,7 +5,8 @@
 kilobytes cannot become one of gigabytes.
 
 Always: any cutting of the bytes and any division into fragments gives the same messages; a length beyond the
-limit is refused before its payload is kept; at most one message is held back.
+limit is refused before its payload is kept; at most one message is held back; the frames that a client sends
+are bounded by its messages and their bytes.
 """
 
 from __future__ import annotations
@@ -19,21 +20,35 @@ from dataspace.errors import ProtocolError
 CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 
 NORMAL: Final = 1000
+LEAVING: Final = 1001
 BAD_PROTOCOL: Final = 1002
 BAD_KIND: Final = 1003
 BAD_TEXT: Final = 1007
+BAD_PACKET: Final = 1008
 TOO_BIG: Final = 1009
+DEFECT: Final = 1011
+
+_OF_GOODBYES: Final = {"": NORMAL, "closing": LEAVING, "internal": DEFECT}
+"""Codes of closing frames by those of goodbyes; ``BAD_PACKET`` for all others."""
 
 MOST_CONTROL: Final = 125
 """Bytes in the payload of a control frame."""
 
 IDLE_FRAMES: Final = 4096
-"""Control frames and fragments that may come without a whole message between them."""
+"""Control frames and fragments that a client may have sent beyond what its messages pay for."""
+
+PAID_BY_MESSAGE: Final = 8
+PAID_BY_BYTES: Final = 64
+"""A whole message pays for so many frames, and each so many bytes of payload for one: what a client sends in
+small frames costs the daemon some 10 µs for each of them, and not for each byte."""
 
 _SHORT: Final = 126
 _LONG: Final = 127
 _two: Final = struct.Struct(">H").unpack_from
 _eight: Final = struct.Struct(">Q").unpack_from
+_CLOSING: Final = frozenset([1000, 1001, 1002, 1003, *range(1007, 1015)])
+"""Codes below 3000 with which a client may close (RFC 6455, 7.4, and the registry of IANA)."""
+
 _KINDS: Final = {TEXT: "text", BINARY: "binary"}
 
 
@@ -105,15 +120,14 @@ class MessageCutter:
                 payload = _unmasked(buffer[begin - 4 : begin], buffer[begin:end])
                 at, self._wanted = end, 2
                 body = self._take(first, payload)
+                paid = 0 if first & 0x8 else size // PAID_BY_BYTES
+                self._idle = max(0, self._idle + 1 - paid)
                 if body is not None:
-                    self._idle = 0
+                    self._idle = max(0, self._idle - PAID_BY_MESSAGE)
                     yield body
-                    continue
-                self._idle += 1
-                if self._idle > IDLE_FRAMES:
-                    raise self._wrong(
-                        BAD_PROTOCOL, "limit", f"{self._idle} frames without the end of a message"
-                    )
+                elif self._idle > IDLE_FRAMES:
+                    said = f"{IDLE_FRAMES} frames beyond what whole messages and their bytes pay for"
+                    raise self._wrong(BAD_PROTOCOL, "limit", said)
         except ProtocolError as error:
             self.refusal = error
         del buffer[:at]
@@ -134,6 +148,8 @@ class MessageCutter:
             return None
         if width:
             (size,) = _two(buffer, at + 2) if width == 2 else _eight(buffer, at + 2)
+            if size < (_SHORT if width == 2 else 1 << 16):
+                raise self._wrong(BAD_PROTOCOL, "malformed", f"a length of {size} in {width} bytes")
         self._check(first, size, len(self._message))
         if len(buffer) - begin < size:
             self._wanted = begin - at + size
@@ -149,12 +165,13 @@ class MessageCutter:
             if not is_last or size > MOST_CONTROL:
                 raise self._wrong(BAD_PROTOCOL, "malformed", "a control frame is one of at most 125 bytes")
             return
+        if kind not in (CONTINUED, TEXT, BINARY):
+            raise self._wrong(BAD_PROTOCOL, "malformed", f"no frames of kind {kind} are known")
         if self._is_within != (kind == CONTINUED):
             said = "a message begins within another" if self._is_within else "nothing is there to continue"
             raise self._wrong(BAD_PROTOCOL, "malformed", said)
         if kind not in (CONTINUED, self._kind):
-            found = _KINDS.get(kind, f"kind {kind}")
-            said = f"a message of {found}, this subprotocol has {_KINDS[self._kind]}"
+            said = f"a message of {_KINDS[kind]}, this subprotocol has {_KINDS[self._kind]}"
             raise self._wrong(BAD_KIND, "malformed", said)
         if before + size > self.limit:
             raise self._wrong(TOO_BIG, "limit", f"message of {before + size} bytes, limit {self.limit}")
@@ -165,6 +182,7 @@ class MessageCutter:
         if kind == PING:
             self._on_ping(payload)
         elif kind == CLOSE:
+            self._check_closing(payload)
             self.is_closed = True
         elif kind != PONG:
             if is_last and not self._is_within:
@@ -176,6 +194,22 @@ class MessageCutter:
                 self._message.clear()
                 return whole
         return None
+
+    def _check_closing(self, payload: bytes) -> None:
+        """Refuses a closing frame whose code may not be sent, or whose reason is no text."""
+        code = int.from_bytes(payload[:2], "big")
+        if payload and (len(payload) < 2 or not (code in _CLOSING or 3000 <= code < 5000)):
+            raise self._wrong(BAD_PROTOCOL, "malformed", f"no connection is closed with {payload[:2].hex()}")
+        try:
+            payload[2:].decode()
+        except UnicodeDecodeError as error:
+            said = f"the reason in a closing frame must be UTF-8: {error.reason}"
+            raise self._wrong(BAD_TEXT, "malformed", said) from None
+
+    def parting(self, code: str) -> None:
+        """Notes the code of the goodbye that is sent before the closing frame."""
+        if self.code == NORMAL:
+            self.code = _OF_GOODBYES.get(code, BAD_PACKET)
 
     def _wrong(self, code: int, name: str, text: str) -> ProtocolError:
         self.code = code

@@ -10,12 +10,13 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import h11
 
 from dataspace.wire.forms import Form
+from dataspace.wire.packets import Bye, Packet
 from server.web.jsons import json_form
 from server.web.messages import BINARY, TEXT, MessageCutter
 from server.web.packed import packed_form
@@ -75,7 +76,18 @@ async def accept_upgrade(stream: HttpStream, request: h11.Request) -> Upgrade | 
     )
     kind, form = SUBPROTOCOLS[chosen]
     link = WebSocketLink(stream.link, kind, stream.ahead)
-    return Upgrade(link, form(link.cutter))
+    return Upgrade(link, _closing(form(link.cutter), link.cutter))
+
+
+def _closing(form: Form, cutter: MessageCutter) -> Form:
+    """Returns a form whose goodbyes decide the code of the closing frame after them."""
+
+    def encode(packet: Packet) -> bytes:
+        if isinstance(packet, Bye):
+            cutter.parting(packet.code)
+        return form.encode(packet)
+
+    return replace(form, encode=encode)
 
 
 def _refusal(request: h11.Request, key: bytes) -> Refusal | None:
