@@ -1,4 +1,4 @@
-"""A dataspace: a shared set of facts, each of which lasts as long as an owner asserts it.
+"""A dataspace: a shared set of facts; each fact lasts as long as an owner asserts it.
 
 ``connect`` (asynchronous) and ``connect_blocking`` open a session with a daemon; ``Record`` makes facts and
 messages; patterns are text such as ``present($who)`` or built with ``dataspace.patterns``.

@@ -7,9 +7,9 @@ payload is the array ``[key, value, key, value, …]``.  The log stores the same
 
 It is apart from frames and packets because they trust it with the dangerous part: bytes from strangers.
 msgpack's C code bounds array lengths by the input and nesting by 1024 levels, but it would follow nested
-extensions until the C stack ends, and turn one byte into 80 bytes of memory.  So each level of extension
-is decoded by a function of its own, of which there are only so many, and an input that is long enough to
-hold more elements than allowed is scanned before anything is built.
+extensions until the C stack ends, and turn one byte into 80 bytes of memory.  So each level of extension is
+decoded by a function of its own, of which there are a fixed number, and an input that is long enough to hold
+more elements than allowed is scanned before anything is built.
 
 Always: ``unpack(pack(v))`` is the same value as ``v``; any bytes give a value or ``ProtocolError``.
 """
@@ -50,7 +50,7 @@ KEPT_BYTES: Final = 1 << 20
 def pack(value: object) -> bytes:
     """The bytes of a value, or of plain lists and dicts of values; O(size).
 
-    Raises ``UsageError`` for nesting beyond ``MAX_DEPTH`` and for what is no value.
+    Raises ``UsageError`` for nesting beyond ``MAX_DEPTH`` and for an object that is no value.
     """
     try:
         packers = _idle.pop()
@@ -77,7 +77,7 @@ def packer() -> Callable[[object], bytes]:
 def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS, depth: int | None = MAX_DEPTH) -> Value:
     """The value that some bytes mean; O(size), bounded before memory is spent.
 
-    Raises ``ProtocolError("malformed")`` for what is no value, and ``ProtocolError("limit")`` beyond
+    Raises ``ProtocolError("malformed")`` for bytes that are no value, and ``ProtocolError("limit")`` beyond
     ``depth`` levels (``MAX_DEPTH`` at most) or ``elements``, whatever else the bytes hold.  With None only
     what could break the interpreter is bounded: for bytes from a peer that has bounded them before.
     """
@@ -131,7 +131,7 @@ def most_compounds(data: bytes | memoryview) -> int:
 
 
 _MAP_HEADS: Final = bytes([*range(0x80, 0x90), 0xDE, 0xDF, MAP])
-"""The first bytes of maps, and the code of those that are extensions."""
+"""The first bytes of maps, and the extension code of maps."""
 
 _COMPOUND_HEADS: Final = bytes([*range(0x80, 0xA0), 0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9), *range(0xDC, 0xE0)])
 """The first bytes of arrays, maps and extensions; a level of nesting has one at least."""
@@ -358,8 +358,8 @@ def scan(data: bytes, elements: int, *, depth: int | None = MAX_DEPTH) -> int:
     """How many elements some bytes hold, nested extension payloads included; builds nothing.
 
     Raises ``ProtocolError("limit")`` as soon as there are more than ``elements`` or ``depth`` levels,
-    declared ones counted, and ``ProtocolError("malformed")`` where the bytes end early.  Levels are those
-    of ``unpack``: a record, a sequence and a map are one each, whatever they are written as.
+    declared ones counted, and ``ProtocolError("malformed")`` where the bytes end early.  Levels are counted
+    as in ``unpack``: a record, a sequence and a map are one each, whatever their encoding.
     """
     return at_once(scanning(data, elements, depth=depth, step=len(data) + 1))
 

@@ -1,11 +1,11 @@
 """Errors of conversations: which side broke it, and can it be mended?
 
-``ProtocolError`` is the peer's fault and ends that session; ``Refused`` means that the peer understood
-and said no, and nothing happened, ``ExpectationFailed`` that a turn found another state than it expects;
+``ProtocolError`` is the peer's fault and ends that session; ``Refused`` means that the peer understood and
+refused, and nothing happened, ``ExpectationFailed`` that a turn found another state than it expects;
 ``Closed`` that this side ended the conversation and ``Broken`` that the outside did; ``AnotherSpace`` that
-what was lost is not done again elsewhere; ``LockLost`` that a lock ended while it was held; ``Unreachable``
-that nobody was there.  ``ActorCrashed`` carries what code inside an actor raised.  The codes are stable words
-that travel on the wire (WIRE.md lists them).
+lost turns are not done again elsewhere; ``LockLost`` that a lock ended while it was held; ``Unreachable``
+that no daemon answered.  ``ActorCrashed`` carries what code inside an actor raised.  The codes are stable
+words that travel on the wire (WIRE.md lists them).
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ class Refused(_Coded):
 class ExpectationFailed(Refused):
     """The turn did not happen: something that it expected does not hold.
 
-    ``number`` says which of its expectations, from 1 on; ``rows`` are the first captures that were found
-    instead, ``count`` how many there are; ``epoch`` is the one that changed what was to be unchanged, else 0.
+    ``number`` is the number of the failed expectation, from 1 on; ``rows`` are the first captures that were
+    found instead, ``count`` how many there are; ``epoch`` is the epoch that changed the facts of
+    ``unchanged``, else 0.
     """
 
     def __init__(self, code: str, text: str, found: Map) -> None:
@@ -115,4 +116,4 @@ class Unreachable(DataspaceError):
 
 
 class ActorCrashed(DataspaceError):
-    """Code inside an actor raised; ``__cause__`` is what it raised."""
+    """Code inside an actor raised; ``__cause__`` is the exception."""

@@ -78,8 +78,8 @@ def key_pattern(fact: Value, by: Value | str | None) -> Value:
 
 
 def usual_key(fact: Value) -> Value:
-    """Returns the pattern of the facts that differ in the last field alone; None for what is no record with
-    two fields at least."""
+    """Returns the pattern of the facts that differ in the last field alone; None for a value that is no
+    record with two fields at least."""
     if not isinstance(fact, Record) or len(fact.fields) < 2:
         return None
     return Record("exact", Record(fact.label, *[literally(each) for each in fact.fields[:-1]], Record("_")))

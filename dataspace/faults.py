@@ -44,4 +44,4 @@ def _striking(wish: str) -> Callable[[str], None]:
 
 
 reach: Final[Callable[[str], None]] = _striking(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _ignore
-"""Says that the named point is reached; see above for what may happen then."""
+"""Reports that the named point is reached; see above for the consequences."""

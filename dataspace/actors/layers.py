@@ -5,10 +5,10 @@ outside, and what matches is ``inbound(x)`` inside.  That interest is a fact out
 inside starts supply outside.  A *firewall* is a layer through which only what matches one of its patterns
 passes, in either direction.  Layers nest: ``inbound(p, 2)`` is about the space outside of the one outside.
 
-Always: nothing that went out comes back but as ``inbound`` of itself, once; a message comes in once however
-many interests it matches, and messages in the order in which they were sent, as far as an interest observes
-both; when the layer ends, in whatever way, all that it had asserted outside is retracted, and the actors
-inside end.
+Always: a fact or message that went out comes back only as ``inbound`` of itself, once; a message comes in
+once however many interests it matches, and messages in the order in which they were sent, as far as an
+interest observes both; when the layer ends, in whatever way, its assertions outside are retracted, and the
+actors inside end.
 """
 
 from __future__ import annotations

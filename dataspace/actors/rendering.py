@@ -46,7 +46,7 @@ class Diagram:
         self._known: set[str] = set()
 
     def of(self, made: TurnRecord) -> list[str]:
-        """Returns the lines of one turn, which follow ``BEGINNING`` and those of the turns before."""
+        """Returns the lines of one turn, which follow ``BEGINNING`` and the lines of the turns before."""
         self._actors[made.number] = made.actor
         self._actors.pop(made.number - REMEMBERED, None)
         at, lines = _identifier(made.actor), []

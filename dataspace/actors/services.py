@@ -1,12 +1,12 @@
-"""Services: actors that run while they are required and what they depend on is ready.
+"""Services: actors that run while they are required and their dependencies are ready.
 
 All of it is facts, so that any actor or client can require a service, add a dependency, or observe one:
 ``require(service)``, ``depends-on(service, on)`` and ``state(service, state)`` with the states ``waiting``,
 ``started``, ``ready``, ``failed`` while it pauses after too many crashes, and ``complete`` after an orderly
 end.
 
-Always: a service that is not required has no state and does not run; what it depends on is required with it,
-and is ready or complete while it runs; one that is complete does not run again until it is required anew.
+Always: a service that is not required has no state and does not run; its dependencies are required with it,
+and are ready or complete while it runs; a complete service does not run again until it is required anew.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A large epoch travels in several values, all but the last marked ``MORE``.  An application must never see a
 part of one, so the parts wait here until the last has come.
 
-Always: what comes out is whole epochs in ascending order.
+Always: epochs come out whole and in ascending order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from index.values.values import Record, Value
 
 
 class Assembler:
-    """Joins the values of one stream; ``names`` are those of the pattern's captures."""
+    """Joins the values of one stream; ``names`` are the names of the pattern's captures."""
 
     __slots__ = ("_open", "names")
 

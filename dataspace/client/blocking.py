@@ -1,10 +1,10 @@
 """The verbs of a remote space without ``async``: for scripts, notebooks and threads.
 
 A ``BlockingSpace`` runs the asynchronous client in a thread of its own and waits for it, so that there is one
-client, not two.  Its verbs are made of those of ``RemoteSpace``, with the same arguments and the same
+client, not two.  Its verbs are made of the verbs of ``RemoteSpace``, with the same arguments and the same
 documentation.  It may be used from several threads.
 
-Always: what it does is what ``RemoteSpace`` does; closing it ends the thread.
+Always: it behaves as ``RemoteSpace``; closing it ends the thread.
 """
 
 from __future__ import annotations
@@ -521,7 +521,7 @@ def _blocking(
     def connect_blocking(*args: P.args, **kwargs: P.kwargs) -> BlockingSpace:
         """Returns a connection to a daemon without ``async``: close it, or use it in a ``with`` block.
 
-        Arguments and errors are those of ``connect``.
+        Arguments and errors are the same as for ``connect``.
         """
         return BlockingSpace(partial(connecting, *args, **kwargs))
 

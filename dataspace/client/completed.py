@@ -21,7 +21,7 @@ from index.values.values import Map, Value
 
 @dataclass(frozen=True, slots=True)
 class TopicFrontier:
-    """What is completed and retained of a topic.
+    """The completed and the retained epochs of a topic.
 
     ``id`` is its identity: with another one, numbers mean something else.  ``completed`` is the number of the
     newest completed epoch, 0 before the first; ``oldest`` the oldest that is retained.

@@ -1,7 +1,7 @@
 """Connecting: ``connect`` gives a remote space for as long as a block runs.
 
-It is apart from the space because it owns what the space only uses: the tasks that keep the connection and
-the lease, and the order in which all that ends.
+It is apart from the space because it owns the things that the space only uses: the tasks that keep the
+connection and the lease, and the order in which they end.
 
 Always: when the block has ended without an error every turn has its answer; however it ended, a goodbye was
 sent if there was a connection.
@@ -50,8 +50,8 @@ async def connect(
     """Connects to a daemon, for as long as the block runs: ``async with connect(…) as space``.
 
     Works under trio and under asyncio; asyncio needs anyio (``pip install 'dataspace-server[asyncio]'``).
-    Where beginning and end are in different tasks of asyncio, as in a notebook, ``open()`` and ``aclose()``
-    of what is returned take the place of the block.
+    Where beginning and end are in different tasks of asyncio, as in a notebook, call ``open()`` and
+    ``aclose()`` of the result instead of using a block.
 
     ``url`` is ``tcp://HOST:PORT``, ``tls://HOST:PORT`` or ``unix:///PATH`` (default: ``$DATASPACE_URL``, else
     the local default); ``space`` is one of the daemon's dataspaces.  Facts belong to the session and end with
@@ -68,8 +68,8 @@ async def connect(
     With ``lease`` the facts belong to a lease of so many seconds, which is renewed as long as the block runs:
     they outlast lost connections and restarts of the daemon, and are retracted when the lease is not renewed.
 
-    With ``reconnect=False`` a lost connection is not made again: what has come can still be read, and then
-    everything raises ``Broken`` with the reason.
+    With ``reconnect=False`` a lost connection is not made again: changes that have come can still be read,
+    and then everything raises ``Broken`` with the reason.
 
     With ``reassert=False`` facts that ended while the connection was lost, or whose lease ended, are not
     asserted again: the event ``ANEW`` (or ``LEASE_ENDED``) says that they have gone.
@@ -88,8 +88,8 @@ async def connect(
 
     ``on_connection`` is called with each ``ConnectionEvent``: lost, reconnected, and the state of the facts.
 
-    With ``traces`` each turn says of which trace it is a part: that of OpenTelemetry's current span, if the
-    program has loaded OpenTelemetry and there is one.  A daemon that makes spans adds its own to that trace.
+    With ``traces`` each turn belongs to the trace of OpenTelemetry's current span, if the program has loaded
+    OpenTelemetry and there is one.  A daemon that makes spans adds its own to that trace.
 
     Raises ``UsageError`` where neither trio nor asyncio runs, ``Unreachable`` if nothing answers in time,
     ``ProtocolError`` if the daemon refuses the session, with the code ``unauthorized`` where the token is not

@@ -29,7 +29,7 @@ _HELD: Final[set[asyncio.Task[None]]] = set()
 
 
 def connecting(enter: Callable[P, AsyncIterator[RemoteSpace]]) -> Callable[P, Connection]:
-    """Makes a function that returns a ``Connection`` of one that yields a space."""
+    """Makes a function that returns a ``Connection`` of a function that yields a space."""
     block = asynccontextmanager(enter)
 
     @functools.wraps(enter)

@@ -1,14 +1,14 @@
 """An observation: the changes of one pattern, one at a time or by whole epochs.
 
 Both forms are streams (STREAMS.md): ``async for``, ``read`` and ``peek`` work on them, and ``pipe`` takes
-them as sources.  ``EpochStream`` pulls whole epochs from the daemon with credit: what has come is buffered
-here, and more is requested as the application takes it.  After a reconnect, the stream is opened again after
-the last epoch that came.  Where the daemon cannot continue from there, an observation that follows the state
-gets the difference to what was known, with the range of epochs that it stands for; any other one fails with
-``epoch-gone``.
+them as sources.  ``EpochStream`` pulls whole epochs from the daemon with credit: received epochs are buffered
+here, and more are requested as the application takes them.  After a reconnect, the stream is opened again
+after the last epoch that came.  Where the daemon cannot continue from there, an observation that follows the
+state gets the difference to what was known, with the range of epochs that it stands for; any other one fails
+with ``epoch-gone``.
 
 Always: whole epochs, in ascending order, no change twice and no gap in the state; changes of an epoch come in
-the order in which they happened; what is buffered here is bounded by the credit.
+the order in which they happened; the buffer is bounded by the credit.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ ABORT_SECONDS: Final = 1.0
 class EpochsStatistics:
     """How far behind a reader is: epochs ``held`` here, values ``ready`` at the daemon as far as is known.
 
-    ``came`` counts values since the stream was opened, ``window`` is what may be under way, in bytes.  All
-    changes up to the epoch ``known`` have come, which the daemon reports from time to time; None before its
-    first report.
+    ``came`` counts values since the stream was opened, ``window`` is the number of bytes that may be under
+    way.  All changes up to the epoch ``known`` have come, which the daemon reports from time to time; None
+    before its first report.
     """
 
     held: int
@@ -241,7 +241,7 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
         return max(self._newest, self._reached)
 
     def _catch_up(self) -> None:
-        """Opens the stream with the state, of which only the difference to what is known will be shown."""
+        """Opens the stream with the state, and will show only its difference to the known state."""
         self._since, self._newest, self._reached = self._told or 0, None, None
         self._catching_up = self._restated = True
 
@@ -315,7 +315,7 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
         self._end_wire()
 
     def _end_wire(self) -> None:
-        """Ends the input: nothing more will come, but what has come can be read."""
+        """Ends the input: nothing more will come, but received values can be read."""
         if not self._over:
             self._over = True
             if self._stream is not None and not self._closed:

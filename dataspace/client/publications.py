@@ -3,10 +3,10 @@
 A ``Publication`` is one producer in one partition: it holds capabilities, sends items at times at or after
 them, and advances.
 
-Always: what is sent keeps its order; a publication whose block ends with an error, or whose connection is
-lost, has crashed, and subscribers are notified; one whose block ends without an error has completed all that
-it began.  One that may be *away* outlives its connection, and the daemon: what was not answered is sent
-again, and counts once.
+Always: items keep their order; a publication whose block ends with an error, or whose connection is lost, has
+crashed, and subscribers are notified; a publication whose block ends without an error has completed all that
+it began.  A publication that may be *away* outlives its connection, and the daemon: unanswered steps are sent
+again, and count once.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SentStep(PendingRequest):
         self._publication = publication
         self.step = step
         self.size = 0
-        """Bytes of its frame at most, however often it is sent: what it takes of the daemon's window."""
+        """Bytes of its frame at most, however often it is sent: its part of the daemon's window."""
 
     def fail(self, error: DataspaceError) -> None:
         """Handles a refusal or the loss of the connection; a publication that may be away sends the step
@@ -193,7 +193,7 @@ class Publication:
         return self._asked.away > 0
 
     async def send(self, *items: object, at: Time | None = None) -> None:
-        """Sends items at a time, by default that of the first capability.
+        """Sends items at a time, by default the time of the first capability.
 
         ``UsageError`` without a capability at or before it; ``Refused("limit")`` for more than fits into one
         frame (``limits.frame_bytes`` of the daemon).  Items of one call stay together and in order.
@@ -240,7 +240,7 @@ class Publication:
         await self._main.downgrade(self.order.check(time))
 
     async def hold(self, time: Time) -> Capability:
-        """One more capability, at or after one that is held."""
+        """Returns one more capability, at or after a held one."""
         await self._wait_room()
         if not any(less_equal(each, time) for each in self._held):
             raise UsageError(f"no capability for time {time}, held are {sorted(self._held)}")

@@ -140,10 +140,10 @@ class RemoteSpace:
     ) -> AsyncIterator[Draft]:
         """Collects actions and commits them as one turn at the end of the block, or none on an error.
 
-        ``draft.epoch`` is its epoch afterwards.  If something that it ``expect``s (``absent``, ``exactly``,
+        ``draft.epoch`` is its epoch afterwards.  If an expectation in ``expect`` (``absent``, ``exactly``,
         ``unchanged``) does not hold in the state before the turn, nothing happens, and the end of the block
-        raises ``ExpectationFailed`` with what was found.  A daemon that makes spans makes those of the turn
-        parts of the trace that the ``traceparent`` of W3C Trace Context names (SERVE.md).
+        raises ``ExpectationFailed`` with the facts that were found.  A daemon that makes spans adds the spans
+        of the turn to the trace that the ``traceparent`` of W3C Trace Context names (SERVE.md).
         """
         draft = self.draft(expect=expect)
         draft.traceparent = check_traceparent(traceparent)
@@ -151,7 +151,7 @@ class RemoteSpace:
         await self.commit(draft)
 
     async def put(self, *fact: object, by: Pattern | str | None = None, owner: str = "") -> int:
-        """Asserts a fact in place of the one of this owner with the same key; returns the epoch.
+        """Asserts a fact in place of this owner's fact with the same key; returns the epoch.
 
         ``put("config", "billing", "rate", 7)`` asserts ``config("billing", "rate", 7)``, whose key is all
         but the last field; ``put(record, by=pattern)`` takes what the pattern matches for the key.  It is one
@@ -161,11 +161,11 @@ class RemoteSpace:
         return await self._puts.put(_record(fact), by, owner)
 
     async def withdraw(self, pattern: Pattern | str, *, owner: str = "") -> int:
-        """Retracts all that a durable owner asserts and a pattern matches, whoever asserted it; returns how
-        many claims that were.
+        """Retracts all matching facts of a durable owner, whichever client asserted them; returns the number
+        of their claims.
 
-        For facts of earlier runs, whose claims this client does not have.  The owner is that of ``connect``
-        unless it is named.  More than 4 096 are retracted in several turns.
+        For facts of earlier runs, whose claims this client does not have.  The owner is the one given to
+        ``connect`` unless it is named.  More than 4 096 are retracted in several turns.
         """
         return await withdraw(self._session, pattern, owner or self.owner)
 
@@ -197,7 +197,7 @@ class RemoteSpace:
 
         If a fact matches already the work is not begun.  Else it is cancelled by the first fact or message
         that comes, and has ended when this returns; if it ends sooner, its error is raised, or the match is
-        waited for.  What comes later is not looked at.
+        waited for.  Later facts and messages are not looked at.
         """
         return await react_until(self, pattern, work, *args)
 
@@ -227,7 +227,8 @@ class RemoteSpace:
 
     @property
     def session(self) -> ClientSession:
-        """What is under way between this client and its daemon; for the other rooms of the client."""
+        """The requests, streams and turns under way between this client and its daemon; for the other rooms
+        of the client."""
         return self._session
 
     def draft(self, *, expect: Iterable[Expectation] = ()) -> Draft:
@@ -235,8 +236,8 @@ class RemoteSpace:
         return Draft(self._handles, expect, durable=self._durable, own=self.owner)
 
     def cut(self, draft: Draft) -> list[Draft]:
-        """Returns the draft if the daemon takes it as one turn, else several that it takes one by one; one
-        that expects something, or is of several owners, is not cut.
+        """Returns the draft if the daemon takes it as one turn, else several drafts that it takes one by one;
+        a draft with expectations, or of several owners, is not cut.
 
         Raises ``Refused("limit")`` if one action is too much for any turn.
         """
@@ -356,14 +357,15 @@ class RemoteSpace:
         the topic.
 
         Times are integers, or tuples of ``dimensions`` of them.  It begins at ``time``, or where the
-        partition stands. ``retain`` is how many bytes of batches the daemon keeps for later subscribers.  A
-        block that ends with an error leaves its open times *crashed*, one that ends without completes them.
+        partition stands.  ``retain`` is how many bytes of batches the daemon keeps for later subscribers.  A
+        block that ends with an error leaves its open times *crashed*; a block that ends without an error
+        completes them.
 
         A ``durable`` topic is kept on the daemon's disk (64 MiB unless ``retain`` sets another size, and for
         no longer than ``age`` seconds if that is given), stays when it has no publisher, and delivers an item
         only when it is on disk.  A publication to it may be ``away`` for so many seconds: it outlives the
         connection, and the daemon, and sends again what was not answered.  Another process resumes it, with
-        what it held, by the same ``name``.
+        its open times, by the same ``name``.
 
         Raises ``Refused("topic-differs")`` for another shape, ``Refused("bad-request")`` for a time that is
         over.
@@ -386,16 +388,15 @@ class RemoteSpace:
         timeout: float = 0.0,
         open_bytes: int = OPEN_BYTES,
     ) -> Subscription:
-        """Subscribes to the epochs of a topic, each whole: those of which nothing was sent before the
+        """Subscribes to the epochs of a topic, each whole: only epochs of which no item was sent before the
         subscription.
 
-        ``as_of`` begins with what is retained at or after a time (a list: at or after one of several),
+        ``as_of`` begins with the retained items at or after a time (a list: at or after one of several),
         ``up_to`` ends before a time.  ``atomic=False`` lets the rest of epochs that had begun through.
         Publishers wait while this subscriber has more than 16 MiB to take.  If it takes less than 1 MiB/s
         meanwhile it fails with ``Refused("slow-subscriber")``, unless ``slow`` is "wait".  ``timeout`` is how
-        many seconds to wait for the topic to appear, after which ``Refused("no-topic")`` is raised.
-        When epochs that a producer holds open have more than ``open_bytes``, it ends with
-        ``Refused("limit")``.
+        many seconds to wait for the topic to appear, after which ``Refused("no-topic")`` is raised.  When
+        epochs that a producer holds open have more than ``open_bytes``, it ends with ``Refused("limit")``.
         """
         return Subscription(
             self._session,
@@ -420,7 +421,7 @@ class RemoteSpace:
     async def end_topic(self, topic: str) -> None:
         """Ends a topic that this session made, or a durable one without publishers.
 
-        All its publishers and subscribers are notified; what was retained of it is deleted.
+        All its publishers and subscribers are notified; its retained items are deleted.
         """
         await self.request("end-topic", Map({"topic": topic}))
 
@@ -505,7 +506,7 @@ class RemoteSpace:
         return answer["at"]  # type: ignore[return-value]  # as just checked
 
     async def _state(self, pattern: Value, as_of: int | None) -> tuple[int, list[tuple[Value, ...]]]:
-        """Returns what matches now, or as of an epoch, and of which epoch it is."""
+        """Returns the matches now, or as of an epoch, and the number of that epoch."""
         window = 1 if as_of is None else None
         observation = self.observe(pattern, quiet=True, as_of=as_of, upto=as_of, window=window)
         try:
@@ -536,7 +537,7 @@ class RemoteSpace:
         there were.
 
         Each is ``("assert" | "retract" | "send", value)``; the request ``publish`` makes one turn of them.
-        Raises ``Broken`` if the connection is lost: what is under the key then is not known, discard it.
+        Raises ``Broken`` if the connection is lost: discard the key then, since its content is not known.
         """
         async with self._session.offer({"kind": "stage", "key": tuple(key)}) as offer:
             for verb, value in operations:
@@ -564,7 +565,7 @@ class RemoteSpace:
 
     @property
     def sequence(self) -> int:
-        """The number of the newest turn of this client: at first, of the last one that the daemon has
+        """The number of the newest turn of this client: at first, of the last turn that the daemon has
         applied."""
         return self._session.in_flight.sequence
 

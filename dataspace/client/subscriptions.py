@@ -3,9 +3,9 @@
 A ``Subscription`` gives whole epochs: all items of a time, from all its partitions, once nothing more of it
 can come; or, without that delay, every event as it comes.
 
-Always: each epoch is seen whole or not at all, once, however often the connection breaks; those of which a
-vanished producer could have sent more are marked as such; what waits here is bounded by the credit, and by
-``open_bytes`` what has come of epochs that are not complete.
+Always: each epoch is seen whole or not at all, once, however often the connection breaks; epochs are marked
+if a vanished producer could have sent more of them; memory is bounded by the credit, and by ``open_bytes``
+for epochs that are not complete.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ class Subscription:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Ends the subscription; what has come and was not taken is dropped."""
+        """Ends the subscription; received epochs that were not taken are dropped."""
         self._abort()
         await loop().checkpoint()
 
     async def open(self) -> None:
         """Finds the topic, waiting for it up to the timeout, and subscribes.
 
-        Returns once it is known where the subscription begins: what is sent from then on is not missed.
+        Returns once the beginning of the subscription is known: items sent from then on are not missed.
         """
         self._found = await _look_up(self._session, self.topic, self._timeout)
         count = self._found["partitions"]
@@ -138,7 +138,7 @@ class Subscription:
     async def next_epoch(self) -> TopicEpoch | None:
         """Returns the next epoch that is complete, or None at the end.
 
-        Those that complete at once come in the order of their times.
+        Epochs that complete at once come in the order of their times.
         """
         while not self._complete:
             event = await self.next_event()
@@ -153,13 +153,14 @@ class Subscription:
 
     @property
     def frontier(self) -> tuple[Time, ...]:
-        """The frontier: what may still come lies at or after one of these times."""
+        """The frontier: later items lie at or after one of these times."""
         return tuple(self._subscriber.frontier)
 
     def collect(self, event: TopicEvent) -> list[TopicEpoch]:
         """Returns the epochs that an event completes, by their times; for readers of ``events()``.
 
-        ``Refused("limit")`` if those that are open hold more than ``open_bytes``: the subscription has ended.
+        Raises ``Refused("limit")`` if the open epochs hold more than ``open_bytes``: the subscription has
+        ended.
         """
         try:
             return [each.whole() for each in self._gathering.collect(event)]
@@ -268,7 +269,7 @@ class Subscription:
         self._arrival.set()
 
     def _is_new(self, event: TopicEvent) -> bool:
-        """True if a batch was not delivered before the connection was lost; counts those that are new."""
+        """True if a batch was not delivered before the connection was lost; counts new batches."""
         match event:
             case Batch(partition, time, _):
                 at = (partition, time)

@@ -6,11 +6,11 @@
 
     for reading in await space.matches("reading($device, $value)", row=Reading): ...
 
-A row's class names the captures and says of which types they are.  Captures that do not fit raise
-``UsageError`` with the name, the value and the type, so that what a type checker believes is true.
+A row's class names the captures and their types.  Captures that do not fit raise ``UsageError`` with the
+name, the value and the type, so that what a type checker believes is true.
 
-Always: what is checked by a class of rows is decided when it is made, not by what comes; a row that does not
-fit ends neither the observation nor the connection.
+Always: the checks of a class of rows are fixed when it is made, not by the values that come; a row that does
+not fit ends neither the observation nor the connection.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _SHOWN: Final = 80
 class RowType(Generic[R]):
     """Makes rows of one class from captures of these names; raises ``UsageError`` where they do not agree.
 
-    Captures go to the fields of their names; where no capture has a name, to the fields in order.
-    Types are those of values (``int``, ``float``, ``str``, ``datetime`` …), ``tuple[…]``, ``Literal``,
-    enumerations, unions, ``None``, and ``object`` or ``Any`` for all.  An ``int`` fits a ``float`` that is
-    exactly as large.
+    Captures go to the fields of their names; where no capture has a name, to the fields in order.  Types are
+    types of values (``int``, ``float``, ``str``, ``datetime`` …), ``tuple[…]``, ``Literal``, enumerations,
+    unions, ``None``, and ``object`` or ``Any`` for all.  An ``int`` fits a ``float`` that is exactly as
+    large.
     """
 
     def __init__(self, row: type[R], names: Sequence[str]) -> None:
@@ -98,7 +98,7 @@ class RowType(Generic[R]):
 
 
 def check_of(kind: Any, where: str) -> Check:
-    """Returns the check of a type; raises ``UsageError`` for one that no value is of."""
+    """Returns the check of a type; raises ``UsageError`` for a type that no value has."""
     if kind in (Any, object, Value):
         return _anything
     if kind is None or kind is type(None):
@@ -279,7 +279,7 @@ def typed_change(change: Change, make: Callable[[tuple[Value, ...]], R]) -> Type
 
 
 class TypedEpoch(Generic[R]):
-    """All that one pattern saw of one epoch, as rows: ``added``, ``messages``, ``removed``."""
+    """The rows of one epoch that match one pattern: ``added``, ``messages``, ``removed``."""
 
     __slots__ = ("added", "changes", "messages", "removed")
 
@@ -315,7 +315,7 @@ class TypedObservation(Iteration["TypedChange[R]"], Generic[R]):
     def __init__(self, observation: Observation, row: type[R]) -> None:
         self.make: Final = RowType(row, observation.names)
         self.untyped: Final = observation
-        """The observation without a class of rows; what is read of one is not in the other."""
+        """The observation without a class of rows; changes read from one of them are not in the other."""
 
     async def read(self) -> TypedChange[R]:
         """Returns the next change; raises ``EndOfStream`` at the end."""

@@ -1,7 +1,7 @@
 """Blame: in which stage of a flow did a function raise?
 
 Operators call each other without anything in between, so an exception passes through all stages upstream of
-the one that raised.  Nothing is paid for while nothing is raised: the frames that it passed are compared with
+the failed stage.  Nothing is paid for while nothing is raised: the frames that it passed are compared with
 the receivers that the flow was wired from.
 
 Always: the innermost stage is named; where two stages are of the same functions, both are.

@@ -1,7 +1,7 @@
 """Operators that wait for all of their input: sort, top, window, folds.
 
-"The lowest value may be the last to arrive": none of them can emit anything before all input of the tick has
-come.  They are behind a handoff, and emit when they are released.
+"The lowest value may be the last to arrive": they cannot emit anything before all input of the tick has come.
+They are behind a handoff, and emit when they are released.
 
 Always: with the lifetime ``"tick"`` their output depends on this tick's items alone; with ``"static"`` on all
 present items, and then only the difference is emitted: the old result is retracted, the new one added.
@@ -30,7 +30,7 @@ def _itself(item: Any) -> Any:
 
 
 class Sort(Operator):
-    """This tick's items in the order of ``by``: the net of them, those that go before those that come."""
+    """This tick's items in the order of ``by``: their net, removals before additions."""
 
     inputs: ClassVar[Ports] = BLOCKING
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dataspace.actors.engine.ports import OpenDelivery, Owned, Registration, TimerQueue
 
 FACETS: Final = 100_000
-"""How many facets an actor may have; one that leaks them crashes, and the others go on."""
+"""Facets that an actor may have; an actor that leaks facets crashes, and the others go on."""
 
 
 class Actor:
@@ -220,7 +220,7 @@ class Effects:
     def __init__(self, actions: list[Action]) -> None:
         self.actions = actions
         self.elsewhere: dict[ActorSpace, list[Action]] = {}
-        """Actions in other spaces than that of the actor."""
+        """Actions in spaces other than the actor's."""
         self.opened: list[Registration] = []
         self.closed: list[Registration] = []
         self.spawns: list[Spawn] = []

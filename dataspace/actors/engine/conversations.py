@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _During:
-    """What was begun for which match, for facets and for actors."""
+    """The facets and actors that were begun, by match."""
 
     def __init__(self, turn: BasicTurn, pattern: object, handler: Handler, *, quiet: bool = False) -> None:
         turn._check_endpoint("a conversation")

@@ -113,7 +113,7 @@ class Assertion(Endpoint):
 
 
 class Rank(enum.IntEnum):
-    """Which handlers of one event come first, among those of additions, of messages, and of removals."""
+    """The order of an event's handlers, among the handlers of additions, of messages, and of removals."""
 
     QUERY = 0
     """What keeps the field of a query up to date, so that all other handlers read its new value."""
@@ -166,12 +166,13 @@ class PatternObserver:
 
 
 class RankedObserver(PatternObserver):
-    """An observer whose rank is above the normal one: it comes before those of a lower rank."""
+    """An observer whose rank is above the normal one: it comes before observers of a lower rank."""
 
     __slots__ = ()
 
     def offer(self, changes: Changes) -> None:
-        """Adds changes to the delivery, before those of lower ranks; O(log observers in the delivery)."""
+        """Adds changes to the delivery, before the changes of lower ranks; O(log observers in the
+        delivery)."""
         super().offer(changes)
         delivery = self.watch.facet.actor.delivery
         if delivery is not None and delivery.parts[-1] == (self, changes):

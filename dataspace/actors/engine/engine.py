@@ -33,7 +33,7 @@ from index.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class EngineStatistics:
-    """Counts of actors, of those that are no daemons, of facets, turns, crashes and queued events."""
+    """Counts of actors (daemons included, and without them), facets, turns, crashes and queued events."""
 
     actors: int
     inhabitants: int
@@ -79,7 +79,7 @@ class Engine:
         """The actor whose linked task runs, in step ``steps``; None if none does."""
         self.steps = 0
         self.scope: Scope | None = None
-        """The facet whose code runs; its fields and those of the facets around it may be used."""
+        """The facet whose code runs; its fields and the fields of the facets around it may be used."""
         self.computation: Dependent | None = None
         """The computation that runs and depends on the fields that it reads."""
         self.actions: list[Action] = []

@@ -4,8 +4,9 @@ Reading a field within a *computation* (``Turn.dataflow``, a computed assertion 
 makes the computation depend on it.  Writing an equal value does nothing.  A computation that depends on a
 changed field is damaged, and runs again before the turn commits.
 
-Always: a computation runs when it is made, and afterwards at most once for each change of what it read; a
-derived field that is read is up to date; a field is read and written by its own actor only, within its facet.
+Always: a computation runs when it is made, and afterwards at most once for each change of a field that it
+read; a derived field is up to date when it is read; a field is read and written by its own actor only, within
+its facet.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ class _DerivedComputation(Computation):
         self.derived: DerivedField[object] = derived  # type: ignore[assignment]  # of whatever type
 
     def damage(self) -> None:
-        """Marks it and what is derived from it as stale; only a changed value damages others."""
+        """Marks it and the fields derived from it as stale; only a changed value damages others."""
         if self.live and not self.derived._stale:
             self.derived._stale = True
             self.facet.actor.engine.effects.stale[self.derived] = None

@@ -1,13 +1,13 @@
-"""Handlers: user code, checked when it is handed over, and what it raised as a crash.
+"""Handlers: user code, checked when it is handed over, and its exceptions as crashes.
 
-A handler may be called much later, or never in a test.  So a function that could only be awaited, one that
-cannot take what a pattern captures, and a name that is no text are refused when they are given.  A handler
-runs under the context variables under which it was handed over: a ``contextvars.ContextVar`` that is set
-around ``spawn`` or ``on_message`` is set for that actor, or that handler, whenever it runs, and for what it
-makes in its turn, and for nothing else.
+A handler may be called much later, or never in a test.  So a function that could only be awaited, a function
+that cannot take the captures of a pattern, and a name that is no text are refused when they are given.  A
+handler runs under the context variables under which it was handed over: a ``contextvars.ContextVar`` that is
+set around ``spawn`` or ``on_message`` is set for that actor, or that handler, whenever it runs, and for the
+actors and handlers that it makes in its turn, and for nothing else.
 
-Always: what a handler sets is forgotten when it returns; where nothing was set, nothing is kept and nothing
-costs time; what can be called is never refused; making a crash raises nothing, whatever was raised.
+Always: variables set by a handler are forgotten when it returns; where nothing was set, nothing is kept and
+nothing costs time; a callable object is never refused; making a crash raises nothing, whatever was raised.
 """
 
 from __future__ import annotations

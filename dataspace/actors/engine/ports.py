@@ -144,7 +144,7 @@ class Dependent(Protocol):
 
 
 class FieldEffects(Protocol):
-    """What must run again before the turn commits."""
+    """The effects that must run again before the turn commits."""
 
     @property
     def damaged(self) -> MutableMapping[Any, None]:

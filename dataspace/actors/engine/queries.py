@@ -38,7 +38,7 @@ def value_query(
 def set_query(
     turn: BasicTurn, name: str, pattern: object, added: Handler | None, removed: Handler | None
 ) -> Field[tuple[Any, ...]]:
-    """Returns the field of all that match, in the order in which they appeared."""
+    """Returns the field of all matches, in the order in which they appeared."""
     return _query(turn, name, pattern, lambda rows: tuple(map(_unpacked, rows.values())), added, removed)
 
 

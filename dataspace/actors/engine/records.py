@@ -1,10 +1,10 @@
 """Records by name: one declaration that makes facts and patterns alike.
 
 ``Present = record("present", "who")`` returns a maker: ``Present("Alice")`` is a fact,
-``Present(capture("who"))`` a pattern, ``Present.of(who="Alice")`` one that leaves others open.  It is
-apart because the index checks no arity.
+``Present(capture("who"))`` a pattern, ``Present.of(who="Alice")`` a pattern that leaves other fields open.
+It is apart because the index checks no arity.
 
-Always: what is made has exactly the declared fields.
+Always: a made record has exactly the declared fields.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ class _Settling:
                 self._call(facet, "a script (on_start)", script, self.engine.enter(facet))
 
     def _stop(self, facet: Facet) -> None:
-        """Ends a facet in an orderly way: its children first, with those that stop actions open meanwhile.
+        """Ends a facet in an orderly way: its children first, and the children that stop actions open
+        meanwhile.
 
         A loop, as facets may nest deeper than calls.
         """

@@ -1,6 +1,6 @@
 """Spaces of actors: how one engine reaches a space, in a process of its own or within a daemon.
 
-Always: all that actors change in a space goes through ``commit`` and ``end``.
+Always: every change of actors to a space goes through ``commit`` and ``end``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Timers: functions that are called in a facet at a time.
 
-Timers read no clock: ``due`` returns those that are due at a given time, ``next`` the time of the next one.
+Timers read no clock: ``due`` returns the timers that are due at a given time, ``next`` the time of the next
+one.
 
-Always: a timer belongs to a facet and ends with it; one that repeats keeps to multiples of its period.
+Always: a timer belongs to a facet and ends with it; a repeating timer keeps to multiples of its period.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Tracer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """One turn: its actor, its event, the turn that caused it (0: from outside), and what it did.
+    """One turn: its actor, its event, the turn that caused it (0: from outside), and its effects.
 
     The crash of an actor outside of its turns, in a linked task, is a record with a failure and no actions.
     """

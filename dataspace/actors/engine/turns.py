@@ -3,7 +3,7 @@
 A ``Turn`` stands for one facet; it can be used in the turns of its actor and nowhere else.  Endpoints that
 are made with it belong to that facet and end with it.  Patterns are text (``"present($who)"``) or values.
 
-Always: what is done here is done when the turn commits, or not at all.
+Always: actions take effect when the turn commits, or not at all.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class Turn(BasicTurn):
     def query_set(
         self, name: str, pattern: Given, *, added: Handler | None = None, removed: Handler | None = None
     ) -> Field[tuple[Any, ...]]:
-        """Returns the field of all that match, in the order in which they appeared."""
+        """Returns the field of all matches, in the order in which they appeared."""
         return queries.set_query(self, name, pattern, added, removed)
 
     def query_map(
@@ -244,7 +244,8 @@ class Turn(BasicTurn):
         return function
 
     sync = later
-    """Like ``later``: the turn comes after all that was sent until now was handled, outside of layers too."""
+    """Like ``later``: the turn comes after every message sent until now was handled, outside of layers
+    too."""
 
     def snapshot(self, pattern: object, then: Callable[[Turn, list[tuple[Value, ...]]], object]) -> None:
         """Calls ``then`` once, with what matches after this turn has committed."""

@@ -3,7 +3,7 @@
 A ``BasicTurn`` asserts, sends, observes, opens and stops facets, and spawns actors.  Conversations, queries
 and ``Turn``, the class that handlers get, are built on it, so that they need not import one another.
 
-Always: what is done here is done when the turn commits, or not at all.
+Always: actions take effect when the turn commits, or not at all.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class BasicTurn:
         return made
 
     def send(self, message: object) -> None:
-        """Sends a message to all that observe it, when the turn commits."""
+        """Sends a message to all its observers, when the turn commits."""
         facet = self.facet
         actor = facet.actor
         if actor.engine.running is not actor or facet.ended:

@@ -270,15 +270,15 @@ class BulkClient:
         discard: tuple[str, ...] | None = None,
         close: tuple[str, ...] | None = None,
     ) -> int:
-        """Makes one turn of what is staged under these keys and returns its epoch.
+        """Makes one turn of the operations staged under these keys and returns its epoch.
 
         Packed operations (``bulk.packed``) may stand in place of a key, and need no staging then.
 
         A ``(client, sequence)`` that was published before changes nothing and returns its old epoch.
 
-        With ``replace``, what is asserted becomes the whole set of the owner; with the pattern ``by``, a fact
-        replaces those of the owner that have the same captures.  With ``exclusive`` the owner belongs to this
-        client until another one begins to publish so: then ``Refused("writer-taken")``.
+        With ``replace``, the asserted facts become the whole set of the owner; with the pattern ``by``, a
+        fact replaces the owner's facts that have the same captures.  With ``exclusive`` the owner belongs to
+        this client until another one begins to publish so: then ``Refused("writer-taken")``.
 
         ``discard`` and ``close`` drop staged operations in the same step, as ``discard`` does; else what was
         published is dropped.

@@ -1,7 +1,7 @@
 """Packed operations: the compact form in which a bulk writer sends operations.
 
 With records as extensions, and pairs of verb and value as arrays, a million of each, most of the bytes and of
-the time would be spent on what is the same in all of them.  So what is equal is sent once.  Of facts that are
+the time would be spent on what is the same in all of them.  So equal parts are sent once.  Of facts that are
 all records of one label, as nearly always, each field is one column, which is packed, unpacked and turned
 into rows at the speed of C.  ``server/publication/packed.py`` is the other end; WIRE.md describes the bytes.
 
@@ -45,7 +45,7 @@ class PackedColumns:
         return pack((self.verbs, self.label, self.fields, self.count))
 
     def halves(self) -> tuple[PackedColumns, PackedColumns]:
-        """Returns the first and the second half, for what is too large for one request."""
+        """Returns the first and the second half, for facts that are too large for one request."""
         return self._part(0, self.count // 2), self._part(self.count // 2, self.count)
 
     def _part(self, start: int, stop: int) -> PackedColumns:
@@ -71,7 +71,7 @@ class Pairs:
         return staged_form(self.pairs)
 
     def halves(self) -> tuple[Pairs, Pairs]:
-        """Returns the first and the second half, for what is too large for one request."""
+        """Returns the first and the second half, for pairs that are too large for one request."""
         half = len(self.pairs) // 2
         return Pairs(self.pairs[:half]), Pairs(self.pairs[half:])
 
@@ -88,8 +88,8 @@ def unpacked(body: bytes) -> PackedColumns | Pairs:
 
 
 def staged_form(operations: Sequence[tuple[str, Value]]) -> bytes:
-    """Returns operations as bytes: verbs (one if all are alike), plain rows, and the positions of those that
-    are no records.
+    """Returns operations as bytes: verbs (one if all are alike), plain rows, and the positions of the values
+    that are no records.
 
     A record as an extension costs a call for each; as the array of its label and fields it costs nothing.
     """

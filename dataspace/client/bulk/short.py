@@ -35,7 +35,7 @@ class ShortClient(BulkClient):
     _sequence = 0
 
     def state(self, pattern: Value, as_of: int | None = None) -> EpochChanges:
-        """Returns an epoch, that of now or ``as_of``, with everything that matches under ``added``."""
+        """Returns an epoch, the current one or ``as_of``, with all matches under ``added``."""
         names = capture_names(pattern)
         if as_of is not None:
             options = ObserveOptions(pattern, as_of=as_of, upto=as_of, quiet=True)

@@ -4,8 +4,8 @@ A hold outlasts the connection that made it, and the daemon: its fact stays for 
 ``put`` or ``renew``, of this client or of another one of the same principal that knows its name.  A turn over
 HTTP in the name of a lease does the same.
 
-Always: a hold has one fact; while another fact takes its place no observer sees two, or none; what is sent
-again after a lost connection happens once.
+Always: a hold has one fact; while another fact takes its place no observer sees two, or none; a turn that is
+sent again after a lost connection happens once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Hold:
         self._scope = loop().scope()
 
     async def put(self, value: object) -> int:
-        """States a fact in place of the one that is held, and renews; returns the epoch.
+        """States a fact in place of the held one, and renews; returns the epoch.
 
         A hold that has ended begins anew.
         """

@@ -1,15 +1,15 @@
 """Locks and elections: one holder at a time, with a token that rises.
 
 A lock is the fact ``lock(NAME, WHO, TERM)``.  It belongs to a lease of its own (``terms``), so it outlasts a
-lost connection and ends when it is not renewed; the term makes each fact that of one acquisition.  It is
-claimed in a turn that expects that there is none.  Those that wait state ``contender(NAME, WHO, TERM)``, and
-take turns in the order in which they came (``queues``).  An election is a lock whose holder is announced, in
-the same turn, as ``leader(NAME, WHO)``.
+lost connection and ends when it is not renewed; the term ties each fact to one acquisition.  It is claimed in
+a turn that expects that there is none.  Waiting clients state ``contender(NAME, WHO, TERM)``, and take turns
+in the order in which they came (``queues``).  An election is a lock whose holder is announced, in the same
+turn, as ``leader(NAME, WHO)``.
 
 The *token* is the epoch of the claim: it is on disk, and of two holders the later one has the higher token.
 
-Always: the lock is held only once its claim is accepted, and only while its lease surely runs; what is lost
-is never taken back, nor asserted again.
+Always: the lock is held only once its claim is accepted, and only while its lease surely runs; a lost lock is
+never taken back, nor asserted again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TTL: Final = 10.0
 """Seconds after which the lock of a holder that does not renew it is free."""
 
 AGAIN: Final = 32
-"""Into how many parts the time of a lease is divided, one of which passes before another attempt."""
+"""The time of a lease is divided into so many parts; one part passes before another attempt."""
 
 ANY: Final = Record("_")
 

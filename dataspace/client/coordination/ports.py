@@ -28,11 +28,11 @@ class Changing(Protocol):
 
 
 class Coordinated(Protocol):
-    """A space: what is observed, and the session in which turns are made."""
+    """A space: its observations, and the session in which turns are made."""
 
     @property
     def owner(self) -> str:
-        """The durable owner, or the lease, of the client's facts; empty for those of its session."""
+        """The durable owner, or the lease, of the client's facts; empty for facts of its session."""
 
     @property
     def session(self) -> ClientSession:

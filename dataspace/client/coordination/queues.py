@@ -1,10 +1,10 @@
 """The queue before a lock: which contenders came before this one?
 
-Each contender states a fact, and observes those of the others.  Those whose facts were there when its own
-appeared are ahead of it, and no others: so contenders need no numbers, and no two are each ahead of the
-other.
+Each contender states a fact, and observes the facts of the others.  Contenders whose facts were there when
+its own appeared are ahead of it, and no others: so contenders need no numbers, and no two are each ahead of
+the other.
 
-Always: what is ahead only becomes less, but for a holder that was found; where the order is not known,
+Always: the contenders ahead only become fewer, but for a holder that was found; where the order is not known,
 because epochs came as one, ``is_unclear`` is true, and the contender must begin again, behind all others.
 """
 

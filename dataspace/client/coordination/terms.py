@@ -5,7 +5,7 @@ stop believing before that, by its own clock and without an answer.  So the dead
 moment *before* a renewal was sent whose answer has come: the daemon has received it later, and keeps the
 lease for at least that long.  A fifth of the time is left out: a clock may be a quarter too slow.
 
-The clock is the one that goes on while the machine is suspended, where the system has one.
+The clock goes on while the machine is suspended, where the system has such a clock.
 
 Always: a term that is lost stays lost, whatever is answered later; ``lost`` is set, and ``valid`` is false,
 before the daemon may end the lease.

@@ -146,5 +146,5 @@ def _names(literal: Literal) -> list[str]:
 
 
 def _column(argument: Expression | Aggregate) -> str:
-    """Returns the name of a column: that of a variable, else the text of the expression."""
+    """Returns the name of a column: the variable's name, else the text of the expression."""
     return argument.name if isinstance(argument, Variable) else str(argument)

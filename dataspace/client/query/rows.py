@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Rows(Sequence[tuple[Value, ...]]):
-    """What a query found: a sequence of tuples, each once; ``names`` are those of the columns."""
+    """The result of a query: a sequence of tuples, each once; ``names`` are the names of the columns."""
 
     __slots__ = ("_rows", "epoch", "names")
 

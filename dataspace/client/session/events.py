@@ -42,8 +42,9 @@ class ConnectionEvent:
 
     ``since`` is when data last came from the daemon before the loss, in seconds since 1970, and ``seconds``
     how long ago that was; 0 where nothing was lost.  ``facts`` counts those asserted again, or refused.
-    ``turns`` counts those that had no answer and are not sent to another space: each raises ``AnotherSpace``.
-    ``space`` is the identity of the current space, ``before`` that of the previous space if it is another.
+    ``turns`` counts the turns that had no answer and are not sent to another space: each raises
+    ``AnotherSpace``.  ``space`` is the identity of the current space, ``before`` the identity of the previous
+    space if it is another.
     """
 
     change: ConnectionChange

@@ -1,4 +1,4 @@
-"""Who a client is, and how long what it does lasts without it: what ``connect`` was asked for."""
+"""Identities: the name of a client, and how long its facts last without it, as asked for in ``connect``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns in flight: submitted, not yet answered, and what is sent again after a connection or a lease ended.
+"""Turns in flight: submitted, not yet answered, and sent again after a connection or a lease ended.
 
 The daemon's welcome contains the number of the last turn of this client that took effect.  Turns up to it are
 sent again unchanged, to get their epochs.  The others are *held*, together with those submitted meanwhile,
@@ -10,8 +10,8 @@ a turn could be lost or applied twice.
 
 In another space nothing is sent again but the claims: turns without an answer are *abandoned*.
 
-Always: numbers ascend in the order of submission, and the daemon has applied none of those that are held; no
-turn that restates claims exceeds the daemon's limits.
+Always: numbers ascend in the order of submission, and the daemon has applied none of the held turns; no turn
+that restates claims exceeds the daemon's limits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class InFlight:
     def __init__(self, space: str, claims: ClaimSet, write: Callable[[bytes, bool], None]) -> None:
         self.limits = TurnLimits()
         self.sequence = 0
-        """Number of the newest turn, or of the last one that the daemon had applied at the start."""
+        """Number of the newest turn, or of the last turn that the daemon had applied at the start."""
         self._space = space
         self._applied = 0
         self._claims: Final = claims
@@ -133,12 +133,13 @@ class InFlight:
                 self._claims.apply(self._answered.pop(sequence))
 
     def fail(self, error: Callable[[Ticket], DataspaceError]) -> None:
-        """Fails all turns: none of them will be answered."""
+        """Fails all turns: they will not be answered."""
         for ticket in self.tickets():
             ticket.fail(error(ticket))
 
     def abandon(self, error: Callable[[Ticket], DataspaceError]) -> int:
-        """Fails all turns, which are not sent again, and returns how many of them an application waits for.
+        """Fails all turns, which are not sent again, and returns the number of turns that an application
+        waits for.
 
         Claims are as of the turns that were answered.
         """
@@ -195,8 +196,8 @@ class InFlight:
 
         Returns how many facts are asserted again.
 
-        All that was sent before and not refused has been applied by now, whether or not the answer has
-        arrived. Numbers go on from the last one applied.
+        Every turn that was sent before and not refused has been applied by now, whether or not the answer has
+        arrived.  Numbers go on from the last one applied.
         """
         known = sorted([*self._answered.items(), *self._sent.items()], key=lambda each: each[0])
         claims = self._claims.after([ticket for _, ticket in known]) if restate else self._claims

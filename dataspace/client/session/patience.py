@@ -46,8 +46,8 @@ class Patience:
             scope.deadline = math.inf
 
     async def wait(self, function: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
-        """Returns what a function returns; raises ``Unreachable`` when the daemon has been away for so many
-        seconds, by default those of the connection, since the call began."""
+        """Returns the result of a function; raises ``Unreachable`` when the daemon has been away for so many
+        seconds, by default the connection's, since the call began."""
         least = self._seconds if seconds is None else seconds
         if least == math.inf:
             return await function()

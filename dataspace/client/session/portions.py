@@ -1,7 +1,7 @@
 """Size limits: how much fits into one turn or request?
 
-The daemon's welcome contains its limits.  A turn beyond them would end the session, so it is refused here;
-what may be sent in several pieces is split.  No event loop is loaded: Spark executors use this too.
+The daemon's welcome contains its limits.  A turn beyond them would end the session, so it is refused here; a
+turn that may be sent in several pieces is split.  No event loop is loaded: Spark executors use this too.
 
 Always: no portion exceeds the daemon's limits, unless it is a single item that does.
 """

@@ -12,7 +12,7 @@ class Stream(Protocol):
     """Receives what comes over a stream: an observation, or a subscription to a topic."""
 
     def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:
-        """Receives a frame of values, of which the first has this number; ``available`` more are ready at the
+        """Receives a frame of values; the first has this number, and ``available`` more are ready at the
         daemon.
 
         It cost ``size`` bytes of credit.

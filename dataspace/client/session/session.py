@@ -7,7 +7,7 @@ numbers (the daemon applies none twice), and streams resume where they were.  In
 an answer fail with ``AnotherSpace``.
 
 It is apart from the verbs of ``RemoteSpace`` because observations, publications and subscriptions need it,
-and need none of those verbs.
+without the verbs.
 
 Always: turns take effect in the order in which they were submitted; everything that waits for an answer gets
 an error once there will be no further connection.
@@ -74,7 +74,7 @@ def _nowhere(_task: Callable[[], Awaitable[None]]) -> None:
 
 
 class ClientSession:
-    """What is under way between a client and its daemon."""
+    """The requests, streams and turns under way between a client and its daemon."""
 
     def __init__(
         self,

@@ -135,8 +135,8 @@ class HandleNumbers:
     def durable(cls) -> HandleNumbers:
         """Returns numbers for durable owners, which may have claims of other runs and of other clients.
 
-        They start at random, so that they avoid those, and this high, so that they avoid those that the
-        daemon chooses (``dataspace.kernel.handles.FRESH``).
+        They start at random, so that they avoid these numbers, and this high, so that they avoid the numbers
+        that the daemon chooses (``dataspace.kernel.handles.FRESH``).
         """
         return cls(1 << 60 | random.getrandbits(60))
 
@@ -151,9 +151,9 @@ class HandleNumbers:
 class Draft:
     """Collects the actions of one turn: nothing happens before it is committed.
 
-    ``actions`` are those of the client's own facts, ``others`` those of durable owners by their names.
-    ``expected`` is what must hold then, or the turn is refused with ``ExpectationFailed``.  ``traceparent``
-    says of which trace it is a part; empty for that in which it is submitted, if the client states such.
+    ``actions`` concern the client's own facts, ``others`` the facts of durable owners by their names.
+    ``expected`` must hold then, or the turn is refused with ``ExpectationFailed``.  ``traceparent`` names the
+    trace of the turn; empty for the current trace at submission, if the client states traces.
     """
 
     __slots__ = (
@@ -178,7 +178,7 @@ class Draft:
         traceparent: str = "",
     ) -> None:
         """``handles`` are for facts of the client, whose owner is called ``own`` if it has a name, and
-        ``durable`` for those of durable owners."""
+        ``durable`` for facts of durable owners."""
         self.traceparent = traceparent
         self.actions: list[Action] = []
         self.others: dict[str, list[Action]] = {}
@@ -193,7 +193,7 @@ class Draft:
         """Asserts a fact; ``handle`` is the owner's own number for it, else the next free one.
 
         With ``owner`` the fact belongs to that durable owner, and stays until it is retracted.  Raises
-        ``UsageError``, here and below, for what is no value, and for text that reads as a record.
+        ``UsageError``, here and below, for an object that is no value, and for text that reads as a record.
         """
         fact = fact_of(value)
         owner, actions, handles = self._of(owner)
@@ -225,8 +225,8 @@ class Draft:
             claim.epoch = epoch
 
     def parts(self) -> tuple[str | None, tuple[Action, ...], Others]:
-        """Returns the first owner of the turn (None: the client's own), its actions, and those of further
-        owners."""
+        """Returns the first owner of the turn (None: the client's own), its actions, and the actions of
+        further owners."""
         others = tuple([(owner, tuple(actions)) for owner, actions in self.others.items() if actions])
         if self.actions or not others:
             return None, tuple(self.actions), others
@@ -246,7 +246,7 @@ class Draft:
 
 
 def check_durable(owner: object) -> None:
-    """Raises ``UsageError`` for what is no name of a durable owner."""
+    """Raises ``UsageError`` for an object that is no name of a durable owner."""
     if not isinstance(owner, str) or owner.startswith("lease:"):
         raise UsageError(f"owner is the name of a durable owner, such as 'results', not {owner!r:.60}")
 
@@ -280,7 +280,7 @@ class ClaimSet:
         self._held: dict[int, Value] = {}
 
     def apply(self, ticket: Ticket) -> None:
-        """Adds the effects of a turn; those that restate claims add nothing."""
+        """Adds the effects of a turn; turns that restate claims add nothing."""
         if ticket.owner != self.owner or ticket.restating:
             return
         for action in ticket.actions:

@@ -1,8 +1,8 @@
 """The connection loop: one connection to a daemon, made again whenever it is lost.
 
 It connects, sends hello, reads, writes what the kernel did not take at once, and reconnects after pauses that
-grow to a few seconds.  What is sent over it is decided by its ``User``, so that the life of a connection can
-be read, and changed, without knowledge of turns or observations.
+grow to a few seconds.  Its ``User`` decides on the packets, so that the life of a connection can be read, and
+changed, without knowledge of turns or observations.
 
 Always: the user is called with each welcome, then with each packet in order, then with the loss, and at last,
 once, with the end, which is also the loss where the daemon has ended the session; between a loss and the next
