@@ -59,6 +59,7 @@ MACHINE_CODE = (
     "relay/delivery/net_changes.py",
     "relay/delivery/outbox.py",
     "relay/delivery/paced.py",
+    "relay/delivery/packed.py",
     "relay/delivery/ports.py",
     "relay/delivery/shared.py",
     "relay/delivery/waiting.py",

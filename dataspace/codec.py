@@ -427,6 +427,34 @@ def _extension(data: bytes, at: int, width: int) -> tuple[int, bool]:
 # -- pieces -------------------------------------------------------------------------------------------
 
 
+def split_rows(packed: bytes) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """Returns the packed rows of a stream value: those added, the messages, those removed.  O(bytes).
+
+    Nothing is decoded.  The value is one that this project packed.
+
+    >>> added, messages, removed = split_rows(pack((7, 70, 0, [("a",)], [], [(1, "b"), (2,)], 7)))
+    >>> [unpack(row) for row in added + removed], messages
+    ([('a',), (1, 'b'), (2,)], [])
+    """
+    reader = msgpack.Unpacker(max_buffer_size=len(packed))
+    reader.feed(packed)
+    reader.read_array_header()
+    for _ in range(3):  # the epoch, its time, the flags
+        reader.skip()
+    kinds: list[list[bytes]] = []
+    for _ in range(3):
+        rows: list[bytes] = []
+        count = reader.read_array_header()
+        begin = reader.tell()
+        for _ in range(count):
+            reader.skip()
+            end = reader.tell()
+            rows.append(packed[begin:end])
+            begin = end
+        kinds.append(rows)
+    return kinds[0], kinds[1], kinds[2]
+
+
 def array_head(count: int) -> bytes:
     """The head of a msgpack array of ``count`` elements, to be followed by their packed forms."""
     if count < 16:

@@ -106,10 +106,10 @@ class Lost(Changes):
         super().__init__(first, 0)
         self.count = 0
 
-    def add(self, changes: Sequence[Changes]) -> None:
-        """Adds one more lost epoch, given by its parts."""
-        self.count += sum(map(len, changes))
-        self.number = changes[-1].number
+    def add(self, number: int, count: int) -> None:
+        """Adds one more lost epoch, of so many changes."""
+        self.count += count
+        self.number = number
 
     @property
     def packed(self) -> bytes:

@@ -12,7 +12,12 @@ and tested without one:
   the log;
 - where too much waits for all observers together, the bound is an equal share of the budget (``memory``);
 - messages never conflate: up to ``message_limit`` of them, and about ``byte_limit`` bytes, wait beside a
-  difference, and more end the stream with the error ``slow-observer``, which says how many were waiting.
+  difference, and more end the stream with the error ``slow-observer``, which says how many were waiting;
+- one epoch alone is taken in whatever its size, unless no memory is left for it: then the policy says what
+  happens to it as well.
+
+Waiting bytes are counted where they lie, the rows of a difference included; a state counts its rows alone,
+since the facts have the values in them.
 
 Always: the taken changes and the waiting changes are together the offered ones, up to a mark or a difference
 that says otherwise; an epoch that has begun to leave in parts leaves whole before anything later does; memory
@@ -24,14 +29,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from dataspace.errors import Refused
 from dataspace.kernel.actions import MORE, SNAPSHOT
-from dataspace.kernel.changes import PART, Changes, Lost
+from dataspace.kernel.changes import Changes, Lost
 from dataspace.wire.observing import Policy
 from relay.delivery.memory import OVERHEAD, MemoryBudget
 from relay.delivery.net_changes import NetChange
+from relay.delivery.packed import PART_BYTES, PackedChanges, pieces
 from relay.delivery.policies import SlowCounts
 from relay.delivery.ports import joined
 
@@ -44,8 +50,8 @@ MESSAGE_LIMIT: Final = 4_096
 BYTE_LIMIT: Final = 16 << 20
 """Bytes that wait for one observer, as they would be sent."""
 
-PART_BYTES: Final = 128 << 10
-"""Bytes that one stream value holds at most, unless one change alone is larger: frames stay within bounds."""
+Value: TypeAlias = PackedChanges | Changes
+"""A waiting value: changes as their wire form; a state, or a mark of dropped changes, with its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,7 @@ class DeliveryQueue:
         self._limit = limit
         self._message_limit = message_limit
         self._byte_limit = byte_limit
-        self._waiting: deque[Changes] = deque()
+        self._waiting: deque[Value] = deque()
         self._difference: NetChange | None = None
         self._begun = False
         self._size = 0
@@ -142,7 +148,7 @@ class DeliveryQueue:
 
     @property
     def used(self) -> int:
-        """Returns about how many bytes of memory the waiting changes take."""
+        """Returns how many bytes of memory the waiting changes take, at most."""
         return self._used
 
     @property
@@ -154,14 +160,14 @@ class DeliveryQueue:
         """
         if self._waiting:
             first = self._waiting[0]
-            return first.first, 0 if first.snapshot else first.time
+            return first.first, 0 if first.flags & SNAPSHOT else first.time
         return None if self._difference is None else (self._difference.first, self._difference.time)
 
     @property
     def full(self) -> bool:
         """True if so much waits that a source which can pause should."""
         half = self._size > self._limit // 2 or self._bytes > self._byte_limit // 2
-        return half or self._room.denies(2 * self._used)
+        return half or self._room.pauses(self._used)
 
     @property
     def is_drained(self) -> bool:
@@ -186,12 +192,13 @@ class DeliveryQueue:
 
     def _is_beyond(self, changes: Changes) -> bool:
         """True if one more epoch exceeds what may wait as it is."""
+        size = len(changes.packed)
         if self._size == self._state:  # nothing waits but perhaps a state
-            return False
+            return self._room.denies(self._used, size)
         return (
             self._size - self._state + changes.size > self._limit
-            or self._bytes + len(changes.packed) > self._byte_limit
-            or self._room.denies(self._used)
+            or self._bytes + size > self._byte_limit
+            or self._room.denies(self._used, size)
             or (bool(changes.messages) and self._messages + len(changes.messages) > self._message_limit)
         )
 
@@ -203,10 +210,10 @@ class DeliveryQueue:
                 size = self._size - self._state + len(changes)
                 count = self._messages + len(changes.messages)
                 said = f"{size} changes wait, {count} of them messages, in {self._bytes} bytes"
-                self._fail(f"{said}; limits {self._limit}, {self._message_limit}, {self._byte_limit}")
+                limits = f"limits {self._limit}, {self._message_limit}, {self._byte_limit}"
+                self._fail(f"{said}; {limits}{self._said_of_all(self._used, changes)}")
             case Policy.DROP:
                 self._drop_for(changes)
-                self.extend(changes)
             case Policy.WAIT:
                 self._fell = True
                 self._counts.fallen_behind += 1
@@ -219,21 +226,20 @@ class DeliveryQueue:
 
     def extend(self, changes: Changes) -> None:
         """Takes in one epoch as it is, whatever waits already: for snapshots and for the log."""
-        self._append((changes,) if changes.size <= PART else changes.parts())
-        self.newest = changes.number
+        self.extend_all((changes,))
 
-    def extend_all(self, epochs: Sequence[Changes]) -> None:
-        """The same for several epochs in order."""
-        values: list[Changes] = []
+    def extend_all(self, epochs: Sequence[Value]) -> None:
+        """The same for several epochs, or parts of them, in order."""
+        values: list[Value] = []
         for each in epochs:
-            if each.size <= PART:
+            if isinstance(each, PackedChanges):
                 values.append(each)
-            else:
-                values += each.parts()
+            else:  # a state is not packed before it leaves
+                values += each.parts() if each.flags & SNAPSHOT else pieces(each)
         self._append(values)
         self.newest = epochs[-1].number
 
-    def take_over(self, waiting: Sequence[Changes], newest: int, *, begun: bool) -> None:
+    def take_over(self, waiting: Sequence[PackedChanges], newest: int, *, begun: bool) -> None:
         """Begins with what waited elsewhere: all epochs up to ``newest``.
 
         Where one has ``begun`` to leave, the first of these values are the rest of it.
@@ -242,23 +248,25 @@ class DeliveryQueue:
         self.newest = newest
         self._begun = begun
 
-    def _append(self, values: Sequence[Changes]) -> None:
+    def _append(self, values: Sequence[Value]) -> None:
         self._count(values, +1)  # first, since what cannot be packed must not wait
         self._waiting.extend(values)
 
-    def _count(self, values: Iterable[Changes], sign: int) -> None:
-        """Counts values that begin or cease to wait; a state is not packed before it leaves."""
-        count = size = state = messages = message_bytes = 0
+    def _count(self, values: Iterable[Value], sign: int) -> None:
+        """Counts values that begin or cease to wait."""
+        count = size = state = messages = message_bytes = used = 0
         for each in values:
             count += each.size
-            if each.flags & SNAPSHOT:
+            if isinstance(each, PackedChanges):
+                packed = len(each.packed)
+                size += packed
+                used += OVERHEAD + packed
+                if each.messages:
+                    messages += each.messages
+                    message_bytes += packed
+            else:
                 state += each.size
-                continue
-            packed = len(each.packed)
-            size += packed
-            if each.messages:
-                messages += len(each.messages)
-                message_bytes += packed
+                used += OVERHEAD * (1 + each.size)
         self._size += sign * count
         self._bytes += sign * size
         if state:
@@ -266,16 +274,27 @@ class DeliveryQueue:
         if messages:
             self._messages += sign * messages
             self._message_bytes += sign * message_bytes
-        used = sign * (count * OVERHEAD + size)
-        self._used += used
-        self._room.used += used
+        self._use(sign * used)
+
+    def _use(self, size: int) -> None:
+        self._used += size
+        self._room.used += size
 
     def take(self, count: int, size: int) -> list[Changes]:
         """Removes and returns up to ``count`` values of about ``size`` bytes; at least one if there is one.
 
-        The last may go beyond ``size``, so that a large value cannot get stuck.
+        The last may go beyond ``size``, so that a large value cannot get stuck.  For readers in this process:
+        the rows are decoded.
         """
-        taken: list[Changes] = []
+        taken = self._take(count, size)
+        return [each.changes() if isinstance(each, PackedChanges) else each for each in taken]
+
+    def take_packed(self, count: int, size: int) -> tuple[int, bytes]:
+        """Takes as ``take`` does; returns how many values, and their wire form."""
+        return joined(self._take(count, size))
+
+    def _take(self, count: int, size: int) -> list[Value]:
+        taken: list[Value] = []
         counted = 0
         waiting = self._waiting
         while len(taken) < count and size > 0:
@@ -284,11 +303,12 @@ class DeliveryQueue:
                     break
                 self._count(taken, -1)  # now, since the counts begin anew
                 counted = len(taken)
-                self._wait_anew(self._difference.changes().parts())
-                self._difference = None
-            cost = len(waiting[0].packed)
-            if cost > PART_BYTES and waiting[0].size > 1:
-                self._split()
+                values, self._difference = self._difference.values(), None
+                self._wait_anew(values)
+            first = waiting[0]
+            cost = len(first.packed)
+            if cost > PART_BYTES and first.size > 1 and isinstance(first, Changes):
+                self._split(first)
                 continue
             taken.append(waiting.popleft())
             size -= cost
@@ -297,10 +317,6 @@ class DeliveryQueue:
             self._begun = bool(taken[-1].flags & MORE)
             self._taken += len(taken)
         return taken
-
-    def take_packed(self, count: int, size: int) -> tuple[int, bytes]:
-        """Takes as ``take`` does; returns how many values, and their wire form."""
-        return joined(self.take(count, size))
 
     def close(self) -> None:
         """Drops what waits when the observer has left; may be called again."""
@@ -319,91 +335,124 @@ class DeliveryQueue:
     def _conflate(self, changes: Changes) -> None:
         """Folds all waiting changes, but for a snapshot and an epoch that has begun to leave."""
         begun = self._take_begun()
-        later = [*self._waiting, changes]
+        later: list[Value] = [*self._waiting, changes]
         self._wait_anew(begun)
         self._difference = NetChange(later[0].first)
+        self._use(self._difference.used)
         for each in later:
-            self._fold(each)
+            if self.failure is None:
+                self._fold(each)
 
-    def _take_begun(self) -> list[Changes]:
+    def _take_begun(self) -> list[Value]:
         """Takes out what must leave as it is: a snapshot, or the rest of an epoch that has begun to leave."""
-        begun: list[Changes] = []
-        if self._begun or (self._waiting and self._waiting[0].snapshot):
+        begun: list[Value] = []
+        if self._begun or (self._waiting and self._waiting[0].flags & SNAPSHOT):
             while self._waiting and (not begun or begun[-1].flags & MORE):
                 begun.append(self._waiting.popleft())
         return begun
 
-    def _fold(self, changes: Changes) -> None:
+    def _fold(self, changes: Value) -> None:
         """Adds an epoch to the difference that waits, unless its messages are too many."""
-        assert self._difference is not None  # the caller has seen to it
-        if changes.messages and self._messages and self._is_failed_by(changes):
+        difference = self._difference
+        assert difference is not None  # the caller has seen to it
+        count = changes.messages if isinstance(changes, PackedChanges) else len(changes.messages)
+        if count and self._is_failed_by(count, changes):
             return
-        self._difference.fold(changes)
+        before = difference.used
+        difference.fold(changes)
+        self._use(difference.used - before)
         self.newest = changes.number
         self._conflated += 1
         self._counts.conflated += 1
-        if changes.messages:
-            self._messages += len(changes.messages)
+        if count:
+            self._messages += count
             self._message_bytes += len(changes.packed)
 
     def _drop_for(self, changes: Changes) -> None:
-        """Deletes the oldest epochs until these fit, and half of the limit is free; O(1) over many calls."""
+        """Deletes the oldest epochs until these fit, and half of the limit is free; O(1) over many calls.
+
+        Where not even these fit, they are lost as well.
+        """
         begun = self._take_begun()
         self._count(begun, -1)
-        if self._waiting:
-            lost = self._lost_first()
-            while self._waiting and (self._is_beyond(changes) or self._is_half_full):
-                lost.add(self._pop_epoch())
+        lost = self._lost_first(changes)
+        while self._waiting and (self._is_beyond(changes) or self._is_half_full):
+            lost.add(*self._pop_epoch())
+        if self._is_beyond(changes):
+            lost.add(changes.number, changes.size)
+            self._note_dropped(changes.size)
+            self.newest = changes.number
+        else:
+            self.extend(changes)
+        if lost.count:
             self._waiting.appendleft(lost)
             self._count([lost], +1)
         self._waiting.extendleft(reversed(begun))
         self._count(begun, +1)
 
-    def _lost_first(self) -> Lost:
+    def _lost_first(self, changes: Changes) -> Lost:
         """Returns the mark at the head of what waits, or a new one."""
-        first = self._waiting[0]
+        first = self._waiting[0] if self._waiting else changes
         if not isinstance(first, Lost):
-            return Lost(first.number)
+            return Lost(first.first)
         self._waiting.popleft()
         self._count([first], -1)
         return first
 
-    def _pop_epoch(self) -> Sequence[Changes]:
-        """Takes out all values of the oldest epoch."""
-        gone: list[Changes] = []
+    def _pop_epoch(self) -> tuple[int, int]:
+        """Takes out all values of the oldest epoch; returns its number and how many changes were in it."""
+        gone: list[Value] = []
         while not gone or gone[-1].flags & MORE:
             gone.append(self._waiting.popleft())
         self._count(gone, -1)
         size = sum([each.size for each in gone])
+        self._note_dropped(size)
+        return gone[-1].number, size
+
+    def _note_dropped(self, size: int) -> None:
         self._dropped += size
         self._counts.dropped += size
-        return gone
 
-    def _wait_anew(self, values: Sequence[Changes]) -> None:
+    def _wait_anew(self, values: Sequence[Value]) -> None:
         """Replaces the waiting values by these values."""
-        self._room.used -= self._used
-        self._used = 0
+        self._use(-self._used)
         self._waiting.clear()
         self._size = self._bytes = self._messages = self._message_bytes = self._state = 0
         self._append(values)
 
-    def _split(self) -> None:
-        """Cuts the first value, which would make too large a frame, in parts."""
-        changes = self._waiting.popleft()
+    def _split(self, changes: Changes) -> None:
+        """Cuts a state at the head of what waits, which would make too large a frame, in parts."""
+        self._waiting.popleft()
         parts = changes.parts(max(1, changes.size * PART_BYTES // len(changes.packed)))
         self._waiting.extendleft(reversed(parts))
         self._count([changes], -1)
         self._count(parts, +1)
 
-    def _is_failed_by(self, changes: Changes) -> bool:
-        """Fails if messages wait already and these are too many more; True if it failed."""
-        count = self._messages + len(changes.messages)
-        size = self._message_bytes + len(changes.packed)
-        if count > self._message_limit:
+    def _is_failed_by(self, more: int, changes: Value) -> bool:
+        """Fails if so many more messages are too many beside those that wait; True if it failed.
+
+        The messages of one epoch alone are not, unless no memory is left for them.
+        """
+        count, size = self._messages + more, len(changes.packed)
+        if self._messages and count > self._message_limit:
             self._fail(f"{count} messages wait, limit {self._message_limit}")
-        elif size > self._byte_limit:
-            self._fail(f"{count} messages wait in {size} bytes, limit {self._byte_limit}")
+        elif self._messages and self._message_bytes + size > self._byte_limit:
+            said = f"{count} messages wait in {self._message_bytes + size} bytes"
+            self._fail(f"{said}, limit {self._byte_limit}")
+        elif self._room.denies(self._message_bytes, size):
+            said = f"{count} messages wait in {self._message_bytes + size} bytes"
+            self._fail(said + self._said_of_all(self._message_bytes, changes))
         return self.failure is not None
+
+    def _said_of_all(self, used: int, changes: Value) -> str:
+        """Returns what is said of the bound of all observers, where that is why a stream ends."""
+        room, size = self._room, len(changes.packed)
+        if not room.denies(used, size):
+            return ""
+        return (
+            f"; {room.used + size} bytes wait for all observers, limit {room.limit}, "
+            f"and {room.share} for each beyond that"
+        )
 
     def _fail(self, what: str) -> None:
         self._counts.failed += 1

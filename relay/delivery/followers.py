@@ -24,8 +24,8 @@ from index.values.values import Value
 from relay.delivery.backlog import DeliveryQueue
 from relay.delivery.memory import MemoryBudget
 from relay.delivery.pacing import Pacing
+from relay.delivery.packed import PackedChanges
 from relay.delivery.policies import SlowCounts
-from relay.delivery.ports import joined
 from relay.delivery.shared import Bounds, SharedQueue
 
 _LEFT: Final = -1
@@ -150,7 +150,7 @@ class Follower:
 
     @property
     def used(self) -> int:
-        """Returns about how many bytes of memory the waiting changes take; O(those) where they are shared."""
+        """Returns how many bytes of memory the waiting changes take, at most, shared or not; O(1)."""
         if self._own is not None:
             return self._own.used
         return 0 if self.queue is None else self.queue.used(self)
@@ -161,8 +161,7 @@ class Follower:
         a time; None if nothing does."""
         if self._own is not None:
             return self._own.oldest
-        found = None if self.queue is None else self.queue.oldest(self)
-        return None if found is None else (found.first, found.time)
+        return None if self.queue is None else self.queue.oldest(self)
 
     @property
     def full(self) -> bool:
@@ -195,7 +194,7 @@ class Follower:
         """Called by the shared queue when something waits again."""
         self._wake(self._woken)
 
-    def leave(self, waiting: Sequence[Changes], changes: Changes) -> None:
+    def leave(self, waiting: Sequence[PackedChanges], changes: Changes) -> None:
         """Called by the shared queue where too much waits: the policy says what happens in one of its own."""
         self._take_over(waiting).offer(changes)
 
@@ -207,7 +206,7 @@ class Follower:
         """Takes in one epoch as it is, whatever waits already: for snapshots and for the log."""
         self.extend_all((changes,))
 
-    def extend_all(self, epochs: Sequence[Changes]) -> None:
+    def extend_all(self, epochs: Sequence[Changes | PackedChanges]) -> None:
         """The same for several epochs in order."""
         if self.position != _LEFT:
             self._part().extend_all(epochs)
@@ -237,7 +236,7 @@ class Follower:
         """Returns what may wait in a queue of its own."""
         return self._delivery.bounds
 
-    def _take_over(self, waiting: Sequence[Changes]) -> DeliveryQueue:
+    def _take_over(self, waiting: Sequence[PackedChanges]) -> DeliveryQueue:
         bounds = self._bounds
         own = DeliveryQueue(
             self.wake,
@@ -270,7 +269,7 @@ class Follower:
         """
         queue, own = self.queue, self._own
         if own is not None:
-            taken = joined(own.take(count, size))
+            taken = own.take_packed(count, size)
             if queue is not None and own.is_drained:
                 self._join(queue)
             return taken

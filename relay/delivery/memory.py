@@ -23,7 +23,7 @@ LEAST: Final = 64 << 10
 """Bytes that wait for an observer in any case."""
 
 OVERHEAD: Final = 256
-"""Bytes that a waiting change takes beside its wire form, about."""
+"""Bytes that a waiting value, or a row of a state or a difference, takes beside its wire form, at most."""
 
 
 STATES_PART: Final = 4
@@ -50,9 +50,18 @@ class MemoryBudget:
         """Returns the bytes that may wait for one observer while there is too much for all."""
         return max(LEAST, self.limit // max(1, self.observers))
 
-    def denies(self, used: int) -> bool:
-        """True if an observer that uses so much must use less."""
-        return self.used > self.limit and used > self.share
+    def denies(self, used: int, more: int = 0) -> bool:
+        """True if an observer that uses so much, and would use so much more, must use less."""
+        return self.used + more > self.limit and used + more > self.share
+
+    def pauses(self, used: int) -> bool:
+        """True if a source that can pause should, for an observer that uses so much.
+
+        It pauses before others have to use less: at half of the memory, and half of a share.
+        """
+        if self.used > self.limit:
+            return used > 0
+        return 2 * self.used > self.limit and 2 * used > self.share
 
 
 class HeldState:

@@ -1,15 +1,30 @@
 """Net changes: many epochs as one, for an observer that could not take them one by one.
 
-Always: a row that came and went again, or the reverse, is not in it; messages are, all of them, in order.
+Rows are compared and kept as they are packed.  So a difference takes the bytes of its rows and no more,
+whatever their values are, and ``used`` counts these bytes.
+
+Always: a row that came and went again, or the reverse, is not in it; messages are, all of them, in order;
+``used`` is at least what the rows take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Final, TypeAlias
 
-from dataspace.kernel.actions import CONFLATED
-from dataspace.kernel.changes import Captures, Changes
+from dataspace.codec import array_head, pack, split_rows, unpack_own
+from dataspace.kernel.actions import CONFLATED, MORE
+from dataspace.kernel.changes import PART, Changes
 from index.values.values import keys
+from relay.delivery.memory import OVERHEAD
+from relay.delivery.packed import PART_BYTES, PackedChanges
+
+_NAN: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]", re.DOTALL)
+"""The beginning of a number that may be NaN, the one value that has several packed forms."""
+
+Row: TypeAlias = tuple[bool, bytes]
+"""True for a row that came, and its packed form."""
 
 
 class NetChange:
@@ -19,52 +34,106 @@ class NetChange:
     behind each row, so the two are not one class.
     """
 
-    __slots__ = ("epochs", "first", "messages", "net", "number", "time")
+    __slots__ = ("epochs", "first", "messages", "net", "number", "time", "used")
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.number = first
         self.time = 0
         self.epochs = 0
-        self.net: dict[Hashable, tuple[bool, Captures]] = {}
-        self.messages: list[Captures] = []
+        self.net: dict[Hashable, Row] = {}
+        self.messages: list[bytes] = []
+        self.used = OVERHEAD
+        """Bytes of memory that this, its rows and its messages take, at most."""
 
-    def fold(self, changes: Changes) -> None:
-        """Adds one more epoch; O(its changes)."""
+    def fold(self, changes: Changes | PackedChanges) -> None:
+        """Adds one more epoch, or a part of one; O(its bytes)."""
         self.number, self.time = changes.number, changes.time
         self.epochs += 1
-        for row in changes.added:
-            self._turn(row, came=True)
-        self.messages.extend(changes.messages)
-        for row in changes.removed:
-            self._turn(row, came=False)
+        packed = changes.packed
+        added, messages, removed = split_rows(packed)
+        place = _place_of_any if _NAN.search(packed) else _place
+        self._turn(added, place, came=True)
+        if messages:
+            self.messages += messages
+            self.used += sum(map(len, messages)) + OVERHEAD * len(messages)
+        self._turn(removed, place, came=False)
 
-    def _turn(self, row: Captures, *, came: bool) -> None:
-        """Adds a row, or removes it if it is there: a row that comes and goes again leaves no change."""
-        at = keys(row)
-        if self.net.pop(at, None) is None:
-            self.net[at] = (came, row)
+    def _turn(self, rows: Iterable[bytes], place: Callable[[bytes], Hashable], *, came: bool) -> None:
+        """Adds rows, or removes them if they are there: a row that comes and goes again leaves no change."""
+        net = self.net
+        for row in rows:
+            at = place(row)
+            known = net.pop(at, None)
+            if known is None:
+                net[at] = (came, row)
+                self.used += len(row) + OVERHEAD
+            else:
+                self.used -= len(known[1]) + OVERHEAD
 
     def __len__(self) -> int:
         return len(self.net) + len(self.messages)
 
-    def changes(self) -> Changes:
-        """Returns the net changes as one stream value."""
+    def values(self) -> list[PackedChanges]:
+        """Returns the net changes as stream values, of which there is one at least; O(bytes).
+
+        All but the last are flagged as parts; none is too large, unless one change alone is.
+        """
         rows = self.net.values()
-        return Changes(
-            self.number,
-            self.time,
+        kinds = (
             [row for came, row in rows if came],
             self.messages,
             [row for came, row in rows if not came],
-            flags=CONFLATED,
-            first=self.first,
         )
+        values: list[PackedChanges] = []
+        part: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
+        count = size = 0
+        for at, kind in enumerate(kinds):
+            for row in kind:
+                if count and (count == PART or size + len(row) > PART_BYTES - _HEADS):
+                    values.append(self._value(part, MORE))
+                    part = ([], [], [])
+                    count = size = 0
+                part[at].append(row)
+                count += 1
+                size += len(row)
+        values.append(self._value(part, 0))
+        return values
+
+    def _value(self, rows: Sequence[Sequence[bytes]], more: int) -> PackedChanges:
+        flags = CONFLATED | more
+        pieces = [_SEVEN, pack(self.number), pack(self.time), pack(flags)]
+        for each in rows:
+            pieces.append(array_head(len(each)))
+            pieces += each
+        pieces.append(pack(self.first))
+        size = sum(map(len, rows))
+        packed = b"".join(pieces)
+        return PackedChanges(self.number, self.time, self.first, flags, size, len(rows[1]), packed)
 
 
-def net_of(epochs: Sequence[Changes]) -> Changes:
-    """Returns the net changes of some epochs in order, at least one; O(their changes)."""
-    net = NetChange(epochs[0].first)
+_SEVEN: Final = array_head(7)
+_HEADS: Final = 64
+"""What a value has beside its rows, at most."""
+
+
+def _place(row: bytes) -> Hashable:
+    return row
+
+
+def _place_of_any(row: bytes) -> Hashable:
+    """Returns what is the same for two rows that are equal, however they are packed."""
+    if not _NAN.search(row):
+        return row
+    return (keys(unpack_own(row)),)  # type: ignore[arg-type]  # a row; in a tuple, since it may be bytes
+
+
+def net_of(epochs: Iterable[Changes | PackedChanges]) -> list[PackedChanges]:
+    """Returns the net changes of some epochs in order, at least one; O(their bytes)."""
+    net: NetChange | None = None
     for each in epochs:
+        if net is None:  # one in which nothing is left is not the beginning
+            net = NetChange(each.first)
         net.fold(each)
-    return net.changes()
+    assert net is not None  # there is one
+    return net.values()

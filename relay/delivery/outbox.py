@@ -36,6 +36,9 @@ FRAME_BYTES: Final = 32 << 10
 AHEAD_BYTES: Final = LEAST
 """What a replay reads for a stream beyond its credit, so that a peek or an end can be answered."""
 
+READ_AHEAD_BYTES: Final = 512 << 10
+"""Bytes that a replay reads ahead for a stream at most, whatever its credit: sixteen frames."""
+
 _NUMBER: Final = struct.Struct(">BQ")
 
 
@@ -112,10 +115,15 @@ class OutStream:
 
     @property
     def sated(self) -> bool:
-        """True if as much waits already as the credit allows, and more than ``AHEAD_BYTES`` beyond that."""
+        """True if as much waits already as the credit allows, and more than ``AHEAD_BYTES`` beyond that.
+
+        Also true from ``READ_AHEAD_BYTES`` on, since credit does not say that the peer reads.
+        """
         waiting = self.backlog
         if waiting is None or waiting.used < AHEAD_BYTES:
             return False
+        if waiting.used >= READ_AHEAD_BYTES:
+            return True
         return self.items <= self.sent_items + len(waiting) or self.bytes <= self.sent_bytes + waiting.used
 
     def ask(self, items: int, size: int) -> None:

@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from dataspace.kernel.changes import PART, Changes
+from dataspace.kernel.changes import Changes
 from dataspace.wire.observing import Policy
-from relay.delivery.backlog import PART_BYTES
 from relay.delivery.followers import Delivery, Follower, PatternQueue
 from relay.delivery.net_changes import net_of
+from relay.delivery.packed import PackedChanges
 from relay.delivery.shared import Bounds
 
 
@@ -55,9 +55,9 @@ class PacedFollower(Follower):
         if self._own is not None or self._is_due():
             self._wake(self._woken)
 
-    def leave(self, waiting: Sequence[Changes], changes: Changes) -> None:
+    def leave(self, waiting: Sequence[PackedChanges], changes: Changes) -> None:
         """Called by the shared queue where too much waits: all of it leaves as one, before its turn."""
-        self._take_over(()).extend(net_of([*waiting, changes]))
+        self._take_over(()).extend_all(net_of([*waiting, changes]))
         self.wake()
 
     def call(self) -> None:
@@ -108,12 +108,12 @@ class PacedFollower(Follower):
         if merged is None:
             self._part()
             return None
-        if merged.size > PART or len(merged.packed) > PART_BYTES:
+        if len(merged) > 1:
             queue.part(self)
-            self._take_over(merged.parts())
+            self._take_over(merged)
             return None
         queue.take_all(self)
-        return 1, merged.packed
+        return 1, merged[0].packed
 
     def _is_due(self) -> bool:
         """True if its turn has come; else it will be called then."""

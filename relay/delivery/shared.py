@@ -22,8 +22,9 @@ from typing import Final, Protocol, TypeAlias
 
 from dataspace.kernel.changes import PART, Changes
 from dataspace.kernel.interests import tell_each
-from relay.delivery.backlog import BYTE_LIMIT, LIMIT, MESSAGE_LIMIT, PART_BYTES
+from relay.delivery.backlog import BYTE_LIMIT, LIMIT, MESSAGE_LIMIT
 from relay.delivery.memory import OVERHEAD, MemoryBudget
+from relay.delivery.packed import PART_BYTES, PackedChanges, pieces
 from relay.delivery.waiting import Waiting
 
 
@@ -45,7 +46,7 @@ class Member(Protocol):
     def wake(self) -> None:
         """Called when something waits again."""
 
-    def leave(self, waiting: Sequence[Changes], changes: Changes) -> None:
+    def leave(self, waiting: Sequence[PackedChanges], changes: Changes) -> None:
         """Called when ``changes`` would be too much beside what waits: takes both over, and is apart."""
 
     def offer(self, changes: Changes) -> None:
@@ -105,11 +106,13 @@ class SharedQueue:
         """Returns how many members have yet to take the value at a position; O(positions)."""
         return sum([len(each) for at, each in self._behind.items() if at <= position])
 
-    def oldest(self, member: Member) -> Changes | None:
-        """Returns the oldest value that waits for a member that is not apart; None if nothing does."""
+    def oldest(self, member: Member) -> tuple[int, int] | None:
+        """Returns the first epoch and the time of the oldest value that waits for a member that is not apart;
+        None if nothing does."""
         if self._waiting is None or member.position >= self.end:
             return None
-        return self._waiting.values[member.position - self.first]
+        head = self._waiting.heads[member.position - self.first]
+        return head[2], head[1]
 
     # -- members --------------------------------------------------------------------------------------
 
@@ -128,9 +131,9 @@ class SharedQueue:
             self._apart = {}
         self._apart[member] = None
 
-    def part(self, member: Member) -> Sequence[Changes]:
-        """Lets a member be apart from now on; returns what waits for it."""
-        waiting = () if self._waiting is None else self._waiting.values[member.position - self.first :]
+    def part(self, member: Member) -> Sequence[PackedChanges]:
+        """Lets a member be apart from now on; returns a copy of what waits for it."""
+        waiting = () if self._waiting is None else self._waiting.packed_from(member.position - self.first)
         self._remove(member)
         self.join_apart(member)
         return waiting
@@ -165,25 +168,34 @@ class SharedQueue:
         if self._idle or self._behind:
             # First, since what cannot be packed must not wait.
             packed = changes.pack() if self._apart is None else changes.packed
-            waiting, bounds = self._waiting, self._bounds
-            if waiting is not None and (  # as ``_is_beyond``, which decides where this may be too much
-                waiting.size + changes.size > bounds.changes
-                or len(waiting.wire) + len(packed) > bounds.bytes
-                or self._room.used > self._room.limit
-                or changes.messages
+            waiting, bounds, room = self._waiting, self._bounds, self._room
+            # as ``_is_beyond``, which decides where this may be too much
+            if room.used + len(packed) > room.limit or (
+                waiting is not None
+                and (
+                    waiting.size + changes.size > bounds.changes
+                    or len(waiting.wire) + len(packed) > bounds.bytes
+                    or changes.messages
+                )
             ):
                 self._shed(changes, len(packed))
             if self._idle or self._behind:
                 self._append(changes, packed)
         self.newest = changes.number
 
-    def _is_beyond(self, changes: Changes, more: int, size: int, length: int, messages: int) -> bool:
-        """True if one epoch, of ``more`` bytes, beside so much is more than may wait for a member."""
-        bounds = self._bounds
-        return size > 0 and (
+    def _is_beyond(self, changes: Changes, more: int, at: int, size: int, messages: int) -> bool:
+        """True if one epoch, of ``more`` bytes, is too much beside what waits from a place on.
+
+        There are so many changes, and messages among them.  One epoch alone is not too much, whatever its
+        size, unless no memory is left for it.
+        """
+        waiting, bounds = self._waiting, self._bounds
+        if waiting is None or at == len(waiting.heads):
+            return self._room.denies(0, more)
+        return (
             size + changes.size > bounds.changes
-            or length + more > bounds.bytes
-            or self._room.denies(size * OVERHEAD + length)
+            or waiting.bytes_from(at) + more > bounds.bytes
+            or self._room.denies(waiting.used(at), more)
             or (bool(changes.messages) and messages + len(changes.messages) > bounds.messages)
         )
 
@@ -192,16 +204,16 @@ class SharedQueue:
         waiting = self._waiting
         if waiting is None:
             waiting = self._waiting = Waiting()
+        count = 1
         if size > PART or (length > PART_BYTES and size > 1):
-            pieces = _pieces(changes)
-            length = sum([len(packed) for _, packed in pieces])
-            for each, packed in pieces:
-                waiting.append(each, packed)
-            self.end += len(pieces)
+            values = pieces(changes)
+            count, length = len(values), sum([len(each.packed) for each in values])
+            for each in values:
+                waiting.append_packed(each)
         else:
             waiting.append(changes, packed)
-            self.end += 1
-        self._room.used += size * OVERHEAD + length
+        self.end += count
+        self._room.used += count * OVERHEAD + length
         if self._idle:
             idle, self._idle = self._idle, ()
             if self._behind:
@@ -216,23 +228,31 @@ class SharedQueue:
     def _shed(self, changes: Changes, more: int) -> None:
         """Has those members leave for which these changes, of ``more`` bytes, would be too much, if any."""
         waiting = self._waiting
-        assert waiting is not None  # else they would not be too much
-        values, size, messages = waiting.values, waiting.size, waiting.messages
-        if not self._is_beyond(changes, more, size, len(waiting.wire), messages):
-            return
-        cut = self.first
-        for at, each in enumerate(values, 1):
-            cut += 1
-            size -= each.size
-            messages -= len(each.messages)
-            if cut == self.end or not self._is_beyond(changes, more, size, waiting.bytes_from(at), messages):
+        count = at = size = messages = 0
+        if waiting is not None:
+            count, size, messages = len(waiting.heads), waiting.size, waiting.messages
+        while self._is_beyond(changes, more, at, size, messages):
+            at += 1
+            if waiting is None or at > count:  # not even alone
                 break
+            head = waiting.heads[at - 1]
+            size -= head[4]
+            messages -= head[5]
+        if not at:
+            return
+        cut = self.first + at
         leaving: list[Callable[[Changes], None]] = []
         for position in [each for each in self._behind if each < cut]:
-            rest = values[position - self.first :]
+            assert waiting is not None  # since members have yet to take it
+            rest = waiting.packed_from(position - self.first)
             for member in self._behind.pop(position):
                 self.join_apart(member)
                 leaving.append(partial(member.leave, rest))
+        if at > count:
+            idle, self._idle = self._idle, ()
+            for member in idle:
+                self.join_apart(member)
+                leaving.append(partial(member.leave, ()))
         self._delete_passed()
         tell_each(leaving, changes)
 
@@ -254,7 +274,7 @@ class SharedQueue:
         self._move(member, self._behind[position], position + taken[0])
         return taken
 
-    def merged(self, member: Member) -> Changes | None:
+    def merged(self, member: Member) -> list[PackedChanges] | None:
         """Returns the net difference of what waits for a member, which is something; None if that is one
         epoch."""
         assert self._waiting is not None  # as something waits
@@ -265,7 +285,7 @@ class SharedQueue:
         self._move(member, self._behind[member.position], self.end)
 
     def used(self, member: Member) -> int:
-        """Returns about how many bytes of memory the changes take that wait for a member; O(those)."""
+        """Returns how many bytes of memory the changes take that wait for a member, at most; O(1)."""
         return 0 if self._waiting is None else self._waiting.used(member.position - self.first)
 
     def _wake_next_time(self, member: Member) -> None:
@@ -305,14 +325,14 @@ class SharedQueue:
             return
         if not self._behind:
             self.first = self.end
-            self._room.used -= waiting.size * OVERHEAD + len(waiting.wire)
+            self._room.used -= waiting.used(0)
             self._waiting, self._behind = None, _NONE_BEHIND
             return
         before, self.first = self.first, min(self._behind)
         if self.first > before:
-            size, length = waiting.size, len(waiting.wire)
+            used = waiting.used(0)
             waiting.drop(self.first - before)
-            self._room.used -= (size - waiting.size) * OVERHEAD + length - len(waiting.wire)
+            self._room.used -= used - waiting.used(0)
 
 
 def _with(members: Members, member: Member) -> Members:
@@ -343,19 +363,3 @@ def _wake(members: Iterable[Member]) -> None:
     except BaseException:
         tell_each([member.wake for member in members])
         raise
-
-
-def _pieces(changes: Changes) -> Sequence[tuple[Changes, bytes]]:
-    """Returns the values in which one epoch is sent, and packed.
-
-    None is too large, unless one change alone is.
-    """
-    values: list[tuple[Changes, bytes]] = []
-    for part in changes.parts():
-        packed = part.pack()
-        if len(packed) > PART_BYTES and part.size > 1:
-            for each in part.parts(max(1, part.size * PART_BYTES // len(packed))):
-                values += _pieces(each)
-        else:
-            values.append((part, packed))
-    return values

@@ -332,7 +332,7 @@ class Blocks:
     @property
     def full(self) -> bool:
         """True if as many blocks wait as should."""
-        return len(self._waiting) >= AHEAD or (self.used > 0 and self._room.denies(2 * self.used))
+        return len(self._waiting) >= AHEAD or (self.used > 0 and self._room.pauses(self.used))
 
     def __len__(self) -> int:
         return len(self._waiting)

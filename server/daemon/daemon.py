@@ -37,7 +37,7 @@ from server.config.principals import Principal
 from server.config.rights import Permit
 from server.config.tokens import Keys
 from server.daemon.draining import Draining, drain_verb
-from server.daemon.memory import Memory, resident_bytes
+from server.daemon.memory import Memory, resident_bytes, waiting_limit
 from server.hosting.actors import HostedActors
 from server.hosting.loading import made_flow
 from server.hosting.verbs import hosting_verbs
@@ -108,7 +108,8 @@ class Daemon:
         self.flushing = Flushing() if tracing is None else tracing.flushing
         self.touch = self.flushing.touch
         self.flush = self.flushing.flush
-        self.delivery = Delivery(MemoryBudget(config.limits.waiting_bytes))
+        room = MemoryBudget(waiting_limit(config.limits.waiting_bytes, self.memory.limit))
+        self.delivery = Delivery(room)
         self.draining = Draining()
         self.lane = Lane()
         """Where replays and other background work have their turns."""
@@ -296,7 +297,8 @@ class Daemon:
     def _accounted(self) -> int:
         """Returns about how many bytes are in use beside the code; O(spaces, topics and connections)."""
         replays = REPLAY_BYTES * (self.limits.all_replays - self.replays.value)
-        waiting = self.delivery.room.used + sum([each.sending.unheard for each in self.connections.values()])
+        room, connections = self.delivery.room, self.connections.values()
+        waiting = room.used + room.states + sum([each.sending.unheard for each in connections])
         spaces = sum([each.accounted_bytes for each in self.spaces.values()])
         return (
             spaces

@@ -23,6 +23,9 @@ from dataspace.errors import Refused
 SHARE: Final = 0.5
 """What the daemon may account for by default: a part of the memory of the machine, or control group."""
 
+WAITING_SHARE: Final = 0.5
+"""What may wait for all observers at most: a part of what the daemon may account for."""
+
 REFRESH: Final = 0.25
 """Seconds after which all is added up again; what turns add in between is added at once."""
 
@@ -37,6 +40,11 @@ MOST_TRIM_SECONDS: Final = 300.0
 def memory_limit(stated: int) -> int:
     """Returns the bytes that a daemon may account for: 0 stands for ``SHARE`` of what there is."""
     return stated or int(SHARE * available())
+
+
+def waiting_limit(stated: int, memory: int) -> int:
+    """Returns the bytes that may wait for all observers, of so many that the daemon may account for."""
+    return min(stated, int(WAITING_SHARE * memory))
 
 
 class Memory:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from server.daemon.memory import memory_limit
+from server.daemon.memory import memory_limit, waiting_limit
 
 if TYPE_CHECKING:
     from dataspace.kernel.limits import SpaceLimits
@@ -46,7 +46,7 @@ def take_limits(daemon: Daemon, config: Config) -> tuple[Config, list[str]]:
     limits, later = _taken(before.limits, config.limits, LATER, "limits")
     daemon.limits = limits
     daemon.memory.limit = memory_limit(limits.memory)
-    daemon.delivery.room.limit = limits.waiting_bytes
+    daemon.delivery.room.limit = waiting_limit(limits.waiting_bytes, daemon.memory.limit)
     daemon.topics.relimit(retained=limits.retained_bytes)
     daemon.accounts.give_quotas(config.quotas_of_tokens(), config.quotas)
     main, more = _taken(before.space_limits, config.space_limits, LATER_OF_SPACE, "limits")

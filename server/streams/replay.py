@@ -19,7 +19,7 @@ from index.patterns.skeletons import skeleton
 from relay.delivery.backlog import BYTE_LIMIT, MESSAGE_LIMIT
 from relay.delivery.memory import HeldState, MemoryBudget
 from relay.delivery.net_changes import NetChange
-from relay.delivery.outbox import OutStream
+from relay.delivery.outbox import READ_AHEAD_BYTES, OutStream
 from relay.log.recent import Retelling
 from relay.log.replay import Replay
 from server.streams.ports import Feeding, StreamPeer
@@ -68,8 +68,10 @@ class StreamReplay:
 
     async def _run(self) -> None:
         request, commits = self.request, self.home.commits
+        if self._is_full:  # it has fallen behind: the log is read when what waits was taken
+            await self._wait_room()
         start = beginning(self.home, request)
-        if not self._is_full and await self._goes_on(start):
+        if await self._goes_on(start):
             return
         replay = await from_log(self.home, request, Replay)
         start = replay.at
@@ -125,15 +127,19 @@ class StreamReplay:
         if retelling.is_too_much:
             return False
         # nothing has waited since the last epoch was found
-        epochs = retelling.epochs(partial(self.home.space.index.row_count, form))
         self.observation.follow(self.home.space, request.pattern)
+        epochs = retelling.epochs(partial(self.home.space.index.row_count, form))
         changes = [Changes(*epoch) for epoch in epochs]
+        if sum([len(each.packed) for each in changes]) > READ_AHEAD_BYTES:
+            self.observation.unfollow()
+            return False  # the log is read as fast as the stream is
         if request.net and changes:
             difference = NetChange(after + 1)
             for each in changes:
                 difference.fold(each)
-            changes = [difference.changes()] if len(difference) else []
-        if changes:
+            if len(difference):
+                self.observation.extend_all(difference.values())
+        elif changes:
             self.observation.extend_all(changes)
         self.observation.catch_up()
         self._wake()
@@ -157,14 +163,14 @@ class StreamReplay:
                     self._state.holds(replay.held + len(difference))
                     await self.work.pass_on()
                 if len(difference.messages) >= MESSAGE_LIMIT or size >= BYTE_LIMIT:
-                    self.observation.extend(difference.changes())
+                    self.observation.extend_all(difference.values())
                     difference, size = NetChange(number + 1), 0
                     self._wake()
                     self.work.leave()
                     await self._wait_room()
                     await self.work.enter()
         if len(difference):
-            self.observation.extend(difference.changes())
+            self.observation.extend_all(difference.values())
             self._wake()
         return now
 

@@ -9,8 +9,9 @@ from dataspace.kernel.actions import CONFLATED, MORE, SNAPSHOT
 from dataspace.kernel.changes import PART, Changes, Lost
 from dataspace.wire.observing import Policy
 from index.values.values import Value
-from relay.delivery.backlog import PART_BYTES, DeliveryQueue
+from relay.delivery.backlog import DeliveryQueue
 from relay.delivery.memory import MemoryBudget
+from relay.delivery.packed import PART_BYTES
 from relay.delivery.policies import SlowCounts
 
 Row = tuple[Value, ...]
@@ -33,7 +34,7 @@ def test_epochs_wait_as_they_are_while_there_is_room() -> None:
     offered = [_added(1, 1), _added(2, 2), _removed(3, 1)]
     for changes in offered:
         waiting.offer(changes)
-    assert waiting.take(10, 10_000) == offered
+    assert [each.packed for each in waiting.take(10, 10_000)] == [each.packed for each in offered]
     assert len(waiting) == 0
 
 
@@ -138,7 +139,7 @@ def test_taken_and_waiting_add_up_to_the_state(
             state = (state | set(added)) - set(removed)
         for changes in waiting.take(take, 10_000):
             apply(changes)
-        assert waiting.size >= 0 and (room.used > 0) == (waiting.size > 0)
+        assert waiting.size >= 0 and (room.used > 0) == (len(waiting) > 0)
     while len(waiting):
         for changes in waiting.take(2, 10_000):
             apply(changes)

@@ -16,9 +16,10 @@ from dataspace.kernel.space import Space
 from dataspace.wire.observing import Policy
 from index.patterns.patterns import capture
 from index.values.values import Record, Value
-from relay.delivery.backlog import PART_BYTES, DeliveryQueue
+from relay.delivery.backlog import DeliveryQueue
 from relay.delivery.followers import Delivery, Follower
 from relay.delivery.memory import MemoryBudget
+from relay.delivery.packed import PART_BYTES
 from relay.delivery.policies import SlowCounts
 from relay.delivery.shared import Bounds
 
@@ -299,8 +300,8 @@ def test_one_that_reads_nothing_leaves_alone() -> None:
 def test_with_no_memory_left_that_one_leaves_for_which_most_waits() -> None:
     told = Told(2, delivery=Delivery(MemoryBudget(100_000)))
     slow, good = told.followers
-    for number in range(0, 1000, 100):
-        told.writer.turn(list(range(number, number + 100)))
+    for number in range(0, 40_000, 1000):
+        told.writer.turn(list(range(number, number + 1000)))
         assert good.take_packed(9, PLENTY)[0] == 1
     assert told.delivery.counts.conflated > 0
     assert [len(slow), len(good)] == [1, 0]

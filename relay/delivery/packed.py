@@ -1,0 +1,75 @@
+"""Packed changes: one stream value that waits as its wire form alone.
+
+The rows of an epoch are values, which take many times the bytes of their wire form where they are small and
+nested, and hold memory that nothing else accounts for once their facts are gone.  A queue therefore keeps the
+wire form only: what waits takes as many bytes as it says.  ``net_changes.py`` computes with packed rows, so
+nothing is decoded on the way to a socket.
+
+Always: ``packed`` is the wire form of changes with this number, time, first epoch and flags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dataspace.codec import unpack_own
+from dataspace.kernel.changes import PART, Changes
+
+PART_BYTES: Final = 128 << 10
+"""What one stream value holds at most, unless one change alone is larger: frames stay within bounds."""
+
+
+class PackedChanges:
+    """One stream value; ``size`` counts its changes, and ``messages`` those of them that are messages."""
+
+    __slots__ = ("first", "flags", "messages", "number", "packed", "size", "time")
+
+    def __init__(
+        self, number: int, time: int, first: int, flags: int, size: int, messages: int, packed: bytes
+    ) -> None:
+        self.number = number
+        self.time = time
+        self.first = first
+        self.flags = flags
+        self.size = size
+        self.messages = messages
+        self.packed = packed
+
+    def __len__(self) -> int:
+        return self.size
+
+    def changes(self) -> Changes:
+        """Returns the value with its rows; O(bytes).
+
+        >>> packed_of(Changes(7, 70, [("a",)], [], [("b",)])).changes()
+        Changes(7, +1 !0 -1, flags=0)
+        """
+        value: Any = unpack_own(self.packed)
+        number, time, flags, added, messages, removed, first = value
+        return Changes(number, time, list(added), list(messages), list(removed), flags=flags, first=first)
+
+
+def packed_of(changes: Changes) -> PackedChanges:
+    """Returns changes as one value; O(size) unless they are packed already."""
+    messages = len(changes.messages) if changes.messages else 0
+    return PackedChanges(
+        changes.number, changes.time, changes.first, changes.flags, changes.size, messages, changes.packed
+    )
+
+
+def pieces(changes: Changes) -> Sequence[PackedChanges]:
+    """Returns the values in which one epoch is sent.
+
+    None is too large, unless one change alone is.
+    """
+    if changes.size <= PART and (changes.size <= 1 or len(changes.packed) <= PART_BYTES):
+        return (packed_of(changes),)
+    values: list[PackedChanges] = []
+    for part in changes.parts():
+        if part.size > 1 and len(part.packed) > PART_BYTES:
+            for each in part.parts(max(1, part.size * PART_BYTES // len(part.packed))):
+                values += pieces(each)
+        else:
+            values.append(packed_of(part))
+    return values
