@@ -46,7 +46,7 @@ class _Ear:
 
 
 class Room:
-    """One space and its actors.  ``lines`` is the transcript: what was watched, and what was noted.
+    """One space and its actors.  ``lines`` is the transcript: watched changes, and notes.
 
     ``run``, ``play``, ``enter`` and ``advance`` raise ``ActorCrashed`` if an actor has crashed meanwhile,
     once all is quiet: a test should not pass for want of looking.  ``strict=False`` only keeps crashes.
@@ -66,12 +66,12 @@ class Room:
         return self.engine.spawn(boot, *args, home=self.home, name=name, daemon=daemon)
 
     def play(self, script: Callable[[Turn], object]) -> None:
-        """Runs one script as an actor of its own, and all that comes of it."""
+        """Runs one script as an actor of its own, and every turn that follows."""
         self.spawn(script)
         self.run()
 
     def enter(self, actor: Actor, function: Handler, *args: object) -> None:
-        """Calls a function in a turn of an actor, and all that comes of it."""
+        """Calls a function in a turn of an actor, and runs every turn that follows."""
         self.engine.enqueue(Call(actor.root, "entry", function, *args))
         self.run()
 

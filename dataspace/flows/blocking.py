@@ -52,7 +52,7 @@ class Sort(Operator):
 
 
 def _net(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
-    """Returns each item once with the sum of its weights, without those whose sum is zero."""
+    """Returns each item once with the sum of its weights, without items whose sum is zero."""
     net: dict[Hashable, list[Any]] = {}
     for item, weight in changes:
         net.setdefault(key(item), [item, 0])[1] += weight
@@ -60,7 +60,7 @@ def _net(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
 
 
 class _Comparing(Remembering):
-    """An operator whose result is a list, of which it emits only the difference to the previous one."""
+    """An operator whose result is a list; it emits only the difference to the previous list."""
 
     inputs: ClassVar[Ports] = BLOCKING
 
@@ -238,7 +238,7 @@ class _Group:
                 self.so_far = self._undo(self.so_far, item)
 
     def said(self) -> Any:
-        """Returns a copy of what has been folded, since steps may change it in place.  O(its size)."""
+        """Returns a copy of the folded value, since steps may change it in place.  O(its size)."""
         if is_flat(self.so_far):
             return self.so_far
         try:

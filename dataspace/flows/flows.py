@@ -61,7 +61,7 @@ class Flow(Wiring):
     # -- building -------------------------------------------------------------------------------------
 
     def source(self, items: Iterable[Any] = (), *, name: str | None = None) -> FlowStage:
-        """Adds a source: ``items`` in the first tick, and what is ``put`` in later ones."""
+        """Adds a source: ``items`` in the first tick, and in later ticks the items that were ``put``."""
         source = SourceOperator()
         self._iterators.append((source, iter(items)))
         return self._fed("source", source, name)
@@ -138,7 +138,7 @@ class Flow(Wiring):
     def _bind(
         self, name: str, operator: Operator, outputs: dict[tuple[str, str], list[Emit | _Direct]]
     ) -> None:
-        """Gives an operator what it emits to: all that is directly downstream of it has been bound before."""
+        """Gives an operator its receivers: every operator directly downstream of it has been bound before."""
         for output in getattr(operator, "names", operator.outputs):
             to = outputs.get((name, output), ())
             operator.emits[output] = _tee(
@@ -261,7 +261,7 @@ class Flow(Wiring):
         return any(source.waiting for source in self._sources) or any(hand.buffer for hand in self._delayed)
 
     def statistics(self) -> FlowStatistics:
-        """Returns counts, in O(what is held)."""
+        """Returns counts; O(held items)."""
         waiting = sum(len(source.waiting) for source in self._sources)
         held = sum(operator.size() for operator in self.operators.values()) - waiting
         return FlowStatistics(self.tick, held, waiting + sum(len(hand.buffer) for hand in self._delayed))

@@ -1,7 +1,7 @@
 """The fluent interface of a flow: stages, with one method for each operator.
 
 A stage is an operator in a flow, by name; its methods add the next one and connect it.  A stage that is used
-twice is a tee.  It holds nothing but names, so it can stand for what is defined later.
+twice is a tee.  It holds nothing but names, so it can stand for a stage that is defined later.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class FlowStage:
     # -- operators that block -------------------------------------------------------------------------
 
     def difference(self, neg: FlowStage, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
-        """Passes on the items that are not among those of ``neg``, for which it waits."""
+        """Passes on the items that are not among the items of ``neg``, for which it waits."""
         return self.then("difference", j.Difference(lifetime), neg, name=name)
 
     def anti_join(self, neg: FlowStage, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:

@@ -4,7 +4,7 @@ The source ("Technical Details") puts a *handoff* in front of every input that b
 handoffs *strata*, refuses cycles through a handoff and numbers the rest so that data flows upwards. Flows and
 rules are both such graphs, so this file serves both, and does not depend on what operators do.
 
-Always: an edge leads to a stratum that is not lower, a blocking edge to one that is higher; a delayed edge
+Always: an edge leads to a stratum that is not lower, a blocking edge to a higher stratum; a delayed edge
 (into the following tick) orders nothing; a blocking edge within a cycle is refused, and the error names the
 whole cycle.
 """
@@ -48,8 +48,8 @@ class BlockingCycle(UsageError):
 class Strata:
     """An ordered graph.
 
-    ``components`` come in an order in which each can run after those before it; those of more than one member
-    are cycles.  ``handoffs`` are the edges at which data waits for its stratum to begin.
+    ``components`` come in an order in which each can run after the components before it; components of more
+    than one member are cycles.  ``handoffs`` are the edges at which data waits for its stratum to begin.
     """
 
     number: dict[str, int]

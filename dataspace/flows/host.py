@@ -1,9 +1,9 @@
 """The flow host: runs flows in the turns of a space.
 
 A flow that is attached to a space starts from the present facts.  From then on each committed turn is a tick
-of it: its input is the facts that came and went, those derived by rules included, and the messages; what it
-asserts and sends is part of the epoch of that turn.  Flows run after the rules; what rules derive from a
-flow's facts is in the same epoch as well, and reaches the flows in a tick that follows by itself.
+of it: its input is the facts that came and went, derived facts included, and the messages; its assertions and
+messages are part of the epoch of that turn.  Flows run after the rules; what rules derive from a flow's facts
+is in the same epoch as well, and reaches the flows in a tick that follows by itself.
 
 Always: a function that raises ends its own flow, whose facts are retracted, but no turn; ``flow-error(name,
 reason)`` is a fact until the flow is detached.
@@ -47,7 +47,7 @@ class _Driven:
 
 
 class FlowHost:
-    """The flows of one space, and what they assert together."""
+    """The flows of one space, and the facts that they assert together."""
 
     def __init__(self) -> None:
         self._driven: dict[str, _Driven] = {}
@@ -75,7 +75,7 @@ class FlowHost:
         self._driven[name] = _Driven(flow, inlets, hearing)
 
     def detach(self, name: str) -> None:
-        """Stops running a flow; the next turn retracts all that it asserts."""
+        """Stops running a flow; the next turn retracts its facts."""
         driven = self._driven.pop(name, None)
         if driven is None:
             raise UsageError(f"no flow named {name!r} is attached")
@@ -83,9 +83,9 @@ class FlowHost:
         self._changes += [(value, -1) for value in held]
 
     def abandon(self, asserted: Iterable[Value], reason: str) -> None:
-        """Ends all flows, which may be anywhere within a tick; the next turn retracts all that they assert.
+        """Ends all flows, which may be anywhere within a tick; the next turn retracts their facts.
 
-        ``asserted`` is what they asserted together before that tick.
+        ``asserted`` are the facts that they asserted together before that tick.
         """
         values = list(asserted)
         self._counts = {key(value): 1 for value in values}

@@ -1,11 +1,11 @@
 """Inputs: the sources of a flow that are filled from a space, from a clock and from streams.
 
 An input turns outside changes into items that wait for the next tick.  It does no input or output itself: the
-flow host (``host``) passes on the changes of a space, a task (``running/flows``) those of a stream or a
+flow host (``host``) passes on the changes of a space, a task (``running/flows``) the changes of a stream or a
 clock.
 
 Always: the items of ``Facts`` are the distinct captures that an observer of the pattern would get, +1 when
-they come and -1 when they go; those of ``Messages`` are only added.
+they come and -1 when they go; the items of ``Messages`` are only added.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Each keeps what came on either input, by key, so that the cost of a change is in proportion to its partners on
 the other side.  They are apart from the other operators because of that state.
 
-Always: what has been emitted is the product, or the difference, of what the inputs hold now; after everything
-has been retracted nothing is held.
+Always: the emitted items are the product, or the difference, of the items that the inputs hold now; after
+everything has been retracted nothing is held.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def file(side: Side, at: Hashable, value: Any, weight: int) -> None:
 
 
 class Difference(Remembering):
-    """Passes on the items of ``pos`` that are not among those of ``neg``, which therefore blocks."""
+    """Passes on the items of ``pos`` that are not among the items of ``neg``, which therefore blocks."""
 
     inputs: ClassVar[Ports] = (Port("pos"), Port("neg", blocking=True))
     keyed = False
@@ -119,7 +119,7 @@ class Difference(Remembering):
             self.neg.pop(at, None)
 
     def release(self) -> None:
-        """Retracts the items that have become excluded, and emits those that no longer are."""
+        """Retracts the items that have become excluded, and emits the items that no longer are."""
         touched, self.touched = self.touched, {}
         for at, before in touched.items():
             sign = (before > 0) - (self.neg.get(at, 0) > 0)

@@ -1,14 +1,14 @@
-"""Operators: the parts of a flow, each with named inputs, some of which block.
+"""Operators: the parts of a flow, each with named inputs, of which some block.
 
 An item travels with a weight: +1 adds one copy, -1 removes one, so that what an operator has emitted can be
 retracted.  An operator is given the function to which it *emits*, returns a receiver for each input, and has
-two more calls: ``release`` when its blocking inputs are complete, ``end_tick`` when the tick is over.  Those
-that hold collections are in ``joins``, the sorted and folding ones in ``blocking``; here are the ones that
-pass items on as they come.
+two more calls: ``release`` when its blocking inputs are complete, ``end_tick`` when the tick is over.
+Operators that hold collections are in ``joins``, the sorted and folding ones in ``blocking``; here are the
+operators that pass items on as they come.
 
-Always: what is monotone in an input streams there, what is not blocks (the source, "Determining whether an
-operator should block"); an operator of lifetime ``"tick"`` holds nothing between ticks, one of lifetime
-``"static"`` remembers its items and emits nothing twice.
+Always: an operator streams the inputs in which it is monotone, and blocks on the others (the source,
+"Determining whether an operator should block"); an operator of lifetime ``"tick"`` holds nothing between
+ticks, an operator of lifetime ``"static"`` remembers its items and emits nothing twice.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ class Persist(UniqueOperator):
 
 
 class ReplayOperator(UniqueOperator):
-    """Keeps a stream as a collection, and says all that is there in each tick, for consumers that forget.
+    """Keeps a stream as a collection, and emits the whole collection in each tick, for consumers that forget.
 
     It waits for the tick to be complete, so that nothing is shown that goes in it.
     """

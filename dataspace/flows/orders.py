@@ -40,7 +40,7 @@ class SettlingOrder(Generic[N]):
         self.entries: list[N] = []
         self.has_tied = False
         self.moved = 0
-        """How many entries were looked at to order the last extension: what it cost beside copies."""
+        """The number of entries that were looked at to order the last extension: its cost beside copies."""
         self._place: dict[N, int] = {}
         self._entry: dict[N, N] = {}
         self._tied: dict[N, tuple[N, ...]] = {}
@@ -99,7 +99,7 @@ class SettlingOrder(Generic[N]):
         self.moved = len(found)
 
     def _put(self, node: N) -> None:
-        """Puts a new node behind all that feeds it and is placed."""
+        """Puts a new node behind every placed node that feeds it."""
         places = [self._place[self._entry[each]] for each in self._before[node] if each in self._entry]
         self._entry[node] = node
         self.entries.insert(max(places, default=-1) + 1, node)

@@ -1,7 +1,7 @@
 """Outputs: the ends of a flow that assert, send, and write into a stream.
 
-An output changes nothing by itself: what it asserts and sends is collected in the flow's ``Outcome``, from
-which the runner of the tick publishes it, in the epoch of its cause.
+An output changes nothing by itself: its assertions and messages are collected in the flow's ``Outcome``, from
+which the runner of the tick publishes them, in the epoch of their cause.
 
 Always: a fact is reported as asserted when its weight rises above zero, and as retracted when it falls back
 to zero, over all outputs of a flow; between two takes only the net difference is reported.
@@ -165,5 +165,5 @@ class Writing(Operator):
 
 
 def is_full(stream: Outgoing) -> bool:
-    """True if a stream has no room; False for one that does not say."""
+    """True if a stream has no room; False for a stream that does not say."""
     return bool(getattr(stream, "is_full", False))

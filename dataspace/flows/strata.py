@@ -47,7 +47,7 @@ class Stratum:
         return waiting_in(hand, self)
 
     def take(self, operator: Operator) -> None:
-        """Adds an operator that runs here; it is released before those that were added earlier."""
+        """Adds an operator that runs here; it is released before the operators that were added earlier."""
         if type(operator).release is not Operator.release:
             self.released.append(operator)
         self.every_tick |= operator.every_tick

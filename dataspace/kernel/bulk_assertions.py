@@ -1,8 +1,8 @@
 """Assertions: a great many facts that one turn asserts, without an action for each.
 
 A bulk load is a million facts under handles in a row.  As a million actions, each is a tuple to be made,
-looked into and taken apart again, which costs more than what it says.  So a turn may also be given as this:
-it reads as a sequence of actions, and code that recognizes it takes the facts whole.
+looked into and taken apart again, which costs more than its content.  So a turn may also be given as this: it
+reads as a sequence of actions, and code that recognizes it takes the facts whole.
 
 Always: taken whole or one by one, the claims and the turn are the same; what cannot be taken changes nothing.
 """

@@ -1,4 +1,4 @@
-"""Changes: what one epoch meant to the observers of one pattern.
+"""Changes: the effect of one epoch on the observers of one pattern.
 
 One ``Changes`` is made per touched pattern and epoch, and shared by all observers of that pattern, so that
 its wire form is packed once however many they are.  It is apart from ``Epoch``, which speaks of facts
@@ -24,8 +24,8 @@ PART: Final = 2048
 class Changes:
     """The additions, messages and removals of one pattern in one epoch, as rows of captures.
 
-    ``number`` is the epoch, ``time`` in microseconds since 1970 UTC; ``first`` is the epoch where a
-    conflated difference begins, else the same as ``number``; ``flags`` are those of the wire.
+    ``number`` is the epoch, ``time`` in microseconds since 1970 UTC; ``first`` is the epoch where a conflated
+    difference begins, else the same as ``number``; ``flags`` are the flags on the wire.
     """
 
     __slots__ = ("_packed", "added", "first", "flags", "messages", "number", "removed", "size", "time")

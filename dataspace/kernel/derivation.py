@@ -1,14 +1,14 @@
 """Hosting: the rules of one space, as facts among its facts.
 
 ``rule(name, text)`` is a fact like any other; while somebody claims it, it is carried out.  What follows is
-claimed by an owner of its own, so that it is counted, logged and restored like what anybody claims, and
-goes in the epoch of the turn that took its cause away.  What is wrong with a rule is a fact too,
-``rule-error(name, text, row, reason)``, for as long as the rule is there.
+claimed by an owner of its own, so that it is counted, logged and restored like what anybody claims, and goes
+in the epoch of the turn that took its cause away.  An error in a rule is a fact too, ``rule-error(name, text,
+row, reason)``, for as long as the rule is there.
 
-Flows can be attached, which take each turn as a tick (``driving``): they come after the rules, and what
-they assert is claimed by the same owner.
+Flows can be attached, which take each turn as a tick (``driving``): they come after the rules, and the same
+owner claims their facts.
 
-The space asks before it changes its index: what is claimed is seen as it will be after the turn.
+The space asks before it changes its index: the claims are seen as they will be after the turn.
 
 Always: a fact that a flow asserts, or that follows and that nobody else claims, has exactly one claim by
 ``RULES``; all others have none.
@@ -33,7 +33,7 @@ from index.trie.trie import Index
 from index.values.values import Record, Value, key
 
 RULES: Final = "rules"
-"""The owner of all that rules derive."""
+"""The owner of all derived facts."""
 
 
 class RuleHost:
@@ -111,9 +111,9 @@ class RuleHost:
     def undo(self, removed: Sequence[Value]) -> list[Value]:
         """Undoes a turn that is marked ``is_followed``: what rules and flows claim, as before it.
 
-        The index has those facts, unless they are among the ``removed``.  What was interrupted in the rules
-        is in no order, so they are computed anew with the next turn, as after a restart.  Flows have seen
-        what has not happened: they end, and ``flow-error`` says so.
+        The index has those facts, unless they are among the ``removed``.  Interrupted rules are in no order,
+        so they are computed anew with the next turn, as after a restart.  Flows have seen what has not
+        happened: they end, and ``flow-error`` says so.
         """
         journal, held = self._journal, self.held
         for at, handle in journal.begun:
@@ -177,7 +177,7 @@ class RuleHost:
     ) -> Derived:
         """What rules make of facts that come and go, so far as others than the rules claim them.
 
-        ``turn`` is all that comes and goes in this turn, where this is not the first tick of it.
+        ``turn`` are all facts that come and go in this turn, where this is not the first tick of it.
         """
         if self._adopted:
             self._appearing = self._vanishing = ()
@@ -196,11 +196,10 @@ class RuleHost:
         return derived if program.texts.error_count == self._error_count else self._with_errors(derived)
 
     def _take_up(self) -> Derived:
-        """What is no longer right about what rules held when the log ended, or a turn was undone.
+        """Returns the corrections of the derived facts from before the log ended, or a turn was undone.
 
-        It is the last tick once more, with the claims and what ``next`` held as they were: so what comes of
-        the turn that follows is what would have come of it without the interruption, and what was sent is not
-        sent again.
+        It is the last tick once more, with the claims and the facts of ``next`` as they were: so the turn
+        that follows has the same effects as without the interruption, and messages are not sent again.
         """
         self._adopted = False
         value = self._index.value
@@ -244,7 +243,7 @@ class RuleHost:
         return derived
 
     def _note_rejections(self, changes: Sequence[tuple[Record, int]], derived: Derived) -> None:
-        """Says what is wrong with facts that come, and no longer what was with those that go."""
+        """Notes the errors of facts that come, and forgets the errors of facts that go."""
         added, removed = transitions(changes, lambda fact: self._rejected.get(at_of(fact), 0))
         derived.added += added
         derived.removed += removed
@@ -255,7 +254,7 @@ class RuleHost:
                 del self._rejected[at]
 
     def _rejection(self, value: Value) -> Record | None:
-        """What is wrong with a fact that is called a rule and is no entry of the program; O(size)."""
+        """Returns the error of a fact that is called a rule and is no entry of the program; O(size)."""
         assert self.program is not None  # whoever asks has one
         return None if not is_rule(value) else error_of(value, self.program.entries, self.program.texts.most)
 
@@ -383,7 +382,7 @@ class RuleHost:
         yield from self._appearing
 
     def _with_errors(self, derived: Derived) -> Derived:
-        """What is wrong with rules now, beside what follows from them."""
+        """Adds the present errors of rules to the facts that follow from them."""
         assert self.program is not None  # whoever ticks has one
         if self.program.texts.error_count == self._error_count:
             return derived
@@ -468,7 +467,7 @@ def _ignored() -> None:
 
 
 class _Journal:
-    """What is to be undone of a turn: its claims and those of flows, noted before they are made."""
+    """The notes for undoing a turn: its claims and the flows' claims, noted before they are made."""
 
     __slots__ = ("begun", "ended", "flows_added", "flows_removed", "last", "was_following")
 

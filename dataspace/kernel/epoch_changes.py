@@ -33,7 +33,7 @@ class Change:
 
     An observation that lets old changes go has one of kind ``?`` in their place, with their number as its
     only capture.  Captures are a tuple in the order of the pattern; named ones are attributes as well, and
-    ``change["name"]`` finds those whose name means something else here.
+    ``change["name"]`` finds a capture whose name means something else here.
     """
 
     __slots__ = ("_names", "captures", "epoch", "kind", "micros", "snapshot")
@@ -78,12 +78,12 @@ class Change:
 
 
 class EpochChanges:
-    """All that one pattern saw of one epoch, never split.
+    """All changes of one epoch that match one pattern, never split.
 
-    ``first`` is below ``number`` where the daemon had to conflate: the rows are then the net difference
-    over the epochs from ``first`` to ``number``.  ``snapshot`` rows are a state, given as additions.  Where
+    ``first`` is below ``number`` where the daemon had to conflate: the rows are then the net difference over
+    the epochs from ``first`` to ``number``.  ``snapshot`` rows are a state, given as additions.  Where
     ``lost`` is not 0, this is a mark: so many changes of those epochs were dropped, and there are no rows.
-    ``flags`` are those of the wire.
+    ``flags`` are the flags on the wire.
     """
 
     __slots__ = (

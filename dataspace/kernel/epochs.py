@@ -1,4 +1,4 @@
-"""Epochs: what one committed turn did, as a plain record.
+"""Epochs: the effects of one committed turn, as a plain record.
 
 The kernel makes one for each turn that had an effect; the log stores it, observers and readers of the
 log get their changes from it.  It is apart from both because neither may import the other.

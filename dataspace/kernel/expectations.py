@@ -1,12 +1,12 @@
-"""Expectations: what must hold in the state before a turn, or the turn does not happen.
+"""Expectations: conditions on the state before a turn, or the turn does not happen.
 
 A client that reads, decides and writes would act on a state that another one has changed meanwhile.  So a
 turn may carry what it expects: that a pattern has no match, that it has exactly certain matches, or that no
 fact that matches has come or gone since an epoch.  They are tuples like actions, and the wire carries them as
 they are.  They are apart from what checks them, because clients make them, and need no index for that.
 
-Always: what ``are_expectations`` accepts can be read, but for patterns that are none; a refusal repeats a
-bounded part of what was found.
+Always: expectations that pass ``are_expectations`` can be read, unless a pattern in them is none; a refusal
+repeats a bounded part of the facts that were found.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_EXPECTED: Final = 256
 
 FOUND_ROWS: Final = 16
 FOUND_BYTES: Final = 8192
-"""What a refusal repeats of what was found."""
+"""Bytes of found facts that a refusal repeats."""
 
 
 KEPT_TEXT: Final = 512
@@ -107,7 +107,7 @@ def unchanged(pattern: Value, *, since: int) -> Expectation:
 
 
 def _form(pattern: Value) -> Value:
-    """Returns a pattern that may be given as text; raises ``UsageError`` for one that is none."""
+    """Returns a pattern that may be given as text; raises ``UsageError`` for a text or value that is none."""
     if isinstance(pattern, str):
         return _parsed(pattern) if len(pattern) <= KEPT_TEXT else _checked(parse_pattern(pattern))
     return _checked(pattern)
@@ -173,7 +173,7 @@ class Condition(NamedTuple):
     def failed(
         self, what: str, rows: Sequence[tuple[Value, ...]], count: int, epoch: int = 0
     ) -> ExpectationFailed:
-        """Returns the refusal of the turn, with what was found in place of what was expected."""
+        """Returns the refusal of the turn, with the found facts in place of the expected ones."""
         shown = _bounded(rows)
         found = Map({"expectation": self.number, "rows": tuple(shown), "count": count, "epoch": epoch})
         text = f"expectation {self.number} does not hold: expected {self.expected}, {what}"

@@ -1,4 +1,4 @@
-"""Handles: what one owner claims, by the numbers that it chose.
+"""Handles: the claims of one owner, by the numbers that it chose.
 
 A client that chooses the keys of a table of small integers can choose them along the table's probes, so
 that every look-up walks over all of them.  Handles are chosen by clients, and they are in the log, so the
@@ -30,8 +30,8 @@ NO_HANDLE: Final = 1 << 63
 """The first number that is no handle."""
 
 FRESH: Final = range(1 << 31, 1 << 48)
-"""The handles that the daemon itself chooses for durable owners: above those of a client that counts from
-one, below those that our clients make up (``dataspace.client.space``)."""
+"""The handles that the daemon itself chooses for durable owners: above the handles of a client that counts
+from one, below the handles that our clients make up (``dataspace.client.space``)."""
 
 ALL: Final = NO_HANDLE - 1
 SECRET: Final = secrets.randbits(63) | 1
@@ -53,7 +53,7 @@ def handle_at(place: Hashable) -> int:
 class Handles(MutableMapping[int, Value]):
     """Values by handle, in the order in which they came; costs as a dict.
 
-    ``places`` is that dict, for what must not cost a call.
+    ``places`` is that dict, for code that must not pay for a call.
     """
 
     __slots__ = ("highest", "places", "size")
@@ -61,7 +61,7 @@ class Handles(MutableMapping[int, Value]):
     def __init__(self, pairs: Iterable[tuple[int, Value]] = ()) -> None:
         self.places: dict[int, Value] = {handle * SECRET & ALL: value for handle, value in pairs}
         self.size = 0
-        """Bytes of what is claimed, as a space counts them (``limits.size_of``)."""
+        """Bytes of the claims, as a space counts them (``limits.size_of``)."""
         self.highest: int | None = None
         """Highest handle of ``FRESH`` so far; None until ``fresh()`` is first called."""
 
@@ -86,7 +86,7 @@ class Handles(MutableMapping[int, Value]):
         del self.places[handle * SECRET & ALL]
 
     def fresh(self) -> int:
-        """Returns the first of ``FRESH`` above all that are claimed; O(claims) the first time, then O(1).
+        """Returns the first of ``FRESH`` above all claimed handles; O(claims) the first time, then O(1).
 
         A client that shares its owner with publications goes on counting where it was, and must not find
         there what they have claimed meanwhile.
@@ -121,7 +121,7 @@ class Handles(MutableMapping[int, Value]):
         return made
 
     def copy(self) -> Handles:
-        """Returns a copy, which costs as that of a dict."""
+        """Returns a copy, at the cost of copying a dict."""
         made = Handles.at(self.places.copy())
         made.size = self.size
         return made
@@ -151,7 +151,7 @@ class Places(Mapping[Hashable, Value]):
 
 
 Held: TypeAlias = Handles | dict[int, Value]
-"""What one owner holds; where claims are not numbered by clients, as with rules, a dict is enough."""
+"""The claims of one owner; where claims are not numbered by clients, as with rules, a dict is enough."""
 
 
 class _Items(ItemsView[int, Value]):

@@ -124,7 +124,7 @@ class Interest:
     def close(self, number: int, time: int) -> None:
         """Ends the collection, if there is one, and calls the observers; O(observers).
 
-        What one of them raises is raised once all others were called.
+        An error of an observer is raised once all others were called.
         """
         if not self._waiting:
             return
@@ -144,7 +144,7 @@ class Interest:
             raise
 
     def _call_rest(self, changes: Changes, last: Observer | None) -> None:
-        """Calls the observers after one that failed."""
+        """Calls the observers after the failed one."""
         waiting = [*([] if self.queue is None else [self.queue]), *self.observers]
         if last is not None:
             del waiting[: waiting.index(last) + 1]
@@ -157,10 +157,10 @@ _NO_ROWS: Final[list[Captures]] = []
 
 
 class Interests:
-    """The interests of one index; what has changes to close is put into ``touched``.
+    """The interests of one index; an interest that has changes to close is put into ``touched``.
 
-    Patterns that differ in the names of their captures alone are one interest: what they observe is the same,
-    and names are no part of it.  A thousand observers of everything would else be told a thousand times.
+    Patterns that differ in the names of their captures alone are one interest: they observe the same, and
+    names are no part of it.  A thousand observers of everything would else be told a thousand times.
     """
 
     __slots__ = ("_by_place", "_index", "_limits", "_touched", "size")
@@ -185,7 +185,7 @@ class Interests:
 
     @property
     def touched(self) -> list[Interest]:
-        """Those that have changes of the turn which is under way; a list of the caller's own."""
+        """The interests that have changes in the turn under way; a list of the caller's own."""
         return self._touched[:]
 
     @property
@@ -285,12 +285,12 @@ class Interests:
 
 
 def _place(form: Skeleton) -> Hashable:
-    """Returns where in the index a pattern is, which is the same for those that observe the same."""
+    """Returns the place of a pattern in the index; patterns that observe the same have the same place."""
     return form.way, form.group, form.place, form.captures
 
 
 def tell_each(offers: Sequence[Callable[..., None]], *args: object) -> None:
-    """Calls each, and then raises the first of what they raised."""
+    """Calls each, and then raises the first of their errors."""
     failure: BaseException | None = None
     for offer in offers:
         try:

@@ -1,4 +1,4 @@
-"""What a space may hold, what it holds, and what is said to a turn that goes beyond the limits."""
+"""Limits of a space, counts of its content, and the refusal of a turn that goes beyond the limits."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def weights(keys: Iterable[At]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SpaceLimits:
-    """What one owner and the whole space may hold; a turn beyond a limit is refused whole."""
+    """Limits of one owner and of the whole space; a turn beyond a limit is refused whole."""
 
     actions_per_turn: int = 16_384
     """A turn is atomic, so that others wait for all of it: some 50 ms for so many actions."""
@@ -74,7 +74,7 @@ class SpaceLimits:
     facts: int = 4_000_000
     facts_bytes_per_owner: int = 1 << 30
     facts_bytes: int = 4 << 30
-    """Bytes, estimated by ``size_of``, of what one owner claims, and of what all of them do."""
+    """Estimated bytes (``size_of``) of the claims of one owner, and of all owners."""
     patterns: int = 262_144
     patterns_bytes: int = 1 << 30
     """Different patterns that are observed, and about the bytes that they take."""
@@ -85,7 +85,8 @@ class SpaceLimits:
     derived_per_turn: int = 1_000_000
     derived_bytes_per_turn: int = 128 << 20
     derived_bytes: int = 128 << 20
-    """Bytes, estimated by texts, of what rules derive and calculate in one turn, and of what they hold."""
+    """Bytes, estimated by texts, of facts that rules derive and calculate in one turn, and of facts that they
+    hold."""
     derive_work: int = 50_000
     derive_work_per_action: int = 20
     """Units of work that rules may do in a turn, and for each fact that comes, goes or is read in it."""

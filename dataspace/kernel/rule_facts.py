@@ -1,4 +1,4 @@
-"""Facts that are rules: ``rule(name, text)``, and what is wrong with one that cannot be carried out."""
+"""Facts that are rules: ``rule(name, text)``, and the errors of rules that cannot be carried out."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class RuleQuotas:
     def check(
         self, owner: str, places: Mapping[int, Value], asserted: Sequence[tuple[int, Value]] | None
     ) -> None:
-        """Raises ``Refused`` if an owner asserts too much, with what it has ``asserted`` and ``places`` have.
+        """Raises ``Refused`` if an owner asserts too much, with its ``asserted`` rules and the rules of
+        ``places``.
 
-        None for what it has asserted stands for all that it claims.
-        O(its rules), and O(its claims) the first time.
+        None for ``asserted`` stands for all its claims. O(its rules), and O(its claims) the first time.
         """
         if owner in self.exempt:
             return
@@ -95,7 +95,7 @@ def is_rule(value: Value) -> TypeGuard[Record]:
 
 
 def rules_in(values: Iterable[Value]) -> bool:
-    """Whether any of these facts is a rule; O(values)."""
+    """True if any of these facts is a rule; O(values)."""
     for value in values:  # noqa: SIM110  any() would make a generator for each turn
         if value.__class__ is Record and value.label == "rule":
             return True
@@ -108,9 +108,9 @@ def rules_of(values: Iterable[Value]) -> list[tuple[str, str]]:
 
 
 def error_of(value: Record, entries: Container[tuple[str, str]], most: int) -> Record | None:
-    """What is wrong with a fact that is called a rule, unless it is one of the ``entries`` of a program.
+    """Returns the error of a fact that is called a rule, unless it is one of the ``entries`` of a program.
 
-    ``most`` is how many of those there may be.  O(size).
+    ``most`` is the number of entries that there may be.  O(size).
     """
     pair = _rule(value)
     if pair is None:

@@ -1,9 +1,9 @@
 """A space: facts, who claims them, and one turn after another.
 
-Sessions and durable owners claim facts under handles of their own; the index counts the claims and knows
-who is interested.  ``commit`` takes one turn: it is checked and applied whole, or refused and nothing has
-happened.  What it meant comes back as an ``Epoch``, for the log and for callers that wait for it, and goes to
-the observers as ``Changes``.  The space reads no clock and writes no file; its caller says what time it is.
+Sessions and durable owners claim facts under handles of their own; the index counts the claims and knows who
+is interested.  ``commit`` takes one turn: it is checked and applied whole, or refused and nothing has
+happened.  Its effects come back as an ``Epoch``, for the log and for callers that wait for it, and go to the
+observers as ``Changes``.  The space reads no clock and writes no file; its caller says what time it is.
 
 The *commit point* of a turn is where the caller's ``submit`` returns, or, without one, where the epoch has
 its number.  An exception before it, whatever it is and wherever it strikes, undoes all of the turn: claims,
@@ -281,7 +281,7 @@ class Space:
         return (0, 0) if held is None else self.rule_quotas.held(owner, held.places)
 
     def owners(self) -> list[str]:
-        """All who claim something."""
+        """All owners with claims."""
         return [*self._claims, RULES] if self.rules.claimed else list(self._claims)
 
     def statistics(self) -> SpaceStatistics:
@@ -308,7 +308,7 @@ class Space:
         publication: bool,
         admit: Admit | None,
     ) -> tuple[Claims, ...]:
-        """Checks the turn and takes it into the claims of its owner: what it changes of them."""
+        """Checks the turn and takes it into the claims of its owner; returns the changes of the claims."""
         places = {} if held is None else held.places
         if publication and actions.__class__ is Assertions:
             actions.take(places, draft.asserted)

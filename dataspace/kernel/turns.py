@@ -5,12 +5,12 @@ wrong all is taken back.  It is apart from the space, which decides what a turn 
 right means.
 
 A turn may have actions of several owners: a client may keep facts of its session and of a durable owner, and
-change both at once.  The actions of each are taken into its own claims, and what they change
-together is one epoch; limits hold for each owner, and for the sum of what all of them add.
+change both at once.  The actions of each are taken into its own claims, and their changes together are one
+epoch; limits hold for each owner, and for the sum of all additions.
 
 Always: each change of the claims is noted in the draft before it is made, so that ``take_back`` undoes a turn
-that failed anywhere, with any exception; all that a turn has begun, handle by handle, and then all that it
-has ended, make the claims as they are after it.
+that failed anywhere, with any exception; the claims after a turn are its begun claims, handle by handle, and
+then its ended claims, applied to the claims before.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ Admit: TypeAlias = Callable[[int, int], None]
 """Gets the claims and bytes that a turn adds, where it adds any; raises ``Refused`` to refuse it."""
 
 InForm: TypeAlias = tuple[Any, ...]
-"""An action of which it is known that it is one: with its handles and value in their places."""
+"""An action that has passed its check: with its handles and value in their places."""
 
 KEYED: Final = 256
 """Values that get their keys in one step, in less than a millisecond."""
 
 
 class PendingTurn:
-    """A turn while it is being checked: what it would change of the facts and of one owner's claims.
+    """A turn while it is being checked: its changes of the facts and of one owner's claims.
 
     It is also the journal by which the turn is undone: ``is_followed`` once rules have seen it, and
     ``is_patching`` once the index may have changed.
@@ -84,7 +84,7 @@ class PendingTurn:
 
     @property
     def places(self) -> tuple[list[At], list[At]]:
-        """Returns the keys in the index of what is added and of what is removed."""
+        """Returns the keys in the index of the added and of the removed facts."""
         if self.at is None:
             self.at = all_at(self.added), all_at(self.removed)
         return self.at
@@ -101,7 +101,7 @@ class PendingTurn:
 
 
 class OwnersTurn:
-    """The part of one owner in a turn of several: its actions, and what was taken of them."""
+    """The part of one owner in a turn of several: its actions, and the noted changes."""
 
     __slots__ = ("actions", "draft", "held", "owner", "size")
 
@@ -201,9 +201,9 @@ def keys_in_steps(values: Iterable[Value]) -> Generator[None, None, None]:
 def take(places: dict[int, Value], actions: Sequence[InForm], draft: PendingTurn) -> None:
     """Takes a turn's actions into its owner's claims and into an empty draft.
 
-    Raises ``Refused`` at the first action that is wrong, and ``UsageError`` for values
-    that are too deep; then, as after any exception, ``take_back`` undoes what was taken.
-    One function for all verbs: most turns are one or two actions, and a call for each would be most of it.
+    Raises ``Refused`` at the first action that is wrong, and ``UsageError`` for values that are too deep;
+    then, as after any exception, ``take_back`` undoes what was taken.  One function for all verbs: most turns
+    are one or two actions, and a call for each would be most of the time.
     """
     added, messages, removed = draft.added, draft.messages, draft.removed
     asserted, retracted = draft.asserted, draft.retracted
@@ -274,8 +274,8 @@ def _release(places: dict[int, Value], handle: int, removed: list[Value], retrac
 def take_back(places: dict[int, Value], actions: Sequence[Any], begun: int, removed: Sequence[Value]) -> None:
     """Undoes what actions did to the claims; O(those).
 
-    ``begun`` is how many claims they are known to begin, and ``removed`` the values of those that they are
-    known to end, in order: what was noted and not done yet is as it was already, and stays so.
+    ``begun`` is the number of claims that the actions are known to begin, and ``removed`` the values of the
+    claims that they are known to end, in order: a change that was noted and not done yet needs no undoing.
     """
     before: dict[int, Value | _Absent] = {}
     ended = 0

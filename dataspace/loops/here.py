@@ -44,7 +44,7 @@ def running_loop() -> Loop:
 
 
 def parking_lot() -> ParkingLot:
-    """Returns a parking lot of the loop that runs here, or of the one that will run when it is first used."""
+    """Returns a parking lot of the running loop, or of the loop that runs when it is first used."""
     return loop().parking_lot() if in_trio_task() or is_asyncio() else LateLot()
 
 

@@ -1,8 +1,8 @@
-"""The primitives under asyncio: anyio's, and those that it does not have.
+"""The primitives under asyncio: anyio's, and the primitives that it lacks.
 
-Loaded when something first waits under asyncio.  anyio's scopes cancel a task again and again until it leaves
-the block, as trio's do; ``task.cancel()`` does so once, and also reaches a task in a shielded block, and one
-that was woken already and has not run yet.
+Loaded when something first waits under asyncio. anyio's scopes cancel a task again and again until it leaves
+the block, as trio's do; ``task.cancel()`` cancels once, and also reaches a task in a shielded block, and a
+task that was woken already and has not run yet.
 
 Always: a task that is cancelled after it was woken passes on what it was woken for; nothing here swallows a
 cancellation.
@@ -120,7 +120,7 @@ async def _yield() -> None:
 async def _pass() -> None:
     """Does nothing: ``checkpoint_if_cancelled``, which comes before, has let other tasks run.
 
-    A native cancellation would go through a shield, and what was taken in between would be lost.
+    A native cancellation would go through a shield, and an item taken in between would be lost.
     """
 
 

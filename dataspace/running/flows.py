@@ -3,7 +3,7 @@
 A flow computes and does not wait.  ``pump`` is the task that waits for it: it reads a batch of its streams,
 runs a tick with that, and only then reads on, so that nothing accumulates in between.
 
-Always: what is read together is in one tick; no stream is left open, in whatever way it ends.
+Always: values read together are in one tick; no stream is left open, in whatever way it ends.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def pump(
 
 
 async def _drain(writing: Writing) -> None:
-    """Waits until a stream has taken all that was written to it."""
+    """Waits until a stream has taken all written values."""
     writing.flush()
     while writing.waiting:
         await writing.stream.wait_room()  # type: ignore[attr-defined]  # whatever says that it is full can be waited for

@@ -6,9 +6,9 @@ The program keeps a *mirror*: a space that applies every epoch of the one elsewh
 that an action here has the meaning that it would have there.  What actors do is sent as turns and comes back
 with the epochs, like the turns of any client.
 
-Always: the mirror changes by received epochs only, never by what is sent; ``sync``, ``later`` and
-``snapshot`` come after all that was sent before them has been received; an actor whose turn is refused has
-crashed.  The cost is that of all changes in the space, each received once, whatever its actors observe.
+Always: the mirror changes by received epochs only, never by sent turns; ``sync``, ``later`` and ``snapshot``
+come after all earlier turns have been received; an actor whose turn is refused has crashed.  The cost is to
+receive each change in the space once, whatever its actors observe.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RemoteEngine(Engine):
         self._submit(owner, draft.actions)
 
     def _end(self, owner: str) -> None:
-        """Retracts all that an actor claims, in one turn."""
+        """Retracts all facts of an actor, in one turn."""
         handles = self._handles.pop(owner, None)
         if handles:
             self._submit(owner, [(RETRACT, handle) for handle in handles.values()])

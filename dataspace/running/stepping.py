@@ -2,7 +2,7 @@
 
 It is apart from the shell because it drives a coroutine by hand.
 
-Always: what is awaited, raised and returned is the same as without it.
+Always: awaits, exceptions and results are the same as without it.
 """
 
 from __future__ import annotations

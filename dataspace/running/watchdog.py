@@ -1,6 +1,6 @@
 """The watchdog: a thread that reports an actor whose turn or task step lasts too long.
 
-It only reads: the engine's thread is the one that is stuck, and another thread cannot interrupt it.
+It only reads: the engine's thread itself is stuck, and another thread cannot interrupt it.
 
 Always: one turn, or one step of a linked task, is reported once.
 """

@@ -1,8 +1,8 @@
-"""Antichains: sets of times of which none comes before another.
+"""Antichains: sets of times in which no time comes before another.
 
-``Antichain`` keeps the *minimal* elements of what was inserted, and so stands for all times at or after
-one of them: a *lower frontier*.  ``Maxima`` is its mirror image, which keeps the maximal elements and
-stands for all times at or before one of them: an *upper frontier*.
+``Antichain`` keeps the *minimal* elements of the inserted times, and so stands for all times at or after one
+of them: a *lower frontier*.  ``Maxima`` is its mirror image, which keeps the maximal elements and stands for
+all times at or before one of them: an *upper frontier*.
 
 Always: no element of either is less than or equal to another.  In a total order there is one at most.
 """
@@ -16,7 +16,7 @@ from dataspace.topics.times import Time, join, less_equal
 
 
 class _Incomparable:
-    """What both have in common: elements of which none comes before another."""
+    """The common part of both: elements in which none comes before another."""
 
     __slots__ = ("_elements",)
 
@@ -27,7 +27,8 @@ class _Incomparable:
 
     @abstractmethod
     def insert(self, time: Time) -> bool:
-        """Adds a time unless an element makes it superfluous; drops those that it does."""
+        """Adds a time unless an element makes it superfluous; drops the elements that it makes
+        superfluous."""
 
     def __iter__(self) -> Iterator[Time]:
         return iter(sorted(self._elements))
@@ -45,7 +46,7 @@ class _Incomparable:
 
 
 class Antichain(_Incomparable):
-    """Minimal times: what is still to come lies at or after one of them.
+    """Minimal times: later items lie at or after one of them.
 
     >>> lower = Antichain([(2, 1), (1, 2), (3, 3)])
     >>> lower, lower.less_equal((2, 2)), lower.less_equal((1, 1))
@@ -75,7 +76,7 @@ class Antichain(_Incomparable):
 
 
 class Maxima(_Incomparable):
-    """Maximal times: what has been seen lies at or before one of them.
+    """Maximal times: seen items lie at or before one of them.
 
     >>> upper = Maxima([(2, 1), (1, 2), (1, 1)])
     >>> upper, upper.covers((1, 1)), upper.covers((2, 2))
@@ -103,7 +104,7 @@ class Maxima(_Incomparable):
         return not any(less_equal(time, each) or less_equal(each, time) for each in self._elements)
 
     def coarsen(self, most: int) -> None:
-        """Joins elements until there are ``most``: it then covers all that it did, and what is between."""
+        """Joins elements until there are ``most``: it then covers the same times, and times between them."""
         while len(self._elements) > most:
             first, second, *rest = self
             self._elements = rest

@@ -1,11 +1,11 @@
 """Counted times: change batches, and the frontier that follows from them.
 
 Several holders may hold the same time, and a time is over only when the last has released it.  So progress is
-told as *changes*, each a time and by how much its count moved; a ``ChangeBatch`` adds them up, and a
-``MutableAntichain`` keeps the minimal times whose count is above zero and answers with what changed
-*visibly*, which is all that anybody else needs to hear.
+reported as *changes*, each a time and a change of its count; a ``ChangeBatch`` adds them up, and a
+``MutableAntichain`` keeps the minimal times whose count is above zero and returns the *visible* changes,
+which is all that others need.
 
-Always: changes that sum to zero leave no trace; the frontier is that of the times with positive counts.
+Always: changes that sum to zero leave no trace; the frontier has the minimal times with positive counts.
 """
 
 from __future__ import annotations

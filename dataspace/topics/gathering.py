@@ -1,7 +1,7 @@
 """Gathering: whole epochs of a topic, from its events as they come.
 
-Always: an epoch is given once the frontier has passed its time, with all its items, once; what is held of
-those that are open is bounded.
+Always: an epoch is given once the frontier has passed its time, with all its items, once; memory for open
+epochs is bounded.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Gathering:
     def collect(self, event: TopicEvent) -> list[Gathered]:
         """Returns the epochs that an event completes, by their times.
 
-        Raises ``Refused("limit")`` if those that are open hold more than the limit.
+        Raises ``Refused("limit")`` if the open epochs hold more than the limit.
         """
         match event:
             case Batch():
@@ -96,7 +96,7 @@ class Gathering:
 
 
 def too_many_open(what: str, most: int) -> str:
-    """Returns the refusal of what is open beyond a limit."""
+    """Returns the refusal of open epochs beyond a limit."""
     return f"{what} are open, the limit is open_bytes={most}"
 
 

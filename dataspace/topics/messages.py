@@ -1,7 +1,7 @@
 """Messages: what a partition tells its subscribers, and what a subscriber tells its program.
 
-The first three are the source's; ``Crashed`` is ours, for a producer that vanished with epochs open.
-A batch is opaque here: bytes on the wire, anything in a test, so that one that is filtered is never decoded.
+The first three are the source's; ``Crashed`` is ours, for a producer that vanished with epochs open. A batch
+is opaque here: bytes on the wire, anything in a test, so that a filtered batch is never decoded.
 
 Always: a ``Snapshot`` is the first message of a partition to a subscriber, and there is one.
 """
@@ -26,7 +26,7 @@ class EpochState(Enum):
     COMPLETED = "completed"
     """Nothing more of it can come."""
     CRASHED = "crashed"
-    """A producer that could have sent more of it has vanished: what was sent may not be all."""
+    """A producer that could have sent more of it has vanished: items may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Batch:
 class Crashed:
     """A producer that held ``since`` has disappeared; of the active ``epochs`` something may be missing.
 
-    ``changes`` are those of the lower frontier, which no longer waits for it.
+    ``changes`` concern the lower frontier, which no longer waits for it.
     """
 
     partition: int

@@ -1,4 +1,4 @@
-"""Open times: those of which something was sent, until the frontier has passed them.
+"""Open times: times at which something was sent, until the frontier has passed them.
 
 Many may be open while the frontier moves in small steps, so a step must not look at all of them.  Whatever
 is at or after an element of the frontier is no less than its least one in the plain order of integers and

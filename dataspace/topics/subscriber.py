@@ -1,9 +1,9 @@
 """A subscriber: one or many partitions become one stream of whole epochs.
 
-It waits for the snapshot of every partition, then merges them: the uppers into one filter of maximal
-times, the lowers into one frontier.  A batch at or before an element of the filter belongs to an epoch of
-which something was sent before we came, and is dropped without a look at its items.  An element of the
-filter retires when no element of the merged frontier is at or before it, for then it can match nothing.
+It waits for the snapshot of every partition, then merges them: the uppers into one filter of maximal times,
+the lowers into one frontier.  A batch at or before an element of the filter belongs to an epoch that began
+before this subscription, and is dropped without a look at its items.  An element of the filter retires when
+no element of the merged frontier is at or before it, for then it can match nothing.
 
 Always: of each epoch all batches are delivered or none; nothing is delivered at a time that is not at or
 after an element of ``frontier``; the frontier does not go back.
@@ -155,7 +155,7 @@ class Subscriber:
         return [batch]
 
     def _crash(self, message: Crashed) -> list[Event]:
-        """Names the epochs that were delivered in part; other partitions may have sent some of them."""
+        """Names the epochs that were delivered in part; other partitions may have sent items of them."""
         epochs = self._epochs.crash(Antichain(message.since))
         self._lower.change(message.changes)
         return [Crash(message.partition, message.since, epochs, message.reason), *self._moved()]

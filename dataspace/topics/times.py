@@ -1,8 +1,8 @@
 """Times: which epoch comes before which?
 
 A time is an integer or a tuple of integers; tuples are compared in every coordinate at once (the *product
-order*), so that of ``(1, 2)`` and ``(2, 1)`` neither comes before the other.  The order is the only thing
-that the rest of this package knows about times.
+order*), so that neither ``(1, 2)`` nor ``(2, 1)`` comes before the other.  The order is the only thing that
+the rest of this package knows about times.
 
 Always: the times of one topic have one ``Order``, which ``check`` enforces at the border, so that the
 comparisons here need not.

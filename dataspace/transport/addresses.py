@@ -27,7 +27,7 @@ WEB_EXTRA: Final = ("h11", "orjson", "starlette")
 """What a daemon needs beside itself to listen for HTTP."""
 
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses that stand for all of a machine, and the one of each by which it reaches itself."""
+"""Addresses that stand for all of a machine, and the address by which it reaches itself."""
 
 _HOST: Final = r":(?://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)"
 _LISTEN: Final = re.compile(r"(?P<scheme>tcp|tls|http|https)" + _HOST + r":(?P<port>\d{1,5})")
@@ -64,7 +64,7 @@ class Address:
 
     @property
     def http(self) -> str:
-        """The address of a host and a port as that of a page."""
+        """The address of a host and a port as the address of a page."""
         return f"{'https' if self.tls else 'http'}://{self._host}:{self.port}"
 
     @property

@@ -3,7 +3,7 @@
 A token is text that is in a daemon's configuration, or that was narrowed from such a one (``tokens``).
 ``Tls`` names the accepted certificates by plain paths, so that it can be sent to another process.
 
-Always: no token is part of a ``repr``; what is not given comes from the environment of this process.
+Always: no token is part of a ``repr``; missing credentials come from the environment of this process.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """TLS settings for a daemon that listens on ``tls:``; all paths are those of PEM files.
+    """TLS settings for a daemon that listens on ``tls:``; all paths are paths of PEM files.
 
-    ``ca``: authorities that may have signed the daemon's certificate (default: those of the system).
+    ``ca``: authorities that may have signed the daemon's certificate (default: the system's).
     ``certificate`` and ``key``: the client's own, where the daemon requires one (without ``key`` both are in
     the same file).  ``server_name``: the name in the daemon's certificate (default: the host of the URL).
     """

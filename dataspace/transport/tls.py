@@ -4,9 +4,9 @@ With ``trio.SSLStream`` every write may wait, and a daemon must not wait for one
 the others; so the state machine of the standard library runs here between two buffers, above a plain link,
 and has the same methods.
 
-Always: what ``send_nowait`` took leaves in order, and ``pending`` is true while some of it is buffered; a
-peer that does not use TLS, or whose certificate is not accepted, is an end of input, and an ``SSLError`` for
-the side that started the handshake.
+Always: bytes taken by ``send_nowait`` leave in order, and ``pending`` is true while some are buffered; a peer
+that does not use TLS, or whose certificate is not accepted, is an end of input, and an ``SSLError`` for the
+side that started the handshake.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class TlsLink:
         return data
 
     def _read(self) -> bytes | None:
-        """Returns decrypted bytes of what has come, or None if more must come first."""
+        """Returns decrypted bytes of the received ones, or None if more must come first."""
         try:
             data = self._machine.read(CHUNK)
         except ssl.SSLWantReadError:

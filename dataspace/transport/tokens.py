@@ -6,7 +6,7 @@ before it gives, so every bearer can add one and none can remove one.  (Birgisso
 
     ds1.BASE64(pack([name of the secret, [caveat, …], seal]))
 
-Always: what is compared with a secret is compared in constant time; no error repeats a token.
+Always: comparisons with a secret take constant time; no error repeats a token.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Token:
 
     @classmethod
     def read(cls, text: str) -> Token:
-        """Returns the token in a text; raises ``UsageError`` for a narrowed one that is damaged."""
+        """Returns the token in a text; raises ``UsageError`` for a damaged narrowed token."""
         if not text.startswith(PREFIX):
             return cls(name_of(text), (), _seal(text.encode(), _CONTEXT))
         try:

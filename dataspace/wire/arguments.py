@@ -1,4 +1,4 @@
-"""Reads the arguments of a request: each is checked, and refused with its name and what was found."""
+"""Reads the arguments of a request: each is checked, and refused with its name and the found value."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ which nothing comes and into which one can write for minutes.  So both sides pro
 least every interval, a ``Ping`` if there is nothing else, and a side that hears nothing for two intervals
 takes the line as lost.  The arithmetic is apart from both sides' tasks, which own a clock.
 
-Always: a peer that keeps the promise is not given up, however little of what it says gets through at a
-time (any byte counts); one that is gone is found within two intervals of its last byte.
+Always: a peer that keeps the promise is not given up, however few of its bytes get through at a time (any
+byte counts); a peer that is gone is found within two intervals of its last byte.
 
 >>> beat = Heartbeat(10.0, now=100.0)
 >>> beat.said(104.0); beat.heard(103.0)

@@ -2,8 +2,8 @@
 
 ``RemoteSpace.observe`` says what each option means; WIRE.md, what stands in the ``spec`` of an ``Open``.
 
-Always: a record that exists makes sense by itself, and ``read(options.spec())`` equals ``options``; what it
-asks for may still not be there.
+Always: a record that exists makes sense by itself, and ``read(options.spec())`` equals ``options``; its
+epochs may still not be there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS: Final = ("observe", "columns")
 
 
 class Policy(enum.Enum):
-    """What happens at the bound of what may wait for an observer."""
+    """The reaction at the bound of an observer's waiting values."""
 
     WAIT = "wait"
     CONFLATE = "conflate"

@@ -1,7 +1,7 @@
 """What a daemon takes in one frame: a client refuses more before it is sent.
 
-A frame beyond these bounds ends the session, and with it all that has nothing to do with that frame.  So the
-client measures what holds values of its caller, and the call that brought them fails alone.
+A frame beyond these bounds ends the session, and with it everything that has nothing to do with that frame.
+So the client measures what holds values of its caller, and the call that brought them fails alone.
 
 Always: a frame that passes ``check_frame`` is within the bounds that the daemon measures by.
 """
@@ -17,7 +17,7 @@ from dataspace.wire.frames import HEAD, MAX_FRAME
 from index.values.values import Map
 
 CLIENT_DEPTH: Final = MAX_DEPTH - 8
-"""Levels that a client may use: what it sends is passed on within frames that add some of their own."""
+"""Levels that a client may use: its values are passed on within frames that add some of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class FrameLimits:
 
     @classmethod
     def read(cls, limits: Map) -> Self:
-        """Returns the limits in a welcome; those that are missing have their defaults."""
+        """Returns the limits in a welcome; missing limits have their defaults."""
         names = cls.__dataclass_fields__
         known = {name: limits[name] for name in names if limits.get(name).__class__ is int}
         return cls(**known)  # type: ignore[arg-type]  # integers, as just checked

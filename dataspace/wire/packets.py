@@ -5,7 +5,7 @@ The table at the end is the whole vocabulary: the number of each packet, who may
 field must be.  WIRE.md describes the same table for people; a test holds the two against each other.
 
 Always: ``read`` answers with a packet whose fields have the stated types, down to the actions of a turn, or
-raises ``ProtocolError``; fields beyond those that are known are ignored, so that later ones may be added.
+raises ``ProtocolError``; fields beyond the known ones are ignored, so that later ones may be added.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Peek(NamedTuple):
 class Welcome(NamedTuple):
     """The server's first packet: ``epoch`` is the space's newest, ``sequence`` the client's last turn.
 
-    ``features`` is what it grants of those in the hello.
+    ``features`` are the granted features of the hello.
     """
 
     version: int
@@ -206,7 +206,7 @@ class Error(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What was asked with this number."""
+    """The answer to the request with this number."""
 
     number: int
     value: Value
@@ -337,8 +337,8 @@ _PLAIN: Final = DEFAULTS[Turn]
 
 
 def written(packet: Packet) -> tuple[Value, ...]:
-    """Returns a packet as the array that is on the wire: its number, and its fields up to the last that is
-    not empty of those that may be left out.
+    """Returns a packet as the array that is on the wire: its number, and its fields without empty optional
+    ones at the end.
 
     >>> written(Turn(1, "main", "", ()))
     (2, 1, 'main', '', ())

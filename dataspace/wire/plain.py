@@ -3,7 +3,7 @@
 It is the JSON of values (``index.values.jsons``), except that a float without a fraction has a tag as well,
 ``{"@float": "1.0"}``: JavaScript reads ``1.0`` as ``1``, and both would be one value.
 
-Always: nothing is bounded, so this is for what was packed here and not for bytes from a peer.
+Always: nothing is bounded, so this is for bytes that were packed here and not for bytes from a peer.
 """
 
 from __future__ import annotations

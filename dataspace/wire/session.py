@@ -194,7 +194,7 @@ class Session:
         self._expected = TRANSITIONS[self.role][state]
 
     def send(self, packet: p.Packet) -> bytes:
-        """The bytes of a packet; ``UsageError`` for one that may not be sent now.
+        """The bytes of a packet; ``UsageError`` for a packet that may not be sent now.
 
         Raises ``Refused("limit")`` for values of a client beyond what its daemon takes: nothing was sent.
         """

@@ -5,8 +5,8 @@ of a second.  So a frame beyond ``PIECE_BYTES`` is followed down to where its pa
 decoded some at a time, and compounds larger than that are built of them.  It is apart from the codec, which
 decodes what is small, and everything that needs no steps, in one call.
 
-Always: the value is the one that ``unpack`` gives, and what it refuses is refused here; a step decodes about
-``PIECE_BYTES`` bytes, or one text of any length.
+Always: values and refusals are the same as with ``unpack``; a step decodes about ``PIECE_BYTES`` bytes, or
+one text of any length.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Traceparents: the text that says of which trace a turn is a part, as W3C Trace Context has it.
+"""Traceparents: the text that names the trace of a turn, as W3C Trace Context has it.
 
 ``00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01``: a version, the trace, the span that has caused
-the turn, and flags, of which the lowest says that the trace is recorded.
+the turn, and flags; the lowest flag says that the trace is recorded.
 
-Always: what is no traceparent is None, and never an error of the turn that carries it; a later version is
-read as far as this one goes.
+Always: a text that is no traceparent is None, and never an error of the turn that carries it; a later version
+is read as far as this one goes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_traceparent(text: str) -> Parent | None:
 
 
 def check_traceparent(text: object) -> str:
-    """Returns the traceparent that a program states; raises ``UsageError`` for what is none."""
+    """Returns the traceparent that a program states; raises ``UsageError`` for a text that is none."""
     if isinstance(text, str) and (not text or read_traceparent(text) is not None):
         return text
     raise UsageError(

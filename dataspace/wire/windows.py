@@ -2,8 +2,9 @@
 
 There is no credit for a connection as a whole, which is where others stall: a stream that is not read would
 use it up.  Instead the receiver divides a budget of memory among its streams, and each gets a window of its
-own.  A window begins small and grows as long as it *runs dry*, that is, as the application has taken all that
-came and waits, although the sender had used up its credit; it shrinks when more streams want a share.
+own.  A window begins small and grows as long as it *runs dry*, that is, as the application has taken all
+received values and waits, although the sender had used up its credit; it shrinks when more streams want a
+share.
 
 Always: what a stream has been asked for and the application has not taken is at most its window, beside one
 value that may overdraw it and one epoch that is coming in parts; the windows together are at most the
@@ -101,7 +102,7 @@ class ReceiveWindow:
         return self._came
 
     def open(self, held: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-        """The first credit of a new stream; what is ``held`` of the one before counts against it."""
+        """The first credit of a new stream; values ``held`` of the stream before count against it."""
         self._asked = self._asked_size = self._came = self._came_size = 0
         self._taken, self._taken_size = -held[0], -held[1]
         self._raise(self._taken, self._taken_size)
@@ -109,7 +110,7 @@ class ReceiveWindow:
         return self._asked, self._asked_size
 
     def allows(self, items: int) -> bool:
-        """Whether so many values more were asked for, of which the last may overdraw the bytes."""
+        """True if so many more values were asked for; the last may overdraw the bytes."""
         return self._came + items <= self._asked and self._came_size < self._asked_size
 
     def arrive(self, items: int, size: int) -> None:
@@ -126,7 +127,7 @@ class ReceiveWindow:
     def ask(self, parts: tuple[int, int] = (0, 0)) -> tuple[int, int] | None:
         """The totals to ask for now, or None while half the window is left.
 
-        ``parts`` is what has come of an epoch that is not whole, and that cannot be taken yet.
+        ``parts`` are the received parts of an epoch that is not whole, and that cannot be taken yet.
         """
         taken, size = self._taken + parts[0], self._taken_size + parts[1]
         grows = self._fixed is None and self._is_dry(taken)
@@ -142,7 +143,7 @@ class ReceiveWindow:
         return self._asked, self._asked_size
 
     def _is_dry(self, taken: int) -> bool:
-        """Whether all that came is taken, and the sender had used up all that it knew to be asked for."""
+        """True if all received values are taken, and the sender had used up all credit that it knew of."""
         return self._came <= taken and (self._came >= self._before or self._came_size >= self._before_size)
 
     def _raise(self, taken: int, taken_size: int) -> None:

@@ -25,7 +25,7 @@ UNCALCULATED: Final = (ArithmeticError, ValueError, TypeError)
 
 
 class Body:
-    """The body of one rule over the relations of its engine; ``number`` is that of the rule."""
+    """The body of one rule over the relations of its engine; ``number`` is the number of the rule."""
 
     __slots__ = ("_comparisons", "_head", "_negated", "_paid", "_plans", "_positive", "_terms", "number")
 
@@ -95,7 +95,8 @@ class Body:
 
 
 def _agrees(comparison: Comparison, values: dict[str, Value]) -> bool:
-    """True if a comparison holds; ``=`` gives a variable its value.  ``KeyError`` for one that has none."""
+    """True if a comparison holds; ``=`` gives a variable its value.  ``KeyError`` for a variable without a
+    value."""
     left, right = comparison.left, comparison.right
     if comparison.operator == "=":
         for one, other in (left, right), (right, left):

@@ -38,7 +38,7 @@ class ClaimedRows:
     def follow(self, dependencies: DependencyGraph) -> list[tuple[Class | None, Claim]]:
         """Follows a graph that has grown; returns what to call for claims on facts of further classes.
 
-        O(what has been added).
+        O(added claims).
         """
         growth = dependencies.growth
         self._claimable = dependencies.claimable
@@ -95,7 +95,7 @@ class ClaimedRows:
                 view.support(self._row(captures), by)
 
     def _claim(self, head: HeadRelation, value: Record, by: int) -> None:
-        """Takes the claim on a fact as one that rules could derive: then they need not."""
+        """Takes the claim on a fact that rules could derive: then they need not."""
         if len(value.fields) == head.width:
             row = self._row(value.fields)
             if head.is_shown:

@@ -66,7 +66,7 @@ from index.generated import Script, tuple_of
 
 @dataclass(frozen=True, slots=True)
 class RuleLimits:
-    """What one rule may use up in a tick."""
+    """The allowance of one rule in a tick."""
 
     steps: Budget
     text: Budget
@@ -290,7 +290,8 @@ class _Text:
                 return made
 
     def _value(self, expression: Expression) -> str:
-        """Returns the text for the value of an expression; what may raise is written before, in a fence."""
+        """Returns the text for the value of an expression; calls that may raise are written before, in a
+        fence."""
         match expression:
             case Variable(name):
                 return f"{self._variable(name)}.value"
@@ -361,7 +362,8 @@ class _Text:
             self._line(f"    if {self._older()}: k[1] += 1")
 
     def _pay(self, paid: str, left: str, size: str) -> None:
-        """Pays for a fact where the part that was handed out is used up, as it is by one that is too large.
+        """Pays for a fact where the part that was handed out is used up, as it is by a fact that is too
+        large.
 
         Such a row is counted like any other until the tick is settled: if its premises are all there then,
         the rule has failed.

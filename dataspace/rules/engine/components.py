@@ -2,8 +2,8 @@
 
 Two rules are connected if the body of one may match what the other derives, or if both derive the same.
 Rules that are connected, directly or over others, are a *component*.  Each component has an engine of its
-own, since no rule sees what another component derives.  A rule that is added may join components, and one
-that goes may split one.
+own, since no rule sees what another component derives.  An added rule may join components, and a removed rule
+may split one.
 
 Only patterns count here, as for strata: an atom that may match any record is connected with all heads.
 
@@ -32,7 +32,7 @@ HeadAt: TypeAlias = tuple[Hashable, int, bool]
 
 
 class Asked(NamedTuple):
-    """What an atom asks for: of which class, or of any; what stands for its pattern, and that itself."""
+    """An atom's question: its class, or any; the key of its pattern, and the pattern."""
 
     root: Class | None
     place: Hashable
@@ -209,7 +209,7 @@ class Components(Generic[_E]):
 
 
 def _drop(table: dict[_K, dict[_A, _V]], at: _K, entry: _A) -> None:
-    """Takes an entry out of a table of tables, and what is empty then."""
+    """Takes an entry out of a table of tables, and deletes a table that is empty then."""
     entries = table.get(at, {})
     entries.pop(entry, None)
     if not entries:

@@ -31,14 +31,15 @@ class DeferredErrors:
         self.noted: Final[list[tuple[RuleFailed, Body, dict[str, Term]]]] = []
 
     def about(self, body: Body, *, comes: bool) -> Callable[[Exception, dict[str, Term]], None]:
-        """Returns what a rule calls when an expression has raised, for a row that comes or one that goes."""
+        """Returns the function that a rule calls when an expression has raised, for a row that comes or
+        goes."""
         return partial(self._note, body) if comes else _pass_over
 
     def _note(self, body: Body, error: Exception, row: dict[str, Term]) -> None:
         """Keeps what may stand in the end.
 
         A premise that is not there yet sets the rule off once more when it comes: without it nothing need be
-        kept.  What is negated is there while it goes.
+        kept.  A negated fact is there while it goes.
         """
         _pass_over(error, row)
         if not body.holds(row, settled=False):
@@ -58,7 +59,7 @@ class DeferredErrors:
 
 
 def _pass_over(error: Exception, row: dict[str, Term]) -> None:
-    """Ignores an error, unless a limit was reached: what goes was no derivation when it came."""
+    """Ignores an error, unless a limit was reached: the row that goes was no derivation when it came."""
     if isinstance(error, RuleFailed) and not (error.row or error.overran):
         error.row = {name: term.value for name, term in row.items()}
     if isinstance(error, (RuleFailed, LimitReached)):

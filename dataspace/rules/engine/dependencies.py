@@ -4,8 +4,8 @@ Heads are the relations that rules derive, views are what their atoms read.  Whe
 is, both are one relation.  The graph makes no functions and holds no rows, so it also answers whether rules
 can be carried out at all, and how they are drawn.  It can grow by further rules.
 
-Always: a relation comes after all relations that feed it, and together with those of its cycle; if a cycle
-waits for itself, there is no graph.
+Always: a relation comes after all relations that feed it, and together with the relations of its cycle; if a
+cycle waits for itself, there is no graph.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class DependencyGraph:
         return self.heads[key(rule.head.label), len(rule.head.arguments), rule.head.verb]
 
     def of_verb(self, verb: Verb) -> list[HeadRelation]:
-        """Returns the heads of facts, of messages, or of what is for the next tick."""
+        """Returns the heads of facts, of messages, or of facts for the next tick."""
         return [head for head in self.heads.values() if head.verb is verb]
 
     def matching(self, view: View) -> Iterator[HeadRelation]:
@@ -184,7 +184,7 @@ class DependencyGraph:
     def step(self, entry: Node) -> int | list[Relation] | None:
         """Returns what settles as a whole at an entry of the order: the groups of a rule, or relations.
 
-        None for what is settled elsewhere, as base facts are.  O(members).
+        Returns None for a relation that is settled elsewhere, as base facts are.  O(members).
         """
         if isinstance(entry, int):
             return entry
@@ -338,7 +338,7 @@ class DependencyGraph:
             graph.edges.append(Edge(head, self.names[id(now)], "next", delayed=True))
 
     def _refusal(self) -> BlockingCycle:
-        """Returns the error for a cycle that blocks, in the words of the rules: by what they derive."""
+        """Returns the error for a cycle that blocks, in the words of the rules: by their heads."""
         heads = {self.names[id(head)] for head in self.heads.values()}
         try:
             self.graph.strata("next")
@@ -350,6 +350,6 @@ class DependencyGraph:
 
 
 def _heads_of(rule: Rule) -> list[tuple[Hashable, int, Verb]]:
-    """Returns the key of a rule's head, and for ``next`` that of the facts which hold a tick later."""
+    """Returns the key of a rule's head, and for ``next`` the key of the facts which hold a tick later."""
     at = (key(rule.head.label), len(rule.head.arguments), rule.head.verb)
     return [at, (at[0], at[1], Verb.ASSERT)] if rule.head.verb is Verb.NEXT else [at]

@@ -8,8 +8,8 @@ publishes what has changed.
 
 An engine can take in further rules.  When one of its rules goes or fails, ``program`` replaces it.
 
-Always: after a tick the derived facts are those that follow from the claimed facts and from nothing else,
-in whatever order these came; the relations of a stratum change only when all below are settled.
+Always: after a tick the derived facts are exactly the facts that follow from the claimed facts, in whatever
+order these came; the relations of a stratum change only when all below are settled.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _Feeding: TypeAlias = list[tuple[HeadRelation, Callable[[Row, State], None]]]
 
 
 class _AnyOf:
-    """Not empty if any of these is not."""
+    """Not empty if any of these relations is not."""
 
     __slots__ = ("_parts",)
 
@@ -66,8 +66,8 @@ class _AnyOf:
 class ComponentEngine:
     """The rules of one component, compiled, with their state, attached to the base facts from the start.
 
-    ``failure`` is what went wrong in it: then only ``derived``, ``held`` and ``sent`` may be used,
-    and all else has no effect.
+    ``failure`` is the engine's error: then only ``derived``, ``held`` and ``sent`` may be used, and all else
+    has no effect.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class ComponentEngine:
         return step[0].pending, step[0].table.settle
 
     def _written(self, relation: Relation) -> None:
-        """Has the table of a relation called that was written, and not the one that stood for it; O(1)."""
+        """Has the table of a relation called that was written, and not the table that stood for it; O(1)."""
         if relation.in_cycle:
             return  # there, tables are looked up in each round
         if self._places is None:
@@ -276,10 +276,10 @@ class ComponentEngine:
         before: Iterable[tuple[HeadRelation, Row]],
         kept: Mapping[tuple[Hashable, int], Sequence[Record]],
     ) -> None:
-        """Counts what follows from the facts there are, and what is held from the tick ``before``.
+        """Counts the facts that follow from the present facts, and the facts held from the tick ``before``.
 
-        ``kept`` are facts by label and number of fields that another program held: those of ``next`` go on.
-        To settle is left to do.  O(facts that rules of one atom ask for + derivations).
+        ``kept`` are facts by label and number of fields that another program held: the facts of ``next`` go
+        on.  To settle is left to do.  O(facts that rules of one atom ask for + derivations).
         """
         for old, row in before:
             head = self.dependencies.heads.get((key(old.of), old.width, Verb.NEXT))
@@ -298,7 +298,7 @@ class ComponentEngine:
             self.fail(error)
 
     def _hold(self, head: HeadRelation, row: Row) -> None:
-        """Takes a row as one that ``next`` derived in the tick before."""
+        """Takes a row as derived by ``next`` in the tick before."""
         if row not in head.held:
             head.held[row] = None
             head.news.noted.append(row)
@@ -307,9 +307,9 @@ class ComponentEngine:
     def _begin(self, number: int, rule: Rule, *, stands: bool) -> None:
         """Counts the derivations of one rule from the rows that are there.
 
-        They are all found from the rows of one atom, which is the smallest of those that stand before any
-        other of their relation: for these a row finds all others, as if it had come last.  Where no more than
-        base facts ``stands``, no other relation has a row yet.
+        They are all found from the rows of one atom, the smallest of the atoms that stand before any other of
+        their relation: for these a row finds all others, as if it had come last.  Where no more than base
+        facts ``stands``, no other relation has a row yet.
         """
         compiler = self._parts.compilers[number]
         positive = [each for each in self.dependencies.atoms[number] if not each.atom.negated]
@@ -421,7 +421,8 @@ class ComponentEngine:
             yield from head.said()
 
     def asking(self) -> list[PlacedRule]:
-        """Returns the rules of ``next`` that ask for a tick: those that lead to themselves, if any does."""
+        """Returns the rules of ``next`` that ask for a tick: the rules that lead to themselves, if any
+        does."""
         due = {id(head) for head, _, _ in self._schedule}
         heads = [
             head
@@ -435,7 +436,7 @@ class ComponentEngine:
         return [self.rules[at] for at in leading or asking]
 
     def rows(self) -> int:
-        """Returns the number of rows in all relations, those of base facts as well; O(relations)."""
+        """Returns the number of rows in all relations, base facts included; O(relations)."""
         return sum(len(each.states) for each in self.dependencies.relations())
 
     def gone(self) -> int:
@@ -450,7 +451,8 @@ class ComponentEngine:
     def blame(self, at: int, unit: Unit) -> tuple[int, int, int]:
         """Returns how likely it was a rule that used up a unit; the highest is to blame.
 
-        Rules of one head share its rows: of these it is the one that made more facts, or goes round a cycle.
+        Rules of one head share its rows: of these rules it is the one that made more facts, or goes round a
+        cycle.
         """
         recursion = self.dependencies.recursion(at)
         return self.used_of(at, unit), self._parts.compilers[at].limits.facts.used, recursion

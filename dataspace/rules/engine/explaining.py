@@ -8,7 +8,7 @@ An answer shows only facts, patterns and rules that the asker may observe.  The 
 answer says how many are withheld.
 
 Always: explaining changes nothing, and costs nothing unless asked for; a question looks at a bounded number
-of rows; of what may not be observed an answer has no more than the count.
+of rows; an answer has only the count of facts that may not be observed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Claimed(Protocol):
     """The facts that are claimed."""
 
     def look(self, root: Class | None) -> Iterable[Value]:
-        """Returns those of a class, or all."""
+        """Returns the values of a class, or all."""
 
     def count(self, roots: Iterable[Class | None]) -> int:
         """Returns how many there are of some classes."""
@@ -76,9 +76,9 @@ class Claimed(Protocol):
 
 
 class Explainer:
-    """What can be asked of rules that are carried out; ``spent`` says what one has cost, by its number.
+    """Answers questions about the rules of a space; ``spent`` returns the cost of a rule, by its number.
 
-    ``facts`` has those that are claimed; ``stated`` gives the fact that a rule is from, by its number, and
+    ``facts`` has the claimed facts; ``stated`` gives the fact that a rule is from, by its number, and
     ``sight`` says what the asker may observe: everything, where there is none.
     """
 
@@ -109,7 +109,7 @@ class Explainer:
     # -- why ------------------------------------------------------------------------------------------
 
     def why(self, fact: Value) -> Proof | None:
-        """Returns a proof of a fact that rules derive; None if none does.  O(what is searched), bounded."""
+        """Returns a proof of a fact that rules derive; None if none does.  O(searched rows), bounded."""
         if not isinstance(fact, Record):
             return None
         head = self._dependencies.heads.get((key(fact.label), len(fact.fields), Verb.ASSERT))
@@ -287,7 +287,8 @@ class Explainer:
         return "\n".join(lines) or f"no rule derives facts like {unparse(fact)}{self._near(fact)}"
 
     def why_not_rows(self, fact: Value) -> Iterator[Map]:
-        """Yields the same for programs: a row for each rule that could, or that of the fact that is there."""
+        """Yields the same for programs: a row for each rule that could derive the fact, or for the rule that
+        does."""
         there = self.match(fact)
         if there is not None:
             yield Map({"there": there})
@@ -302,7 +303,7 @@ class Explainer:
             yield Map({"withheld": hidden})
 
     def _shows(self, number: int) -> bool:
-        """True if the asker may observe a rule, and all that it asks for."""
+        """True if the asker may observe a rule, and all its atoms."""
         sight = self._sight
         return sight is None or (
             self._visible[number]
@@ -385,7 +386,7 @@ class Explainer:
             yield Map({"rule": str(rule), "rows": spent.calls, "milliseconds": took, "orders": orders})
 
     def _shows_relation(self, name: str, relation: Relation | None) -> bool:
-        """True if the asker may observe all that a relation stands for, or see the rule of a group."""
+        """True if the asker may observe all facts of a relation, or see the rule of a group."""
         sight = self._sight
         if sight is None:
             return True

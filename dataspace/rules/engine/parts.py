@@ -1,4 +1,4 @@
-"""Parts: what an engine makes for one of its rules: its compiler, its groups, and what it may use up.
+"""Parts: the objects that an engine makes for one of its rules: its compiler, its groups, and its allowance.
 
 They are made once, when the rule comes into the engine, and not again when others come.
 """
@@ -30,7 +30,7 @@ class RuleParts:
     def __init__(self, terms: Terms, budget: TickBudget, costs: Costs) -> None:
         self.deferred: Final = DeferredErrors()
         self.compilers: Final[list[Compiler]] = []
-        """Those of all rules so far, in order."""
+        """The compilers of all rules so far, in order."""
         self.groupings: Final[dict[int, Grouping]] = {}
         """The groups of the rules with aggregates."""
         self._terms = terms

@@ -1,6 +1,6 @@
 """The engines of a program: one for each component of its rules, made, extended and removed as rules change.
 
-All of them read the same base facts and share the budget of a tick.  Those that may ask for a tick of their
+All of them read the same base facts and share the budget of a tick.  Rules that may ask for a tick of their
 own, by ``next``, are listed apart from the others, so that a turn finds them at once.
 
 Always: each rule that is carried out is in the engine of one component; an engine that was removed gets no
@@ -31,7 +31,7 @@ from index.values.values import Record, Value, key
 class Extension:
     """How rules come into an engine that is there, from ``others`` too, which go.
 
-    ``come`` are the rules that are new, ``engines`` all that these are connected with; ``graph`` replaces the
+    ``come`` are the new rules, ``engines`` all engines that these are connected with; ``graph`` replaces the
     dependencies of the engine.
     """
 
@@ -84,7 +84,7 @@ class EnginePool:
         return [each for engine in self.components.near(rules) for each in engine.rules]
 
     def _fits(self, rules: Sequence[PlacedRule]) -> bool:
-        """True if rules certainly can be put in order with those that they are connected with."""
+        """True if rules certainly can be put in order with the rules that they are connected with."""
         near = self.components.near(rules)
         return bool(near) and self.extension(rules, near) is not None
 
@@ -115,7 +115,8 @@ class EnginePool:
         return self._grown
 
     def reads(self, rule: PlacedRule, read: set[Hashable]) -> int:
-        """Returns how many facts a rule has to read beside those that are ``read``, where it notes its own.
+        """Returns the number of facts that a rule has to read beside the facts in ``read``, where it notes
+        its own.
 
         These are the facts of the class of each atom for which there is no view yet.  O(rule).
         """

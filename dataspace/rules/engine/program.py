@@ -2,11 +2,11 @@
 
 Rules that are connected are a component, which has an engine of its own.  A rule that is added comes into the
 engine of its component.  When a rule is removed or fails, only its component is made anew.  Either way the
-difference is returned: a rule that is added late adds what it would have added from the start, and one that
-fails takes away what it derived and nothing else.
+difference is returned: a rule that is added late adds the same facts as from the start, and a rule that fails
+takes away its derived facts and nothing else.
 
-Always: a tick succeeds, whatever rules do in it: one that raises, or runs away, is suspended and named, and
-the tick is what it would have been without it.
+Always: a tick succeeds, whatever rules do in it: a rule that raises, or runs away, is suspended and named,
+and the tick has the same effects as without it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Program:
     # -- rules ----------------------------------------------------------------------------------------
 
     def add(self, name: str, text: str) -> Derived:
-        """Adds a text of rules, and returns what follows; what is wrong with it is in its entry."""
+        """Adds a text of rules, and returns the facts that follow; its errors are in its entry."""
         return self.change([(name, text)], [])
 
     def remove(self, name: str, text: str) -> Derived:
@@ -284,7 +284,7 @@ class Program:
     ) -> Derived:
         """Runs a tick in which engines go, and others come for their rules or take rules in.
 
-        ``groups`` are those of the rules that ``come`` which are connected with engines.
+        ``groups`` are the groups of new rules that are connected with engines.
         """
         self.ticks += 1
         actions = None if self._is_start else self._cause(len(added) + len(removed) + len(messages))
@@ -340,7 +340,7 @@ class Program:
         messages: Sequence[Value],
         remaking: Remaking,
     ) -> Derived:
-        """Ends a tick in which engines go: what they derive is published once no rule fails any more.
+        """Ends a tick in which engines go: their derived facts are published once no rule fails any more.
 
         So no fact is published that a failure would take back.
         """
@@ -375,7 +375,7 @@ class Program:
     ) -> dict[ComponentEngine, None]:
         """Returns the components that lose so many facts that it takes less time to make them anew.
 
-        What comes never is: it brings no more derivations than beginning anew would make.
+        Additions never are: they bring no more derivations than beginning anew would make.
         """
         gone = Counter(map(class_of, removed))
         come = Counter(map(class_of, added)) if self._pool.forbidding else Counter()
@@ -395,7 +395,7 @@ class Program:
     # -- looking --------------------------------------------------------------------------------------
 
     def derived(self) -> list[Value]:
-        """Returns all that follows and that no owner claims; O(those)."""
+        """Returns all derived facts that no owner claims; O(such facts)."""
         return [value for engine in self.components for value in engine.derived()]
 
     def explainer(self, sight: Sight | None = None) -> Explainer:
@@ -406,7 +406,8 @@ class Program:
         return self._pool.explainer(sight)
 
     def costliest(self) -> tuple[str, int, int]:
-        """Returns the text that has taken most time, its nanoseconds, and those of all.  O(rules)."""
+        """Returns the text that has taken most time, its nanoseconds, and the nanoseconds of all.
+        O(rules)."""
         spent = self.spent()
         most, name = max([(each, name) for name, each in spent.items()], default=(0, ""))
         return name if most else "", most, sum(spent.values())

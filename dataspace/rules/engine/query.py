@@ -75,7 +75,7 @@ class Lookups:
         self._made: dict[tuple[int, tuple[int, ...]], dict[Row, list[tuple[Row, State]]]] = {}
 
     def candidates(self, relation: Relation, given: dict[int, Term]) -> Iterable[tuple[Row, State]]:
-        """Returns rows among which are all that have these terms; ``SearchedEnough`` beyond the allowance."""
+        """Returns rows that include all rows with these terms; ``SearchedEnough`` beyond the allowance."""
         columns = tuple(sorted(given))
         is_found = len(columns) == relation.width or columns in relation.indexes
         if is_found or not columns or len(relation.states) <= FEW:
@@ -100,7 +100,8 @@ class Solution:
 
 @dataclass(slots=True)
 class Furthest:
-    """How far a search came at best, for when it finds nothing: the step that failed, and what was known."""
+    """The furthest point of a search, for when it finds nothing: the step that failed, and the known
+    terms."""
 
     steps: list[Step] = field(default_factory=list)
     depth: int = -1
@@ -174,7 +175,7 @@ class Solver:
 
 
 def candidates(relation: Relation, given: dict[int, Term]) -> Iterable[tuple[Row, State]]:
-    """Returns rows among which are all that have these terms."""
+    """Returns rows that include all rows with these terms."""
     if len(given) == relation.width:
         row: Row = tuple([given[at] for at in range(relation.width)])
         state = relation.states.get(row)
@@ -242,7 +243,7 @@ def is_open(value: Value) -> bool:
 
 
 def instance_of(atom: Atom, known: Known) -> Value:
-    """Returns an atom with what is known filled in."""
+    """Returns an atom with the known terms filled in."""
     return _filled(atom.pattern, known)
 
 

@@ -1,9 +1,9 @@
 """Remaking: the components whose rules have changed or failed in a tick get new engines.
 
 Their engines go, and others come for the rules that are still carried out.  These may be fewer or more, since
-rules join components and split them.  A new engine counts from the facts there are, and takes over what the
-old ones held for this tick and what they have sent.  If a rule fails in that, its text is suspended, and the
-engines of all its rules are made once more.  In the end the difference is published.
+rules join components and split them.  A new engine counts from the present facts, and takes over the facts
+that the old engines held for this tick and their sent messages.  If a rule fails in that, its text is
+suspended, and the engines of all its rules are made once more.  In the end the difference is published.
 
 Always: it ends, since each attempt that fails suspends a text or separates a view from a head; nothing of an
 engine that goes in this tick has been published.
@@ -30,7 +30,7 @@ SUSPECT: Final = (0, 0, 1 / 4, 1 / 2, 3 / 4)
 
 
 class Remaking:
-    """The engines of one tick that go, and those that come; ``tick`` is its number.
+    """The engines of one tick that go, and the engines that come; ``tick`` is its number.
 
     The work of the tick is bounded by so many ``actions`` of a turn; None for a start.
     """
@@ -135,8 +135,8 @@ class Remaking:
     def _allowing(self, new: Sequence[ComponentEngine]) -> int | None:
         """Returns by how many actions the work of new engines is bounded; None for a start.
 
-        To the actions of the turn come the facts that are read, and those that were derived before and have
-        to be derived again: these were paid for once.
+        To the actions of the turn come the facts that are read, and the facts that were derived before and
+        have to be derived again: these were paid for once.
         """
         if self._actions is None:
             return None
@@ -160,7 +160,7 @@ class Remaking:
     # -- failures -------------------------------------------------------------------------------------
 
     def _suspend(self, engine: ComponentEngine) -> Sequence[PlacedRule]:
-        """Sees to it that what went wrong in an engine does not again: the rules that this takes away."""
+        """Prevents an engine's error from happening again; returns the rules that this takes away."""
         pool, failure = self._pool, engine.failure
         if isinstance(failure, Unalias):
             pool.separated |= {failure.label}
@@ -174,7 +174,8 @@ class Remaking:
         return [lost for rule in engine.rules for lost in pool.texts.suspend(rule.number, reason)]
 
     def _blame(self, engine: ComponentEngine, failure: LimitReached) -> RuleFailed:
-        """Blames the rule that used most of what was used up in this tick, whichever component it is in."""
+        """Blames the rule that used most of the exceeded allowance in this tick, whichever component it is
+        in."""
         unit = failure.unit
         rules = [(each, at) for each in self._pool.components for at in range(len(each.rules))]
         grown = [pair for pair in rules if pair[0].used_of(pair[1], unit)] or [(engine, 0)]
@@ -185,7 +186,8 @@ class Remaking:
         return RuleFailed(most.rules[at].number, {}, what, overran=True)
 
     def _suspected(self, new: Sequence[ComponentEngine]) -> list[PlacedRule]:
-        """Suspends all that had more than a small part in a tick that overran again, then the newest as well.
+        """Suspends every rule that had more than a small part in a tick that overran again, then the newest
+        as well.
 
         One at a time, a thousand rules that take a second each would hold everybody up for hours.
         """

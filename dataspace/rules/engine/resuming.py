@@ -41,7 +41,8 @@ class _Record:
 
 
 class Resuming:
-    """The suspended texts of a program that wait for facts to change, and those that may be tried again."""
+    """The suspended texts of a program that wait for facts to change, and the texts that may be tried
+    again."""
 
     def __init__(self) -> None:
         self.watched: Final[dict[Pair, _Watch]] = {}
@@ -77,7 +78,7 @@ class Resuming:
 
 
 class _Watch:
-    """What broke one rule: patterns of the facts that were there, and of those that were not."""
+    """The cause of one rule's failure: patterns of the present facts, and of the missing ones."""
 
     def __init__(self, rule: Rule, row: Mapping[str, Value]) -> None:
         patterns = [(_pattern(atom.pattern, row), atom.negated) for atom in rule.atoms]

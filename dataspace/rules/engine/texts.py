@@ -1,11 +1,11 @@
-"""Texts: named texts of rules, and what is wrong with each.
+"""Texts: named texts of rules, and the errors of each.
 
 A text is carried out as a whole, or not at all.  It is not carried out if it cannot be read, is one too many,
 makes a cycle that cannot be put in order, or has failed.  Then its entry has the error, until it is removed
 or resumes.
 
 Always: the rules of the texts that are carried out can be put in order; a rule has a number of its own, and
-those of texts that came later are higher.
+later texts have higher numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_RULES: Final = 1000
 """Default of the rules that are carried out together."""
 
 TEXTS_FOR_EACH_RULE: Final = 2
-"""For each of those so many texts are looked at: those that are refused are looked through now and then."""
+"""So many texts are looked at for each rule: refused texts are looked through now and then."""
 
 LOOPS_FOR_EACH_RULE: Final = 10
 """For each of those there may be so many loops: a body of n atoms has n functions with n loops each."""
@@ -92,7 +92,8 @@ class Texts:
     def change(
         self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]
     ) -> tuple[list[PlacedRule], list[PlacedRule]]:
-        """Adds and removes texts; returns the rules that are carried out from now on, and those that were.
+        """Adds and removes texts; returns the rules that are carried out from now on, and the rules that were
+        before.
 
         A text for which there is no room is no entry, until it is removed and added anew.
         O(rules that the new ones could be connected with).
@@ -183,7 +184,7 @@ class Texts:
         entry.placed = ()
 
     def _retire(self, entry: Entry) -> tuple[PlacedRule, ...]:
-        """Ends the rules of a text; returns those that were carried out."""
+        """Ends the rules of a text; returns the rules that were carried out."""
         gone, entry.placed = entry.placed, ()
         for rule in gone:
             del self._owners[rule.number]

@@ -3,8 +3,8 @@
 It is apart because values are not Python's numbers: a truth value is no number, text is not compared with
 numbers, and what a rule computes must stay within bounds.
 
-Always: a comparison never raises; arithmetic raises ``UsageError`` (or ``ZeroDivisionError``) for what it
-cannot do; the same operands give the same result.
+Always: a comparison never raises; arithmetic raises ``UsageError`` (or ``ZeroDivisionError``) for operands
+that it cannot use; the same operands give the same result.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def read_rule(text: str) -> Rule:
 
 
 def read_body(text: str) -> tuple[Literal, ...]:
-    """Returns the literals of a body alone; what is unsafe in it is found where it becomes part of a rule.
+    """Returns the literals of a body alone; unsafe parts are found where it becomes part of a rule.
 
     >>> [str(literal) for literal in read_body("edge($x, $y), not gone($x), $x != $y")]
     ['edge($x, $y)', 'not gone($x)', '$x != $y']

@@ -71,7 +71,7 @@ def _is_difference(name: str, bound: Iterable[str]) -> bool:
 
 
 def check(rule: Rule) -> None:
-    """Raises ``UsageError`` for what is unsafe in a rule, or not allowed."""
+    """Raises ``UsageError`` for a rule that is unsafe, or not allowed."""
     label = rule.head.label
     if label in RESERVED:
         raise UsageError(f"no rule may derive {unparse(label)} facts")
@@ -117,7 +117,7 @@ def _check_words(rule: Rule) -> None:
 
 
 def _check_calls(expression: Expression) -> None:
-    """Refuses functions, of which there are none, and operands that can never be calculated with."""
+    """Refuses functions, since there are none, and operands that can never be calculated with."""
     if (name := _label(expression)) in FUNCTIONS:
         raise UsageError(
             f"rules have no functions: {expression} would be a record (operators are + - * / // %, aggregates"

@@ -1,7 +1,7 @@
 """Rules as data: heads, atoms, comparisons and expressions.
 
 A rule is a head and a body.  The body is a list of atoms (patterns, as observed), negated atoms, and
-comparisons between expressions.  The head is what follows: a fact that holds, one that will hold in the next
+comparisons between expressions.  The head is the result: a fact that holds, a fact that will hold in the next
 tick, or a message.  Everything here is immutable, prints as the text that is read back as it, and does not
 depend on how rules are carried out.
 
@@ -58,7 +58,8 @@ AGGREGATES = ("count", "sum", "avg", "min", "max", "collect", "top")
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One value made of all that a body gives for the same other fields of the head; ``n`` is for ``top``."""
+    """One value made of all solutions of a body for the same other fields of the head; ``n`` is for
+    ``top``."""
 
     name: str
     of: Expression

@@ -2,7 +2,7 @@
 
 Each keeps just enough to take one solution more or less: a count, an exact sum, or a sorted container.  Sums
 of floats are kept exactly, as integers scaled by the smallest float, so that the order of changes makes no
-difference and what was added can be subtracted again.
+difference and an added value can be subtracted again.
 
 Always: the value of an aggregate depends on what is in it, not on the order of changes; an empty one has no
 value and is not kept.
@@ -30,7 +30,7 @@ class Accumulator(Protocol):
     """One aggregate of one group."""
 
     def change(self, term: Term, by: int) -> None:
-        """Takes a value in (+1) or out (-1); ``UsageError`` for one that it cannot take."""
+        """Takes a value in (+1) or out (-1); ``UsageError`` for a value that it cannot take."""
 
     def value(self) -> Value:
         """Returns its value."""

@@ -5,8 +5,8 @@ the indexes of that, also if nothing else connects them.  Facts are kept by clas
 late reads only facts that it can match; a fact that comes or goes finds the views and engines of its class by
 one look-up.
 
-Always: a view of base facts holds exactly the rows of the facts that are claimed, and during a tick also
-those of its messages; views and indexes that no engine reads are deleted.
+Always: a view of base facts holds exactly the rows of the claimed facts, and during a tick also the rows of
+its messages; views and indexes that no engine reads are deleted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Use:
 
 
 class FactReader(Protocol):
-    """The engine of a component as base facts see it: it reads some of them, and gets their changes."""
+    """The engine of a component as base facts see it: it reads some facts, and gets their changes."""
 
     @property
     def plain(self) -> Mapping[View, Use]:
@@ -50,7 +50,7 @@ _R = TypeVar("_R", bound=FactReader)
 
 
 class _Route(Generic[_R]):
-    """The facts of one class with the views and engines that get them, or those that get all facts.
+    """The facts of one class with the views and engines that get them, or the receivers of all facts.
 
     ``own`` are for the facts that are rows of an engine's own relations.
     """
@@ -97,8 +97,8 @@ class BaseFacts(Generic[_R]):
     def change(self, added: Sequence[Value], removed: Sequence[Value]) -> Mapping[_R, None]:
         """Takes facts as claimed, and no longer; returns the engines that got them.
 
-        O(views of its class) for each, and what the rules make of it.  What comes and what goes, and the
-        class and the place of a fact, are written out: every turn of a fact passes here.
+        O(views of its class) for each, and what the rules make of it.  Additions and removals, and the class
+        and the place of a fact, are written out: every turn of a fact passes here.
         """
         routes = self._routes
         told: dict[_Route[_R], None] = {}
@@ -190,7 +190,7 @@ class BaseFacts(Generic[_R]):
         return route
 
     def _told(self, root: Class | None) -> _Route[_R]:
-        """Returns the route of a class, or that of all facts."""
+        """Returns the route of a class, or the route of all facts."""
         return self._any if root is None else self._route(root)
 
     # -- views ----------------------------------------------------------------------------------------

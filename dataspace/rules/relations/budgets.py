@@ -8,12 +8,12 @@ be counted, and nothing is a time: the same facts and rules have the same result
 quick one, in a turn and at a start.
 
 Rows looked at, rows inserted and bytes together are *work*.  A tick that clients wait for may do as much of
-it as its cause allows: a base, and some for each fact that comes or goes.  A start may do all that ``Bounds``
-allow.
+it as its cause allows: a base, and some for each fact that comes or goes.  A start may do all work that
+``Bounds`` allow.
 
 Always: a rule that pays more than its limit in a tick raises ``RuleFailed``; all rules together use no more
-than ``Bounds`` allow, or ``LimitReached`` is raised.  Units are handed out in parts, and compared
-only then: what is left of a part is carried on into the next tick.
+than ``Bounds`` allow, or ``LimitReached`` is raised.  Units are handed out in parts, and compared only then:
+the rest of a part is carried on into the next tick.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FACT_BYTES: Final = 64
 """What a derived fact counts for beside its text."""
 
 PART: Final = 256
-"""What is handed out at once, at most; and an eighth of the limit.
+"""Units that are handed out at once, at most; and an eighth of the limit.
 
 A thousand rules that each have a part left may use all of these in one tick, beside what that tick allows.
 """
@@ -74,13 +74,13 @@ It was paid for when it came; and to suspend the rule would remove it as well.
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What all rules of a space may use in one tick, and what they may hold.
+    """The allowance of all rules of a space in one tick, and the bound on the facts that they hold.
 
-    ``rows`` are inserted in one tick; ``made`` are the bytes of what is derived and calculated in it,
-    ``held`` those of all derived facts there are, both estimated by texts.  ``work`` are the units of a tick
-    that nothing but a single fact causes, and ``work_per_action`` those for each further one; without
-    ``work`` the other bounds are all that counts.  ``reads`` are the facts that rules which come may have to
-    read in one tick, for views that are not there yet.
+    ``rows`` are inserted in one tick; ``made`` are the bytes of facts that are derived and calculated in it,
+    ``held`` the bytes of all derived facts there are, both estimated by texts.  ``work`` are the units of a
+    tick with a single fact as its cause, and ``work_per_action`` the units for each further fact; without
+    ``work`` only the other bounds count.  ``reads`` are the facts that rules which come may have to read in
+    one tick, for views that are not there yet.
     """
 
     rows: int = 2_000_000
@@ -134,7 +134,7 @@ class TickBudget:
         self.work = 0
         """Units of work of this tick so far."""
         self.total = 0
-        """Those of all ticks before."""
+        """Units of all ticks before."""
         self.actions: int | None = None
         """By how many actions the work of this tick is bounded; None at a start."""
         self._freed = self._left = self._looked = self._made = 0
@@ -145,7 +145,7 @@ class TickBudget:
         """Begins a tick, or another attempt at it.
 
         It may do the work that so many ``actions`` allow; at a start, where they are None, all within bounds.
-        ``freed`` bytes of what is held are derived anew in it.
+        ``freed`` bytes of held facts are derived anew in it.
         """
         self.tick[0] += 1
         self.actions = actions
@@ -230,7 +230,7 @@ def size_of(facts: Iterable[Value]) -> int:
 
 
 class Budget:
-    """What one rule may still use of one unit; ``ticks`` holds the number of the tick.
+    """The rest of one rule's allowance of one unit; ``ticks`` holds the number of the tick.
 
     ``share`` counts each part for all rules together.  ``waiting`` are the rows of the rule's head that are
     to be inserted: of those there may be ``most``.  Since no row can be made without looking at one, it is

@@ -4,8 +4,8 @@ The values by which a rule fails may be as large and as deep as any fact, and a 
 long as a frame.  A complaint about them is claimed, logged and sent like any fact, and puts levels of its own
 around them.  So of names, texts and values beyond a bound it shows the beginning.
 
-Always: a complaint is a fact that the wire and the log can carry; one about what a complaint shows is the
-same fact, so that a start repeats those that it finds in the log.
+Always: a complaint is a fact that the wire and the log can carry; two complaints about facts that are shown
+alike are the same fact, so that a start repeats the complaints that it finds in the log.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ def shown_whole(row: Map) -> Map:
 
 
 def _begun(value: Value, most: int) -> Value:
-    """Returns a text, or its beginning if it is long; what is no text as ``_shown``."""
+    """Returns a text, or its beginning if it is long; other values as ``_shown``."""
     if value.__class__ is not str:
         return _shown(value)
     return value if len(value) <= most + SLACK else f"{value[:most]}… ({len(value)} characters)"
 
 
 def _shown(value: Value) -> Value:
-    """Returns a value as it is, or a description of one that is large or deep."""
+    """Returns a value as it is, or a description of a large or deep value."""
     size = size_in_facts(value)
     if size <= MAX_SHOWN:
         return value

@@ -1,10 +1,10 @@
 """Heads: the relations that rules derive, and how their rows become facts, messages, or rows of others.
 
 A row of a head is not a fact by itself: owners may claim that fact as well, and within a tick rows come and
-go.  So a row keeps the fact that was published for it, and at the end of a tick only those rows are looked at
-that differ from what was published.
+go.  So a row keeps the fact that was published for it, and at the end of a tick only the rows are looked at
+that differ from their published facts.
 
-Always: after ``publish`` the published facts are those of the rows that are there and no owner claims.
+Always: after ``publish`` the published facts are the facts of the present rows that no owner claims.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class HeadRelation(Relation):
     def publish(self, derived: Derived) -> None:
         """Says what has changed since it was last said, and makes the facts of it.
 
-        Keeps the states of rows that went for when they come back, which many do, and soon: of no more than
-        a quarter of all rows, since what is kept goes with what it came from.
+        Keeps the states of deleted rows for when they come back, which many do, and soon: no more than a
+        quarter of all rows, since a kept state goes with its causes.
         """
         came, went = self.news.came, self.news.went
         if came:
@@ -157,10 +157,11 @@ class HeadRelation(Relation):
 def lead(
     head: HeadRelation, view: View, terms: Terms, look: Callable[[int], None], *, within: bool
 ) -> Callable[[Row, State], None]:
-    """Has the rows of a head support those of a view; ``within`` one cycle, stamps are compared.
+    """Has the rows of a head support the rows of a view; ``within`` one cycle, stamps are compared.
 
-    Returns what is called with each row that comes, for those that are there already.  ``look`` pays for each
-    row that is shown.  One that is too large to be a fact is not: its rule has failed.
+    Returns the function that is called with each row that comes; calls it for the rows that are there
+    already.  ``look`` pays for each row that is shown.  A row that is too large to be a fact is not shown:
+    its rule has failed.
     """
     project = view.projection(head.of, head.width, terms)
     states, touch = view.states, view.pending.append
@@ -200,7 +201,7 @@ def lead(
 def maker(label: Value, arity: int) -> Callable[[Row], Record]:
     """Returns what makes the fact of a row, written out, since loops over its fields would cost most.
 
-    The text of the fact, by which it is found everywhere, is put together from those of its terms.
+    The text of the fact, by which it is found everywhere, is put together from the texts of its terms.
     """
     at = key(label), arity
     known = _MAKERS.get(at)

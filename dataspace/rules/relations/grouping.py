@@ -4,7 +4,8 @@ The solutions of the body are sorted into groups by the other fields of the head
 accumulator for each aggregate.  A group changes its row of the head once, when its stratum runs, however
 often it has changed before.
 
-Always: a group that has solutions supports exactly one row of the head; one that has none is not kept.
+Always: a group that has solutions supports exactly one row of the head; a group without solutions is not
+kept.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class _Group:
 class Grouping:
     """The groups of one rule.  ``change(at, taken, by)`` says that there is a solution more, or less.
 
-    ``at`` are its fields to group by, ``taken`` those that aggregates take.  O(log group).
-    ``settle()`` passes to the head what has changed.
+    ``at`` are its fields to group by, ``taken`` the fields that aggregates take.  O(log group).  ``settle()``
+    passes to the head what has changed.
     """
 
     __slots__ = (

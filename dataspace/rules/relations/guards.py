@@ -17,7 +17,7 @@ from index.generated import Script, tuple_of
 
 
 class Fenced:
-    """A trigger of one engine on the rows of base facts: what it raises fails that engine and no other."""
+    """A trigger of one engine on the rows of base facts: its errors fail that engine and no other."""
 
     def __init__(self, trigger: Trigger, relation: Relation, fail: Callable[[Exception], None]) -> None:
         self.trigger = trigger

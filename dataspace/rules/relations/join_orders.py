@@ -64,7 +64,7 @@ def plan(
     trigger: BoundAtom | None,
     known: frozenset[str] = frozenset(),
 ) -> list[Step]:
-    """Returns the steps that find all solutions in which ``trigger`` takes part, or all that there are.
+    """Returns the steps that find all solutions in which ``trigger`` takes part, or all solutions.
 
     ``known`` are variables that have their values already.
     """

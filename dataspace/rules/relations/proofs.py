@@ -25,7 +25,7 @@ class Sight:
 
 
 Owners: TypeAlias = Mapping[Hashable, Sequence[str]]
-"""Who claims facts, by their keys."""
+"""The owners of facts, by the keys of the facts."""
 
 _UNKNOWN: Final[Owners] = {}
 
@@ -34,7 +34,7 @@ _UNKNOWN: Final[Owners] = {}
 class Proof:
     """Why a fact is there: by a rule and its premises, or because it is claimed (``rule`` is then empty).
 
-    ``withheld`` counts what the asker may not observe: the fact itself, or some of what it follows from.
+    ``withheld`` counts the facts that the asker may not observe: the fact itself, or some of its causes.
     """
 
     fact: Value

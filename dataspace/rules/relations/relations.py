@@ -38,7 +38,7 @@ Index: TypeAlias = defaultdict[Any, Bucket]
 
 
 class Trigger(Protocol):
-    """What is to be done when a row comes, or when one goes: written into the functions of its relation."""
+    """The action when a row comes, or when a row goes: written into the functions of its relation."""
 
     def write(self, script: Script, fields: Sequence[str]) -> None:
         """Writes it, where ``row``, its state ``st`` and its fields are known, and in a cycle ``born``."""
@@ -61,24 +61,24 @@ class Table(Protocol):
     """What a relation does to many rows at once, written out for it (``tables``)."""
 
     def delete(self, states: list[State]) -> list[State]:
-        """Deletes the rows that have lost what supported them; those that are to be looked at again."""
+        """Deletes the rows that have lost their support; returns the rows that are to be looked at again."""
 
     def insert(self, states: list[State], stamp: int) -> int:
         """Inserts the rows that are absent and supported; the highest stamp given."""
 
     def settle(self) -> None:
-        """Does both for what is pending, where the relation is in no cycle."""
+        """Does both for all pending rows, where the relation is in no cycle."""
 
     def take(self, value: Value, by: int) -> None:
         """Takes a claim more or less on a value, where only claims support rows: they come and go at once."""
 
 
 class News:
-    """What has happened to rows since they were last spoken of.
+    """The changes of rows since their last report.
 
-    ``came`` are rows that have come without being said, ``went`` those that have lost all support, of either
-    some more than once, and some that have changed their mind since; ``noted`` are rows to be looked at for
-    another reason.  What went keeps its state until it has been published.
+    ``came`` are rows that have come without being said, ``went`` the rows that have lost all support, of
+    either some more than once, and some that have changed their mind since; ``noted`` are rows to be looked
+    at for another reason.  A deleted row keeps its state until it has been published.
     """
 
     __slots__ = ("came", "noted", "went")
@@ -103,7 +103,7 @@ class News:
 
 
 class Relation:
-    """Rows, their indexes, and what is to be run when one comes or goes."""
+    """Rows, their indexes, and the functions to run when a row comes or goes."""
 
     __slots__ = (
         "base",

@@ -19,8 +19,8 @@ compiled.  So it is unrolled, and what rules do about a row stands in the same f
             else: went.append(st)
         return stamp
 
-and ``delete`` likewise.  A relation outside of any cycle has ``settle`` instead of both, one that nothing
-derives has ``take``, which is given facts and makes their rows as well.
+and ``delete`` likewise.  A relation outside of any cycle has ``settle`` instead of both; a relation that no
+rule derives has ``take``, which is given facts and makes their rows as well.
 
 Always: a row is in every index, or in none; while rules are run for a row, it is there.
 """
@@ -49,7 +49,7 @@ def _none(*_: object) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class WrittenTable:
-    """The functions of one relation: those that are asked of one of its kind."""
+    """The functions of one relation: the functions that every relation of its kind has."""
 
     delete: Callable[[list[State]], list[State]] = _none
     insert: Callable[[list[State], int], int] = _none

@@ -48,7 +48,7 @@ def form_of(atom: Atom, *, everything: bool) -> Form:
 
 
 MAX_KNOWN: Final = 4096
-"""Patterns of which what was found out is kept: a component is made anew with each rule that joins it."""
+"""Patterns whose findings are kept: a component is made anew with each rule that joins it."""
 
 _FORMS: Final[dict[tuple[Hashable, bool], Form]] = {}
 _READ: Final[dict[Hashable, tuple[Skeleton, RowReader, str]]] = {}
@@ -154,7 +154,7 @@ class View(Relation):
     def write_row(self, script: Script, fields: list[str], terms: Terms) -> None:
         """Writes how the fields of a row come out of ``value``, which is of this class; leaves if it is none.
 
-        What is read out of a plain record is written out, for anything else ``read`` is called.
+        Reading from a plain record is written out; for anything else ``read`` is called.
         """
         values = [f"a{at}" for at in range(len(fields))]
         label = self.root if isinstance(self.root, str) else None

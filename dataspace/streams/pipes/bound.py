@@ -1,7 +1,7 @@
 """A link: one stage bound to what is before it, with nothing in between.
 
 ``read`` of a link is the stage's own coroutine: binding costs no frame for each value.  A stage without
-``read_some`` gets one that reads a single value, so that readers need not check for it.
+``read_some`` gets a method that reads a single value, so that readers need not check for it.
 
 Always: a link has the shape of ``Upstream`` and holds no state.
 """

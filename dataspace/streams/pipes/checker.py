@@ -15,7 +15,7 @@ The rules, after the checker of the pull-stream papers, with ours for peeking an
     7  peeking does not raise, and promises nothing once an end was answered
     8  upstream is not aborted twice, but may be indicated what was cut short          (``calm``)
 
-Always: what it wraps sees the same calls in the same order as without it.
+Always: the wrapped stage sees the same calls in the same order as without it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class CheckerStatistics:
-    """Counts of what has passed one interface."""
+    """Counts of the values and marks that passed one interface."""
 
     requests: int
     values: int
@@ -71,7 +71,7 @@ class Checker:
 
     @property
     def frames(self) -> int:
-        """The depth of Python's stack: that of the stage, and the checker's own."""
+        """The depth of Python's stack: the stage's, and the checker's own."""
         return frames_of(self.stage) + 3
 
     @property

@@ -30,7 +30,7 @@ U = TypeVar("U")
 async def abort_all(streams: Iterable[Upstream[Any]], reason: Reason) -> None:
     """Aborts each stream, whatever the others raise; raises the errors when all are aborted.
 
-    When cancelled, it indicates the abort to those that are left.
+    When cancelled, it indicates the abort to the remaining streams.
     """
     errors: list[Exception] = []
     left = deque(streams)
@@ -123,7 +123,7 @@ class Cat(Joined[T]):
 
 
 def cat(*streams: Upstream[T]) -> Cat[T]:
-    """Returns a source of all values of the first stream, then those of the second, and so on."""
+    """Returns a source of all values of the first stream, then the values of the second, and so on."""
     return Cat("cat", streams)
 
 
@@ -192,7 +192,7 @@ class Merge(Joined[T]):
 def merge(*streams: Upstream[T], key: Callable[[T], Any] | None = None) -> Merge[T]:
     """Returns a source that merges streams in ascending order (of ``key(value)``) into one in that order.
 
-    Equal ones all come, those of an earlier stream first.
+    Equal values all come, values of an earlier stream first.
     """
     return Merge(streams, key)
 

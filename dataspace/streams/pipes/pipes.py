@@ -277,7 +277,8 @@ def pipe(*stages: AnyStage, **options: Unpack[Options]) -> Pipe[Any]: ...
 def pipe(*stages: Any, **options: Unpack[Options]) -> Pipe[Any]:
     """Puts stages together, from the source to the last; O(stages).
 
-    Raises ``UsageError`` for what is no stage, stands where it cannot, or is in another pipe already.
+    Raises ``UsageError`` for an object that is no stage, stands where it cannot, or is in another pipe
+    already.
 
     >>> from dataspace import streams as s
     >>> trio.run(pipe(s.values([1, 2, 3]), s.map(lambda n: n * 2), s.collect()).read)

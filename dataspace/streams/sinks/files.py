@@ -2,8 +2,8 @@
 
 Files are written in threads, a portion at a time, so that a slow disk delays no other task.
 
-Always: what a sink has taken is written before it takes more; the file is closed at the end of the stream,
-whichever it is; a sink that is cancelled goes on with what it had taken.
+Always: a sink writes its values before it takes more; the file is closed at the end of the stream, whichever
+it is; a cancelled sink goes on with the values that it had taken.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ToFile(Sink[Any, int]):
             await self._in_thread(os.fsync, self._file.fileno())
 
     async def _in_thread(self, fn: Callable[..., Any], *args: Any) -> None:
-        """Runs a blocking call to its end: what has been taken from upstream must not be lost half way."""
+        """Runs a blocking call to its end: values taken from upstream must not be lost half way."""
         with loop().move_on_after(math.inf, shield=True):
             await self._threads.call(fn, *args)
 

@@ -53,7 +53,7 @@ class Source(Base, Generic[T]):
         readers."""
 
     def _took(self, count: int) -> None:
-        """Called when so many values were given, of which the first was waited for if necessary."""
+        """Called when so many values were given; the first was waited for if necessary."""
 
     def _give(self, value: T) -> None:
         """Puts a value into ``_held`` and counts it, for readers that wait for one more than there are."""

@@ -38,7 +38,7 @@ class Pushable(Source[T]):
         self._senders: Final[dict[Waker, T]] = {}
         """Tasks that wait for capacity and their values, in order; empty while there is capacity."""
         self._granted: Final[dict[Waker, T]] = {}
-        """The same for those that were woken to add their value, and have not run yet."""
+        """The same for wakers that were woken to add their value, and have not run yet."""
         self._refused: Final[set[Waker]] = set()
         self._finished = False
         self._failure: Exception | None = None

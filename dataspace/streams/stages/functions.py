@@ -16,12 +16,13 @@ from dataspace.errors import UsageError
 
 
 def name_of(fn: object) -> str:
-    """Returns the name of a function, or the text of what has none."""
+    """Returns the name of a function, or the text of an object without a name."""
     return getattr(fn, "__name__", None) or repr(fn)
 
 
 def check_sync(fn: Callable[..., Any], stage: str) -> str:
-    """Returns the name of a function; ``UsageError`` for one that cannot be called or must be awaited."""
+    """Returns the name of a function; ``UsageError`` for an object that cannot be called or must be
+    awaited."""
     if not callable(fn):
         raise UsageError(f"{stage} needs a function, got {fn!r:.80}")
     called = getattr(fn, "__call__", None)  # noqa: B004  # of an object that is called like a function

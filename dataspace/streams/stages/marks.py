@@ -30,7 +30,7 @@ class Mark(Exception):
 
 
 class EndOfStream(Mark, trio.EndOfChannel):
-    """The source has come to its end, and all that was buffered on the way has been read."""
+    """The source has come to its end, and all values buffered on the way have been read."""
 
 
 class Aborted(Mark, trio.ClosedResourceError):
@@ -48,7 +48,7 @@ class Aborted(Mark, trio.ClosedResourceError):
 
 
 def check_reason(reason: Reason) -> None:
-    """Raises ``UsageError`` for what is neither True nor an exception."""
+    """Raises ``UsageError`` for a reason that is neither True nor an exception."""
     if reason is not True and not isinstance(reason, Exception):
         raise UsageError(f"the reason of an abort is True or an exception, got {reason!r:.80}")
 
@@ -90,7 +90,7 @@ class End:
         self.reason: Final = reason
         """None if the source came to its end."""
         self.dropped: Final = dropped
-        """True if the end came from downstream: what is buffered is dropped then, not drained."""
+        """True if the end came from downstream: buffered values are dropped then, not drained."""
         self._owed = owed and not isinstance(
             reason, SIGNALS
         )  # raised bare, one of those would be taken for an end

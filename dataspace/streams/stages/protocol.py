@@ -1,4 +1,4 @@
-"""The protocol of streams: what a stage offers, and what it is given to read from.
+"""The protocol of streams: the offers of a stage, and the upstream that it is given to read from.
 
 Any object with the members of ``Stage`` is one; no base class is needed, and nothing is registered.  A stage
 is given its upstream anew with each call, so that it holds nothing but its own state; ``pipe`` binds stages

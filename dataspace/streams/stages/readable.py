@@ -1,4 +1,4 @@
-"""What can be read as it stands: is it a stream, has it a source, and does it fit on Python's stack?
+"""Readable stages: is it a stream, has it a source, and does it fit on Python's stack?
 
 Streams that read streams ask here where they are made, so that a mistake is found there and not by a reader.
 
@@ -39,7 +39,7 @@ def check_stream(stream: Any, where: str) -> None:
 
 
 def lacks_source(stage: Any) -> bool:
-    """Whether a stage needs another before it; one that does not say is taken for a source."""
+    """True if a stage needs another before it; a stage that does not say is taken for a source."""
     kind = getattr(stage, "kind", Kind.SOURCE)
     return kind is Kind.THROUGH or (kind is Kind.SINK and not getattr(stage, "whole", False))
 
@@ -71,7 +71,7 @@ def deeper(streams: Iterable[Any], where: str) -> int:
 
 
 def check_streams(streams: Iterable[Any], where: str) -> None:
-    """``check_stream`` for each of several; none of them may come twice."""
+    """``check_stream`` for each of several streams; no stream may come twice."""
     seen: set[int] = set()
     for stream in streams:
         check_stream(stream, where)

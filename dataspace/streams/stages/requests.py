@@ -1,8 +1,8 @@
 """A line: requests are answered in the order in which they were made.
 
-Several tasks may read one stage at once, and those that become ready together run in any order. Each
-request takes a ticket when it is made; a stage that can do one thing at a time lets a reader in when its turn
-has come, and one that lets several through holds each at the exit until those before have left.
+Several tasks may read one stage at once, and tasks that become ready together run in any order.  Each request
+takes a ticket when it is made; a stage that can do one thing at a time lets a reader in when its turn has
+come, and a stage that lets several through holds each at the exit until earlier ones have left.
 
 A request that leaves wakes the next, which runs after it and not beside it: so what follows a read in its own
 task, up to its next wait, is done before the next answer is given.  It is apart from a lock because a
@@ -72,8 +72,8 @@ class Line:
         await waker.wait(withdraw, passed)
 
     def leave(self, ticket: int) -> None:
-        """Notes that a request is answered, or withdrawn before its turn; no effect for one that has left;
-        O(1)."""
+        """Notes that a request is answered, or withdrawn before its turn; no effect for a request that has
+        left; O(1)."""
         if ticket != self.left:
             if ticket > self.left:
                 self._withdrawn.add(ticket)

@@ -30,8 +30,8 @@ class Threads:
     async def call(self, fn: Callable[..., T], *args: Any) -> T:
         """Calls a function in a thread and waits for its end, cancelled or not.
 
-        Under asyncio a cancellation is raised after the call, and its result is lost: what must not get lost,
-        the function itself stores.
+        Under asyncio a cancellation is raised after the call, and its result is lost: the function itself
+        stores results that must not get lost.
         """
         self.busy = True
         try:

@@ -2,11 +2,11 @@
 
 A subclass defines the results of one value (``_feed``); reading upstream, buffers, ends, concurrent reads and
 peeking are here.  It reads upstream only for a request and when it holds nothing, and one read at a time:
-other requests queue.  ``MapThrough`` is the one that lets reads pass side by side.
+other requests queue.  Only ``MapThrough`` lets reads pass side by side.
 
-Always: the results of a value are given before those of the next one; a mark or an error from upstream comes
-after what is held, an abort from downstream drops it; when its own code raises, upstream is failed first.
-(Promistream, "Ordering considerations" and "Streams that buffer"; pull-stream, transformers.)
+Always: the results of a value are given before the results of the next one; a mark or an error from upstream
+comes after held results, an abort from downstream drops them; when its own code raises, upstream is failed
+first.  (Promistream, "Ordering considerations" and "Streams that buffer"; pull-stream, transformers.)
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Transform(Base, Generic[T, U]):
                 self._end = End(error, owed=True)
 
     def _meet(self, error: Exception) -> None:
-        """Handles what a read of upstream has raised: what is left over comes first, then that."""
+        """Handles an error of a read of upstream: held results come first, then the error."""
         if self._end is not None:
             return
         self._end = End.met(error)
@@ -221,8 +221,7 @@ class Abreast(Base, Generic[T]):
     async def _in_turn(
         self, ticket: int, limit: int, values: Sequence[T], error: Exception | None
     ) -> list[T]:
-        """Returns the answer for a request in its turn, its own or one that was left before; raises the
-        end."""
+        """Returns the answer for a request in its turn, its own or an earlier remainder; raises the end."""
         own = EarlyAnswer(ticket, values, error)
         await self._line.wait_exit(ticket, lambda: self._leave_behind(own))
         if self._left_behind and self._left_behind[0].ticket < ticket:

@@ -43,7 +43,8 @@ class Slot(Generic[U]):
 
 
 class Ahead(Base, Generic[T, U]):
-    """A through whose slots are filled by workers. Subclasses define when one may start, and what it does."""
+    """A through whose slots are filled by workers.  Subclasses define when a worker may start, and its
+    work."""
 
     kind: ClassVar[Kind] = Kind.THROUGH
     needs_tasks: ClassVar[bool] = True
@@ -212,7 +213,7 @@ class AsyncMap(Ahead[T, U]):
         return self._end is not None or slot not in self._slots
 
     async def _be_failed_by(self, error: Exception, slot: Slot[U], source: Upstream[T]) -> None:
-        """Keeps the answers of earlier requests, and drops those of later ones."""
+        """Keeps the answers of earlier requests, and drops the answers of later ones."""
         if self._stopped_at(slot):
             return
         self._stopped = True

@@ -1,6 +1,6 @@
 """Throughs that hold reads back: limit, sequentialize, rate_limit.
 
-Values pass as they are.  What is held back is the *request*: nothing has been taken from upstream while it
+Values pass as they are.  Only the *request* is held back: nothing has been taken from upstream while it
 waits, so a reader that is cancelled loses nothing.
 
 Always: requests go upstream in the order in which they came.
@@ -66,7 +66,7 @@ class Limit(Abreast[T]):
         await waker.wait(lambda: self._gate.remove(waker), self._leave_gate)
 
     def _leave_gate(self) -> None:
-        """Gives the place of a request to the one that has waited longest."""
+        """Gives the place of a request to the request that has waited longest."""
         if self._gate:
             self._gate.popleft().wake()
         else:

@@ -43,7 +43,7 @@ class PureMap(MapThrough[T, U], Generic[T, U]):
 
 
 class Sift(Transform[T, Any]):
-    """A test, or several pure steps one after another of which at least one is a test."""
+    """A test, or several pure steps one after another, at least one of them a test."""
 
     def __init__(self, description: str, *steps: MapStep) -> None:
         super().__init__(description)
@@ -147,7 +147,8 @@ ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None), Record, Valu
 
 
 def strict(value: Any, where: str = "unique") -> Hashable:
-    """Returns a key that is equal where the values are, in type as well; ``UsageError`` for what has no hash.
+    """Returns a key that is equal where the values are, in type as well; ``UsageError`` for a value without a
+    hash.
 
     >>> len({strict(v) for v in (1, 1.0, True, (1, 2), (1, True), [1, 2])})
     6

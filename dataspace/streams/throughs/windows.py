@@ -66,7 +66,7 @@ class TakeWhile(Transform[T, T]):
 def take(wanted: int | Callable[[T], object], *, last: bool = False) -> Transform[T, T]:
     """Returns a through of the first ``wanted`` values, or of those before ``wanted(value)`` is false.
 
-    With ``last``, the one that is not true is included.  Then upstream is aborted.
+    With ``last``, the first value that is not true is included.  Then upstream is aborted.
     """
     if callable(wanted):
         return TakeWhile(wanted, last)
@@ -258,7 +258,7 @@ class BatchThrough(Transform[T, list[T]]):
 
 
 def batch(limit: int) -> Transform[Any, list[Any]]:
-    """Returns a through that passes on lists of 1 to ``limit`` values: those that are at hand."""
+    """Returns a through that passes on lists of 1 to ``limit`` values: the values at hand."""
     if not is_count(limit):
         raise UsageError(f"a batch holds at least one value, limit {limit}")
     return BatchThrough(limit)
