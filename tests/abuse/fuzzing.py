@@ -104,6 +104,8 @@ class Fuzzing:
         self.peak = 0
         self.by: Counter[str] = Counter()
         self.oracle = Oracle()
+        self.judged: set[str] = set()
+        """The validators that had something to judge."""
         self._chance = random.Random(seed)
         self._journal: deque[tuple[str, list[bytes]]] = deque(maxlen=2 * every)
         place.mkdir(parents=True, exist_ok=True)
@@ -118,7 +120,7 @@ class Fuzzing:
         """Sends so many packets; raises ``Violation`` with the seed and the way to see it again."""
         try:
             with self._daemon():
-                innocents = Innocents(self.daemon.port, self.oracle)
+                innocents = Innocents(self.daemon, self.oracle)
                 try:
                     self._run(innocents, packets)
                 finally:
@@ -154,6 +156,7 @@ class Fuzzing:
             each.line.close(reset=True)
         innocents.step()
         self._check_left(innocents)
+        self.judged = innocents.judged
 
     # -- one bundle ------------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ Each owns something that an attacker would like to have: turn numbers, staged op
 of topics, a session that comes back, a named reader, rules.  ``step`` has each do one more piece of work,
 which must be answered as if it were alone; an administrator observes the whole space meanwhile.
 
-Always: after each step the facts of innocents are those of the model, and every fact or message of an
-attacker is one that its token allows.
+Always: after each step the facts of innocents are those of the model, and the history since the step before,
+with the turns of innocents and all that the administrator was shown, breaks no promise of GUARANTEES.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from index.patterns.patterns import capture, discard
 from index.values.values import Map, Record, Value
 from tests.abuse.lines import Client
 from tests.abuse.oracle import Oracle, Violation
-from tests.abuse.tenants import ADMIN, ATTACKERS, INNOCENTS, SHARED
+from tests.abuse.tenants import ADMIN, ATTACKERS, INNOCENTS, SHARED, VAULT
+from tests.guarantees.history import Turn, View
+from tests.guarantees.notes import AS_A_READER, Notes, shown
+from tests.guarantees.validators import broken, judged
+from tests.server.processes import DaemonProcess
+
+_AS_A_READER: Final = cast("Mapping[str, Value]", AS_A_READER)
 
 LEASE: Final = "lease:600000:bank"
 LAW: Final = "derived($x) <- of_law($x)."
@@ -32,13 +38,13 @@ PASSING: Final = ("of_abel", "of_nomad")
 
 
 class Watcher:
-    """The administrator: it observes all facts and messages of the space ``main``."""
+    """The administrator: it observes all facts and messages of the space ``main`` that are on disk."""
 
     def __init__(self, port: int, oracle: Oracle) -> None:
         self.client = Client(port, oracle, ADMIN, INNOCENTS[ADMIN].token, client="~admin")
-        self._stream = self.client.open({"pattern": capture("x"), "quiet": True, "policy": "wait"})
+        self._stream = self.client.open({"pattern": capture("x"), **_AS_A_READER})
         self._facts: Counter[bytes] = Counter()
-        self.epochs = 0
+        self.view = View(capture("x"))
 
     def facts(self, label: str) -> list[bytes]:
         """Returns the facts with a label, packed, in order."""
@@ -47,9 +53,12 @@ class Watcher:
 
     def differences(self, model: Mapping[str, Sequence[Value]]) -> list[str]:
         """Returns how the facts with some labels differ from those of a model."""
-        self.client.request("sync")
-        self.client.settle()
+        durable = self.client.request("sync")
+        assert isinstance(durable, int)
         self.take_in()
+        while self.view.upto < durable:
+            self.client.wait()
+            self.take_in()
         found = []
         for label, facts in model.items():
             there = self.facts(label)
@@ -58,15 +67,14 @@ class Watcher:
         return found
 
     def take_in(self) -> None:
-        """Takes in what has happened; raises ``Violation`` for what no tenant may do."""
+        """Takes in what has happened."""
         self.client.drain()
         for told in self.client.told(self._stream):
-            self.epochs += 1
+            self.view.upto = told.number
+            if not told.progress:
+                self.view.epochs.append(shown(told))
             for (value,) in told.added:
-                _check(value)
                 self._facts[pack(value)] += 1
-            for (value,) in told.sent:
-                _check(value)
             for (value,) in told.removed:
                 self._facts[pack(value)] -= 1
                 if self._facts[pack(value)] <= 0:
@@ -82,34 +90,22 @@ def _label(packed: bytes) -> str:
     return str(value.label) if isinstance(value, Record) else ""
 
 
-def _check(value: Value) -> None:
-    """Raises ``Violation`` for a fact or message that names a tenant whose token does not allow it."""
-    made = Record("Observe") if not isinstance(value, Record) else value
-    by = made.fields[0] if made.fields else None
-    name = by.removeprefix("by-") if isinstance(by, str) and by.startswith("by-") else None
-    if name in ATTACKERS and made.label != ATTACKERS[name].label:
-        raise Violation(f"{name} has asserted or sent {value!r:.200}, which its token does not allow")
-    if made.label == "Observe" and made.fields:
-        _check_interest(made)
-
-
-def _check_interest(interest: Record) -> None:
-    """Raises ``Violation`` for an announced pattern that mentions what only innocents may observe."""
-    text = pack(interest)
-    for name in INNOCENTS:
-        if f"of_{name}".encode() in text and b"Zq7x" not in text:
-            raise Violation(f"the interest {interest!r:.200} of an attacker is announced")
-
-
 class Innocents:
     """All innocent tenants of one daemon."""
 
-    def __init__(self, port: int, oracle: Oracle) -> None:
-        self._port = port
+    def __init__(self, daemon: DaemonProcess, oracle: Oracle) -> None:
+        self._port = daemon.port
         self._oracle = oracle
+        self._notes = Notes(daemon.data)
+        self.judged: set[str] = set()
+        """The validators that had something to judge."""
         self.round = 0
         self.model: dict[str, list[Value]] = {}
-        self.watcher = Watcher(port, oracle)
+        self.watcher = Watcher(daemon.port, oracle)
+        history = self._notes.history
+        history.rights = {each.name: each.label for each in ATTACKERS.values()}
+        history.secret = frozenset(each.label for each in INNOCENTS.values())
+        history.strangers = True
         self._set_up_admin()
         self._set_up_robots()
         self._set_up_bank()
@@ -134,29 +130,29 @@ class Innocents:
         law = Record("of_law", mark("law"))
         denied = Record("of_gagged", 0, mark("denied"))
         actions = [Record("rule", mark("rule", "inspector"), LAW), law, denied, *shared]
-        admin.turn(*[(ASSERT, at, each) for at, each in enumerate(actions)], owner="laws")
+        self._turn(admin, *[(ASSERT, at, each) for at, each in enumerate(actions)], owner="laws")
         self.model |= {"of_law": [law], "derived": [Record("derived", *law.fields)], SHARED: list(shared)}
-        admin.open({"pattern": Record("of_bank", mark("pattern"), discard())})
+        admin.open({"pattern": Record(VAULT, mark("pattern"), discard())})
         admin.request("lease", owner=f"lease:600000:{mark('lease')}")
         admin.request("acknowledge", reader=mark("reader", "inspector"), epoch=1)
         admin.request("stage", key=(mark("key"),), operations=(("assert", Record("of_law", mark("row"))),))
         admin.request("join", topic=mark("topic", "inspector"))
-        admin.turn((ASSERT, 0, Record("of_admin", 0)), owner=mark("owner"))
+        self._turn(admin, (ASSERT, 0, Record("of_admin", 0)), owner=mark("owner"))
         self.model["of_admin"] = [Record("of_admin", 0)]
         self.named = Client(self._port, self._oracle, ADMIN, INNOCENTS[ADMIN].token, client=mark("identity"))
 
     def _set_up_robots(self) -> None:
         self.robots = [self.client("robot", "robot-8"), self.client("robot", "owner:robot-9")]
         for robot, owner in zip(self.robots, ("robot-8", "robot-9"), strict=True):
-            robot.turn((ASSERT, 0, Record("of_robot", owner, 0)), owner=owner)
+            self._turn(robot, (ASSERT, 0, Record("of_robot", owner, 0)), owner=owner)
 
     def _set_up_bank(self) -> None:
         self.bank = self.client("bank", "~bank")
         secret = Record("of_bank", self.mark("fact", "bank"))
         leased = Record("of_bank", self.mark("leased", "bank"))
-        self.bank.turn((ASSERT, 0, secret), owner="bank")
+        self._turn(self.bank, (ASSERT, 0, secret), owner="bank")
         self.bank.request("lease", owner=LEASE)
-        self.bank.turn((ASSERT, 0, leased), owner=LEASE)
+        self._turn(self.bank, (ASSERT, 0, leased), owner=LEASE)
         self.bank.request("acknowledge", reader="bank-reader", epoch=1)
         self._acknowledged = 1
         self.model["of_bank"] = [secret, leased]
@@ -183,8 +179,14 @@ class Innocents:
         self.nomad = self.client("nomad", "~nomad", grace=GRACE)
         for each in (self.abel, self.nomad):
             fact = Record(f"of_{each.who}", self.mark("fact", each.who))
-            each.turn((ASSERT, 0, fact))
+            self._turn(each, (ASSERT, 0, fact))
             self.model[f"of_{each.who}"] = [fact]
+
+    def _turn(self, client: Client, *actions: tuple[Value, ...], owner: str = "") -> None:
+        """Commits a turn of an innocent; notes it if the log names its client."""
+        epoch = client.turn(*actions, owner=owner)
+        if not client.identity.startswith("~"):
+            self._notes.history.turns.append(Turn(client.identity, client.sequence, actions, epoch))
 
     def foreign(self) -> tuple[int, ...]:
         """Numbers of innocents that an attacker may have seen: sessions, producers."""
@@ -209,7 +211,7 @@ class Innocents:
     def _move_robots(self) -> None:
         now = self.round
         for robot, owner in zip(self.robots, ("robot-8", "robot-9"), strict=True):
-            robot.turn((REPLACE, now - 1, now, Record("of_robot", owner, now)), owner=owner)
+            self._turn(robot, (REPLACE, now - 1, now, Record("of_robot", owner, now)), owner=owner)
         self.model["of_robot"] = [Record("of_robot", owner, now) for owner in ("robot-8", "robot-9")]
 
     def _stage(self) -> None:
@@ -274,10 +276,17 @@ class Innocents:
     # -- what must be true -----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises ``Violation`` where the facts of innocents are not those of the model."""
-        differences = self.watcher.differences(self.model)
-        if differences:
-            raise Violation("; ".join(differences))
+        """Raises ``Violation`` where facts of innocents differ from the model, or a promise is broken."""
+        found = self.watcher.differences(self.model)
+        history = self._notes.history
+        history.views["~admin"] = self.watcher.view
+        self._notes.read_log()
+        found += broken(history)
+        if found:
+            raise Violation("; ".join(found))
+        self.judged |= judged(history)
+        self._notes.history = history.continued()
+        self.watcher.view = self._notes.history.views["~admin"]
 
     def check_restarted(self, port: int) -> None:
         """Raises ``Violation`` unless what outlasts connections is there after a restart."""

@@ -13,9 +13,11 @@ import select
 import socket
 import struct
 from collections.abc import Callable
-from typing import Final, NamedTuple, Self, TypeVar, cast
+from typing import Final, Self, TypeVar
 
+from dataspace.client.assembling import Assembler
 from dataspace.errors import ProtocolError
+from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session, encode
 from index.values.values import Map, Value
@@ -30,17 +32,6 @@ ELSEWHERE: Final = "127.0.0.2"
 
 BARRIER: Final = 1 << 40
 """Pings that end a bundle are numbered from here on."""
-
-Rows = tuple[tuple[Value, ...], ...]
-
-
-class Told(NamedTuple):
-    """What an observer was told of one epoch, or of a part of it: rows of captures."""
-
-    added: Rows
-    sent: Rows
-    removed: Rows
-
 
 Kind = TypeVar("Kind", bound=tuple[object, ...])
 
@@ -181,8 +172,10 @@ class Client(Line):
         **features: Value,
     ) -> None:
         super().__init__(port, oracle, who, source=source)
+        self.identity = client
         self.number = 0
         self.stream = 0
+        self._assemblers: dict[int, Assembler] = {}
         named = {"token": token, **features} if token else features
         self.say(p.Hello(p.VERSION, client, who, Map(named)))
         try:
@@ -245,9 +238,11 @@ class Client(Line):
         self.say(p.Open(self.stream, Map(spec), 1 << 60, 1 << 60))
         return self.stream
 
-    def told(self, stream: int) -> list[Told]:
-        """Returns what an observation was told since the last time."""
-        return [Told(*cast("tuple[Rows, ...]", value)[3:6]) for value in self.taken(stream)]
+    def told(self, stream: int) -> list[EpochChanges]:
+        """Returns the whole epochs that an observation was told since the last time."""
+        assembler = self._assemblers.setdefault(stream, Assembler(()))
+        epochs = map(assembler.feed, self.taken(stream))
+        return [epoch for epoch in epochs if epoch is not None]
 
     def taken(self, stream: int) -> list[Value]:
         """Returns the values of a stream that have come since the last time; fails with the stream."""

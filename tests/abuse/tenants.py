@@ -18,6 +18,8 @@ from index.values.values import Map, Value
 ADMIN: Final = "admin"
 SHARED: Final = "public"
 """The label of facts that all attackers may observe, and none may assert."""
+VAULT: Final = "vault"
+"""The label that the administrator's announced interest is in, which no attacker may observe."""
 
 Scope = bool | str | tuple[str, ...] | Mapping[str, "Scope"]
 
@@ -133,7 +135,7 @@ PRODUCERS: Final = ("press-desk", "author-desk", "")
 SPACES: Final = ("main", "annex", "system", "nowhere")
 LABELS: Final = (
     *(each.label for each in (*INNOCENTS.values(), *ATTACKERS.values())),
-    *(SHARED, "derived", "rule", "rule-error", "Observe", "require", "_", "$", "lit", "exact"),
+    *(SHARED, VAULT, "derived", "rule", "rule-error", "Observe", "require", "_", "$", "lit", "exact"),
 )
 
 

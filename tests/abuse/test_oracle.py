@@ -80,7 +80,7 @@ HARMS: dict[str, Callable[[Innocents], None]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", sorted(HARMS))
 def test_the_oracle_notices(daemon: DaemonProcess, harm: str) -> None:
-    innocents = Innocents(daemon.port, Oracle())
+    innocents = Innocents(daemon, Oracle())
     innocents.step()
     HARMS[harm](innocents)
     with pytest.raises(Violation):
@@ -91,7 +91,7 @@ def test_the_oracle_notices(daemon: DaemonProcess, harm: str) -> None:
 
 @pytest.mark.slow
 def test_innocents_alone_and_beside_an_administrator_are_as_the_model(daemon: DaemonProcess) -> None:
-    innocents = Innocents(daemon.port, Oracle())
+    innocents = Innocents(daemon, Oracle())
     for _ in range(5):
         innocents.step()
     admin = innocents.client(ADMIN, "~second", spoken=True)

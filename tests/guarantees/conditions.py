@@ -21,6 +21,9 @@ def conditions(history: History) -> Iterator[str]:
     held: dict[Hashable, Value] = {}
     changes: list[tuple[int, Value]] = []
     for epoch in history.log:
+        if epoch.number == history.base and epoch is history.log[0]:
+            held |= {key(fact): fact for fact in epoch.added}
+            continue
         for each in expected.get((epoch.client or "", epoch.sequence), ()):
             if not _holds(each, list(held.values()), changes):
                 turn = f"turn {epoch.sequence} of {epoch.client}"

@@ -1,9 +1,10 @@
 """Recording: clients at work on a real daemon, which is killed and whose links are cut, and what came of it.
 
-Two durable writers claim facts of their own and facts that both claim, and send messages; sessions come and
-are broken off; a lease is not renewed.  Two observers see it all, one of them through links that are cut.
+Two durable writers claim facts of their own and facts that both claim, and send messages; a rule derives
+facts from theirs; sessions come and are broken off; a lease is not renewed; two clients want one lock; a
+topic is published and read.  Observers see it all, some of them through links that are cut.
 
-Always: what is recorded is what the clients themselves were told, and the log as its reader reads it.
+Always: as ``notes``.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import random
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import trio
 
 import dataspace
 from dataspace import Record, absent
-from dataspace.errors import Broken, Closed, Refused, Unreachable
-from dataspace.kernel.epoch_changes import EpochChanges
-from index.patterns.text import parse_pattern
-from relay.log.reader import LogReader, verify
-from tests.guarantees.history import History, Shown, Term, Turn, View
+from dataspace.errors import Broken, Closed, LockLost, Refused, Unreachable
+from relay.log.reader import verify
+from tests.guarantees.history import History, Term
+from tests.guarantees.locks import Belief, Grant
+from tests.guarantees.notes import Notes
+from tests.guarantees.topics import Seen, Sent, TopicHistory
+from tests.server.coordination.histories import now
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 
@@ -32,11 +35,16 @@ OBSERVED: Final = {
     "borrowed($n)": "near",
     "shared($k)": "far",
     "said($who, $n)": "far",
+    "twice($k)": "far",
 }
 """Patterns, and whether their observer has a link of its own or one that is cut."""
 
+RULE: Final = "twice($k) <- shared($k), busy($who, $n), $n > 2."
+
 LEASE: Final = 0.4
 """Seconds for which a lease is granted."""
+
+LOCK: Final = 0.5
 
 BROKEN_OFF: Final = 3
 """Sessions that are broken off."""
@@ -44,19 +52,18 @@ BROKEN_OFF: Final = 3
 FACTS: Final = 3
 """Facts of each of them."""
 
-_DURABLE: Final[Any] = {"durable": True, "quiet": True, "policy": "wait", "progress": True}
+TOPIC: Final = "news"
 
 
 class Recording:
     """One run; ``history`` is whole after ``run``."""
 
     def __init__(self, directory: Path, seed: int) -> None:
-        self.history = History()
         self._directory = directory
+        self._notes = Notes(directory)
+        self.history: Final = self._notes.history
         self._daemon = DaemonProcess(directory)
         self._random = random.Random(seed)
-        self._last = 0
-        self._changed = trio.Event()
 
     async def run(self, kills: int, turns: int) -> History:
         """Has each writer make so many turns, and kills the daemon so many times meanwhile."""
@@ -65,37 +72,50 @@ class Recording:
         async with trio.open_nursery() as nursery:
             await nursery.start(proxy.run)
             urls = {"near": self._daemon.url, "far": proxy.url}
+            await self._add_rule(urls["near"])
             for pattern, place in OBSERVED.items():
                 await nursery.start(self._observe, urls[place], pattern)
-            async with trio.open_nursery() as writers:
-                writers.start_soon(self._write, urls["near"], "Alice", turns)
-                writers.start_soon(self._write, urls["far"], "Bob", turns)
-                writers.start_soon(self._break_off)
-                for number in range(kills):
-                    await trio.sleep(self._random.uniform(0.05, 0.3))
-                    proxy.cuts.append((self._random.randint(300, 4_000), self._random.randint(300, 9_000)))
-                    proxy.cut()
-                    await trio.to_thread.run_sync(self._daemon.kill)
-                    await trio.to_thread.run_sync(self._daemon.start)
-                    await self._borrow(number)
+            async with trio.open_nursery() as passing:
+                passing.start_soon(self._publish, urls["near"])
+                passing.start_soon(self._follow, urls["far"])
+                for each in ("Alice", "Bob"):
+                    passing.start_soon(self._lock, urls["near"], each)
+                async with trio.open_nursery() as writers:
+                    writers.start_soon(self._write, urls["near"], "Alice", turns)
+                    writers.start_soon(self._write, urls["far"], "Bob", turns)
+                    writers.start_soon(self._break_off)
+                    for number in range(kills):
+                        await trio.sleep(self._random.uniform(0.05, 0.3))
+                        proxy.cuts.append(
+                            (self._random.randint(300, 4_000), self._random.randint(300, 9_000))
+                        )
+                        proxy.cut()
+                        await trio.to_thread.run_sync(self._daemon.kill)
+                        await trio.to_thread.run_sync(self._daemon.start)
+                        await self._borrow(number)
+                with trio.fail_after(60):
+                    while len(self.history.topics[TOPIC].seen["far"].epochs) < kills or (
+                        len(self.history.lock.grants) < 3
+                    ):
+                        await self._notes.wait_changed()
+                passing.cancel_scope.cancel()
             with trio.fail_after(60):
                 while sum(len(each.removed) for each in self.history.views["borrowed($n)"].epochs) < kills:
-                    await self._changed.wait()
+                    await self._notes.wait_changed()
                 await self._mark(urls["near"])
-                while any(view.upto < self._last for view in self.history.views.values()):
-                    await self._changed.wait()
+                await self._notes.wait_shown()
             nursery.cancel_scope.cancel()
+        await trio.to_thread.run_sync(self._notes.read_topic, self._daemon.url, TOPIC)
         assert await trio.to_thread.run_sync(self._daemon.stop) == 0
-        self._read_log()
+        assert verify(self._directory).damages == ()
+        self._notes.read_log()
         return self.history
 
-    def _read_log(self) -> None:
-        assert verify(self._directory).damages == ()
-        reader = LogReader.open(self._directory)
-        try:
-            self.history.log = list(reader.read(0))
-        finally:
-            reader.close()
+    async def _add_rule(self, url: str) -> None:
+        async with dataspace.connect(url, owner="rules") as space:
+            draft = space.draft()
+            draft.assert_(Record("rule", "twice", RULE))
+            await self._notes.note_turn("owner:rules", await space.submit(draft))
 
     async def _write(self, url: str, name: str, turns: int) -> None:
         """Turns that replace a fact, claim and leave what others claim, and send; some that are refused."""
@@ -112,26 +132,20 @@ class Recording:
                     fact = Record("busy", name, number)
                     mine = draft.assert_(fact) if mine is None else draft.replace(mine, fact)
                     draft.send(Record("said", name, number))
-                nursery.start_soon(self._note, f"owner:{name}", await space.submit(draft))
+                if number % 10 == 7:  # begun and ended in one turn
+                    draft.retract(draft.assert_(Record("passing", name, number)))
+                nursery.start_soon(self._notes.note_turn, f"owner:{name}", await space.submit(draft))
                 if number % 10 == 2:  # also of another owner, if nothing has come in between
                     both = space.draft(expect=[absent(Record("taken", number, Record("_")))])
                     both.assert_(Record("taken", number, name))
                     both.assert_(Record("lent", number, name), owner=f"{name}'s store")
-                    nursery.start_soon(self._note, f"owner:{name}", await space.submit(both))
+                    nursery.start_soon(self._notes.note_turn, f"owner:{name}", await space.submit(both))
                 if number % 10 == 5:
                     wrong = space.draft()
                     wrong.send(Record("never", name, number))
                     wrong.retract(1)
-                    nursery.start_soon(self._note, f"owner:{name}", await space.submit(wrong))
+                    nursery.start_soon(self._notes.note_turn, f"owner:{name}", await space.submit(wrong))
                 await trio.sleep(0.004)
-
-    async def _note(self, client: str, ticket: dataspace.Ticket) -> None:
-        try:
-            answer: int | str = await ticket.wait()
-            self._last = max(self._last, int(answer))
-        except Refused as refusal:
-            answer = refusal.code
-        self.history.turns.append(Turn.of(client, ticket, answer))
 
     async def _break_off(self) -> None:
         """Sessions whose links end without a goodbye."""
@@ -164,41 +178,63 @@ class Recording:
             nursery.cancel_scope.cancel()
         self.history.terms.append(Term(name, asked + round(LEASE * 1_000_000)))
 
+    async def _lock(self, url: str, name: str) -> None:
+        """Holds a lock that another client wants as well, for a while each time."""
+        lock = self.history.lock
+        async with dataspace.connect(url, name=name) as space:
+            while True:
+                began = now()
+                with contextlib.suppress(LockLost, Broken, Refused):
+                    async with space.lock("store", name, ttl=LOCK) as held:
+                        lock.grants.append(Grant(name, held.token, began, now()))
+                        self._notes.wake()
+                        for _ in range(self._random.randint(1, 5)):
+                            at = now()
+                            held.check()
+                            lock.beliefs.append(Belief(name, held.token, at))
+                            await trio.sleep(0.02)
+                await trio.sleep(0.02)
+
+    async def _publish(self, url: str) -> None:
+        """A durable topic, each epoch of two items in two calls, the first of which may be answered alone."""
+        history = self.history.topics.setdefault(TOPIC, TopicHistory())
+        async with dataspace.connect(url) as space, space.publish(TOPIC, durable=True, away=60) as topic:
+            for number in range(1_000_000):
+                pending = []
+                for part in range(2):
+                    pending.append(Sent("near", 0, number, ((number, part),)))
+                    history.sent.append(pending[-1])
+                    await topic.send(*pending[-1].items)
+                await topic.advance(number + 1)
+                await topic.flush()
+                for each in pending:
+                    each.is_taken = True
+                await trio.sleep(0.02)
+
+    async def _follow(self, url: str) -> None:
+        """All epochs of the topic, by a link that is cut."""
+        seen = Seen(is_all=True)
+        self.history.topics.setdefault(TOPIC, TopicHistory()).seen["far"] = seen
+        async with (
+            dataspace.connect(url) as space,
+            space.subscribe(TOPIC, as_of=0, timeout=60) as epochs,
+        ):
+            async for epoch in epochs:
+                seen.epochs.append(epoch)
+                self._notes.wake()
+
     async def _observe(
         self, url: str, pattern: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        async with dataspace.connect(url) as space, space.observe(pattern, **_DURABLE) as seen:
-            view = self.history.views[pattern] = View(parse_pattern(pattern))
-            async for epoch in seen.epochs():
-                if not epoch.progress:
-                    view.epochs.append(shown(epoch))
-                    if epoch.snapshot:
-                        task_status.started()
-                view.upto = epoch.number
-                self._changed.set()
-                self._changed = trio.Event()
+        async with dataspace.connect(url) as space:
+            await self._notes.observe(space, pattern, task_status=task_status)
 
     async def _mark(self, url: str) -> None:
         """One more turn, after which all that was answered has been shown."""
         async with dataspace.connect(url, owner="mark") as space:
-            await self._note("owner:mark", await space.submit(_marked(space.draft())))
-
-
-def _marked(draft: dataspace.Draft) -> dataspace.Draft:
-    draft.send(Record("said", "nobody", 0))
-    return draft
-
-
-def shown(epoch: EpochChanges) -> Shown:
-    """Returns an epoch as it is recorded."""
-    return Shown(
-        epoch.number,
-        epoch.first,
-        tuple(epoch.added),
-        tuple(epoch.messages),
-        tuple(epoch.removed),
-        is_state=epoch.snapshot,
-    )
+            draft = space.draft()
+            draft.send(Record("said", "nobody", 0))
+            await self._notes.note_turn("owner:mark", await space.submit(draft))
 
 
 def record(directory: Path, seed: int, *, kills: int, turns: int) -> History:

@@ -12,10 +12,13 @@ from typing import Final
 import pytest
 
 from dataspace import unchanged
+from dataspace.kernel.actions import ASSERT
+from dataspace.kernel.epochs import Claims
 from index.values.values import Record
 from tests.guarantees.history import History
-from tests.guarantees.recording import FACTS, record
-from tests.guarantees.validators import VALIDATORS, broken
+from tests.guarantees.recording import FACTS, TOPIC, record
+from tests.guarantees.rules import DERIVED
+from tests.guarantees.validators import VALIDATORS, broken, judged
 
 ROUNDS: Final = int(os.environ.get("TORTURE_ROUNDS", "0"))
 
@@ -33,6 +36,7 @@ def test_a_recorded_run_breaks_no_promise(history: History) -> None:
 
 
 def test_the_run_has_all_that_is_judged(history: History) -> None:
+    assert judged(history) == VALIDATORS.keys() - {"rights"}, "tenants are for tests/abuse"
     answers = {type(turn.answer) for turn in history.turns}
     assert answers == {int, str}, "turns that were accepted, and turns that were refused"
     assert all(len(view.epochs) > 1 for view in history.views.values())
@@ -177,6 +181,51 @@ def turn_of_another_space(history: History) -> None:
     _with(history, -1, client="owner:Alice", sequence=1_000_000)
 
 
+def claim_that_was_lost(history: History) -> None:
+    """What a turn asserted is not there in the end, and nothing says why."""
+    at = next(at for at in range(len(history.turns) - 1, 0, -1) if isinstance(history.turns[at].answer, int))
+    turn = history.turns[at]
+    history.turns[at] = replace(turn, actions=[*turn.actions, (ASSERT, 77, Record("busy", "Alice", 77))])
+
+
+def epoch_of_topic_lost(history: History) -> None:
+    """An epoch of a topic that was taken is not kept."""
+    del history.topics[TOPIC].epochs[1]
+
+
+def two_holders(history: History) -> None:
+    """A lock is given to a second client while the first one holds it."""
+    at = _entry(history, "lock")
+    _with(history, at, added=[*history.log[at].added, Record("lock", "store", "Mallory", 1)])
+
+
+def derived_of_nothing(history: History) -> None:
+    """A derived fact stays although what it follows from has gone."""
+    at = len(history.log) - 1
+    stays = Claims(DERIVED, [(1 << 40, Record("twice", 77))])
+    _with(history, at, added=[*history.log[at].added, Record("twice", 77)], claims=[stays])
+
+
+def derived_too_little(history: History) -> None:
+    """A fact that follows is not derived."""
+    for at, epoch in enumerate(history.log):
+        _with(history, at, claims=[each for each in epoch.claims if each.owner != DERIVED])
+
+
+def fact_of_another_tenant(history: History) -> None:
+    """A tenant asserts what its token does not allow."""
+    history.rights = {"mallory": "of_mallory"}
+    at = _entry(history, "busy")
+    _with(history, at, added=[*history.log[at].added, Record("busy", "by-mallory", 1)])
+
+
+def interest_in_a_secret(history: History) -> None:
+    """The interest of a tenant in what it may not observe is announced."""
+    history.rights, history.secret = {"mallory": "of_mallory"}, frozenset({"of_bank"})
+    at = _entry(history, "busy")
+    _with(history, at, added=[*history.log[at].added, Record("Observe", Record("of_bank", Record("_")))])
+
+
 PLANTED: Final[dict[Callable[[History], None], str]] = {
     ghost: "ownership",
     fact_of_nobody: "ownership",
@@ -195,6 +244,13 @@ PLANTED: Final[dict[Callable[[History], None], str]] = {
     lease_cut_short: "leases",
     condition_that_did_not_hold: "conditions",
     turn_of_another_space: "spaces",
+    claim_that_was_lost: "outcome",
+    epoch_of_topic_lost: "topics",
+    two_holders: "locks",
+    derived_of_nothing: "rules",
+    derived_too_little: "rules",
+    fact_of_another_tenant: "rights",
+    interest_in_a_secret: "rights",
 }
 
 
@@ -207,3 +263,34 @@ def test_a_planted_fault_is_found(history: History, plant: Callable[[History], N
 
 def test_each_validator_finds_a_planted_fault() -> None:
     assert set(PLANTED.values()) == set(VALIDATORS)
+
+
+# -- pieces ----------------------------------------------------------------------------------------
+
+
+def test_a_history_that_is_continued_breaks_no_promise_either(history: History) -> None:
+    later = _second_half(history)
+    assert later.base and len(later.changes) > 20
+    assert broken(later) == []
+    assert {"ownership", "durability", "outcome", "observation", "rules"} <= judged(later)
+
+
+@pytest.mark.parametrize(
+    "plant", [ghost, lost_epoch, gap, claim_that_was_lost], ids=lambda plant: plant.__name__
+)
+def test_a_planted_fault_is_found_in_a_history_that_is_continued(
+    history: History, plant: Callable[[History], None]
+) -> None:
+    later = _second_half(deepcopy(history))
+    plant(later)
+    assert list(VALIDATORS[PLANTED[plant]](later))
+
+
+def _second_half(history: History) -> History:
+    """Returns what follows the epoch in the middle, as if the run had been judged there."""
+    half = replace(history, log=history.log[: len(history.log) // 2])
+    upto = half.log[-1].number
+    rest = [epoch for epoch in history.log[len(half.log) :] if epoch.number > upto]
+    later = half.continued()
+    later.log += rest
+    return later

@@ -40,20 +40,30 @@ class Seen:
 
 @dataclass(slots=True)
 class TopicHistory:
-    """One durable topic: ``left_open`` are times of vanished producers, ``epochs`` what is kept."""
+    """One durable topic: ``left_open`` are times of vanished producers, ``epochs`` what is kept.
+
+    The first ``before`` epochs were judged and are not here.
+    """
 
     sent: list[Sent] = field(default_factory=list)
     left_open: list[tuple[str, int]] = field(default_factory=list)
     seen: dict[str, Seen] = field(default_factory=dict)
     epochs: list[CompletedEpoch] = field(default_factory=list)
+    before: int = 0
+
+    def continued(self) -> TopicHistory:
+        """Returns the history of what follows the epochs kept so far, for new subscribers."""
+        last = self.epochs[-1].time if self.epochs else None
+        sent = [each for each in self.sent if last is None or less(last, each.time)]
+        return TopicHistory(sent, before=self.before + len(self.epochs))
 
 
 def topic_violations(history: TopicHistory) -> list[str]:
     """Returns what is wrong with a topic, each sentence with the name of what is broken."""
     return [
-        f"topic {name}: {said}"
+        f"{name}: {said}"
         for name, found in (
-            ("numbers", _numbers(history.epochs)),
+            ("numbers", _numbers(history.epochs, history.before)),
             ("taken", _taken(history)),
             ("sent", _sent(history)),
             ("crashed", _crashed(history)),
@@ -63,9 +73,9 @@ def topic_violations(history: TopicHistory) -> list[str]:
     ]
 
 
-def _numbers(epochs: Sequence[CompletedEpoch]) -> Iterator[str]:
+def _numbers(epochs: Sequence[CompletedEpoch], before: int) -> Iterator[str]:
     """Numbers have no gaps, and times ascend with them."""
-    if [each.number for each in epochs] != list(range(1, len(epochs) + 1)):
+    if [each.number for each in epochs] != list(range(before + 1, before + len(epochs) + 1)):
         yield f"the epochs kept have the numbers {[each.number for each in epochs]}"
     times = [each.time for each in epochs]
     if any(not less(a, b) for a, b in pairwise(times)):

@@ -1,6 +1,7 @@
 """Validators: each says where a history breaks one of the promises of GUARANTEES.md.
 
 They know nothing of how the daemon works: each reckons with plain dicts what must be so, and compares.
+Every kind of run is judged by all of them; ``judged`` says which of them a run gave something to judge.
 
 Always: a validator changes nothing, and yields one sentence for each place where the promise is broken.
 """
@@ -8,15 +9,19 @@ Always: a validator changes nothing, and yields one sentence for each place wher
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from copy import deepcopy
 from typing import Final, TypeAlias
 
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
 from dataspace.kernel.epochs import Epoch
 from index.patterns.patterns import matcher
-from index.values.values import Value, key
+from index.values.values import Map, Record, Value, key
 from tests.guarantees.conditions import conditions
-from tests.guarantees.history import History, Row, Shown, Turn, View
+from tests.guarantees.history import History, Row, Shown, Turn, View, take_in
+from tests.guarantees.locks import LockHistory, lock_violations
+from tests.guarantees.rules import DERIVED, rules
+from tests.guarantees.topics import topic_violations
 
 Validator: TypeAlias = Callable[[History], Iterator[str]]
 
@@ -29,13 +34,6 @@ def ownership(history: History) -> Iterator[str]:
     for epoch in history.log:
         touched: set[Hashable] = set()
         for owner, asserted, retracted in epoch.claims:
-            for handle in retracted:
-                if (owner, handle) not in held:
-                    yield f"epoch {epoch.number}: {owner} retracts handle {handle}, which it does not hold"
-                    continue
-                at = key(held.pop((owner, handle)))
-                claims[at] -= 1
-                touched.add(at)
             for handle, fact in asserted:
                 if (owner, handle) in held:
                     before = key(held[owner, handle])
@@ -44,6 +42,13 @@ def ownership(history: History) -> Iterator[str]:
                 held[owner, handle] = fact
                 claims[key(fact)] += 1
                 touched.add(key(fact))
+            for handle in retracted:
+                if (owner, handle) not in held:
+                    yield f"epoch {epoch.number}: {owner} retracts handle {handle}, which it does not hold"
+                    continue
+                at = key(held.pop((owner, handle)))
+                claims[at] -= 1
+                touched.add(at)
         came = {at for at in touched if claims[at] and at not in there}
         went = {at for at in touched if not claims[at] and at in there}
         if {key(fact) for fact in epoch.added} != came:
@@ -100,7 +105,7 @@ def durability(history: History) -> Iterator[str]:
     logged = _by_turn(history.log)
     effects = {each.number for each in history.log}
     for turn in history.turns:
-        if isinstance(turn.answer, int) and _has_effect(turn):
+        if isinstance(turn.answer, int) and turn.answer > history.base and _has_effect(turn):
             if (turn.client, turn.sequence) not in logged:
                 yield f"{_name(turn)} was acknowledged in epoch {turn.answer}, and is in no epoch"
             elif turn.answer not in effects:
@@ -152,31 +157,116 @@ def leases(history: History) -> Iterator[str]:
 def spaces(history: History) -> Iterator[str]:
     """A turn is in the log of the space to which it was sent, and in no other."""
     asked = {(turn.client, turn.sequence) for turn in history.turns}
-    for client, sequence in _by_turn(history.log):
-        if client.startswith("owner:") and (client, sequence) not in asked:
+    recorded = {turn.client for turn in history.turns}
+    for client, sequence in _by_turn(history.changes):
+        is_recorded = client in recorded or (client.startswith("owner:") and not history.strangers)
+        if is_recorded and (client, sequence) not in asked:
             yield f"turn {sequence} of {client} is in the log of a space to which it was not sent"
 
 
-VALIDATORS: Final[dict[str, Validator]] = {
-    each.__name__: each
-    for each in (
-        ownership,
-        session_ends,
-        whole_turns,
-        once,
-        durability,
-        order,
-        observation,
-        leases,
-        conditions,
-        spaces,
-    )
+def outcome(history: History) -> Iterator[str]:
+    """A durable owner of whom every turn was answered has in the end what those turns leave it."""
+    turns: defaultdict[str, list[Turn]] = defaultdict(list)
+    for turn in history.turns:
+        turns[turn.client].append(turn)
+    claims: dict[str, dict[int, Value]] = {}
+    base: dict[str, dict[int, Value]] = {}
+    for epoch in history.log:
+        take_in(claims, epoch)
+        if history.base and epoch is history.log[0]:
+            base = deepcopy(claims)
+    for client, each in turns.items():
+        if not client.startswith("owner:") or any(turn.answer is None for turn in each):
+            continue
+        owner = f"durable:{client.removeprefix('owner:')}"
+        left = _left(base.get(owner, {}), sorted(each, key=lambda turn: turn.sequence))
+        holds = claims.get(owner, {})
+        if {handle: key(fact) for handle, fact in left.items()} != {
+            handle: key(fact) for handle, fact in holds.items()
+        }:
+            yield f"{owner} holds {holds}, its turns leave {left}"
+
+
+def topics(history: History) -> Iterator[str]:
+    """An epoch of a topic is shown whole or not at all, once, in order; who vanished in it is named."""
+    for name, topic in history.topics.items():
+        for said in topic_violations(topic):
+            yield f"{name}: {said}"
+
+
+def locks(history: History) -> Iterator[str]:
+    """A lock has one holder at a time, its tokens rise, and no holder believes in it for too long."""
+    changes = [
+        (epoch.number, [*filter(_is_lock, epoch.added)], [*filter(_is_lock, epoch.removed)])
+        for epoch in history.log
+    ]
+    lock = history.lock
+    yield from lock_violations(LockHistory(lock.grants, lock.beliefs, lock.writes, changes))
+
+
+def rights(history: History) -> Iterator[str]:
+    """A tenant makes no fact, message or interest that its token does not allow."""
+    for epoch in history.changes:
+        for value in (*epoch.added, *epoch.messages):
+            if not isinstance(value, Record) or not value.fields:
+                continue
+            by = value.fields[0]
+            tenant = by.removeprefix("by-") if isinstance(by, str) and by.startswith("by-") else ""
+            if history.rights.get(tenant, value.label) != value.label:
+                yield f"epoch {epoch.number}: {tenant} made {value!r:.200}, which its token does not allow"
+            if value.label == "Observe" and any(_mentions(value, label) for label in history.secret):
+                yield f"epoch {epoch.number} announces {value!r:.200}, an interest in what is secret"
+
+
+def _is_lock(fact: Value) -> bool:
+    return isinstance(fact, Record) and fact.label == "lock"
+
+
+def _mentions(value: Value, label: str) -> bool:
+    """True if a value has a record with this label, or this text, anywhere within."""
+    if isinstance(value, Record):
+        return value.label == label or any(_mentions(each, label) for each in (value.label, *value.fields))
+    if isinstance(value, tuple):
+        return any(_mentions(each, label) for each in value)
+    if isinstance(value, Map):
+        return any(_mentions(each, label) for pair in value.items() for each in pair)
+    return value == label
+
+
+def _any_turn(history: History) -> bool:
+    return any(isinstance(turn.answer, int) and turn.answer > history.base for turn in history.turns)
+
+
+MATERIAL: Final[dict[Validator, Callable[[History], bool]]] = {
+    ownership: lambda history: any(epoch.claims for epoch in history.changes),
+    session_ends: lambda history: bool(history.ended),
+    whole_turns: _any_turn,
+    once: _any_turn,
+    durability: _any_turn,
+    order: lambda history: len(history.changes) > 1,
+    observation: lambda history: any(len(view.epochs) > 1 for view in history.views.values()),
+    leases: lambda history: bool(history.terms),
+    conditions: lambda history: any(turn.expected for turn in history.turns),
+    spaces: _any_turn,
+    outcome: lambda history: any(turn.client.startswith("owner:") for turn in history.turns),
+    topics: lambda history: any(topic.epochs for topic in history.topics.values()),
+    locks: lambda history: bool(history.lock.grants),
+    rules: lambda history: any(each.owner == DERIVED for epoch in history.log for each in epoch.claims),
+    rights: lambda history: bool(history.rights),
 }
+"""What each validator needs in a history to have something to judge."""
+
+VALIDATORS: Final[dict[str, Validator]] = {each.__name__: each for each in MATERIAL}
 
 
 def broken(history: History) -> list[str]:
     """Returns what is broken, each sentence with the name of its validator."""
     return [f"{name}: {said}" for name, validator in VALIDATORS.items() for said in validator(history)]
+
+
+def judged(history: History) -> set[str]:
+    """Returns the names of the validators for which there is something to judge in a history."""
+    return {name for name, validator in VALIDATORS.items() if MATERIAL[validator](history)}
 
 
 def _by_turn(log: Sequence[Epoch]) -> dict[tuple[str, int], list[Epoch]]:
@@ -217,7 +307,20 @@ def _net(turn: Turn) -> tuple[dict[int, Hashable], list[Hashable]]:
     return claims, messages
 
 
-def _end(claims: dict[int, Hashable], begun: set[int], handle: int) -> None:
+def _left(held: dict[int, Value], turns: Sequence[Turn]) -> dict[int, Value]:
+    """Returns what turns of one owner leave of what it held before."""
+    left = dict(held)
+    for turn in turns:
+        for verb, *rest in () if isinstance(turn.answer, str) else turn.actions:
+            if verb in (RETRACT, REPLACE):
+                left.pop(rest[0], None)
+            if verb in (ASSERT, REPLACE):
+                left[rest[-2]] = rest[-1]
+    return left
+
+
+def _end(claims: dict[int, Hashable], begun: Collection[int], handle: int) -> None:
+    """Ends what stands under a handle; what the same turn has begun there comes to nothing."""
     if handle in begun:
         claims.pop(handle)
     else:
@@ -227,9 +330,12 @@ def _end(claims: dict[int, Hashable], begun: set[int], handle: int) -> None:
 def _differences(turn: Turn, epoch: Epoch) -> Iterator[str]:
     claims, messages = _net(turn)
     logged: dict[int, Hashable] = {}
-    for _, asserted, retracted in epoch.claims:
-        logged |= dict.fromkeys(retracted, None)
+    for owner, asserted, retracted in epoch.claims:
+        if owner == DERIVED:
+            continue
         logged |= {handle: key(fact) for handle, fact in asserted}
+        for handle in retracted:
+            _end(logged, {handle for handle, _ in asserted}, handle)
     if logged != claims:
         yield f"epoch {epoch.number} has other claims than {_name(turn)}"
     if [key(each) for each in epoch.messages] != messages:

@@ -19,8 +19,8 @@ from typing import IO, Final
 import pytest
 
 from dataspace import BlockingSpace, Record
+from tests.guarantees.locks import Belief, Grant, LockHistory, lock_violations
 from tests.recipes.programs import RECIPES, Program, Stage
-from tests.server.coordination.histories import Belief, Grant, History, violations
 
 TTL: Final = 0.6
 """Seconds of a lease here: long enough that a process on a busy machine renews it in time."""
@@ -99,15 +99,15 @@ def election(stage: Stage, n: int) -> None:
     one.kill()
     follower.until(lambda line: line.startswith(f"- {names[0]}") and int(line.split()[2]) > tokens[2])
     assert _alternate([line.split()[0] for line in follower.lines])
-    assert violations(_history({names[0]: one, names[1]: two})) == []
+    assert lock_violations(_history({names[0]: one, names[1]: two})) == []
 
 
 def _alternate(kinds: list[str]) -> bool:
     return kinds == ["+", "-"] * (len(kinds) // 2)
 
 
-def _history(programs: dict[str, Program]) -> History:
-    history = History()
+def _history(programs: dict[str, Program]) -> LockHistory:
+    history = LockHistory()
     for name, program in programs.items():
         for line in program.read_all():
             match line.split():

@@ -22,8 +22,8 @@ from dataspace import Record
 from dataspace.errors import Broken, Closed, LockLost, ProtocolError, Refused, Unreachable
 from index.patterns.text import parse_pattern
 from tests.guarantees.history import Term, Turn, View
-from tests.guarantees.recording import shown
-from tests.server.coordination.histories import Belief, Grant
+from tests.guarantees.locks import Belief, Grant
+from tests.guarantees.notes import shown
 from tests.simulation.entropy import BEGAN
 from tests.simulation.hosts import Host
 from tests.simulation.occurrences import Occurrence
@@ -180,10 +180,10 @@ class Actor:
         me, began = self.host.name, trio.current_time()
         async with space.lock("store", me, ttl=LOCK) as lock:
             self.world.trace("lock", me, lock.token)
-            self.world.locks[self.part.space].grants.append(Grant(me, lock.token, began, trio.current_time()))
+            self.history.lock.grants.append(Grant(me, lock.token, began, trio.current_time()))
             for _ in range(self.random.randint(1, 5)):
                 lock.check()
-                self.world.locks[self.part.space].beliefs.append(Belief(me, lock.token, trio.current_time()))
+                self.history.lock.beliefs.append(Belief(me, lock.token, trio.current_time()))
                 await trio.sleep(self.random.choice((0.0, 0.1, 0.3)))
             if self.random.random() < 0.1:
                 await self.vanish()

@@ -24,12 +24,12 @@ from relay.journal.reader import LAST, JournalReader
 from relay.journal.verification import verify_topics
 from relay.log.reader import LogReader, verify
 from relay.store.errors import LogDamaged, LogFailed
+from tests.guarantees.validators import broken, judged
 from tests.simulation.actors import Actor
 from tests.simulation.daemons import Supervisor
 from tests.simulation.entropy import virtual
 from tests.simulation.faults import Faults
 from tests.simulation.hosts import Host, here
-from tests.simulation.judge import judge_all
 from tests.simulation.kinds import KINDS, LASTING
 from tests.simulation.network import Network
 from tests.simulation.occurrences import Occurrence
@@ -116,7 +116,7 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
                 world.histories[space].views[name] = view
     _count(world)
     return Outcome(
-        (*world.faults, *judge_all(world)),
+        (*world.faults, *[said for history in world.histories.values() for said in broken(history)]),
         world.digest,
         world.events,
         sum(len(each.log) for each in world.histories.values()),
@@ -137,6 +137,8 @@ def _count(world: World) -> None:
     world.count(Occurrence.TOPIC, len(world.topic.epochs))
     world.count(Occurrence.CRASHED, sum(bool(each.crashed) for each in world.topic.epochs))
     world.count(Occurrence.SEEN, sum(len(each.epochs) for each in world.topic.seen.values()))
+    for history in world.histories.values():
+        world.counts.update(judged(history))
 
 
 @contextmanager

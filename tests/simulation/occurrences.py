@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
+from tests.guarantees.validators import VALIDATORS
+
 ENOUGH: Final = 500
 """Lives in which all of it has to happen."""
 
@@ -49,19 +51,28 @@ class Occurrence(Enum):
     SEEN = "epochs that subscribers of topics were shown"
 
 
+JUDGED: Final = sorted(VALIDATORS.keys() - {"rules", "rights"})
+"""The validators for which lives have material."""
+
+COUNTED: Final = {each.name: each.value for each in Occurrence} | {
+    name: f"histories that `{name}` judged" for name in JUDGED
+}
+"""All that is counted in lives: what it is, by its name."""
+
+
 def missing(counts: Counter[str]) -> list[str]:
     """Returns what has never happened.
 
-    >>> missing(Counter({each.name: 1 for each in Occurrence if each is not Occurrence.TORN}))
+    >>> missing(Counter({name: 1 for name in COUNTED if name != Occurrence.TORN.name}))
     ['writes that a power failure tore']
     """
-    return [each.value for each in Occurrence if not counts[each.name]]
+    return [what for name, what in COUNTED.items() if not counts[name]]
 
 
 def table(counts: Counter[str]) -> Iterable[str]:
     """Yields a line for each."""
-    for each in Occurrence:
-        yield f"{counts[each.name]:>10} {each.value}"
+    for name, what in COUNTED.items():
+        yield f"{counts[name]:>10} {what}"
 
 
 class Counted(Protocol):

@@ -22,6 +22,7 @@ SECONDS: Final = 6.0
 MAIN: Final = "main"
 SIDE: Final = "side"
 SPACES: Final = (MAIN, SIDE)
+TOPIC: Final = "news"
 
 DOERS: Final = (
     "writer", "writer", "writer", "guest", "guest", "borrower", "keeper", "locker", "locker", "claimer",

@@ -19,8 +19,8 @@ import dataspace
 from dataspace.errors import Broken, Closed, Refused
 from tests.guarantees.topics import Seen, Sent
 from tests.simulation.actors import Actor
+from tests.simulation.plan import TOPIC
 
-TOPIC: Final = "news"
 PARTITIONS: Final = 2
 AWAY: Final = 3.0
 END: Final = 1_000_000

@@ -15,11 +15,10 @@ import trio
 
 from tests.guarantees.history import History, View
 from tests.guarantees.topics import TopicHistory
-from tests.server.coordination import histories
 from tests.simulation.hosts import Host
 from tests.simulation.network import Network
 from tests.simulation.occurrences import Occurrence
-from tests.simulation.plan import SPACES, Plan
+from tests.simulation.plan import MAIN, SPACES, TOPIC, Plan
 
 PORT: Final = 7377
 URL: Final = f"tcp://127.0.0.1:{PORT}"
@@ -39,13 +38,13 @@ class World:
         self.place: Final = place
         self.histories: Final = {space: History() for space in SPACES}
         self.topic: Final = TopicHistory()
+        self.histories[MAIN].topics[TOPIC] = self.topic
         self.topic_end: int | None = None
         """The last epoch of the topic, once it is taken."""
         self.watched: Final[dict[str, tuple[str, View]]] = {}
         """What the observers see now, and in which space; the history has what they saw before as well."""
         self.eager: Final[dict[str, tuple[str, View]]] = {}
         """What observers saw that do not wait for the disk."""
-        self.locks: Final = {space: histories.History() for space in SPACES}
         self.faults: Final[list[str]] = []
         """What is wrong beside what the validators say."""
         self.clients: Final[dict[str, Host]] = {}

@@ -1,7 +1,9 @@
 """What a soak puts a daemon under: a bit of everything, steadily, and clients that come, go and are killed.
 
+What came of it is noted in a history, a new one for each round.
+
 Always: the pace is given, so that a slow machine does less at once and not more later; everybody ends when
-the soak does.
+the round does.
 """
 
 from __future__ import annotations
@@ -11,15 +13,21 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final
+from pathlib import Path
+from time import time_ns
+from typing import Final
 
 import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.errors import Broken, Refused
+from dataspace.errors import Broken, Closed, Refused, Unreachable
+from tests.guarantees.history import Term
+from tests.guarantees.notes import Notes
+from tests.guarantees.topics import Seen, Sent, TopicHistory
 from tests.server.proxies import Proxy
 
 WRITERS: Final = 3
@@ -27,14 +35,27 @@ OBSERVERS: Final = 8
 KEYS: Final = 200
 """Facts that one writer holds: it replaces one of them with each turn."""
 
+LEASE: Final = 2.0
+"""Seconds for which leases are granted."""
+
+TOPIC: Final = "soaked"
+TOPIC_AGE: Final = 30.0
+"""Seconds for which an epoch of the topic is kept."""
+
+DOOMED: Final = 50
+"""Facts of each client that is killed."""
+
+PATTERNS: Final = ("level($who, $key, $value)", "hot($who, $key)", "changed($who, $key)")
+
 RULE: Final = "hot($who, $key) <- level($who, $key, $value), $value > 900."
 
 DIES: Final = """
 import sys, time
 import dataspace
 with dataspace.connect_blocking(sys.argv[1]) as space:
-    for number in range(50):
-        space.assert_(dataspace.Record("doomed", number))
+    with space.turn() as draft:
+        for number in range(int(sys.argv[3])):
+            draft.assert_(dataspace.Record("doomed", int(sys.argv[2]), number))
     print("here", flush=True)
     time.sleep(600)
 """
@@ -44,94 +65,169 @@ with dataspace.connect_blocking(sys.argv[1]) as space:
 class Load:
     """Everybody who is busy with the daemon at one address."""
 
-    def __init__(self, url: str, proxy: Proxy, seed: int) -> None:
+    def __init__(self, url: str, proxy: Proxy, seed: int, directory: Path) -> None:
+        self.notes: Final = Notes(directory)
+        self.notes.history.topics[TOPIC] = TopicHistory()
         self.url = url
         self.proxy = proxy
         self.random = random.Random(seed)
         self.done: Counter[str] = Counter()
         """How much of each kind was done."""
-        self.held: dict[int, dict[int, int]] = {}
-        """By writer, the value of each key, as acknowledged."""
-        self.stopping = trio.Event()
+        self._held: dict[int, set[int]] = {number: set() for number in range(WRITERS)}
+        """By writer, the keys of the facts that it holds."""
+        self._numbers = count()
+        self._stopping = False
 
-    async def run(self) -> None:
-        """Runs until ``stopping`` is set; returns when what was sent is acknowledged."""
+    async def add_rule(self) -> None:
+        """Adds the rule, which stays."""
+        async with dataspace.connect(self.url, owner="rules") as space:
+            draft = space.draft()
+            draft.assert_(Record("rule", "hot", RULE))
+            await self.notes.note_turn("owner:rules", await space.submit(draft))
+
+    async def run(self, seconds: float) -> None:
+        """Runs one round; returns when all that was sent is answered and noted, and nobody is left."""
+        self._stopping = False
         async with trio.open_nursery() as nursery:
-            async with dataspace.connect(self.url, owner="rules") as space:
-                await space.assert_(Record("rule", "hot", RULE))
             for number in range(WRITERS):
                 nursery.start_soon(self._write, number)
+            nursery.start_soon(self._publish)
+            nursery.start_soon(self._keep_up)
             async with trio.open_nursery() as passing:
                 for number in range(OBSERVERS):
-                    passing.start_soon(self._observe, number)
+                    passing.start_soon(self._pass, self._observe, number)
                 for each in (self._lease, self._follow, self._ask, self._come_and_go, self._cut, self._kill):
-                    passing.start_soon(each)
-                passing.start_soon(self._publish)
-                await self.stopping.wait()
+                    passing.start_soon(self._pass, each)
+                await trio.sleep(seconds)
+                self._stopping = True
                 passing.cancel_scope.cancel()
+        await self._look()
+        await self._read()
+
+    async def _pass(self, work: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Does some work until the round ends, when its connection may be closed under it."""
+        try:
+            await work(*args)
+        except* Closed:  # perhaps beside the cancellation of its connection
+            if not self._stopping:
+                raise
+
+    async def _keep_up(self) -> None:
+        """Notes what is on disk before retention deletes it."""
+        while not self._stopping:
+            await self._read()
+            await trio.sleep(TOPIC_AGE / 10)
+
+    async def _read(self) -> None:
+        await trio.to_thread.run_sync(self.notes.read_log)
+        with suppress(Refused):  # there is no topic yet
+            await trio.to_thread.run_sync(self.notes.read_topic, self.url, TOPIC)
+
+    async def _look(self) -> None:
+        """Waits until all that sessions held has gone that have ended, and notes what there is."""
+        async with dataspace.connect(self.url) as space:
+            with trio.move_on_after(10):  # what is left then is in the history
+                while await self._left(space):  # noqa: ASYNC110  # any of them may be the last
+                    await trio.sleep(0.1)
+            async with trio.open_nursery() as nursery:
+                for pattern in (*PATTERNS, "doomed($k, $n)", "guest($n)"):
+                    await nursery.start(self.notes.observe, space, pattern)
+                await self.notes.wait_shown()
+                nursery.cancel_scope.cancel()
+
+    async def _left(self, space: dataspace.RemoteSpace) -> int:
+        """Returns how many facts there are of clients that have gone."""
+        return len(await space.matches("doomed($k, $n)")) + len(await space.matches("guest($n)"))
 
     async def _write(self, number: int) -> None:
         """Replaces one of its facts with each turn, and says so."""
-        held = self.held[number] = {}
+        held = self._held[number]
         async with dataspace.connect(self.url, owner=f"writer-{number}") as space:
-            while not self.stopping.is_set():
+            while not self._stopping:
                 key, value = self.random.randrange(KEYS), self.random.randrange(1000)
                 draft = space.draft()
                 if key in held:
                     draft.retract(key + 1)
                 draft.assert_(Record("level", number, key, value), handle=key + 1)
                 draft.send(Record("changed", number, key))
-                await space.commit(draft)
-                held[key] = value
+                await self.notes.note_turn(f"owner:writer-{number}", await space.submit(draft))
+                held.add(key)
                 self.done["turns"] += 1
                 await trio.sleep(0.02)
 
     async def _observe(self, number: int) -> None:
         """Observes for a while, by a link that may be cut, and then begins anew."""
-        policy: Any = ("conflate", "wait")[number % 2]
+        pattern = PATTERNS[number % 3]
         while True:
             with suppress(Broken, Refused):
                 async with dataspace.connect(self.proxy.url, grace=5.0) as space:
-                    pattern = ("level($who, $key, $value)", "hot($who, $key)", "changed($who, $key)")[
-                        number % 3
-                    ]
-                    async with space.observe(pattern, policy=policy, quiet=number % 4 == 0) as seen:
-                        with trio.move_on_after(5 + self.random.random() * 10):
-                            async for epoch in seen.epochs():
-                                self.done["changes"] += len(epoch.added) + len(epoch.removed)
+                    with trio.move_on_after(5 + self.random.random() * 10):
+                        if number % 2:
+                            name = f"{number}, {next(self._numbers)}"
+                            await self.notes.observe(space, pattern, name)
+                        else:
+                            await self._take(space, pattern, quiet=number % 4 == 0)
             await trio.sleep(0.05)
 
+    async def _take(self, space: dataspace.RemoteSpace, pattern: str, *, quiet: bool) -> None:
+        """Observes with the policy ``conflate``, whose epochs are not those of the log."""
+        async with space.observe(pattern, policy="conflate", quiet=quiet) as seen:
+            async for epoch in seen.epochs():
+                self.done["changes"] += len(epoch.added) + len(epoch.removed)
+
     async def _lease(self) -> None:
-        """Holds a lease, renews it, and lets it end."""
-        for number in count():
-            with suppress(Broken, Refused):
-                async with dataspace.connect(self.url, owner=f"lease-{number % 5}", lease=2.0) as space:
-                    await space.assert_(Record("leased", number))
-                    await trio.sleep(1.5)
-                self.done["leases"] += 1
+        """Holds a lease and gives it back, or vanishes with it."""
+        while True:
+            number, proxy = next(self._numbers), Proxy(self.url)
+            asked = time_ns() // 1000
+            async with trio.open_nursery() as nursery:
+                await nursery.start(proxy.run)
+                name = f"lease-{number}"
+                with suppress(Broken, Closed, Unreachable):
+                    async with dataspace.connect(proxy.url, lease=LEASE, name=name, reconnect=False) as space:
+                        await space.assert_(Record("leased", number))
+                        if number % 2:
+                            proxy.cut()
+                            self.notes.history.terms.append(Term(name, asked + round(LEASE * 1_000_000)))
+                        else:
+                            await trio.sleep(LEASE * 0.75)
+                nursery.cancel_scope.cancel()
+            self.done["leases"] += 1
+            await trio.sleep(LEASE / 4)
 
     async def _publish(self) -> None:
         """A durable topic, a time after the other."""
+        history = self.notes.history.topics[TOPIC]
         async with (
             dataspace.connect(self.url) as space,
-            space.publish("soaked", durable=True, age=30.0) as topic,
+            space.publish(TOPIC, durable=True, age=TOPIC_AGE) as topic,
         ):
-            for number in count(1):
-                await topic.send(f"item {number}")
-                await topic.advance(number)
+            time = topic.time
+            assert isinstance(time, int)  # it has one dimension
+            while not self._stopping:
+                item = f"item {next(self._numbers)}"
+                history.sent.append(sent := Sent("publisher", 0, time, (item,)))
+                await topic.send(item)
+                await topic.advance(time := time + 1)
+                await topic.flush()
+                sent.is_taken = True
                 self.done["times"] += 1
                 await trio.sleep(0.05)
 
     async def _follow(self) -> None:
         """Takes what is published, for a while each."""
+        history = self.notes.history.topics[TOPIC]
         while True:
             with suppress(Broken, Refused), trio.move_on_after(10):
                 async with (
                     dataspace.connect(self.url) as space,
-                    space.subscribe("soaked", timeout=5.0) as epochs,
+                    space.subscribe(TOPIC, timeout=5.0) as epochs,
                 ):
-                    async for _ in epochs:
+                    seen = history.seen[f"follower {next(self._numbers)}"] = Seen(is_all=False)
+                    async for epoch in epochs:
+                        seen.epochs.append(epoch)
                         self.done["epochs of the topic"] += 1
+            await trio.sleep(0.05)
 
     async def _ask(self) -> None:
         """Queries, looks into the past, and asks about the daemon."""
@@ -166,15 +262,19 @@ class Load:
     async def _kill(self) -> None:
         """Kills a client, again and again."""
         while True:
-            process = await trio.lowlevel.open_process(
-                [sys.executable, "-c", DIES, self.url], stdout=subprocess.PIPE
-            )
+            number = next(self._numbers)
+            command = [sys.executable, "-c", DIES, self.url, str(number), str(DOOMED)]
+            process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
+            is_there = False
             try:
                 assert process.stdout is not None  # a pipe, as asked for
-                await process.stdout.receive_some()
+                is_there = bool(await process.stdout.receive_some())
                 await trio.sleep(2)
             finally:
                 process.send_signal(signal.SIGKILL)
+                if is_there:
+                    ended = frozenset(Record("doomed", number, each) for each in range(DOOMED))
+                    self.notes.history.ended.append(ended)
                 with trio.CancelScope(shield=True):
                     await process.wait()
             self.done["kills"] += 1

@@ -3,8 +3,8 @@
     python -m tests.soak --hours 8
 
 A daemon runs in a process of its own, with retention, so that its disk is bounded.  At equal distances its
-memory, descriptors, threads, log and the latency of a probe are taken.  At the end what every writer was
-acknowledged is what there is, and the log is verified.
+memory, descriptors, threads, log and the latency of a probe are taken.  The load comes in rounds, after each
+of which the validators of ``tests/guarantees`` judge its history; at the end the log is verified.
 """
 
 from __future__ import annotations
@@ -20,14 +20,21 @@ import trio
 
 import dataspace
 from dataspace import Record
+from tests.guarantees.validators import broken, judged
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
-from tests.soak.load import WRITERS, Load
+from tests.soak.load import Load
 from tests.soak.verdict import Sample, drifts, table
 
 KEEP: Final = ("--keep-bytes", "32MiB", "--keep-for", "10m")
 SAMPLES: Final = 240
 PROBES: Final = 20
+
+WRITE_AHEAD: Final = 16 << 20
+"""Bytes that a write-ahead log of SQLite has before its next checkpoint (LOG.md); it counts as this much."""
+
+ROUND: Final = 300.0
+"""Seconds of a round, at most; there are two at least."""
 
 
 class Soak:
@@ -38,6 +45,8 @@ class Soak:
         self.seed = seed
         self.samples: list[Sample] = []
         self.done: dict[str, int] = {}
+        self.judged: set[str] = set()
+        """The validators that had something to judge."""
 
     async def run(self, seconds: float) -> list[str]:
         """Runs for so long; returns what is wrong, in words: nothing, if all is well."""
@@ -47,14 +56,19 @@ class Soak:
             proxy = Proxy(self.daemon.url)
             async with trio.open_nursery() as nursery:
                 await nursery.start(proxy.run)
-                load = Load(self.daemon.url, proxy, self.seed)
-                async with trio.open_nursery() as busy:
-                    busy.start_soon(load.run)
-                    await self._watch(seconds)
-                    load.stopping.set()
+                nursery.start_soon(self._watch, seconds)
+                load = Load(self.daemon.url, proxy, self.seed, self.daemon.data)
+                await load.add_rule()
+                ends = trio.current_time() + seconds
+                while (left := ends - trio.current_time()) > 1 and not wrong:
+                    await load.run(min(ROUND, seconds / 2, left))
+                    history = load.notes.history
+                    wrong += await trio.to_thread.run_sync(broken, history)
+                    self.judged |= judged(history)
+                    history.views.clear()
+                    load.notes.history = history.continued()
                 nursery.cancel_scope.cancel()
             self.done = dict(load.done)
-            wrong += await self._differences(load)
         finally:
             code = self.daemon.stop()
         wrong += [f"the daemon ended with {code}: {self.daemon.errors[-500:]}"] if code else []
@@ -64,7 +78,7 @@ class Soak:
     async def _watch(self, seconds: float) -> None:
         """Takes samples until the time is over."""
         began = trio.current_time()
-        async with dataspace.connect(self.daemon.url, name="probe", owner="probe") as probe:
+        async with dataspace.connect(self.daemon.url, name="probe") as probe:
             every = max(seconds / SAMPLES, 0.5)
             while (passed := trio.current_time() - began) < seconds:
                 self.samples.append(await self._sample(passed, probe, every))
@@ -83,30 +97,10 @@ class Soak:
             int(status["VmRSS"].split()[0]) << 10,
             len(list((process / "fd").iterdir())),
             int(status["Threads"]),
-            sum(each.stat().st_size for each in self.daemon.data.rglob("*") if each.is_file()),
+            sum(_size(each) for each in self.daemon.data.rglob("*") if each.is_file()),
             median(latencies),
             max(latencies),
         )
-
-    async def _differences(self, load: Load) -> list[str]:
-        """Returns what differs from what the writers were acknowledged, and what is left of the gone."""
-        async with dataspace.connect(self.daemon.url) as space:
-            facts = {row[:2]: row[2] for row in await space.matches("level($who, $key, $value)")}
-            hot = set(await space.matches("hot($who, $key)"))
-            with trio.move_on_after(10):
-                while await self._gone_left(space):  # noqa: ASYNC110  # any of them may be the last
-                    await trio.sleep(0.1)
-            left = await self._gone_left(space)
-        wanted = {(who, key): value for who, held in load.held.items() for key, value in held.items()}
-        assert len(load.held) == WRITERS
-        wrong = [] if facts == wanted else [f"{len(facts)} facts of writers, {len(wanted)} were acknowledged"]
-        derived = {at for at, value in wanted.items() if value > 900}
-        wrong += [] if hot == derived else [f"{len(hot)} facts are derived, {len(derived)} should be"]
-        return wrong + ([f"{left} facts of clients that have gone are left"] if left else [])
-
-    async def _gone_left(self, space: dataspace.RemoteSpace) -> int:
-        """Returns how many facts there are of clients that have gone."""
-        return len(await space.matches("doomed($n)")) + len(await space.matches("guest($n)"))
 
     def _damages(self) -> list[str]:
         """Returns what ``log verify`` says, if that is not that all is well."""
@@ -118,3 +112,11 @@ class Soak:
         """Returns the samples as a table, and how much was done."""
         did = ", ".join([f"{number} {what}" for what, number in sorted(self.done.items())])
         return f"{table(self.samples)}\n{did}"
+
+
+def _size(file: Path) -> int:
+    try:
+        size = file.stat().st_size
+    except FileNotFoundError:  # it was deleted meanwhile
+        return 0
+    return max(size, WRITE_AHEAD) if file.name.endswith("-wal") else size

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.guarantees.validators import VALIDATORS
 from tests.soak.soak import Soak
 from tests.soak.verdict import FEWEST, MAY_BE, Sample, drifts, table
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
+
+JUDGED = VALIDATORS.keys() - {"conditions", "locks", "rights"}
 
 FLAT = [
     Sample(at * 10.0, (50 << 20) + at % 7 * 4096, 30 + at % 3, 6, 9 << 20, 2.0 + at % 5, 20.0)
@@ -48,3 +51,4 @@ async def test_a_minute_of_it_finds_nothing_wrong(tmp_path: Path) -> None:
     assert await soak.run(60.0) == []
     print(soak.report())
     assert {"turns", "changes", "leases", "times", "queries", "visits", "kills", "cuts"} <= soak.done.keys()
+    assert soak.judged == JUDGED

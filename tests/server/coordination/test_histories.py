@@ -16,8 +16,9 @@ import pytest
 import trio
 
 import dataspace
+from tests.guarantees.locks import LockHistory, lock_violations
 from tests.server.coordination import worker
-from tests.server.coordination.histories import History, Store, read_notes, violations
+from tests.server.coordination.histories import Store, read_notes
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy, Way
 
@@ -115,9 +116,9 @@ async def crew(folder: Path, seed: int) -> AsyncIterator[Crew]:
         daemon.stop()
 
 
-async def recorded(crew: Crew) -> History:
+async def recorded(crew: Crew) -> LockHistory:
     """All that has happened."""
-    history = History(writes=Store(crew.folder / "store").writes())
+    history = LockHistory(writes=Store(crew.folder / "store").writes())
     read_notes(crew.folder.glob("*.notes"), history)
     async with dataspace.connect(crew.daemon.url) as space:
         upto = await space.sync()
@@ -129,7 +130,7 @@ async def recorded(crew: Crew) -> History:
     return history
 
 
-async def play(folder: Path, seed: int, faults: list[str]) -> History:
+async def play(folder: Path, seed: int, faults: list[str]) -> LockHistory:
     async with crew(folder, seed) as made:
         for fault in faults:
             await made.disturb(fault)
@@ -141,8 +142,8 @@ async def play(folder: Path, seed: int, faults: list[str]) -> History:
         return await recorded(made)
 
 
-def judge(history: History) -> None:
-    assert violations(history) == []
+def judge(history: LockHistory) -> None:
+    assert lock_violations(history) == []
     tokens = {each.token for each in history.writes if each.accepted}
     assert len(tokens) > 10 and len({each.client for each in history.grants}) >= WORKERS
 

@@ -21,7 +21,8 @@ from dataspace.client.coordination.locks import Lock
 from dataspace.client.coordination.terms import BELIEVED, Term
 from dataspace.client.session.session import ClientSession
 from dataspace.errors import Broken
-from tests.server.coordination.histories import Belief, Grant, History, Store, now, violations
+from tests.guarantees.locks import Belief, Grant, LockHistory, lock_violations
+from tests.server.coordination.histories import Store, now
 from tests.server.proxies import Proxy
 
 TTL: Final = 0.4
@@ -35,7 +36,7 @@ class Scene:
     def __init__(self, url: str, proxy: Proxy, folder: Path) -> None:
         self.url = url
         self.proxy = proxy
-        self.history = History()
+        self.history = LockHistory()
         self.store = Store(folder / "store")
         self.done = False
         self.begun = trio.Event()
@@ -90,7 +91,7 @@ class Scene:
             async with space.observe(rows, after=0, upto=upto, quiet=True, durable=True) as past:
                 async for epoch in past.epochs():
                     self.history.facts.append((epoch.number, list(epoch.added), list(epoch.removed)))
-        return violations(self.history)
+        return lock_violations(self.history)
 
     async def _second(self, space: dataspace.RemoteSpace, nursery: trio.Nursery) -> None:
         left = itertools.count()
@@ -199,7 +200,7 @@ async def test_a_token_of_the_client_s_own_is_flagged(scene: Scene, monkeypatch:
 async def test_a_release_that_ends_the_claim_of_another_is_flagged(url: str, monkeypatch: Patch) -> None:
     """All holders have one lease: whoever comes late and releases it ends the claim of the holder."""
     monkeypatch.setattr(Term, "__init__", partialmethod(_of_owner, f"lease:{round(TTL * 1000)}:shared"))
-    history = History()
+    history = LockHistory()
     async with dataspace.connect(url, name="1") as one, dataspace.connect(url, name="2") as two:
         stale = Lock(one, "store", "first", TTL, announce=False)
         await stale.acquire()
@@ -214,7 +215,7 @@ async def test_a_release_that_ends_the_claim_of_another_is_flagged(url: str, mon
                 at = now()
                 lock.check()
                 history.beliefs.append(Belief("second", lock.token, at))
-    assert _kinds(violations(history)) == {"c"}
+    assert _kinds(lock_violations(history)) == {"c"}
 
 
 def _kinds(found: list[str]) -> set[str]:

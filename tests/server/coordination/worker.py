@@ -14,7 +14,8 @@ import trio
 
 import dataspace
 from dataspace import LockLost
-from tests.server.coordination.histories import Belief, Grant, Notes, Store, now
+from tests.guarantees.locks import Belief, Grant
+from tests.server.coordination.histories import Notes, Store, now
 
 STEP_SECONDS = 0.04
 
