@@ -8,7 +8,7 @@ payload is the array ``[key, value, key, value, …]``.  The log stores the same
 It is apart from frames and packets because they trust it with the dangerous part: bytes from strangers.
 msgpack's C code bounds array lengths by the input and nesting by 1024 levels, but it would follow nested
 extensions until the C stack ends, and turn one byte into 80 bytes of memory.  So each level of extension is
-decoded by a function of its own, of which there are a fixed number, and an input that is long enough to hold
+decoded by a function of its own, with a fixed number of functions, and an input that is long enough to hold
 more elements than allowed is scanned before anything is built.
 
 Always: ``unpack(pack(v))`` is the same value as ``v``; any bytes give a value or ``ProtocolError``.
@@ -430,7 +430,7 @@ def _extension(data: bytes, at: int, width: int) -> tuple[int, bool]:
 def split_rows(packed: bytes) -> tuple[list[bytes], list[bytes], list[bytes]]:
     """Returns the packed rows of a stream value: those added, the messages, those removed.  O(bytes).
 
-    Nothing is decoded.  The value is one that this project packed.
+    Nothing is decoded.  The value was packed by this project.
 
     >>> added, messages, removed = split_rows(pack((7, 70, 0, [("a",)], [], [(1, "b"), (2,)], 7)))
     >>> [unpack(row) for row in added + removed], messages

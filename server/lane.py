@@ -8,7 +8,7 @@ pieces each has, and after a slice other tasks have the thread for as long as th
 it.  Work in a thread takes its turns here as well, since threads share the interpreter.
 
 Always: at most one piece of work holds the lane; it passes to the asker that has waited longest since its
-last slice; one that is cancelled leaves no gap.
+last slice; a cancelled piece leaves no gap.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LaneStatistics:
 
 
 class Lane:
-    """The token, and those that wait for it; ``clock`` counts seconds."""
+    """The token, and the askers that wait for it; ``clock`` counts seconds."""
 
     def __init__(self, *, clock: Callable[[], float] = perf_counter) -> None:
         self.clock: Final = clock
@@ -71,8 +71,8 @@ class Lane:
     async def pass_on(self, asker: Hashable) -> None:
         """Passes the token on to other askers, if any wait, and returns when it is back.
 
-        It does not go to other pieces of the same asker: what has begun ends sooner, and less is in memory
-        for what is half done.
+        It does not go to other pieces of the same asker: begun work ends sooner, and less half-done work is
+        in memory.
         """
         if len(self._askers) > (asker in self._askers):
             turn = trio.Event()
@@ -121,8 +121,8 @@ class Lane:
 class Work:
     """A piece of work that has its turn while it is entered.
 
-    It asks ``is_over`` after each 50 µs of work or so, and calls ``pass_on`` when its slice is over; what it
-    waits for in between, it waits for outside of its turn (``leave``, ``enter``).
+    It asks ``is_over`` after each 50 µs of work or so, and calls ``pass_on`` when its slice is over; it waits
+    for other things outside of its turn (``leave``, ``enter``).
     """
 
     __slots__ = ("_asker", "_lane", "_since", "_until", "has_turn")
@@ -181,7 +181,7 @@ class Work:
             return await self.go_on(steps)
 
     async def go_on(self, steps: Generator[None, None, T]) -> T:
-        """Runs steps in this turn and those that follow, and keeps the turn; returns their value."""
+        """Runs steps in this turn and the following ones, and keeps the turn; returns their value."""
         while True:
             try:
                 next(steps)

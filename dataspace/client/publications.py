@@ -4,8 +4,8 @@ A ``Publication`` is one producer in one partition: it holds capabilities, sends
 them, and advances.
 
 Always: items keep their order; a publication whose block ends with an error, or whose connection is lost, has
-crashed, and subscribers are notified; a publication whose block ends without an error has completed all that
-it began.  A publication that may be *away* outlives its connection, and the daemon: unanswered steps are sent
+crashed, and subscribers are notified; a publication whose block ends without an error has completed its
+times.  A publication that may be *away* outlives its connection, and the daemon: unanswered steps are sent
 again, and count once.
 """
 
@@ -252,7 +252,7 @@ class Publication:
         await self._main.release()
 
     async def flush(self) -> None:
-        """Waits until the daemon has taken all that was sent; raises what it refused."""
+        """Waits until the daemon has taken all sent items; raises its refusals."""
         while self._unanswered:
             await self._answered()
 
@@ -376,7 +376,7 @@ class Publication:
                 sent.abandon(error)
 
     async def leave(self) -> None:
-        """Releases everything and leaves, once the daemon has taken all that was sent."""
+        """Releases everything and leaves, once the daemon has taken all sent items."""
         if not self._left:
             self._say((forms.LEAVE,))
             self._left = True

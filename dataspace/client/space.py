@@ -388,8 +388,8 @@ class RemoteSpace:
         timeout: float = 0.0,
         open_bytes: int = OPEN_BYTES,
     ) -> Subscription:
-        """Subscribes to the epochs of a topic, each whole: only epochs of which no item was sent before the
-        subscription.
+        """Subscribes to the epochs of a topic, each whole; an epoch with items sent before the subscription
+        is left out.
 
         ``as_of`` begins with the retained items at or after a time (a list: at or after one of several),
         ``up_to`` ends before a time.  ``atomic=False`` lets the rest of epochs that had begun through.

@@ -1,4 +1,4 @@
-"""Operators: the parts of a flow, each with named inputs, of which some block.
+"""Operators: the parts of a flow, each with named inputs; some inputs block.
 
 An item travels with a weight: +1 adds one copy, -1 removes one, so that what an operator has emitted can be
 retracted.  An operator is given the function to which it *emits*, returns a receiver for each input, and has

@@ -95,7 +95,7 @@ def is_rule(value: Value) -> TypeGuard[Record]:
 
 
 def rules_in(values: Iterable[Value]) -> bool:
-    """True if any of these facts is a rule; O(values)."""
+    """True if a fact is a rule; O(values)."""
     for value in values:  # noqa: SIM110  any() would make a generator for each turn
         if value.__class__ is Record and value.label == "rule":
             return True

@@ -2,8 +2,8 @@
 
 Several holders may hold the same time, and a time is over only when the last has released it.  So progress is
 reported as *changes*, each a time and a change of its count; a ``ChangeBatch`` adds them up, and a
-``MutableAntichain`` keeps the minimal times whose count is above zero and returns the *visible* changes,
-which is all that others need.
+``MutableAntichain`` keeps the minimal times whose count is above zero and returns the *visible* changes;
+others need no more.
 
 Always: changes that sum to zero leave no trace; the frontier has the minimal times with positive counts.
 """

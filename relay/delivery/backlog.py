@@ -429,7 +429,7 @@ class DeliveryQueue:
         self._count(parts, +1)
 
     def _is_failed_by(self, more: int, changes: Value) -> bool:
-        """Fails if so many more messages are too many beside those that wait; True if it failed.
+        """Fails if so many more messages are too many beside the waiting ones; True if it failed.
 
         The messages of one epoch alone are not, unless no memory is left for them.
         """

@@ -75,7 +75,7 @@ class NetChange:
         return len(self.net) + len(self.messages)
 
     def values(self) -> list[PackedChanges]:
-        """Returns the net changes as stream values, of which there is one at least; O(bytes).
+        """Returns the net changes as stream values, at least one; O(bytes).
 
         All but the last are flagged as parts; none is too large, unless one change alone is.
         """

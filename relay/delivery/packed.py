@@ -17,11 +17,11 @@ from dataspace.codec import unpack_own
 from dataspace.kernel.changes import PART, Changes
 
 PART_BYTES: Final = 128 << 10
-"""What one stream value holds at most, unless one change alone is larger: frames stay within bounds."""
+"""Bytes that one stream value holds at most, unless one change alone is larger: frames stay within bounds."""
 
 
 class PackedChanges:
-    """One stream value; ``size`` counts its changes, and ``messages`` those of them that are messages."""
+    """One stream value; ``size`` counts its changes, and ``messages`` the messages among them."""
 
     __slots__ = ("first", "flags", "messages", "number", "packed", "size", "time")
 

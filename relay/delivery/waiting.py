@@ -59,7 +59,7 @@ class Waiting:
         self._add((value.number, value.time, value.first, value.flags, value.size, messages), packed)
 
     def append_packed(self, value: PackedChanges) -> None:
-        """The same for one that is packed."""
+        """The same for a packed value."""
         self._add(
             (value.number, value.time, value.first, value.flags, value.size, value.messages), value.packed
         )

@@ -33,7 +33,7 @@ class LeasePeer(Protocol):
 
     @property
     def bearer(self) -> Bearer:
-        """Who the client is, and what it may do."""
+        """The client's identity and its rights."""
 
 
 async def _lease(holder: LeasePeer, arguments: Map) -> Value:

@@ -1,4 +1,4 @@
-"""Who claims what: the request that shows the owners of facts, to those who may inspect.
+"""Owners of facts: the request that shows them, for bearers that may inspect.
 
 The daemon chooses what the name of an owner ends with (``bearers``), so the bearer and the stamp that it
 shows are not what a client said of itself, and no other bearer can have them.
@@ -39,7 +39,7 @@ class ClaimsPeer(Protocol):
 
     @property
     def bearer(self) -> Bearer:
-        """Who the client is, and what it may do."""
+        """The client's identity and its rights."""
 
     def work(self) -> Work:
         """Returns a piece of background work of this client."""

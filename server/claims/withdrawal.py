@@ -2,13 +2,13 @@
 
 A claim is ended by its handle, which only the client that made it knows.  Here the daemon finds the handles,
 so that an operator or a later run can take back what an earlier one has asserted.  The search runs in the
-lane and copies nothing before its turn there, and of one owner one request searches at a time: those that
-wait hold their own bytes and nothing else.
+lane and copies nothing before its turn there, and of one owner one request searches at a time: waiting
+requests hold their own bytes and nothing else.
 
 Always: only claims of an owner that the bearer may speak for, on facts that it may observe.  A claim that
-matches is retracted if it stood when the request's turn came; one that was made later stays, unless it took
-the handle of one that ended meanwhile.  What is found is retracted in one epoch, or where it is more than one
-turn takes, in one after the other.
+matches is retracted if it stood when the request's turn came; a later claim stays, unless it took the handle
+of a claim that ended meanwhile.  The found claims are retracted in one epoch, or one epoch after the other if
+they are more than one turn takes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class WithdrawingPeer(Protocol):
 
     @property
     def bearer(self) -> Bearer:
-        """Who the client is, and what it may do."""
+        """The client's identity and its rights."""
 
     @property
     def account(self) -> Account:

@@ -51,7 +51,7 @@ class Argument(NamedTuple):
 
 
 def option(spec: str, help: str, **settings: Any) -> Argument:
-    """Returns an option with a value: its names and what it takes, such as ``--durable --owner NAME``."""
+    """Returns an option with a value: its names and its placeholder, such as ``--durable --owner NAME``."""
     names = tuple([each for each in spec.split() if each.startswith("-")])
     takes = spec.split()[len(names) :]
     return Argument(names, {"metavar": takes[0] if takes else None, "help": help} | settings)
@@ -68,7 +68,8 @@ def flag(name: str, help: str, **settings: Any) -> Argument:
 
 
 def word(takes: str, help: str = "", *, name: str = "", **settings: Any) -> Argument:
-    """Returns a word by its position; it is stored by its ``name``, or by what it takes in small letters."""
+    """Returns a word by its position; it is stored by its ``name``, or by its placeholder in small
+    letters."""
     return Argument((name or takes.lower(),), {"metavar": takes, "help": help or None} | settings)
 
 
@@ -86,7 +87,7 @@ def one_of(*arguments: Argument, required: bool = False) -> tuple[Argument, ...]
 def add_arguments(
     parser: argparse.ArgumentParser, arguments: tuple[Argument, ...], *, demanding: bool = True
 ) -> None:
-    """Adds arguments to a parser, below their titles or to their sets of which one may be given.
+    """Adds arguments to a parser, below their titles or to their sets of alternatives.
 
     Unless ``demanding``, none of a set needs to be given.
     """
@@ -116,7 +117,7 @@ TOP: Final = __package__.rpartition(".")[0]
 class Command(NamedTuple):
     """One command, or one verb of a command, such as ``rule why``.
 
-    A row without ``run`` has verbs in the rows after it; ``otherwise`` is the one that may be left out.
+    A row without ``run`` has verbs in the rows after it; ``otherwise`` is the verb that may be left out.
     """
 
     name: str

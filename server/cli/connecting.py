@@ -66,7 +66,7 @@ def connect(
 def connect_short(args: argparse.Namespace) -> ShortClient:
     """Returns the connection of a command that asks for one thing; it loads no event loop.
 
-    In a shell it is that of the shell (``server.cli.shell.line.LentClient``).
+    In a shell it is the shell's client (``server.cli.shell.line.LentClient``).
     """
     if is_lent(args):
         return args.lent  # type: ignore[no-any-return]  # it has what is used of a short client
@@ -91,7 +91,7 @@ def wait_for_daemon(url: str | None, lasting: str) -> None:
     """Returns when a daemon listens at an address, or after a time such as ``10s``.
 
     It tries with a socket of its own, so that the command itself connects, and reports that there is no
-    daemon, as without ``--wait``.  A daemon listens only when all that is durable is restored.
+    daemon, as without ``--wait``.  A daemon listens only when everything durable is restored.
     """
     from server.config.units import duration  # few commands wait
 
@@ -117,7 +117,7 @@ def _listens(address: Address, seconds: float) -> bool:
 
 
 def _token(args: argparse.Namespace) -> str | None:
-    """Returns the token in the options, or None for that of the environment."""
+    """Returns the token in the options, or None for the token of the environment."""
     from dataspace.transport.credentials import read_token  # as above
 
     return read_token(args.token_file) if args.token_file else args.token

@@ -73,7 +73,7 @@ def completed(words: list[str]) -> list[str]:
 
 
 def parser(only: str = "", lent: argparse.Namespace | None = None) -> argparse.ArgumentParser:
-    """Returns the parser of the whole command line; with ``only``, that of one command.
+    """Returns the parser of the whole command line; with ``only``, the parser of one command.
 
     To make the parsers of all commands takes longer than most commands do.
     """
@@ -152,7 +152,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {self._said(message)}\n")
 
     def _said(self, message: str) -> str:
-        """Returns the words of argparse as those of this command."""
+        """Returns a message of argparse in the words of this command."""
         if message.startswith(_REQUIRED):
             missing = message.removeprefix(_REQUIRED).split(", ")
             are = "is" if len(missing) == 1 else "are"

@@ -2,7 +2,7 @@
 
 An orderly end waits for what actors have begun.  An actor may block the event loop that handles the signal,
 or have a task that does not end when it is cancelled.  Then the daemon ends as if it were killed, which is
-safe: what was acknowledged is on disk.
+safe: acknowledged turns are on disk.
 
 Always: after the first signal the process lives no longer than its time to stop.
 """

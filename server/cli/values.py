@@ -1,7 +1,7 @@
 """Facts, messages and patterns as a command line has them.
 
-Always: what the shell seems to have changed, and what is taken otherwise than it looks, is named on standard
-error.
+Always: words that the shell seems to have changed, and words whose meaning differs from their look, are named
+on standard error.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def parsed(text: str) -> Value:
 
 
 def given(texts: Sequence[str]) -> list[Value]:
-    """Returns the values of a command line, in which ``-`` stands for those of the standard input.
+    """Returns the values of a command line; ``-`` stands for the values of the standard input.
 
-    Raises ``UsageError`` for a pattern among the words, since a query is what was meant.  A fact about a
-    pattern is a value like any other, and is taken from the standard input.
+    Raises ``UsageError`` for a pattern among the words, since a query was meant.  A fact about a pattern is a
+    value like any other, and is taken from the standard input.
     """
     values: list[Value] = []
     for text, value in read(texts):
@@ -59,7 +59,7 @@ def given(texts: Sequence[str]) -> list[Value]:
 
 
 def read(texts: Sequence[str]) -> Iterator[tuple[str, Value]]:
-    """Yields the values of a command line with their texts, which are empty for those of the standard
+    """Yields the values of a command line with their texts, which are empty for values of the standard
     input."""
     for text in texts:
         if text == "-":

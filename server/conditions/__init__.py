@@ -1,1 +1,1 @@
-"""Conditions: turns that happen only if what they expect holds."""
+"""Conditions: turns that happen only if their expectations hold."""

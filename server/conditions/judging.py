@@ -1,14 +1,14 @@
-"""Judging: what one turn expects is prepared in steps, and decided exactly in the step of its commit.
+"""Judging: the expectations of one turn are prepared in steps, and decided exactly in the step of its commit.
 
-To compare a pattern with all facts that are alike takes as long as a thousand turns.  So all that takes long
-is done beforehand, in the lane, while the facts go on to change: the index files what a pattern compares and
-keeps that up to date, what was changed since an epoch is looked at up to now, expected rows get their keys.
-What is left for the last step is bounded: ``JUDGED`` facts and changes that are compared one by one, and for
-each other pattern a look at its rows, which the index has counted.  If more has come meanwhile, that is
-prepared again; each pattern is filed once, so there is an end.
+To compare a pattern with all facts that are alike takes as long as a thousand turns.  So all long work is
+done beforehand, in the lane, while the facts go on to change: the index files the parts that a pattern
+compares and keeps them up to date, changes since an epoch are looked at up to now, expected rows get their
+keys.  The last step is bounded: ``JUDGED`` facts and changes that are compared one by one, and for each other
+pattern a look at its rows, which the index has counted.  If more has come meanwhile, that is prepared again;
+each pattern is filed once, so there is an end.
 
-Always: ``decide`` goes by the facts of its own step, in the order of the expectations; what was filed for a
-judgement is dropped when it is closed, but for what ``Conditions`` keeps.
+Always: ``decide`` goes by the facts of its own step, in the order of the expectations; values filed for a
+judgement are dropped when it is closed, but for the parts that ``Conditions`` keeps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FEW: Final = 32
 """Expected rows that get their keys in one step, or changes that are looked at."""
 
 FILED_VALUES: Final = 1 << 20
-"""Facts that are filed for one turn at most, unless they are those of one set of positions."""
+"""Facts that are filed for one turn at most, unless one set of positions has more."""
 
 
 Admit: TypeAlias = Callable[[int, int], None]
@@ -97,7 +97,7 @@ class Judgement:
         self._wanted[condition.number] = frozenset(wanted)
 
     def _look_ahead(self, condition: Condition) -> Steps[None]:
-        """Looks at the changes until now; what is found is told when it is this expectation's turn."""
+        """Looks at the changes until now; a failure is told when it is this expectation's turn."""
         recent = self._home.commits.recent
         yield from recent.sort()
         while condition.number not in self._refused:
@@ -170,8 +170,9 @@ class Judgement:
     # -- in the step of the commit --------------------------------------------------------------------
 
     def decide(self) -> bool:
-        """Raises ``ExpectationFailed`` for the first expectation that does not hold now, ``Refused`` for one
-        that cannot be decided within the limits; returns False, undecided, if more must be prepared.
+        """Raises ``ExpectationFailed`` for the first expectation that does not hold now, ``Refused`` for an
+        expectation that cannot be decided within the limits; returns False, undecided, if more must be
+        prepared.
 
         O(expectations + rows expected), and ``JUDGED`` facts and changes.
         """
@@ -229,8 +230,8 @@ class Judgement:
     def _look(self, condition: Condition, most: int, limit: int) -> bool:
         """Looks at changes of facts that match; returns True if there are more than ``most``.
 
-        Exact, since it looks at every change of facts of the pattern's class after the epoch: what is no
-        longer in memory is refused, not assumed.
+        Exact, since it looks at every change of facts of the pattern's class after the epoch: changes that
+        are no longer in memory are refused, not assumed.
         """
         home, since = self._home, _since(condition)
         recent: Recent = home.commits.recent
@@ -281,7 +282,7 @@ def _rows_expected(condition: Condition) -> tuple[Captures, ...]:
 
 
 def _found(condition: Condition, rows: Iterable[Captures], count: int) -> Refused:
-    """Returns the refusal of an expectation, with the first of what was found in place of what it expects."""
+    """Returns the refusal of an expectation, with the first facts found in place of the expected ones."""
     first = list(islice(rows, FOUND_ROWS))
     return condition.failed(f"found {rows_text(first, count)}", first, count)
 

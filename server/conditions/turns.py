@@ -1,12 +1,13 @@
-"""Conditional turns, and those of several owners: checked in the step in which they are committed.
+"""Conditional turns, and turns of several owners: checked in the step in which they are committed.
 
-An expectation is a read, so it needs the right to observe its pattern.  What is decided soon is decided where
-the turn is read; all else goes through the lane, in turns of the principal and before anything is looked at:
-patterns are analysed and what they compare is filed there, in steps (``judging``), and epochs of the previous
-daemon are read back in a thread.  Then the check and the commit are one step, with no turn between.
+An expectation is a read, so it needs the right to observe its pattern.  Expectations that are decided soon
+are decided where the turn is read; all others go through the lane, in turns of the principal and before
+anything is looked at: patterns are analysed and their compared parts are filed there, in steps (``judging``),
+and epochs of the previous daemon are read back in a thread.  Then the check and the commit are one step, with
+no turn between.
 
-Always: a turn that is refused has changed nothing and is not remembered: sent again, it is judged again; one
-that was accepted is answered with its epoch, and judged no more.
+Always: a turn that is refused has changed nothing and is not remembered: sent again, it is judged again; an
+accepted turn is answered with its epoch, and judged no more.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TEXT: Final = 4000
 
 
 def commit_at_once(peer: ConditionPeer, turn: p.Turn) -> bool:
-    """Commits a turn if all that it expects holds, else refuses it with what was found.
+    """Commits a turn if all its expectations hold, else refuses it with the facts found.
 
     Returns False, and has done nothing, if that may take waiting.
     """
@@ -44,7 +45,7 @@ def commit_at_once(peer: ConditionPeer, turn: p.Turn) -> bool:
 
 
 async def commit_conditional(peer: ConditionPeer, turn: p.Turn) -> None:
-    """Does the same, and waits for what it takes."""
+    """Does the same, and waits for its work in the lane."""
     try:
         async with peer.work() as work:
             expected = await work.go_on(_read(peer, turn))
@@ -76,7 +77,8 @@ async def _prepare(
 
 
 def _read(peer: ConditionPeer, turn: p.Turn) -> Steps[list[Condition]]:
-    """Returns what a turn expects, in steps; raises ``Refused`` or ``UsageError`` for what may not be."""
+    """Returns the expectations of a turn, in steps; raises ``Refused`` or ``UsageError`` for expectations
+    that are not allowed."""
     expected: list[Condition] = []
     for each in Condition.reading(turn.expected):
         if not peer.permit.open:

@@ -1,4 +1,4 @@
-"""Whether one pattern is within another, or has nothing in common with it: what can be proved of both.
+"""Patterns compared: is one within another, or are the two disjoint, as far as that can be proved?
 
 Rights list patterns, and what a bearer asks for is a pattern too.  Both questions are about all values that
 there could be, so they are answered from the structure of the patterns.
@@ -13,7 +13,8 @@ from index.values.values import Map, Record, Value, same
 
 
 def covers(allowed: Pattern, asked: Pattern) -> bool:
-    """True if ``allowed`` certainly matches all that ``asked`` matches; False where that is not certain.
+    """True if ``allowed`` certainly matches every value that ``asked`` matches; False where that is not
+    certain.
 
     >>> covers(Record("reading", Record("_")), Record("reading", "d1", Record("_", "float")))
     True
@@ -55,12 +56,12 @@ def _covers_structure(allowed: Pattern, asked: Pattern) -> bool:
 
 
 def _covers_all(allowed: tuple[Value, ...], asked: tuple[Value, ...]) -> bool:
-    """True if each part of ``allowed`` covers that of ``asked``, which may name more parts."""
+    """True if each part of ``allowed`` covers its part of ``asked``, which may name more parts."""
     return len(asked) >= len(allowed) and all(map(covers, allowed, asked))
 
 
 def _special(pattern: Pattern) -> str | None:
-    """Returns which of the four reserved records a pattern is; None if it is none of them."""
+    """Returns the name of the reserved record that a pattern is; None for any other pattern."""
     if isinstance(pattern, Record) and pattern.label in ("_", "$", "lit", "exact"):
         return str(pattern.label)
     return None

@@ -92,9 +92,9 @@ class HostedActor:
     """An actor that the daemon runs.
 
     ``run`` is ``module:function``, called with a turn and the ``arguments``.  With ``isolate`` it runs in a
-    process of its own, which is killed when it has not reported for ``hang`` seconds (default: those of the
-    daemon).  With ``required`` it is a service, which runs while ``require(name)`` is a fact of its space and
-    all that it ``needs`` is ready; else it runs from the start.
+    process of its own, which is killed when it has not reported for ``hang`` seconds (default: the daemon's).
+    With ``required`` it is a service, which runs while ``require(name)`` is a fact of its space and all
+    services that it ``needs`` are ready; else it runs from the start.
     """
 
     run: str
@@ -130,7 +130,8 @@ class HostedFlow:
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """The daemon's certificate and key, and the authorities that sign those of its clients; all PEM files.
+    """The daemon's certificate and key, and the authorities that sign its clients' certificates; all PEM
+    files.
 
     Without ``client_ca`` clients need no certificate; without ``key`` it is in the file of the certificate.
     """
@@ -157,7 +158,7 @@ class Slow:
     """Seconds from which on something is a line of the log; 0 for never."""
 
     turn: float = 1.0
-    """A turn, in one step of which nothing else runs."""
+    """A turn: nothing else runs during its step."""
     request: float = 10.0
     replay: float = 60.0
     """A replay, from its opening until it ends or is fed live; the time of its reader is a part of it."""
@@ -179,12 +180,12 @@ class Logging:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """Where spans of turns are sent, and of which turns."""
+    """The destination of spans of turns, and the share of turns with spans."""
 
     to: str | None = None
     """The URL of a collector that takes OTLP over HTTP; no spans are made without it."""
     ratio: float = 0.01
-    """The share of the turns that is traced of those that state no trace of their own, from 0 to 1."""
+    """The traced share of the turns that state no trace of their own, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ class Config:
     data: Path = field(default_factory=default_data)
     limits: Limits = field(default_factory=Limits)
     quotas: Quotas = field(default_factory=Quotas)
-    """What one principal may have of what is limited."""
+    """The shares of one principal in the limits."""
     space_limits: SpaceLimits = field(default_factory=SpaceLimits)
     """Limits of the space ``main``, and of each space without its own."""
     retention: Retention = field(default_factory=Retention)
@@ -204,7 +205,7 @@ class Config:
     rules: tuple[Path | RuleText, ...] = ()
     """Rules of the daemon in the space ``main``."""
     spaces: tuple[SpaceConfig, ...] = ()
-    """The dataspaces besides ``main``; each has a directory within that of the daemon."""
+    """The dataspaces besides ``main``; each has a directory within the daemon's."""
     actors: tuple[HostedActor, ...] = ()
     flows: tuple[HostedFlow, ...] = ()
     trace: Path | None = None

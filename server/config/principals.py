@@ -1,4 +1,4 @@
-"""Principals: who a connection is, whatever it calls itself.
+"""Principals: the identity of a connection, whatever it calls itself.
 
 A client chooses its name and its identity, so neither can be what quotas are counted for or what belongs to
 somebody.  A principal is what the daemon itself has established: the token that the bearer showed, or, in a
@@ -37,7 +37,8 @@ Kind = Literal["token", "address", "unix", "daemon"]
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a connection is: as text ``token:NAME/CAVEAT/…``, ``address:HOST``, ``unix`` or ``daemon``.
+    """The identity of a connection: as text ``token:NAME/CAVEAT/…``, ``address:HOST``, ``unix`` or
+    ``daemon``.
 
     >>> str(Principal("token", ("gateway", "sensor-7")))
     'token:gateway/sensor-7'
@@ -48,7 +49,8 @@ class Principal:
 
     @classmethod
     def of_token(cls, name: str, caveats: Iterable[tuple[bytes, Map]]) -> Principal:
-        """Returns that of a token of the configuration, narrowed by these caveats, as bytes and as read.
+        """Returns the principal of a token of the configuration, narrowed by these caveats, as bytes and as
+        read.
 
         Raises ``UsageError`` for a caveat whose name is not valid.
         """
@@ -56,7 +58,8 @@ class Principal:
 
     @classmethod
     def of_peer(cls, peer: str) -> Principal:
-        """Returns that of a peer without a token, from ``HOST:PORT`` or the name of another transport.
+        """Returns the principal of a peer without a token, from ``HOST:PORT`` or the name of another
+        transport.
 
         Of IPv6 addresses the first 64 bits count, since every host has all addresses below them.
 
@@ -87,7 +90,7 @@ def _part(packed: bytes, caveat: Map) -> str:
 
 
 def checked_name(name: Value) -> str:
-    """Returns a word that names a bearer; raises ``UsageError`` for one that is not valid."""
+    """Returns a word that names a bearer; raises ``UsageError`` for an invalid word."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(f"a name or a stamp is 1 to 64 letters, digits and . _ @ -, not {name!r:.80}")
     return name

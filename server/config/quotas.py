@@ -1,4 +1,4 @@
-"""Quotas: what one principal may have of what all of them share.
+"""Quotas: the share of one principal in the limits of a daemon.
 
 A limit bounds what a daemon or a space holds in all.  Alone it would let the first bully take all of it, so
 each principal (``server.config.principals``) has a quota beside it, a half of the limit or less by default.
@@ -17,7 +17,7 @@ PUBLICATION_AMONG_TOKENS: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """What one principal may have at a time; in bytes where the name says so, else counts.
+    """The share of one principal at a time; in bytes where the name says so, else counts.
 
     Tokens that were narrowed from one token of the configuration share its quotas.  Rates are for each
     second, and 0 is no bound.
@@ -39,7 +39,7 @@ class Quotas:
     identities: int = 16_384
     """Identities of one space without a connection: older ones of the principal are forgotten."""
     waiting_sessions: int = 2048
-    """Sessions of one space without a connection: what is beyond ends at once, as without a grace period."""
+    """Sessions of one space without a connection: further sessions end at once, as without a grace period."""
     retained_bytes: int = 1 << 30
     """What topics in memory may retain, each as much as was requested for it."""
     actions_per_publication: int = 1_000_000

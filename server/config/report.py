@@ -1,6 +1,6 @@
 """The report of ``dataspace serve --check``: the effective settings, and where each comes from.
 
-Always: what is printed is a valid configuration again, except for the secrets, which are omitted.
+Always: the printed text is a valid configuration again, except for the secrets, which are omitted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _written(name: str, value: object) -> str:
 
 
 def _toml(value: object) -> str:
-    """Returns a value as TOML, which has fewer kinds, but all that come from TOML."""
+    """Returns a value as TOML, which has fewer kinds, but every kind that comes from TOML."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, tuple):

@@ -1,9 +1,9 @@
 """Rights: what the bearer of a token may do.
 
-A table of the configuration, or a caveat of a narrowed token, lists rights.  One that lists none of them
-allows everything; one that lists some allows exactly those.  What it lists under ``deny`` it takes away from
-that.  ``spaces`` and ``until`` are conditions beside them, and ``stamp`` is what the bearer's claims carry.
-A bearer may do what *each* table allows, so that a caveat can only restrict.
+A table of the configuration, or a caveat of a narrowed token, lists rights.  A table that lists no right
+allows everything; a table that lists some allows exactly those rights.  The rights under ``deny`` are taken
+away from that.  ``spaces`` and ``until`` are conditions beside them, and ``stamp`` is what the bearer's
+claims carry.  A bearer may do what *each* table allows, so that a caveat can only restrict.
 
 Always: a pattern is refused unless it is certain that it asks for no more than is allowed, and for nothing
 that is denied; no text of a refusal holds a token.
@@ -28,7 +28,7 @@ from server.config.principals import UNNAMED, Principal, checked_name
 PATTERNS: Final = ("assert", "send", "observe")
 NAMES: Final = ("durable", "readers")
 TOPICS: Final = ("publish", "subscribe", "retain", "end")
-"""What can be done with a topic: to send to it, to read it, to have it keep what was sent, to end it."""
+"""The actions on a topic: to send to it, to read it, to have it keep items, to end it."""
 
 FLAGS: Final = ("rules", "inspect", "administer")
 RIGHTS: Final = (*PATTERNS, "durable", "topics", "readers", *FLAGS)
@@ -39,7 +39,7 @@ MAX_STAMPS: Final = 8
 """Entries of the stamp of one table."""
 
 Scope = tuple[str, ...] | bool
-"""True for everything, False for nothing, or a list of what is allowed."""
+"""True for everything, False for nothing, or a list of the allowed patterns or names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ NO_TOPICS: Final = TopicRights(False, False, False, False)
 class Rights:
     """One table of rights; each ``Scope`` is of patterns as text, or of names.
 
-    ``deny`` has the same for what is taken away; ``stamp`` is pairs of words.
+    ``deny`` has the same for the denied rights; ``stamp`` is pairs of words.
     """
 
     assert_: Scope = True
@@ -135,7 +135,7 @@ class Rights:
 
     @property
     def denied(self) -> Rights:
-        """What is taken away, nothing if nothing was stated."""
+        """The denied rights; empty if nothing was stated."""
         return NOTHING if self.deny is None else self.deny
 
 
@@ -144,7 +144,7 @@ NOTHING: Final = Rights(False, False, False, False, NO_TOPICS, False, False, Fal
 
 
 class Permit:
-    """What one connection may do: the rights of its token and of each of its caveats.
+    """The rights of one connection: of its token and of each of its caveats.
 
     ``key`` is the entry of the configuration for the secret that the token comes from; ``principal`` is the
     bearer, None for a peer without a token; ``stamp`` is what every claim of the bearer carries.  Raises
@@ -240,7 +240,7 @@ class Permit:
             raise self._refusal(f"{doing} topic {name!r:.80}")
 
     def check_topic_known(self, name: str) -> None:
-        """Raises ``Refused`` for a topic of which nothing may be learned."""
+        """Raises ``Refused`` for a topic that the bearer may not learn about."""
         if not any(self._allows_name(lambda table: getattr(table.topics, each), name) for each in TOPICS):  # noqa: B023
             raise self._refusal(f"use topic {name!r:.80}")
 
@@ -299,7 +299,7 @@ class Permit:
 
     @property
     def _token(self) -> str:
-        """Returns how a refusal names the token: a narrowed one is not the one that it comes from."""
+        """Returns the name of the token in a refusal: a narrowed token differs from its origin."""
         caveats = self.principal.parts[1:] if self.principal is not None else ()
         if not caveats:
             return repr(self.name)
@@ -376,7 +376,7 @@ def _stamp(stated: Map) -> tuple[tuple[str, str], ...]:
 
 
 def _together(tables: Iterable[Rights]) -> dict[str, str]:
-    """Returns the stamps of all tables; none of them can replace one that a table before it has."""
+    """Returns the stamps of all tables; no table can replace a stamp of a table before it."""
     stamps: dict[str, str] = {}
     for name, word in [pair for table in tables for pair in table.stamp]:
         if stamps.setdefault(name, word) != word:
@@ -394,7 +394,8 @@ Matchers = list[Callable[[Value], object]]
 
 
 def _allowing(allowed: Scope, denied: Scope) -> tuple[Matchers | None, Matchers]:
-    """Returns functions that match what is allowed, None for everything, and those for what is denied."""
+    """Returns functions that match allowed patterns or names, None for everything, and functions for the
+    denied ones."""
     if denied is True:
         return [], [matcher(Record("_"))]
     return _matchers(allowed), _matchers(denied) or []

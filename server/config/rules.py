@@ -24,7 +24,8 @@ class RuleText:
 def rule_facts(given: Sequence[Path | RuleText]) -> list[Value]:
     """Returns a rule fact for each file, named after it, and for each text.
 
-    Raises ``UsageError`` for one that cannot be read or carried out, or not together with those before it.
+    Raises ``UsageError`` for a rule that cannot be read or carried out, or not together with the rules before
+    it.
     """
     texts = RuleTexts()
     for each in given:
@@ -41,8 +42,8 @@ class RuleTexts:
         self._graph = DependencyGraph(())
 
     def add(self, given: Path | RuleText) -> None:
-        """Takes one more; raises ``UsageError``, and nothing is taken, for one that cannot be read or carried
-        out, or not together with those before it."""
+        """Takes one more; raises ``UsageError``, and nothing is taken, for a rule that cannot be read or
+        carried out, or not together with the rules before it."""
         text = text_of(given)
         try:
             self._graph = self._graph.grown(read_rules(text))
@@ -73,7 +74,7 @@ def text_of(given: Path | RuleText) -> str:
 
 
 def name_of(given: Path | RuleText) -> str:
-    """The name under which a rule is held: that of its file without the ending, or its own."""
+    """The name under which a rule is held: its file's without the ending, or its own."""
     return given.stem if isinstance(given, Path) else given.name
 
 

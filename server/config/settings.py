@@ -4,7 +4,7 @@
 takes precedence over the environment (``DATASPACE_SERVE_…``), that over the file, and that over the default;
 where each came from is kept, for ``--check``.
 
-Always: a value that cannot be understood is refused with its place, what was found and what is allowed.
+Always: a value that cannot be understood is refused with its place, the found value and the allowed values.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ END: Final = 1 << 63
 """Numbers are below this."""
 
 Read = Callable[[object], object]
-"""Makes a setting from an entry of a file or from text; raises ``UsageError`` with what it should be."""
+"""Makes a setting from an entry of a file or from text; raises ``UsageError`` with the expected form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: its name in the file, with the tables it is in; ``option`` is that of the command line."""
+    """One setting: its name in the file, with the tables it is in; ``option`` is its option on the command
+    line."""
 
     name: str
     read: Read
@@ -221,7 +222,7 @@ KEEPING: Final = {
 }
 """Settings of retention, by the field of ``Retention`` that they fill.
 
-Those of the daemon are under ``log``; a dataspace may have its own.
+The daemon's settings are under ``log``; a dataspace may have its own.
 """
 
 SETTINGS: Final = (
@@ -260,7 +261,8 @@ BY_NAME: Final = {each.name: each for each in SETTINGS}
 def settle(
     args: argparse.Namespace, environment: Mapping[str, str], stated: Mapping[str, object], file: Path | None
 ) -> dict[str, Given]:
-    """Returns the effective value of each setting; ``stated`` has those of the file, by dotted name."""
+    """Returns the effective value of each setting; ``stated`` has the settings of the file, by dotted
+    name."""
     _check_environment(environment)
     return {each.name: _settle(each, args, environment, stated, file) for each in SETTINGS}
 
@@ -316,7 +318,7 @@ def unknown(name: str, known: Iterable[str], what: str = "setting") -> str:
 
 
 def config_file(args: argparse.Namespace) -> Path | None:
-    """Returns the file to read: that of the command line, else of the environment; None if neither names
+    """Returns the file to read, named on the command line or in the environment; None if neither names
     one."""
     named = args.config or os.environ.get(CONFIG)
     return Path(named) if named else None

@@ -1,4 +1,4 @@
-"""Settings of the HTTP listener: which pages may use it, and what one of its connections may take."""
+"""Settings of the HTTP listener: the pages that may use it, and the limits of one of its connections."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ QUESTIONS: Final = frozenset(["status", "index", "actors", "rules"])
 INSPECTED: Final = frozenset(
     ["addresses", "process", "spaces", "data", "readers", "costliest_rule", "principals"]
 )
-"""What of the status is shown only to those who may inspect the daemon."""
+"""The parts of the status that are shown only to bearers that may inspect the daemon."""
 
 REPLAY_BYTES: Final = 256 << 10
 """About what a replay holds while it reads."""
@@ -98,7 +98,7 @@ class Daemon:
         self.listeners: list[Listener] = []
         self.connections: dict[int, Connection] = {}
         self.guests: dict[int, Stranger] = {}
-        """The connections that are no sessions, as those of HTTP, by number."""
+        """The connections without a session, such as HTTP connections, by number."""
         self.strangers: dict[int, Stranger] = {}
         """The connections without a hello by number, in the order in which they came."""
         self.memory = Memory(config.limits.memory, resident_bytes(), self._accounted)
@@ -129,7 +129,7 @@ class Daemon:
         self.loop_lag = Durations(BOUNDS)
         """How late the event loop was."""
         self.pages = AdminPages(self)
-        """What is answered over HTTP to operators; the listener for them is in ``monitoring/admin.py``."""
+        """The answers to operators over HTTP; the listener for them is in ``monitoring/admin.py``."""
         self.spaces: dict[str, HostedSpace] = {}
         names = [each.name for each, _ in logs]
         for each, log in logs:
@@ -179,7 +179,7 @@ class Daemon:
 
     @property
     def spans(self) -> tuple[int, int]:
-        """The spans that the collector has taken, and those that were dropped."""
+        """The counts of spans that the collector has taken, and of dropped spans."""
         return (0, 0) if self.tracing is None else (self.tracing.sent, self.tracing.dropped)
 
     @property
@@ -189,7 +189,7 @@ class Daemon:
 
     @property
     def writers(self) -> list[tuple[str, GroupCommit | TopicWriter]]:
-        """All that writes to the disk, by name."""
+        """All writers to the disk, by name."""
         logs: list[tuple[str, GroupCommit | TopicWriter]] = [
             (f"the log of space {name}", home.commits) for name, home in self.spaces.items()
         ]
@@ -218,8 +218,8 @@ class Daemon:
     def _refusal(self, peer: str) -> str:
         """Returns why there is no room for a connection of a peer; empty if there is.
 
-        Among those without a hello, one that has had its time makes room: of the same principal where that
-        has too many, else of the one that has most.
+        Among the connections without a hello, one whose time is over makes room: of the same principal if
+        that has too many, else of the principal that has most.
         """
         limits, account = self.limits, self.accounts.of(Principal.of_peer(peer))
         if (count := len(self.connections) + len(self.guests)) >= limits.connections:
@@ -250,7 +250,7 @@ class Daemon:
         return False
 
     def serve(self, link: Link, *, trusted: bool = False, form: Form | None = None) -> Connection:
-        """Serves a peer in a task of its own; one that the daemon started itself needs no token.
+        """Serves a peer in a task of its own; a peer that the daemon started itself needs no token.
 
         It writes and reads packets as frames, or as its ``form`` says.
         """
@@ -282,7 +282,7 @@ class Daemon:
         self.guests[guest.number] = guest
 
     def greeted(self, connection: Guest) -> None:
-        """Notes that a connection has sent hello, or has lost the place of one that has not."""
+        """Notes that a connection has sent hello, or has lost its place as a stranger."""
         if self.strangers.pop(connection.number, None) is not None:
             connection.account.give("strangers")
 

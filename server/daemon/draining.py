@@ -39,7 +39,7 @@ LOCAL: Final = ("127.", "::1", "unix")
 
 
 class DrainedDaemon(Protocol):
-    """What is drained."""
+    """The daemon as its drain sees it."""
 
     listeners: list[Listener]
     connections: dict[int, Connection]

@@ -1,8 +1,8 @@
-"""The memory of the daemon: what it accounts for, what it may be, and what goes back to the system.
+"""The memory of the daemon: the accounted bytes, the limit, and the bytes that go back to the system.
 
-The system shows how much memory a process has, and not how much of it is in use: after a large retraction
-most of it may be fragments.  So growth is refused by what the daemon accounts for, which falls with every
-retraction; what is resident is stated beside it.
+The system shows the memory of a process, and not the part of it that is in use: after a large retraction most
+of it may be fragments.  So growth is refused by the accounted bytes, which fall with every retraction; the
+resident bytes are stated beside them.
 
 Always: beyond the limit nothing that grows is taken in, while reading and retracting go on; ``malloc_trim``
 runs in a thread, since it may take long.
@@ -24,7 +24,7 @@ SHARE: Final = 0.5
 """What the daemon may account for by default: a part of the memory of the machine, or control group."""
 
 WAITING_SHARE: Final = 0.5
-"""What may wait for all observers at most: a part of what the daemon may account for."""
+"""The share of the accounted memory that may wait for all observers at most."""
 
 REFRESH: Final = 0.25
 """Seconds after which all is added up again; what turns add in between is added at once."""

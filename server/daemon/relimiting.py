@@ -1,8 +1,7 @@
 """Relimiting: limits, quotas and retention that a reload changes are taken by what holds them.
 
-Always: what is there stays, even if it is beyond a new limit: it only cannot grow; connections that are open
-keep the limits of one connection that they began with; a limit that cannot be taken keeps its old value and
-is named.
+Always: existing state stays, even if it is beyond a new limit: it only cannot grow; open connections keep the
+limits of one connection that they began with; a limit that cannot be taken keeps its old value and is named.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ TAKEN: Final = frozenset(
         "actors",
     ]
 )
-"""The fields of ``Config`` that are applied at once; of limits those that can be (``take_limits``), and all
-of the log but the audit file."""
+"""The fields of ``Config`` that are applied at once; only some limits (``take_limits``), and all of the log
+but the audit file."""
 
 SETTINGS: Final = ("limits", "space_limits", "quotas", "retention", "spaces", "verbose")
 """Of these, what is applied without a word of its own is named."""
@@ -151,7 +151,7 @@ def _places(config: Config) -> list[tuple[str, Path]]:
 
 
 def _take_rules(daemon: Daemon, config: Config) -> list[str]:
-    """Takes the rules of every space anew; returns what changed, and what is wrong with those that are not
+    """Takes the rules of every space anew; returns the changes, and the errors of rules that are not
     taken."""
     told = []
     for each in config.all_spaces():

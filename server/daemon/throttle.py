@@ -2,11 +2,10 @@
 
 One filter on the daemon's logger serves all places that log: warnings of one kind, which is their text before
 anything is filled in, are written a few times in a while; the others are counted, and the count is written.
-What a refusal is about, its *object*, is counted apart, so that refusals that do not matter cannot hide one
-that does.
+The *object* of a refusal is counted apart, so that refusals that do not matter cannot hide one that does.
 
 Always: the first warnings of a kind are written at once; no warning is left out without being counted, and
-the count is written at the end of the window, and at that of the daemon.
+the count is written at the end of the window, and when the daemon ends.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ KINDS: Final = 1024
 
 
 class Throttle(logging.Filter):
-    """Passes the first warnings of a kind in each ``WINDOW``, and all that is less than a warning.
+    """Passes the first warnings of a kind in each ``WINDOW``, and every line that is less than a warning.
 
     A record with ``extra={"about": …}`` is counted by that object as well.
     """
@@ -106,7 +105,7 @@ class _Kind:
         self._written = self.left_out = 0
 
     def passes(self, about: str) -> bool:
-        """Counts a warning; returns True for one that is to be written."""
+        """Counts a warning; returns True if it is to be written."""
         seen = self._abouts.get(about, 0) + 1
         if seen > 1 or len(self._abouts) < LINES:
             self._abouts[about] = seen
@@ -119,7 +118,7 @@ class _Kind:
         return False
 
     def report(self) -> None:
-        """Logs how many warnings were left out, if any were, and what they were about."""
+        """Logs the number of warnings that were left out, if any, and their objects."""
         if not self.left_out:
             return
         abouts = {about: count for about, count in self._hidden.items() if about}
@@ -146,8 +145,8 @@ class _Kind:
 
 
 def _kind_of(record: logging.LogRecord) -> object:
-    """Returns what is alike for warnings of one kind: their form, where an exception came from, and of whom
-    they are, if that is said."""
+    """Returns the common part of warnings of one kind: their form, the place of their exception, and their
+    principal, if it is stated."""
     error = record.exc_info[1] if record.exc_info else None
     trace = None if error is None else error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -1,8 +1,8 @@
 """Hosted actors: named in the configuration, they run in the daemon, in the same dataspaces as remote
 sessions.
 
-Each is a ``module:function``, supervised: one that crashes is started again, with a pause if it crashes
-repeatedly.  Their turns are committed like those of clients, through the space and its log.
+Each is a ``module:function``, supervised: a crashed actor is started again, with a pause if it crashes
+repeatedly.  Their turns are committed like turns of clients, through the space and its log.
 
 Always: an error of an actor reaches no session and no other actor; other tasks run after ``shell.SLICE``
 turns at the latest; an actor that does not yield is logged by a watchdog within a second.
@@ -42,7 +42,7 @@ LATE_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What is asked of actors beyond their counts: how many in the tree, how many turns, and where these
+    """The details of actors beyond their counts: how many in the tree, how many turns, and where these
     are."""
 
     tree: int = 0
@@ -54,7 +54,7 @@ NOTHING: Final = Looked()
 
 
 class Hosted:
-    """One actor of the configuration with all that it spawns, and their counts."""
+    """One actor of the configuration with all actors that it spawns, and their counts."""
 
     def __init__(self, config: Config, settings: HostedActor, serve: Serve) -> None:
         self.settings = settings
@@ -74,7 +74,7 @@ class Hosted:
         self._host.program = self.program
 
     def end(self) -> None:
-        """Ends it in good order, with all that it has spawned, when the engine runs next."""
+        """Ends it in good order, with all actors that it has spawned, when the engine runs next."""
         if self._host is not None:
             self._host.engine.end(self._host, "it is no longer in the configuration")
 
@@ -115,7 +115,7 @@ class Hosted:
             self.note_crash(str(actor.crash))
 
     def status(self, actors: Sequence[Actor], stalls: int, looked: Looked = NOTHING) -> Map:
-        """Returns what ``dataspace actors`` shows of it, given its live actors, and what is looked at."""
+        """Returns its entry for ``dataspace actors``, given its live actors, and the requested details."""
         isolated = self.isolated
         living = [actor for actor in actors if actor is not self._host]
         counts = {
@@ -180,9 +180,10 @@ class HostedActors:
         return [Hosted(config, each, self._serve) for each in actors]
 
     def prepare(self, config: Config) -> Callable[[], list[str]]:
-        """Returns a function that makes the actors those of another configuration, and returns which changed.
+        """Returns a function that replaces the actors by the actors of another configuration, and returns the
+        changed ones.
 
-        It ends those that are gone or have other settings, and starts those that are new or have them.  A
+        It ends actors that are gone or have other settings, and starts actors that are new or have them.  A
         module that is loaded already is not read again.  Raises ``UsageError``, and nothing has happened, for
         an actor without a function or a space.
         """
@@ -265,7 +266,7 @@ async def _name_late(shell: Shell) -> None:
 
 
 def _home(engine: Engine, home: HostedSpace) -> ActorSpace:
-    """Returns a space as actors use it: their turns go through the log, like those of clients."""
+    """Returns a space as actors use it: their turns go through the log, like turns of clients."""
     return engine.home(
         home.space,
         commit=lambda owner, actions, _now: home.commit(owner, actions),

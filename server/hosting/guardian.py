@@ -50,7 +50,7 @@ class Guardian:
     def __init__(
         self, config: Config, settings: HostedActor, serve: Serve, crashed: Callable[[str], object]
     ) -> None:
-        """Calls ``crashed`` with each crash that the process survives: those of actors spawned in it."""
+        """Calls ``crashed`` with each crash that the process survives: a crash of an actor spawned in it."""
         self._config = config
         self._serve = serve
         self._settings = settings
@@ -197,8 +197,8 @@ def _send_order(process: subprocess.Popen[bytes], order: bytes) -> None:
 
 
 async def _wait_ended(process: subprocess.Popen[bytes]) -> int:
-    """Returns the exit code of a process; a thread of its own waits for it, since there may be many of
-    them."""
+    """Returns the exit code of a process; a thread of its own waits for it, since there may be many
+    processes."""
     limiter = trio.CapacityLimiter(math.inf)
     return await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True, limiter=limiter)
 

@@ -85,7 +85,7 @@ def traced(engine: Engine, file: Path | None, *, origin: str = "") -> Iterator[N
 
 
 def made_flow(settings: HostedFlow) -> Flow:
-    """Returns the flow that a setting names; raises ``UsageError`` for one that cannot be made."""
+    """Returns the flow that a setting names; raises ``UsageError`` for a flow that cannot be made."""
     make = boot_function(settings.run, what="flow")
     try:
         flow: object = make(*settings.arguments)

@@ -1,7 +1,7 @@
 """The process of one isolated actor: a program that only a daemon starts.
 
-It gets a connected socket as an inherited descriptor, what to run on its standard input, and reports on what
-was its standard output; what it prints goes to the daemon's standard error.
+It gets a connected socket as an inherited descriptor, its actor's settings on standard input, and reports on
+its former standard output; its prints go to the daemon's standard error.
 
 Always: it ends with the daemon, however that ends and whatever the actor does: by the kernel on Linux, else
 by a thread that waits for the end of the standard input.

@@ -1,9 +1,9 @@
-"""What is shown of actors that run: their facets as a tree, and their last turns.
+"""The view of running actors: their facets as a tree, and their last turns.
 
 Turns are recorded only while somebody looks: each question records for some seconds more, and without one no
 turn costs anything.
 
-Always: what is shown is bounded, in items and in characters; the tracer that an engine had gets every turn.
+Always: the view is bounded, in items and in characters; the engine's earlier tracer gets every turn.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AdminStatistics:
-    """How many peers there are, how many of them are being answered, and how many were closed for others."""
+    """Counts of peers, of peers that are being answered, and of peers that were closed for others."""
 
     peers: int
     answering: int

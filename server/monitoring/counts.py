@@ -1,7 +1,7 @@
 """Counts of what the daemon has done since its start, as plain integers.
 
-What each connection counts by itself (turns, bytes) is added when the connection ends, so that a turn costs
-nothing more; whoever reads the sums adds those of the connections that are open.
+The counts of each connection (turns, bytes) are added when it ends, so that a turn costs nothing more; a
+reader of the sums adds the counts of the open connections.
 
 Always: no count goes down; codes that are counted are the daemon's own, and so few.
 """
@@ -25,7 +25,7 @@ GOODBYES: Final = (
     "ended",
 )
 KINDS: Final = ("turn", "request", "replay", "rules")
-"""What is counted from 0: of a series that begins with 1, Prometheus sees no increase."""
+"""Kinds that are counted from 0: Prometheus sees no increase in a series that begins with 1."""
 
 
 class Ended(Protocol):
@@ -58,7 +58,7 @@ class Sent(Protocol):
 
 
 class Counts:
-    """What has happened since the start."""
+    """Counts of events since the start."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -76,7 +76,7 @@ class Counts:
         self.goodbyes = dict.fromkeys(GOODBYES, 0)
         """Connections that the daemon has ended, by code."""
         self.slow = dict.fromkeys(KINDS, 0)
-        """Lines of the slow log, those that were left out included, by kind."""
+        """Lines of the slow log, omitted lines included, by kind."""
 
     def left(self, connection: Ended) -> None:
         """Adds what a connection has counted that has ended."""

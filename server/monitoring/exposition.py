@@ -32,7 +32,7 @@ class _Readings(Collector):
         self.now: Sequence[Reading] = ()
 
     def collect(self) -> Iterator[Family]:
-        """Yields each metric with what was read of it."""
+        """Yields each metric with its readings."""
         found: dict[Metric, list[Reading]] = {each: [] for each in METRICS}
         for reading in self.now:
             found[reading[0]].append(reading)

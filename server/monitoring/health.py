@@ -1,10 +1,10 @@
 """Health: does the daemon work, and may clients be sent to it?
 
-*Healthy* is a daemon whose loop turns and whose logs can be written: if it is not for long, restart it.
-*Ready* is a healthy one that has started and does not end: if it is not, send new clients elsewhere.
+A daemon is *healthy* if its loop turns and its logs can be written: restart it if it is not for long. It is
+*ready* if it is healthy, has started and does not end: send new clients elsewhere if it is not.
 
-Always: who gets an answer has seen the loop turn; a disk that does not answer is noticed by the
-write that waits for it.
+Always: an answer shows that the loop turns; a disk that does not answer is noticed by the write that waits
+for it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every client waits for the loop, so its *lag* is what all of them see: a task sleeps for a moment again and
 again, and measures by how much longer it took.  Rules run in the turns of clients, each for a moment, so no
-single run need be slow: what each has used is compared once in a second with what it had used before.
+single run need be slow: the time of each is compared once in a second with its time before.
 
 Always: a lag is counted once, however long it was; nothing is measured that the rules do not measure anyway.
 """
@@ -64,7 +64,7 @@ class Spending(Protocol):
 
 
 def growths(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, float]:
-    """Returns the seconds that each rule has used between two looks; one that was made anew began at 0.
+    """Returns the seconds that each rule has used between two looks; a rule that was made anew began at 0.
 
     >>> growths({"a": 5_000_000_000, "b": 7_000_000_000}, {"a": 6_000_000_000, "b": 500_000_000, "c": 0})
     {'a': 1.0, 'b': 0.5, 'c': 0.0}

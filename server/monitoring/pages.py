@@ -1,7 +1,7 @@
 """The pages of an operator: ``/metrics``, ``/healthz`` and ``/readyz``, wherever HTTP is answered.
 
-Always: metrics are read at most once in a second, however often they are asked for; what is answered names no
-client, no fact and no path.
+Always: metrics are read at most once in a second, however often they are asked for; answers name no client,
+no fact and no path.
 """
 
 from __future__ import annotations

@@ -130,11 +130,11 @@ class Watched(Protocol):
 
     @property
     def writers(self) -> Iterable[tuple[str, WatchedWriter]]:
-        """All that writes to the disk, by name."""
+        """All writers to the disk, by name."""
 
     @property
     def spans(self) -> tuple[int, int]:
-        """The spans that the collector has taken, and those that were dropped."""
+        """The counts of spans that the collector has taken, and of dropped spans."""
 
     @property
     def rates(self) -> Rates:

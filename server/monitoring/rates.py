@@ -18,7 +18,7 @@ SLICE: Final = 1024
 
 
 class Busy(Protocol):
-    """A connection with what it counts."""
+    """A connection with its counts."""
 
     number: int
     turns: int

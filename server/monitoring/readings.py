@@ -99,7 +99,7 @@ def _of_clients(daemon: Watched) -> Iterator[Reading]:
 
 
 def _turns(daemon: Watched) -> dict[str, int]:
-    """Returns the turns of each space: of connections that have ended, and of those that are open."""
+    """Returns the turns of each space: of ended and of open connections."""
     turns = {name: daemon.counts.turns.get(name, 0) for name in daemon.spaces}
     for each in daemon.connections.values():
         turns[each.home.name] += each.turns

@@ -1,6 +1,6 @@
-"""Requests about sessions: who is connected, what each costs, and to end one.
+"""Requests about sessions: the connected clients, the cost of each, and to end one.
 
-A session is known by its number, which is that of its first connection and stays when it is resumed.
+A session is known by its number, the number of its first connection, which stays when it is resumed.
 
 Always: a list is made in slices, between which others are served; to end a session needs a token that may do
 everything.

@@ -40,7 +40,7 @@ class Lag:
     seconds: float = 0.0
 
     def include(self, backlog: int, epochs: int, seconds: float) -> None:
-        """Makes it that of the slowest of those so far and another one."""
+        """Keeps the larger of each figure."""
         self.backlog = max(self.backlog, backlog)
         self.epochs = max(self.epochs, epochs)
         self.seconds = max(self.seconds, seconds)
@@ -48,7 +48,7 @@ class Lag:
 
 @dataclass(slots=True)
 class Survey:
-    """What was found."""
+    """The figures of a survey."""
 
     slowest: dict[str, Lag]
     """Of the observers of each space."""
@@ -57,7 +57,7 @@ class Survey:
     topics_still: float
     """The longest time, in seconds, for which a topic has waited for its frontier to move."""
     topics_open: int
-    """Topics of which something was sent that is not complete."""
+    """Topics with a sent epoch that is not complete."""
 
 
 def lag_of(streams: Iterable[OutStream], epoch: int, now: int) -> Lag:

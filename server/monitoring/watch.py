@@ -3,8 +3,8 @@
 What took long is a line of the log (the *slow log*).  Refused logins, refused rights and acts of
 administrators go to the audit log, with who did it and from where.
 
-Always: what is reported is rare, so it may cost some microseconds; what is not rare is counted where it
-happens, and read from there.  No text has a token or the path of the data.
+Always: reported events are rare, so they may cost some microseconds; frequent ones are counted where they
+happen, and read from there.  No text has a token or the path of the data.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Watch:
     def timed(
         self, verb: str, carry_out: Callable[[P, Map], Awaitable[Value]]
     ) -> Callable[[P, Map], Awaitable[Value]]:
-        """Returns a request that is logged if it takes too long; one that was asked to wait is not."""
+        """Returns a request that is logged if it takes too long; a request that was asked to wait is not."""
 
         async def timed(peer: P, arguments: Map) -> Value:
             began = perf_counter()
@@ -127,7 +127,7 @@ class Watch:
         self._audit("login-refused", peer, f"{code}: {text}", code)
 
     def _audit(self, event: str, peer: Peer, text: str, about: str) -> None:
-        """Writes a refusal; those of one principal about one object are throttled together."""
+        """Writes a refusal; refusals of one principal about one object are throttled together."""
         fields = {"act": event, **who(peer), "text": text[:TEXT]}
         audit.info(
             f"{event}: %s (%s)",

@@ -1,7 +1,7 @@
 """Accounts: what each principal has now of what all share, within its quotas.
 
-Always: what is taken is given back when it ends, however it ends; an account lives for as long as something
-refers to it, so the daemon remembers none that has nothing.
+Always: every charge is given back when its object ends, however it ends; an account lives for as long as
+something refers to it, so the daemon remembers no account that has nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _unbounded(_facts: int, _size: int) -> None:
 
 
 class Account:
-    """What one principal has; ``quotas`` is None for the daemon itself, which has no bounds."""
+    """The holdings of one principal; ``quotas`` is None for the daemon itself, which has no bounds."""
 
     __slots__ = (
         "__weakref__",
@@ -119,7 +119,8 @@ class Account:
     async def pace(self, what: str) -> None:
         """Waits until the principal may have another one of ``turns`` or ``requests``.
 
-        A token bucket that holds those of one second, written as the time at which it would be empty.
+        A token bucket that holds one second's turns or requests, written as the time at which it would be
+        empty.
         """
         rate = getattr(self.quotas, f"{what}_per_second", 0)
         if not rate:
@@ -148,7 +149,7 @@ class Accounts:
     def __init__(
         self, quotas: Quotas, grow: Grow = _unbounded, of_tokens: Mapping[str, Quotas] | None = None
     ) -> None:
-        """``of_tokens`` are those of single tokens, by name."""
+        """``of_tokens`` are the quotas of single tokens, by name."""
         self._quotas = quotas
         self._of_tokens = _by_principal(of_tokens or {})
         self._grow = grow
@@ -159,7 +160,7 @@ class Accounts:
         return len(self._accounts)
 
     def of(self, principal: Principal) -> Account:
-        """Returns the account of a principal: that of its token of the configuration, or of its address."""
+        """Returns the account of a principal: of its token of the configuration, or of its address."""
         if principal.kind == "daemon":
             return self._daemon
         at = (principal.kind, *principal.parts[:1])
@@ -171,9 +172,9 @@ class Accounts:
         return account
 
     def give_quotas(self, of_tokens: Mapping[str, Quotas], quotas: Quotas | None = None) -> None:
-        """Replaces the quotas of single tokens, and those of all others; O(accounts).
+        """Replaces the quotas of single tokens, and the quotas of all others; O(accounts).
 
-        Nothing is taken from those that have more.
+        Nothing is taken from accounts that have more.
         """
         self._quotas = quotas or self._quotas
         self._of_tokens = _by_principal(of_tokens)

@@ -3,8 +3,8 @@
 Turns, publications, leases, staged operations and producers are all known by names that clients choose, so a
 name alone proves nothing.  Each request that states one asks here for the name under which the daemon keeps
 it.  A name that may be shared needs a right that lists it (durable owners, identities that outlast the
-connection, readers, topics).  All others belong to who uses them: the daemon keeps them with the principal
-as their end, ``lease:1000:backup @ token:gateway``, so that two bearers cannot mean the same one.  That is in
+connection, readers, topics).  All others belong to their user: the daemon keeps them with the principal as
+their end, ``lease:1000:backup @ token:gateway``, so that two bearers cannot mean the same one.  That is in
 the log as well, and a daemon that starts again still has it.
 
 Always: without tokens every name is kept as it was stated; no name that a client states can have the end of
@@ -26,11 +26,11 @@ OWNER: Final = "owner:"
 """What the identity of a durable owner begins with."""
 
 AT: Final = " @ "
-"""Between a name and the bearer to whom it belongs."""
+"""Between a name and its bearer."""
 
 
 class Bearer:
-    """What one connection may do, and who it is.
+    """The rights and the identity of one connection.
 
     ``holder`` is its principal as text, empty without a token.
     """
@@ -62,14 +62,14 @@ class Bearer:
         return self._stamped(f"{DURABLE}{stated}")
 
     def lease(self, stated: str) -> str:
-        """Returns the owner that a lease is kept as, one that may be granted; raises ``Refused``."""
+        """Returns the owner under which a lease is kept, if it may be granted; raises ``Refused``."""
         self.permit.check_writes()
         return self.own(stated)
 
     def client(self, stated: str) -> str:
         """Returns the identity that a hello states, under which its turns are numbered; raises ``Refused``.
 
-        A passing one is this bearer's own; one that outlasts its connection needs a right.
+        A passing identity is this bearer's own; an identity that outlasts its connection needs a right.
         """
         if _plain(stated).startswith(PASSING):
             return self.own(stated)
@@ -79,8 +79,8 @@ class Bearer:
     def publisher(self, stated: str, owner: str, clients: Clients) -> str:
         """Returns the identity that a publication for an owner is numbered under; raises ``Refused``.
 
-        It is what was stated if that is a passing one, or one to which there is a right.  Any other belongs
-        to the owner, whoever publishes under the same name for another one; one of a session is refused.
+        It is the stated one if that is passing, or the bearer has a right to it.  Any other belongs to the
+        owner, whoever publishes under the same name for another owner; a session's is refused.
         """
         name = stated.removeprefix(OWNER)
         if _plain(stated).startswith(PASSING) or name != stated or self.permit.allows_durable(name):
@@ -90,7 +90,7 @@ class Bearer:
         return f"{stated}{AT}{owner}"
 
     def shown(self, text: str, data: str) -> str:
-        """Returns a text about an error; who may not inspect does not see the path of the daemon's data."""
+        """Returns a text about an error; without the right to inspect it has no path of the daemon's data."""
         return text if self.permit.inspects else text.replace(data, "(data)")
 
     def _stamped(self, name: str) -> str:
@@ -122,7 +122,7 @@ def parted(name: str) -> tuple[str, str]:
 
 
 def _plain(stated: str) -> str:
-    """Returns a name that a client stated; raises ``Refused`` for one that reads as if it had an end."""
+    """Returns a name that a client stated; raises ``Refused`` for a name that reads as if it had an end."""
     if AT in stated:
         raise Refused("bad-request", f"{stated!r:.80} contains {AT!r}, which stands before a bearer's name")
     return stated

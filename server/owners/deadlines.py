@@ -18,7 +18,8 @@ import trio
 
 
 class Deadlines:
-    """Owners by the time at which they end; ``run`` calls ``expired`` with those that are due together."""
+    """Owners by the time at which they end; ``run`` calls ``expired`` with the owners that are due
+    together."""
 
     __slots__ = ("_changed", "_deadlines", "_expired", "_heap", "_queued")
 

@@ -1,12 +1,12 @@
-"""Departures: owners whose claims are to be retracted, those of one moment in one turn.
+"""Departures: owners whose claims are to be retracted, all of one moment in one turn.
 
 When a switch fails or a program is killed, a thousand sessions end at once.  An epoch for each, and a write
 to each observer for each epoch, costs several times what the retractions cost.  So ``soon`` only notes an
-owner, and ``due`` retracts all that were noted, in as few turns as possible.  Where those are so many that
+owner, and ``due`` retracts all noted owners, in as few turns as possible.  Where those are so many that
 others would wait, they go one turn after another in the lane.
 
-Always: what was noted is retracted in order, and before any turn that is committed later, unless it is more
-than one turn has; an owner that is written to again has lost what it had before; owners that were noted
+Always: noted owners are retracted in order, and before any turn that is committed later, unless they have
+more facts than one turn; an owner that is written to again has lost its earlier facts; owners that were noted
 together end together; the claims that end together are bounded, unless one such group alone has more.
 """
 
@@ -27,7 +27,7 @@ MOST: Final = 4_096
 class Departures:
     """The owners that have ended and still claim facts.
 
-    ``end`` retracts together all that some owners claim, and raises nothing; ``count`` returns the number of
+    ``end`` retracts together all claims of some owners, and raises nothing; ``count`` returns the number of
     claims of an owner.
     """
 
@@ -97,7 +97,7 @@ class Departures:
                 await work.finish()
 
     async def run(self, lane: Lane, asker: Hashable, flush: Callable[[], None]) -> None:
-        """Ends in the lane those that were too many for ``due``, until cancelled."""
+        """Ends in the lane the owners that were too many for ``due``, until cancelled."""
         while True:
             await self._arrived.wait()
             self._arrived = trio.Event()

@@ -3,7 +3,7 @@
 A bound in all alone lets one client push out what others need, by using names of its own until theirs are the
 oldest.  So beyond its share an account pushes out its own.
 
-Always: no more names than ``most``, of which no account has more than its share once ``excess`` is empty.
+Always: no more names than ``most``; no account has more than its share once ``excess`` is empty.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from server.owners.accounts import Account
 
 IDENTITIES: Final = "identities"
-"""What is counted of an account."""
+"""The name of the account's count."""
 
 
 class Latest:

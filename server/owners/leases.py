@@ -57,7 +57,7 @@ class Leases:
         await self._running.run()
 
     def grant(self, owner: str, account: Account | None = None) -> bool:
-        """Begins a lease, or renews one that runs; returns True if it is a new one.
+        """Begins a lease, or renews a running one; returns True if it is a new one.
 
         A new one counts for the ``account``, if there is one, until it ends.
         """
@@ -73,7 +73,7 @@ class Leases:
         return fresh
 
     def renew(self, owner: str) -> None:
-        """Renews a lease; raises ``Refused("no-lease")`` for one that has ended or was never granted."""
+        """Renews a lease; raises ``Refused("no-lease")`` for a lease that has ended or was never granted."""
         if owner not in self._running:
             raise Refused("no-lease", f"{owner} has ended, or was never granted")
         self._renew(owner)

@@ -10,7 +10,7 @@ class Owners(Protocol):
     """The space as leases use it."""
 
     def end_owners(self, owners: Sequence[str]) -> None:
-        """Retracts all that these owners claim: in one turn, or in several where that is very much."""
+        """Retracts all claims of these owners: in one turn, or in several if they are very many."""
 
     def end_soon(self, owners: Sequence[str]) -> None:
         """Like ``end_owners``, but with ``end_due`` or before the next turn, all of those in one turn."""

@@ -1,11 +1,11 @@
 """The publisher of each durable owner, so that two that share one by mistake get an error.
 
-A query that numbers its batches relies on what its writer claims: the facts that it replaces, and those of a
+A query that numbers its batches relies on its writer's claims: the facts that it replaces, and the facts of a
 key.  Two of them under one writer would undo each other's work without an error.  So the writer belongs to
-the one that began last, as with fenced producers in other systems: the one before is refused from then on,
-with the name of the new one.  A new checkpoint takes over from an old one in the same way.
+the publisher that began last, as with fenced producers in other systems: the one before is refused from then
+on, with the name of the new one.  A new checkpoint takes over from an old one in the same way.
 
-Always: only a client that has published before is refused, never one that begins; what was published stays.
+Always: only a client that has published before is refused, never a client that begins; published facts stay.
 """
 
 from __future__ import annotations

@@ -5,12 +5,13 @@ cannot know whether the turn took effect, and sends it again; the answer must th
 nothing may happen twice.  The newest number of each identity is in the log; the epochs of the last few
 turns are kept here as well, so that a whole window of them can be answered.
 
-Identities that begin with ``~`` are *passing*: chosen at random by a client that connects again after a
-lost connection, but never after a restart.  Of those that are not connected only the latest are kept, and of
-each principal no more than its share (``quota.identities``): one that uses many makes its own be forgotten.
+Identities that begin with ``~`` are *passing*: chosen at random by a client that connects again after a lost
+connection, but never after a restart.  Of the passing identities without a connection only the latest are
+kept, and of each principal no more than its share (``quota.identities``): a principal that uses many makes
+its own be forgotten.
 
-Always: a turn is applied only if its number is higher than any before it from the same identity, for all that
-are connected and the latest ones that are not (``limits.identities``); names are bounded, and so is memory.
+Always: a turn is applied only if its number is higher than any before it from the same identity, for all
+connected identities and the latest others (``limits.identities``); names are bounded, and so is memory.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Client:
         self.holder = ""
         """The bearer of a token that came with this identity since the daemon started; empty if none."""
         self.account: Account | None = None
-        """That of the principal which has used this identity last, since the daemon started."""
+        """The account of the principal that has used this identity last, since the daemon started."""
         self.origin: Origin | None = None
         """Where its turns come from, if that is known."""
         self.origin_due = NEVER
@@ -76,7 +77,7 @@ class Client:
             self.origin, self.origin_due = origin, 0
 
     def say_origin(self, log: OriginLog, epoch: int, time: int) -> None:
-        """Has the log say where the turns come from, so that none of them need say it."""
+        """Has the log note the origin of the turns, so that no turn need carry it."""
         assert self.origin is not None  # else it is never due
         log.note_origin(epoch, time, self.origin)
         self.origin_due = epoch + ORIGIN_EPOCHS
@@ -93,7 +94,7 @@ class Client:
             self._first += WINDOW
 
     def _skip(self, sequence: int) -> array[int]:
-        """Notes that the turns before this one were not applied; returns the epochs of those that were."""
+        """Notes that the turns before this one were not applied; returns the epochs of the applied ones."""
         skipped = sequence - self.sequence - 1
         if skipped > WINDOW or not self._epochs:
             self._first, self._epochs = sequence, array("q")
@@ -133,8 +134,8 @@ def refusal(sequence: int, epoch: int | None) -> Refused:
 class Clients:
     """Every identity that has numbered turns; ``logged`` is the log's own table, kept equal.
 
-    Of those that no connection has, the latest ``most`` are remembered, and of passing ones the latest
-    ``PASSED``.
+    The latest ``most`` identities without a connection are remembered, and the latest ``PASSED`` passing
+    ones.
     """
 
     __slots__ = ("_fresh", "_held", "_kept", "_known", "_logged", "_name_bytes", "_passed")
@@ -188,7 +189,8 @@ class Clients:
         return client
 
     def holder(self, name: str) -> str:
-        """Returns who has come with an identity, as ``Client.holder``; empty for one that was never seen."""
+        """Returns the holder of an identity, as ``Client.holder``; empty for an identity that was never
+        seen."""
         client = self._known.get(name)
         return "" if client is None else client.holder
 

@@ -29,7 +29,7 @@ TOGETHER: Final = 64 << 10
 
 
 class InStream:
-    """One offered stream: the credit, the values that came, and those that are not handled yet."""
+    """One offered stream: the credit, the values that came, and the values that are not handled yet."""
 
     __slots__ = ("arrived", "asked", "came", "came_size", "complete", "key", "number", "waiting", "window")
 
@@ -90,7 +90,7 @@ class Offers:
         self._peer.start(self._pull, stream)
 
     def arrive(self, packet: p.Values, size: int) -> None:
-        """Queues values; discards those of a stream that has failed meanwhile."""
+        """Queues values; discards values of a stream that has failed meanwhile."""
         stream = self._streams.get(packet.stream)
         if stream is not None:
             stream.arrive(packet.values, packet.first, size)
@@ -102,7 +102,7 @@ class Offers:
             stream.finish()
 
     def drop(self, number: int) -> None:
-        """Notes that the client has aborted a stream: what was handled stays as it is."""
+        """Notes that the client has aborted a stream: handled values stay as they are."""
         if self._streams.pop(number, None) is not None:
             self._budget.leave()
 

@@ -26,7 +26,7 @@ class OfferPeer(Protocol):
 
     @property
     def bearer(self) -> Bearer:
-        """Who the client is, and what it may do."""
+        """The client's identity and its rights."""
 
     def say(self, packet: Packet) -> None:
         """Queues a control packet."""
@@ -60,4 +60,4 @@ class PublicationPeer(Protocol):
 
     @property
     def bearer(self) -> Bearer:
-        """Who the client is, and what it may do."""
+        """The client's identity and its rights."""

@@ -44,7 +44,7 @@ ATTEMPTS: Final = 3
 T = TypeVar("T")
 
 UNBOUNDED: Final = 1 << 62
-"""Elements of what was checked before it was stored."""
+"""Elements of values that were checked before they were stored."""
 
 
 async def stage(
@@ -131,9 +131,9 @@ async def publish(
 
     ``client`` is the bearer's own, or one to which it has a right, or numbered within the owner (``Bearer``).
     Operations in any packed form may stand in place of a key: they were never staged.  All are checked by the
-    rights of the ``bearer``, whoever staged them.  An exclusive publisher has the owner until another one
-    begins to publish (``Publishers``).  What was published is discarded then, or all that is under
-    ``discard``; that and ``close`` are those of ``Staging.discard``.
+    rights of the ``bearer``, whichever client staged them.  An exclusive publisher has the owner until
+    another one begins to publish (``Publishers``).  Published batches are discarded then, or everything under
+    ``discard``; ``discard`` and ``close`` have the meaning of ``Staging.discard``.
     """
     name = bearer.owner(owner)
     identity = bearer.publisher(client, name, home.clients)

@@ -40,7 +40,7 @@ async def _discard(peer: PublicationPeer, arguments: Map) -> Value:
 
 
 async def _publish(peer: PublicationPeer, arguments: Map) -> Value:
-    """Commits all that is staged under some keys as one turn; returns its epoch once on disk."""
+    """Commits everything staged under some keys as one turn; returns its epoch once on disk."""
     keys = arguments.get("keys")
     if not isinstance(keys, tuple):
         raise Refused("bad-request", "keys must be an array of keys, or of binary in place of one")

@@ -4,8 +4,8 @@ A pattern that nobody observes costs O(values alike).  So where these are many, 
 stay filed in the index, for the sets of positions that were used last, and every pattern with those positions
 costs O(matches).
 
-Always: what is filed changes no fact and announces no interest; it is bounded in sets of positions, and in
-values unless one set alone has more.
+Always: filing changes no fact and announces no interest; it is bounded in sets of positions, and in values
+unless one set alone has more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FILED_BYTES: Final = 300
 
 
 class Conditions:
-    """What is filed for the conditions of the turns of one space."""
+    """The values filed for the conditions of the turns of one space."""
 
     def __init__(self, index: Index) -> None:
         self.index: Final = index

@@ -1,8 +1,8 @@
 """Flows named in the configuration, which run in the turns of a space.
 
 Each is a ``module:function`` that makes a flow (``dataspace.rules``) of its arguments.  It is attached before
-the first client is served, so that what it asserts exists from the start, like derived facts.  Those that
-read streams or clocks run in tasks beside the sessions.
+the first client is served, so that its facts exist from the start, like derived facts.  Flows that read
+streams or clocks run in tasks beside the sessions.
 
 Always: a flow that cannot be made or ordered in strata ends the start of the daemon, with its name; a later
 error in a flow or in a stream of it ends that flow alone.

@@ -1,9 +1,9 @@
 """The claim index: finds an owner's claims by fact or by key, from one publication to the next.
 
 A publication names facts, and a claim is ended by its handle.  So to retract a fact, or to replace it by
-another one with the same key, the claim must be found.  A scan of all that the owner claims would make each
+another one with the same key, the claim must be found.  A scan of all claims of the owner would make each
 small batch cost as much as all batches before it.  So a ledger is built when it is first needed, and is
-updated from then on with what is published.
+updated from then on with each publication.
 
 To plan a million operations takes longer than to carry them out, so it is done in steps, between which
 others have the thread.  A plan for claims that have changed meanwhile is none, and is made again.
@@ -81,10 +81,10 @@ class Ledgers:
         Retracting by value ends one claim on that fact, an earlier one of the owner's or one of this batch;
         retracting what the owner does not claim changes nothing.  With ``replace``, what is asserted becomes
         the owner's whole set: facts that stay are not touched.  With a pattern ``by``, a fact takes the place
-        of those of the owner that have the same captures, one that is there already stays, and retracting
-        ends exactly that fact.  There the operations of one key are counted, since those of several tasks
-        have no order: a fact that is asserted as often as it is retracted stays as it was.  Raises
-        ``Refused`` for a fact that has no key, and where a key is left with several facts.
+        of the owner's facts that have the same captures, an equal fact stays, and retracting ends exactly
+        that fact.  There the operations of one key are counted, since operations of several tasks have no
+        order: a fact that is asserted as often as it is retracted stays as it was.  Raises ``Refused`` for a
+        fact that has no key, and where a key is left with several facts.
 
         O(operations), and O(claims of the owner) for ``replace`` and where a ledger must be built.
         """
@@ -205,7 +205,8 @@ class Ledger:
 
 
 class KeyChange:
-    """What several operations say of the facts of one key, counted: those of several tasks have no order."""
+    """The sum of several operations on the facts of one key, counted: operations of several tasks have no
+    order."""
 
     __slots__ = ("asserts", "facts", "net")
 
@@ -332,7 +333,7 @@ class LedgerChange:
         self._leave(at, staying)
 
     def _leave(self, at: Hashable, staying: list[int]) -> None:
-        """Ends the claims of a key but those that stay; what is asserted comes before what goes."""
+        """Ends the claims of a key but for the staying ones; assertions come before retractions."""
         kept = set(staying)
         self.actions.extend([(RETRACT, handle) for handle in self._here(at) if handle not in kept])
         self.changed[at] = staying

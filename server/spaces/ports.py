@@ -42,7 +42,7 @@ class SessionSpace(Protocol):
         """Commits one turn."""
 
     def end_owners(self, owners: Sequence[str]) -> None:
-        """Retracts all that these owners claim: in one turn, or in several where that is very much."""
+        """Retracts all claims of these owners: in one turn, or in several if they are very many."""
 
     def end_soon(self, owners: Sequence[str]) -> None:
         """Like ``end_owners``, but with ``end_due`` or before the next turn, for all of those in one turn."""
@@ -79,7 +79,7 @@ class SessionPeer(Protocol):
 
     @property
     def bearer(self) -> Bearer:
-        """Who the client is, and what it may do."""
+        """The client's identity and its rights."""
 
     @property
     def account(self) -> Account:

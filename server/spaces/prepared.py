@@ -1,4 +1,4 @@
-"""Prepared operations: those that were read before the request to publish them comes.
+"""Prepared operations: operations that were read before the request to publish them comes.
 
 A small batch of a bulk writer is one request, and reading it is half of its cost, while the writer's driver
 waits.  The writer's tasks have the rows some time earlier.  So they send them to the daemon as soon as they

@@ -1,4 +1,5 @@
-"""Recalling: what the previous daemon did last is read back into memory, once, for all who go on from there.
+"""Recalling: the last epochs of the previous daemon are read back into memory, once, for all that go on from
+there.
 
 It is apart because observers that come back and turns that expect something unchanged need the same.
 
@@ -21,7 +22,7 @@ class Recalling:
         self._lock = trio.Lock()
 
     async def recall(self, recent: Recent, log: LogReader, after: int, work: Work) -> bool:
-        """Returns True if all epochs beyond ``after`` are in memory; reads those of the previous daemon."""
+        """Returns True if all epochs beyond ``after`` are in memory; reads epochs of the previous daemon."""
         if recent.lacks(after):
             async with self._lock:
                 if recent.lacks(after):  # else another one has read it meanwhile

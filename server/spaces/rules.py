@@ -30,7 +30,7 @@ logger = logging.getLogger("dataspace")
 
 QUESTIONS: Final = ("explain", "why", "why-not", "graph", "monotone")
 RESUME: Final = "resume"
-"""What is asked for a rule to be carried out again."""
+"""The request to carry out a rule again."""
 
 FORMS: Final = ("text", "rows")
 CLAIMS_LOOKED_AT: Final = 100_000
@@ -137,7 +137,7 @@ def _owners(space: Space, proof: Proof) -> Owners:
 
 
 def _proof(host: RuleHost, explainer: Explainer, about: Value) -> Proof | None:
-    """Returns the proof of a fact, or of the first one that a pattern such as ``reach("a", _)`` matches."""
+    """Returns the proof of a fact, or of the first match of a pattern such as ``reach("a", _)``."""
     proof = explainer.why(about)
     if proof is None and host.is_claimed(about):
         return Proof(about)
@@ -164,7 +164,7 @@ def startable_facts(space: Space, given: Sequence[Path | RuleText]) -> list[Valu
 
 
 def reloaded_facts(space: Space, given: Sequence[Path | RuleText]) -> tuple[list[Value], list[str]]:
-    """Returns the rule facts that a running daemon holds from now on, and what is wrong with some of them.
+    """Returns the rule facts that a running daemon holds from now on, and the errors of the others.
 
     A text that cannot be read or carried out, or not together with those before it, leaves the rules of its
     name as they are held now, and the others are taken.

@@ -4,8 +4,8 @@ A session outlives its connection if its client asked for a *grace period*: when
 facts and interests stay, and a connection that shows its number and secret in time resumes it.  So the state
 of a session is kept apart from the connection that it has at the moment.
 
-Always: a session has at most one connection; when it ends, all that it owned is retracted; a
-session whose client sent a goodbye, or broke the protocol, ends at once.
+Always: a session has at most one connection; when it ends, all its facts are retracted; a session whose
+client sent a goodbye, or broke the protocol, ends at once.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Sessions:
     def leave(self, state: SessionState, connection: SessionPeer) -> None:
         """Ends a session whose connection has ended, or keeps it for its client; may be called again.
 
-        What it owned is retracted with the next ``end_due`` of its space, or before the next turn.
+        Its facts are retracted with the next ``end_due`` of its space, or before the next turn.
         """
         if state.connection is not connection:
             return
@@ -228,7 +228,8 @@ class Sessions:
         return False
 
     def _may_wait(self, state: SessionState) -> bool:
-        """True if there is room to keep a session: one that holds nothing makes room for one that does.
+        """True if there is room to keep a session: a session that holds nothing makes room for a session that
+        does.
 
         Where its principal has too many, that is one of its own.
         """
@@ -267,7 +268,7 @@ class Sessions:
         self._empty.pop(state.owner, None)
 
     def _end(self, state: SessionState) -> None:
-        """Retracts all that a session owned, with that of others which end before ``end_due``."""
+        """Retracts all facts of a session, together with other sessions which end before ``end_due``."""
         self._stop_waiting(state)
         self._home.end_soon((state.owner, state.interests))
         name = state.client.name

@@ -1,7 +1,7 @@
 """A hosted space: one dataspace of the daemon, with its log, its sessions and its leases.
 
-Each space has its own epochs and its own directory, and nothing is atomic across two of them; so all that
-belongs to one is here, and what they share is in the daemon.  Every turn passes through ``commit``: the space
+Each space has its own epochs and its own directory, and nothing is atomic across two spaces; so the state of
+one space is here, and the shared state is in the daemon.  Every turn passes through ``commit``: the space
 makes the epoch, the log stores it, and the connections with something to send are flushed when the current
 batch of packets is done.
 
@@ -63,7 +63,7 @@ logger = logging.getLogger("dataspace")
 PREPARED_FACTOR: Final = 15
 LEDGER_BYTES: Final = 150
 IDENTITY_BYTES: Final = 2048
-"""What a prepared byte, a fact of a ledger, and what is remembered of an identity take, about."""
+"""About the bytes of a prepared operation, of a fact of a ledger, and of a remembered identity."""
 
 
 def now() -> int:
@@ -88,7 +88,7 @@ class HostedSpace:
         admit: Admit,
         writer: Callable[..., GroupCommit] = GroupCommit,
     ) -> None:
-        """``flush`` is called after turns; ``names`` are those of all spaces of the daemon.
+        """``flush`` is called after turns; ``names`` are the names of all spaces of the daemon.
 
         What takes long is done in the ``lane``.  ``admit`` raises ``Refused`` for turns that add more than
         the daemon has memory for.
@@ -151,7 +151,7 @@ class HostedSpace:
         )
 
     def _hold_rules_from_start(self) -> None:
-        """Holds the rules of the configuration; what is wrong with them is logged, and ends nothing."""
+        """Holds the rules of the configuration; their errors are logged, and end nothing."""
         facts = startable_facts(self.space, self.settings.rules)
         rules = actions_to_hold(self.space, facts)
         try:
@@ -167,7 +167,7 @@ class HostedSpace:
     def take_rules(self, given: Sequence[Path | RuleText]) -> tuple[bool, list[str]]:
         """Makes these the rules that the daemon holds, in one turn.
 
-        Returns whether others were held before, and what is wrong with those that are not taken.  Raises
+        Returns whether others were held before, and the errors of the rules that are not taken.  Raises
         ``Refused``, and nothing has happened, where the turn is beyond a limit.
         """
         facts, errors = reloaded_facts(self.space, given)
@@ -178,7 +178,7 @@ class HostedSpace:
         return bool(rules), errors
 
     def relimit(self, limits: Limits, own: SpaceLimits, retention: Retention) -> None:
-        """Takes the limits of the daemon, those of the space and its retention, from now on."""
+        """Takes the limits of the daemon, the limits of the space and its retention, from now on."""
         self.limits = limits
         self.settings = replace(self.settings, limits=own, retention=retention)
         self.space.limits = own  # what it holds stays, and cannot grow; its rules keep their own limits
@@ -204,7 +204,7 @@ class HostedSpace:
             nursery.start_soon(retain, self.log, self.commits, lambda: self.settings.retention)
 
     async def _advance(self) -> None:
-        """Makes the turns that rules need for ``next``, in between those of clients, until cancelled."""
+        """Makes the turns that rules need for ``next``, in between the turns of clients, until cancelled."""
         while True:
             self.rules_due = trio.Event()
             while self.space.rules.pending:
@@ -327,10 +327,11 @@ class HostedSpace:
             )
 
     def end_owners(self, owners: Sequence[str]) -> None:
-        """Retracts in one turn all that some owners claim, after what ``end_soon`` has noted; raises nothing.
+        """Retracts in one turn all claims of some owners, after the owners that ``end_soon`` has noted;
+        raises nothing.
 
-        What one of them claims beyond a turn's limit goes in turns of its own, from now on (``Endings``).  If
-        one turn fails, which is a bug, each of them is ended alone.  An owner that cannot be ended keeps its
+        Claims of an owner beyond a turn's limit go in turns of their own, from now on (``Endings``).  If one
+        turn fails, which is a bug, each of them is ended alone.  An owner that cannot be ended keeps its
         claims, which is logged; they go with the next start of the daemon.
         """
         self.end_due()
@@ -397,7 +398,8 @@ class HostedSpace:
         return bool(self.space.claims(owner))
 
     def _note_unended(self, owners: Sequence[str]) -> None:
-        """Ends each of some owners that could not be ended together, and logs those that cannot."""
+        """Ends singly the owners that could not be ended together, and logs the owners that cannot be
+        ended."""
         if len(owners) > 1:
             logger.exception(
                 "%d owners, %s and others, could not be ended together: this is a defect, please report it",
@@ -436,7 +438,7 @@ class HostedSpace:
     async def find_turns(self, client: Client, wanted: Collection[int]) -> dict[int, int]:
         """Returns the epochs of old turns, 0 for those not applied; those not known any more are left out.
 
-        What is not remembered is looked up in the log, in one pass of a thread: O(log) at worst.
+        Forgotten turns are looked up in the log, in one pass of a thread: O(log) at worst.
         """
         known = {at: epoch for at in wanted if (epoch := client.epoch_of(at)) is not None}
         missing = [at for at in wanted if at not in known]

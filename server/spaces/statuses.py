@@ -49,5 +49,5 @@ class Suspensions:
 
 
 def no_space(name: str, names: Collection[str]) -> Refused:
-    """Returns the refusal of a name that no space has; ``names`` are those that there are."""
+    """Returns the refusal of a name that no space has; ``names`` are the existing ones."""
     return Refused("no-space", f"no space named {name!r:.80}, there is {', '.join(map(repr, names))}")

@@ -1,6 +1,6 @@
 """The group commit of a daemon that traces: notes when an epoch was queued, written and on disk.
 
-Always: what is submitted without a trace goes the way of the log, but for the look whether there is one.
+Always: an entry submitted without a trace goes the way of the log, but for the look whether there is one.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class TracedCommits(GroupCommit):
     """Feeds one log, and tells a recorder of the epochs of traced turns."""
 
     def __init__(self, log: Log, *, recorder: Recorder, **options: Any) -> None:
-        """The options are those of ``GroupCommit``."""
+        """The options are the same as for ``GroupCommit``."""
         super().__init__(log, **options)
         self.interests: Interests | None = None
-        """Those of the space, once it is made."""
+        """The interests of the space, once it is made."""
         self._recorder = recorder
         self._group_began = self._group_size = 0
 

@@ -1,7 +1,7 @@
 """The way of spans to a collector: the batch processor of OpenTelemetry's SDK, and its exporter over HTTP.
 
 They work in a thread of their own.  A collector that is down or slow costs the daemon nothing but the spans:
-those that wait are bounded, and what comes beyond that is not even made.
+waiting spans are bounded, and further spans are not even made.
 
 Always: one line of the log when the collector stops to take spans, one when it takes them again; between them
 one in each ``REMINDER``; spans are counted as sent or as dropped.
@@ -83,7 +83,8 @@ class Spans:
 
     @property
     def dropped(self) -> int:
-        """Spans that it has not taken, and those that were not made because too many waited, about."""
+        """The approximate number of spans that it has not taken, or that were not made because too many
+        waited."""
         return self._collector.dropped + self._unmade
 
     def write(self, trace: Trace) -> None:

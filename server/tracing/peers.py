@@ -74,7 +74,7 @@ class TracedPeer:
 
     @property
     def principal(self) -> Principal:
-        """Who it is."""
+        """The identity of the peer."""
         return self._connection.principal
 
     def work(self) -> Work:

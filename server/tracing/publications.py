@@ -1,4 +1,4 @@
-"""Publications in a daemon that traces: the request ``publish`` is a turn, that of HTTP and bulk writers."""
+"""Publications in a daemon that traces: the request ``publish`` is a turn, of HTTP and of bulk writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One turn as it is traced: plain times and counts, of which spans are made when it is over.
+"""The trace of one turn: plain times and counts; spans are made of them when it is over.
 
 The turn is begun by the connection, or by the request that publishes.  The log finds it in ``TRACED``, which
 the task has while it carries the turn out, and notes when the epoch was queued and when it was on disk.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from server.config.principals import Principal
 
 MOST_PATTERNS: Final = 64
-"""Patterns of which the observers are followed that a turn concerns; the others are counted."""
+"""Patterns of one turn whose observers are followed; the others are counted."""
 
 
 class Written(Protocol):
@@ -105,10 +105,10 @@ class Trace:
         self.group = self.group_began = 0
         """How many epochs went to the disk with it, and when that write began."""
         self.observers = 0
-        """Those of all patterns that it concerns."""
+        """The observers of all patterns that it concerns."""
         self.following = self.left = self.late = 0
-        """Those that are followed until they were sent the epoch, how many have yet to be, and how many were
-        not after the longest time."""
+        """Observers that are followed until they were sent the epoch, how many have yet to be, and how many
+        were not after the longest time."""
         self.delivered = True
         """False while some are followed."""
         self.first = self.last = 0
@@ -140,7 +140,7 @@ class Trace:
 
     @property
     def outcome(self) -> str:
-        """What came of it, in a word."""
+        """Its outcome, in a word."""
         if self.code:
             return "refused"
         if not self.epoch:

@@ -1,4 +1,4 @@
-"""Tracing: all that a daemon needs to trace turns, in one object; None where it does not.
+"""Tracing: everything that a daemon needs to trace turns, in one object; None where it does not.
 
 Always: nothing of OpenTelemetry is loaded unless the configuration names a collector.
 """
@@ -41,7 +41,7 @@ class TracedSpace(Protocol):
 
 
 class Tracing:
-    """What one daemon traces with."""
+    """The tracing of one daemon."""
 
     def __init__(self, spans: Spans, ratio: float) -> None:
         self._spans: Final = spans
@@ -60,7 +60,8 @@ class Tracing:
 
     @property
     def dropped(self) -> int:
-        """Spans that it has not taken, and those that were not made because too many waited, about."""
+        """The approximate number of spans that it has not taken, or that were not made because too many
+        waited."""
         return self._spans.dropped + SPANS * self._recorder.left_out
 
     def watch(self, counts: Counts, slow: Slow) -> TracedWatch:

@@ -3,7 +3,7 @@
 They work on files, in a process of their own: the daemon does nothing for them, and its process must not open
 its files a second time, since closing them would drop SQLite's locks.
 
-Always: what has the name that was asked for is whole and verified; 1 is returned for anything else.
+Always: a target under the requested name is whole and verified; 1 is returned for anything else.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def backup(args: argparse.Namespace) -> int:
 
 
 def print_backup(done: Done, target: Path) -> None:
-    """Prints what a backup holds and what was copied."""
+    """Prints the content of a backup and the copied bytes."""
     for name, log in done.logs.items():
         held = f"epochs {log.oldest} to {log.epoch}, of {text_of(log.time)}" if log.epoch else "no epoch yet"
         how = "copied, all of it anew" if log.anew else "added"

@@ -1,8 +1,8 @@
 """``dataspace backup URL`` and ``dataspace restore URL``: a backup in a directory, copied to a store and
 back.
 
-The directory is the backup proper: it is made, verified and brought up to date as one without a URL is. What
-is in the store is a copy of it in blocks.
+The directory is the backup proper: it is made, verified and brought up to date as one without a URL is. The
+store has a copy of it in blocks.
 
 Always: the store is looked at before anything is copied, so that a wrong credential costs no time.
 """
@@ -112,7 +112,7 @@ def _print(done: Done, pushed: Pushed, via: Path, store: Store) -> None:
 def restore(args: argparse.Namespace) -> int:
     """Restores a backup at a URL into a new directory; returns the exit code.
 
-    What was fetched is deleted once it is restored, and kept else.
+    The fetched files are deleted once they are restored, and kept else.
     """
     target: Path = args.target
     restoring.working_directory(target)

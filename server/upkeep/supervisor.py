@@ -4,8 +4,8 @@ systemd's protocol is a datagram to ``$NOTIFY_SOCKET`` (sd_notify(3)), so no lib
 supervisors get a line on a descriptor that they named, as s6 has it.  The watchdog is fed from the event
 loop: a loop that stands still feeds nothing, and the daemon is started again.
 
-Always: without a supervisor nothing is sent; one that does not listen any more ends nothing; what the daemon
-starts does not inherit the variables.
+Always: without a supervisor nothing is sent; a supervisor that does not listen any more ends nothing; child
+processes of the daemon do not inherit the variables.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Supervisor:
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str], ready_fd: int | None = None) -> Self:
-        """Returns that of this process, and removes its variables; ``UsageError`` for a closed descriptor."""
+        """Returns the supervisor of this process, and removes its variables; ``UsageError`` for a closed
+        descriptor."""
         address, every, process = (environment.pop(name, "") for name in VARIABLES)
         meant = process in ("", str(os.getpid()))
         if ready_fd is not None:

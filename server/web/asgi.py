@@ -1,6 +1,7 @@
 """The seam to what answers requests: an ASGI application, called once for each request.
 
-``app(scope, receive, send)`` is that of ASGI 3 (asgi.readthedocs.io, HTTP connection scope), on trio:
+``app(scope, receive, send)`` is an application of ASGI 3 (asgi.readthedocs.io, HTTP connection scope), on
+trio:
 
 - ``scope`` is of type ``http``, with ``asgi.spec_version`` 2.4, ``client`` and ``server`` as
   ``(host, port)``, and ``scope["state"]["peer"]``, the peer as the daemon names it (``HOST:PORT``), of which

@@ -28,7 +28,7 @@ REASONS: Final = {int(each): each.phrase.encode() for each in HTTPStatus}
 
 
 class Exchange:
-    """One request that has come, and what is sent for it."""
+    """One request that has come, and its response."""
 
     def __init__(self, stream: HttpStream, request: h11.Request, web: Web) -> None:
         self._stream = stream
@@ -39,7 +39,7 @@ class Exchange:
         self._is_read = False
         """True once all of the body has come, or will not."""
         self._failure: tuple[int, str, str] | None = None
-        """Status, code and text of what is wrong with the body."""
+        """Status, code and text of the error in the body."""
         self._start: Message | None = None
         self._has_begun = False
         """True once a byte of the response may have left."""
@@ -205,7 +205,7 @@ class Exchange:
             self._watching.cancel()
 
     async def _answer_anyway(self) -> None:
-        """Answers where the application has not: with what is wrong with the body, or status 500."""
+        """Answers where the application has not: with the error in the body, or status 500."""
         if self._has_begun or self._stream.machine.our_state is not h11.SEND_RESPONSE:
             self._is_closing = True  # what is missing of the response cannot be said
             return
@@ -221,7 +221,8 @@ class Exchange:
 
 
 def _split(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """Returns what an application raised, and what has another cause: a cancellation, or an interrupt."""
+    """Returns the error of an application, and an error with another cause: a cancellation, or an
+    interrupt."""
     if isinstance(error, BaseExceptionGroup):
         others, ours = error.split((trio.Cancelled, KeyboardInterrupt))
         return ours, others

@@ -3,8 +3,8 @@
 A packet is an array of its number and its fields, and values have their documented JSON form
 (``index/TEXT.md``), in which a float without a fraction is ``{"@float": "1.0"}``.
 
-Always: the JSON of a packet gives that packet; a number that no reader would keep as it is is never written,
-and one that this reader would not is read by another one.
+Always: the JSON of a packet gives that packet; a number that no reader would keep is never written, and a
+number that this reader would not keep is read by another one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def encode(packet: Packet) -> bytes:
 def framed(stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:
     """Returns the message of a packet of values, and its cost in credit, which is its last field.
 
-    The cost is that of the same packet in msgpack, so that no reader has to count bytes of text.
+    The cost is the same as for the packet in msgpack, so that no reader has to count bytes of text.
     """
     size = values_size(stream, first, count, body, left)
     whole = b"[%d,%d,%d,%b,%d,%d]" % (_VALUES, stream, first, _kept.text(count, body), left, size)
@@ -118,8 +118,8 @@ _kept: Final = KeptTexts()
 def decoding(body: bytes, elements: int, depth: int, first: bool = False) -> Steps[Value]:
     """Returns, as the value of the generator, what the JSON of a packet is; yields between two steps.
 
-    Raises ``ProtocolError`` for what is no JSON, for ``depth`` levels or ``elements`` beyond a bound, and
-    for a ``first`` packet of another version; ``UnicodeDecodeError`` for what is no text.
+    Raises ``ProtocolError`` for bytes that are no JSON, for ``depth`` levels or ``elements`` beyond a bound,
+    and for a ``first`` packet of another version; ``UnicodeDecodeError`` for bytes that are no text.
     """
     said = yield from reading(body, elements)
     if first:
@@ -131,10 +131,10 @@ def decoding(body: bytes, elements: int, depth: int, first: bool = False) -> Ste
 
 
 def reading(body: bytes, elements: int) -> Steps[object]:
-    """Reads a JSON text, as ``json.loads`` does, in steps of which parsing is one.
+    """Reads a JSON text, as ``json.loads`` does, in steps; parsing is one step.
 
-    Raises ``ProtocolError`` for what is no JSON, or has more ``elements``; ``UnicodeDecodeError`` for what is
-    no text.
+    Raises ``ProtocolError`` for bytes that are no JSON, or have more ``elements``; ``UnicodeDecodeError`` for
+    bytes that are no text.
     """
     yield from bounding(body, elements)
     for start in range(0, len(body), PIECE_BYTES):
@@ -184,7 +184,7 @@ def _read(body: bytes) -> object:
 
 
 def _read_exactly(body: bytes) -> object:
-    """Reads integers beyond 64 bits, of which orjson would make floats."""
+    """Reads integers beyond 64 bits, which orjson would turn into floats."""
     try:
         return json.loads(body.decode(), parse_constant=_no_number)
     except UnicodeDecodeError:
@@ -206,9 +206,9 @@ def _check_version(said: object) -> None:
 
 
 def value_of(said: object, depth: int) -> Steps[Value]:
-    """Makes the value of what was read, as ``from_json`` does, in steps of ``STEP`` elements.
+    """Makes the value of parsed JSON, as ``from_json`` does, in steps of ``STEP`` elements.
 
-    Raises ``UsageError`` for what is no value, and ``ProtocolError`` beyond so many levels.
+    Raises ``UsageError`` for JSON that is no value, and ``ProtocolError`` beyond so many levels.
     """
     return (yield from _value(said, depth, _Pace()))
 
@@ -223,7 +223,7 @@ class _Pace:
 
 
 def _value(said: object, depth: int, pace: _Pace) -> Steps[Value]:
-    """Makes the value of what was read, as ``from_json`` does, in steps."""
+    """Makes the value of parsed JSON, as ``from_json`` does, in steps."""
     pace.made += 1
     if pace.made % STEP == 0:
         yield

@@ -29,7 +29,7 @@ TOO_BIG: Final = 1009
 DEFECT: Final = 1011
 
 _OF_GOODBYES: Final = {"": NORMAL, "closing": LEAVING, "internal": DEFECT}
-"""Codes of closing frames by those of goodbyes; ``BAD_PACKET`` for all others."""
+"""Codes of closing frames by the codes of goodbyes; ``BAD_PACKET`` for all others."""
 
 MOST_CONTROL: Final = 125
 """Bytes in the payload of a control frame."""
@@ -71,15 +71,15 @@ def head(kind: int, size: int) -> bytes:
 
 
 def closing(code: int) -> bytes:
-    """Returns the frame that ends a connection, or answers one that does."""
+    """Returns the frame that ends a connection, or answers a closing frame."""
     return message(CLOSE, code.to_bytes(2, "big"))
 
 
 class MessageCutter:
     """Cuts received bytes into messages of one ``kind``; ``limit`` may be raised while it works.
 
-    Calls ``on_ping`` with the payload of each ping, in its place.  What is wrong sets ``refusal`` and
-    ``code``, that of the closing frame, after which nothing more is cut.
+    Calls ``on_ping`` with the payload of each ping, in its place.  An error sets ``refusal`` and ``code``,
+    the code of the closing frame, after which nothing more is cut.
     """
 
     def __init__(self, kind: int, on_ping: Callable[[bytes], None], limit: int = 0) -> None:

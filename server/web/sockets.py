@@ -1,4 +1,4 @@
-"""A WebSocket as a link: what is below it may be a plain socket or TLS.
+"""A WebSocket as a link, above a plain socket or TLS.
 
 The session machine above cuts messages and writes them, so the bytes pass through as they are.  The link has
 what the protocol itself says: it answers pings, and closes with a closing frame.
@@ -17,7 +17,7 @@ from server.web.messages import PONG, MessageCutter, closing, message
 
 
 class WebSocketLink:
-    """The bytes of a WebSocket; ``ahead`` are those that came with the request that made it one."""
+    """The bytes of a WebSocket; ``ahead`` are the bytes that came after its request."""
 
     def __init__(self, link: Link, kind: int, ahead: bytes) -> None:
         self._link = link
@@ -97,7 +97,7 @@ class WebSocketLink:
         await self._link.wait_writable()
 
     def finish(self) -> None:
-        """Sends the closing frame; input can still be read, up to that of the client."""
+        """Sends the closing frame; input can still be read, up to the client's closing frame."""
         if self._is_finished:
             return
         self._pong = b""

@@ -1,4 +1,4 @@
-"""One HTTP connection as a stream of events: h11 between a link and those who make and await responses.
+"""One HTTP connection as a stream of events: h11 between a link and the tasks that make and await responses.
 
 Always: nothing is read ahead of the request that is being answered, but up to ``AHEAD`` bytes while its
 client's end is waited for; h11 gets a head only once it is whole and within its bounds, and the rest in
@@ -55,7 +55,7 @@ class HttpStream:
         self._header_bytes = header_bytes
         self._stalled = stalled_seconds
         self._held = bytearray()
-        """What has come, and h11 has not."""
+        """Received bytes that h11 has not."""
         self._portion = 0
         self._events = 0
         self.at_end = False
@@ -63,7 +63,7 @@ class HttpStream:
 
     @property
     def ahead(self) -> bytes:
-        """What has come after the latest event."""
+        """Bytes received after the latest event."""
         return self.machine.trailing_data[0] + bytes(self._held)
 
     async def next_event(self) -> Event | type[h11.PAUSED]:
@@ -110,7 +110,7 @@ class HttpStream:
         return bool(self.ahead)
 
     async def wait_gone(self) -> None:
-        """Returns when the client has closed its side; what it sends before is kept for its turn."""
+        """Returns when the client has closed its side; bytes that it sends before are kept for their turn."""
         while not self.at_end:
             if len(self._held) > AHEAD:
                 await trio.sleep_forever()  # a client that still sends has not gone
@@ -130,8 +130,8 @@ class HttpStream:
         return True
 
     async def send(self, *events: Event) -> None:
-        """Sends events in one write; raises ``h11.LocalProtocolError`` for what may not be sent now, and
-        ``ClientGone``."""
+        """Sends events in one write; raises ``h11.LocalProtocolError`` for events that may not be sent now,
+        and ``ClientGone``."""
         await self.write(b"".join([self.machine.send(event) or b"" for event in events]))
 
     async def write(self, data: bytes) -> None:

@@ -1,8 +1,9 @@
 """Questions: what a query reads, and the rule that gives its rows.
 
-A query is the body of a rule.  Each of its atoms is a pattern, and the facts that this matches are fetched as
-any observer gets them, so the rights are those of observing.  The rule is carried out over these facts alone:
-each fact is filed under the atom that it was fetched for, so nothing that the rule derives is read by it.
+A query is the body of a rule.  Each of its atoms is a pattern, and the matching facts are fetched as any
+observer gets them, so a query needs the right to observe them.  The rule is carried out over these facts
+alone: each fact is filed under the atom that it was fetched for, so nothing that the rule derives is read by
+it.
 
 Always: equal patterns are fetched once; a parameter is a value, whatever its text looks like.
 """

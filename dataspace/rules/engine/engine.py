@@ -52,7 +52,7 @@ _Feeding: TypeAlias = list[tuple[HeadRelation, Callable[[Row, State], None]]]
 
 
 class _AnyOf:
-    """Not empty if any of these relations is not."""
+    """Not empty if any relation is not."""
 
     __slots__ = ("_parts",)
 
@@ -451,7 +451,7 @@ class ComponentEngine:
     def blame(self, at: int, unit: Unit) -> tuple[int, int, int]:
         """Returns how likely it was a rule that used up a unit; the highest is to blame.
 
-        Rules of one head share its rows: of these rules it is the one that made more facts, or goes round a
+        Rules of one head share its rows: among them it is the rule that made more facts, or goes round a
         cycle.
         """
         recursion = self.dependencies.recursion(at)

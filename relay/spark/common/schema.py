@@ -3,7 +3,7 @@
 ``flight($carrier:str, $n:int, _)`` makes ``carrier string, n bigint`` and, as in Delta's change feeds,
 ``_change_type``, ``_epoch``, ``_epoch_timestamp`` and ``_seq``.  A capture without an atom class, or of
 compounds, has no one Spark type: unless a schema is given it becomes a string with the value's documented
-JSON, marked in the column's metadata.  A given schema has any of these columns, in any order.
+JSON, marked in the column's metadata.  A given schema has some or all of these columns, in any order.
 
 Always: one column holds values of one class, strictly, so that nothing is converted on the way: an
 integer is no double here either.  The only other occupant is null, which is a value as well.

@@ -39,8 +39,8 @@ class FrontierWatch:
         self._open: dict[int, Future[LogFrontier]] = {}
 
     def now(self) -> list[LogFrontier]:
-        """Returns the frontiers of all; takes as long as the slowest daemon, and raises an error of any of
-        them."""
+        """Returns the frontiers of all; takes as long as the slowest daemon, and raises the error of a
+        daemon."""
         return together([partial(self._ask, at, None, 0.0) for at in range(self._count)])
 
     def beyond(

@@ -1,6 +1,6 @@
 """The board of the demo: the state of each task, as it follows from the facts.
 
-Always: a task is done, in work or waiting; what is told of it is told once.
+Always: a task is done, in work or waiting; each change is told once.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ WORKERS = ("ann", "bob", "cho")
 
 @dataclass(slots=True)
 class Board:
-    """Who works on what, and who has done what.
+    """The tasks, with the workers that work on them or have done them.
 
-    ``begun`` has all who were the first to claim a task, ``given_up`` the task of the worker that was killed.
+    ``begun`` has all workers that were the first to claim a task, ``given_up`` the task of the worker that
+    was killed.
     """
 
     claims: dict[int, list[str]] = field(default_factory=dict)

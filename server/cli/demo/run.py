@@ -4,8 +4,8 @@ The daemon and the workers are processes.  One worker is killed with SIGKILL in 
 cleans up after it but the dataspace: its claim was its own, so it ends with it, and what follows from that
 follows.
 
-Always: what was started is ended, and its files are deleted; the exit code is 0 only if every task was done,
-that of the killed worker by another one.
+Always: started processes are ended, and their files are deleted; the exit code is 0 only if every task was
+done, the killed worker's task by another one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A worker of the demo, a process of its own: takes a task, works on it, reports it, takes the next.
 
-Several workers may claim one task at once.  All observers see the claims in the same order, that of the
-epochs, so all agree on which was the first; the others withdraw.
+Several workers may claim one task at once.  All observers see the claims in the order of the epochs, so all
+agree on which was the first; the others withdraw.
 
 Always: a worker works on a task only while it holds the first claim on it.
 """

@@ -1,7 +1,7 @@
 """The command ``dataspace rule``: adds, lists and removes rules, and asks the daemon about them.
 
-Always: a rule that cannot be carried out is removed again by the command that added it, and the one that it
-replaced is restored; control characters in rules and facts of others are escaped.
+Always: a rule that cannot be carried out is removed again by the command that added it, and the replaced rule
+is restored; control characters in rules and facts of others are escaped.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ async def add(args: argparse.Namespace) -> int:
 
 
 async def _refused(space: RemoteSpace, name: str, text: str) -> list[tuple[Value, ...]]:
-    """What is wrong with a rule, if anything is."""
+    """Returns the errors of a rule, if there are any."""
     return [row for row in await _errors(space) if row[:2] == (name, text)]
 
 
@@ -90,7 +90,7 @@ async def _resume(space: RemoteSpace, name: str) -> Value:
 
 
 async def _keep(space: RemoteSpace, name: str, text: str) -> bool:
-    """Claims a rule for a durable owner, in the place of the one of this name: whether there was one."""
+    """Claims a rule for a durable owner, in place of its rule of this name; returns whether there was one."""
     handle = _handle(name)
     fresh = (ASSERT, handle, Record("rule", name, text))
     try:

@@ -63,7 +63,7 @@ async def top(args: argparse.Namespace) -> int:
 
 
 class Glance:
-    """What was seen of the daemon last, and how much that was more than the time before."""
+    """The last view of the daemon, and its difference to the view before."""
 
     def __init__(self) -> None:
         self.status: Fields = {}
@@ -105,7 +105,7 @@ def _number(fields: Fields, name: str) -> float:
 
 
 def summary(glance: Glance) -> list[tuple[str, str]]:
-    """Returns the lines above the sessions: a word, and what is to be said."""
+    """Returns the lines above the sessions: a word, and its text."""
     number, status = glance.number, glance.status
     lost = [f"{number(name):.0f} {said}" for name, said in LOSSES.items() if number(name)]
     full = ", DISK FULL" if status.get("disk_full") is True else ""

@@ -3,7 +3,7 @@
 They are apart from the other commands because their unit is another one: epochs with times of their own,
 not turns of a space.
 
-Always: an epoch is printed when it is complete; one that a producer left open is marked as crashed.
+Always: an epoch is printed when it is complete; an epoch that a producer left open is marked as crashed.
 """
 
 from __future__ import annotations

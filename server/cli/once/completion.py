@@ -28,7 +28,8 @@ class Option(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What may follow some words of a command line: commands or choices with their help, and options."""
+    """The words that may follow some words of a command line: commands or choices with their help, and
+    options."""
 
     path: str
     commands: tuple[tuple[str, str], ...]
@@ -45,7 +46,7 @@ def completion(args: argparse.Namespace) -> int:
 
 
 def levels() -> Iterator[Level]:
-    """Yields what may follow ``dataspace``, and what may follow each row of the table."""
+    """Yields the words that may follow ``dataspace``, and each row of the table."""
     commands = tuple([(row.name, row.help) for row in ROWS if not row.verb])
     yield Level("dataspace", commands, (HELP, Option(("--version",), "show the version and exit", "", ())))
     for row in ROWS:

@@ -2,7 +2,7 @@
 
 Rows are printed as text, as JSON lines, as a table or as comma-separated values.
 
-Always: all that is printed comes from one epoch; values of facts cannot control a terminal.
+Always: all printed rows come from one epoch; values of facts cannot control a terminal.
 """
 
 from __future__ import annotations

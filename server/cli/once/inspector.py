@@ -18,7 +18,7 @@ from index.values.values import Map, Value
 from server.cli.connecting import connect_short
 
 SCREENS: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-"""Where none of these is set, a browser would open in the terminal, if at all."""
+"""If no variable here is set, a browser would open in the terminal, if at all."""
 
 LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 

@@ -1,6 +1,6 @@
 """The commands that commit one turn and end: send, assert for a durable owner, retract, put.
 
-Always: a turn that was reported is on the daemon's disk; what is wrong with a handle is said of its fact.
+Always: a turn that was reported is on the daemon's disk; an error about a handle names its fact.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def assert_(args: argparse.Namespace) -> int:
 
 
 def retract(args: argparse.Namespace) -> int:
-    """Retracts facts of a durable owner or of a lease, and what it asserts that patterns match.
+    """Retracts facts of a durable owner or of a lease, and its facts that patterns match.
 
-    Without either, in a shell, the facts are those of the shell.
+    Without either, in a shell, the facts are the shell's.
     """
     if not (args.durable or args.lease):
         return _retract_own(args)
@@ -98,7 +98,7 @@ def _is_same(wanted: Value, fact: Value) -> tuple[Value, ...] | None:
 
 
 def _lease(name: str) -> str:
-    """Returns the owner that a lease is; raises ``UsageError`` for what is no name of one."""
+    """Returns the owner that a lease is; raises ``UsageError`` for a text that names no lease."""
     if not name.startswith("lease:"):
         raise UsageError(
             f"{name!r:.80} is no lease: give it as `dataspace owners` shows it, lease:60000:NAME"

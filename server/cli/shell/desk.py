@@ -48,7 +48,7 @@ NAMES: Final = sorted({*[row.command for row in ROWS if _runs_here(row)], *ALONE
 
 
 class Interpreter:
-    """What is done at one prompt."""
+    """The commands at one prompt."""
 
     def __init__(self, line: LentConnection, args: argparse.Namespace) -> None:
         self._line = line

@@ -1,6 +1,6 @@
 """The one connection of a shell, lent to the commands that are also commands of their own.
 
-Commands that end at once ask for a short client, those that last for a space; here both are forms of one
+Commands that end at once ask for a short client, commands that last for a space; here both are forms of one
 connection, which is kept in a thread of its own and comes back when it was lost.
 
 Always: Ctrl-C cancels the command that runs, and leaves the connection as it is.
@@ -154,7 +154,7 @@ class LentClient:
         """Leaves the connection open: it is the shell's."""
 
     def state(self, pattern: Value, as_of: int | None = None) -> EpochChanges:
-        """Returns an epoch, that of now or ``as_of``, with everything that matches under ``added``."""
+        """Returns an epoch, the current one or ``as_of``, with all matches under ``added``."""
 
         async def look(space: RemoteSpace) -> EpochChanges:
             async with space.observe(pattern, quiet=True, as_of=as_of, upto=as_of) as observation:

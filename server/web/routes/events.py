@@ -1,7 +1,7 @@
 """``GET …/observe``: the changes of a pattern as server-sent events.
 
 The id of an event is its epoch, and an epoch is one event however large it is, so that a browser that comes
-back with ``Last-Event-ID`` goes on after the last one that came whole.
+back with ``Last-Event-ID`` goes on after its last whole event.
 
 Always: no epoch is left out or told twice; while nothing happens, something is written every ``BEAT``
 seconds; a client that does not read costs no more than the policy of the stream allows.
@@ -131,7 +131,8 @@ class Telling:
             await self._write(self._problem(problem_of(error)))
 
     def _problem(self, problem: Problem) -> bytes:
-        """Returns the last event; a comment in the midst of an epoch, of which readers keep nothing then."""
+        """Returns the last event; in the midst of an epoch a comment, since readers keep nothing of that
+        epoch then."""
         if self._events.whole:
             return b"event: problem\ndata: " + problem.body() + b"\n\n"
         return b": problem " + problem.body() + b"\n"
@@ -181,7 +182,7 @@ class Telling:
                 await self._write(b": beat\n\n" if self._events.whole else b"")
 
     def _told_of(self, batch: Batch) -> bytes:
-        """Returns the text of some values: the one that another stream has written, if these are whole."""
+        """Returns the text of some values: the text that another stream has written, if these are whole."""
         events = self._events
         if events.whole and len(batch.content) <= SHARED_BYTES:
             known = _shared(events.names, batch.content)
@@ -215,7 +216,7 @@ class EventTexts:
         self.names = names
         self._writer = EpochWriter(names)
         self.told = -1
-        """The newest epoch of which all was written; -1 before the first."""
+        """The newest epoch that was written whole; -1 before the first."""
 
     @property
     def whole(self) -> bool:

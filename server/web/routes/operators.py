@@ -1,6 +1,6 @@
 """``GET /metrics``, ``/healthz`` and ``/readyz``: the pages of an operator, as on the admin address.
 
-Always: metrics are shown to those who may inspect; whether the daemon is well, to all who reach it.
+Always: metrics are shown to bearers that may inspect; health, to every client.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parameters: what a route takes, declared once for reading, for refusals and for the OpenAPI description.
 
-Always: a parameter that is not declared, comes twice or has no such value is refused with what was found and
-what is allowed; a token is never among them, since URLs are logged.
+Always: a parameter that is not declared, comes twice or has no such value is refused with the found and the
+allowed values; a token is never among them, since URLs are logged.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Parameter:
 
 
 class Asked:
-    """A request whose parameters were read; ``values`` has those that were given."""
+    """A request whose parameters were read; ``values`` has the given parameters."""
 
     def __init__(self, request: Request, parameters: tuple[Parameter, ...]) -> None:
         self.request = request
@@ -81,7 +81,7 @@ class Asked:
 
     @property
     def caller(self) -> Caller:
-        """Who sent the request; raises ``Problem`` for credentials that are no token."""
+        """The sender of the request; raises ``Problem`` for credentials that are no token."""
         name = f"http {self.request.method} {self.request.url.path:.200}"
         given = self.request.headers.getlist("authorization")
         if not given:

@@ -1,7 +1,7 @@
 """Problems: errors as ``application/problem+json`` (RFC 9457), with the codes of the wire.
 
-Always: each code of WIRE.md has one HTTP status; ``detail`` is the text of the wire, which says what was
-found and what was allowed.
+Always: each code of WIRE.md has one HTTP status; ``detail`` is the text of the wire, with the found and the
+allowed values.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def rows_json(names: Sequence[str], rows: Iterable[Sequence[Value]]) -> bytes:
 
 
 def time_json(micros: int) -> str | None:
-    """Returns a time of the wire as text; None for that of the state before the first epoch."""
+    """Returns a time of the wire as text; None for the time of the state before the first epoch."""
     return time_text(time_of(micros)) if micros else None
 
 

@@ -46,7 +46,7 @@ class Out:
         self._whole = {**headers, **sized}, body, status
 
     async def finish(self) -> None:
-        """Sends the end of the body, once all that was taken for the response is given back."""
+        """Sends the end of the body, once all bytes taken for the response are given back."""
         headers, body, status = self._whole or ({}, b"", 200)
         if not self.started:
             await self.start(headers, status)

@@ -1,11 +1,11 @@
 """``POST /v1/topics/{topic}`` and ``GET /v1/topics/{topic}/events``: topics over HTTP.
 
 A request publishes items at one time and is done with it.  Completed epochs of a durable topic have numbers,
-and are the same each time they are read; so these are the ids of the events.  Those of a topic in memory have
-none, and are gone once they were sent.
+and are the same each time they are read; so these are the ids of the events.  Epochs of a topic in memory
+have none, and are gone once they were sent.
 
-Always: a reader of a durable topic gets every completed epoch after the one that it names, whole, once and in
-order; no more than one answer of the daemon is held for it.
+Always: a reader of a durable topic gets every completed epoch after the named one, whole, once and in order;
+no more than one answer of the daemon is held for it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A turn names facts, since a request has no handles, so it is carried out as a publication: for a durable owner
 or a lease that the body names, numbered by ``client`` and ``sequence`` where these are given.
 
-Always: all of a body happens in one epoch or none of it; a number that was applied before changes nothing and
+Always: a body happens whole in one epoch or not at all; a number that was applied before changes nothing and
 is answered with its epoch.
 """
 
