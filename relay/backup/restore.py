@@ -17,6 +17,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from shlex import quote
+from shutil import rmtree
 from typing import Final
 
 from dataspace.errors import UsageError
@@ -35,11 +37,17 @@ from relay.log.log import BLOCK
 from relay.log.segments import FORMAT
 from relay.store.acknowledged import AcknowledgedMark
 from relay.store.errors import LogDamaged, translated
-from relay.store.private import DIRECTORY_MODE
+from relay.store.private import DIRECTORY_MODE, FILE_MODE
 from relay.store.storage import Storage
 
 FASTEST: Final = 100_000
 """Epochs that no daemon makes in a second: one takes more than 10 µs of its only thread."""
+
+MARK: Final = "restoring"
+"""The file in a directory that is being restored; what an interrupted restore left is deleted by the next."""
+
+LOCK: Final = "lock"
+"""The file by which a directory is locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +70,30 @@ class Wanted:
 
 
 def working_directory(target: Path) -> Path:
-    """Returns the directory in which a restored one is made; ``UsageError`` if the target is not empty."""
+    """Returns the directory in which a restored one is made, which an interrupted restore may have left.
+
+    Raises ``UsageError`` if the target is not empty, or if that directory has something else in it.
+    """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is not empty; give a new directory, or an empty one")
     made = beside(target)
-    if made.exists():
-        raise UsageError(f"{made} is left of a backup or restore that was interrupted; delete it")
+    if made.exists() and not (made / MARK).exists() and {each.name for each in made.iterdir()} - {LOCK}:
+        raise UsageError(
+            f"{made} is not from a restore but perhaps from an interrupted backup; "
+            f"complete that, or delete it: rm -r {quote(str(made))}"
+        )
     return made
+
+
+def begin(made: Path) -> None:
+    """Marks a working directory, which must be locked, and deletes what an interrupted restore left in it."""
+    with translated("write", made):
+        (made / MARK).touch(FILE_MODE)
+        for each in made.iterdir():
+            if each.is_dir():
+                rmtree(each)
+            elif each.name not in (MARK, LOCK):
+                each.unlink()
 
 
 def restore(backup: Path, target: Path, wanted: Wanted, pace: Pace) -> dict[str, Restored]:
@@ -85,7 +110,7 @@ def restore(backup: Path, target: Path, wanted: Wanted, pace: Pace) -> dict[str,
     for name, directory in found.items():
         place = target if name == MAIN else target / SPACES / name
         with translated("write", place):
-            place.mkdir(DIRECTORY_MODE, parents=True)
+            place.mkdir(DIRECTORY_MODE, parents=True, exist_ok=name == MAIN)
         with closing(LogSource(directory)) as source, source.moment() as log:
             where = _where(log, wanted, name)
             passed = max(0, time.time_ns() // 1000 - read.get(name, log.end.time))
@@ -98,6 +123,7 @@ def restore(backup: Path, target: Path, wanted: Wanted, pace: Pace) -> dict[str,
     reach("restore-before-verify")
     for damage in damages(target):
         raise LogDamaged(f"what was restored is not whole, and is not to be used: {damage}")
+    (target / MARK).unlink(missing_ok=True)
     return restored
 
 

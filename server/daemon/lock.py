@@ -1,4 +1,4 @@
-"""The lock on a data directory: one daemon at a time writes a log."""
+"""The lock on a data directory: one daemon, backup or restore at a time writes a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DataUnusable(DataspaceError):
 
 
 class DataInUse(DataspaceError):
-    """Another daemon holds the data directory."""
+    """Another process holds the directory."""
 
 
 @contextmanager
@@ -39,8 +39,7 @@ def locked(directory: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
             raise DataInUse(
-                f"{directory} is in use by a daemon with process number {holder}; "
-                "give another directory with --data, or stop that one"
+                f"{directory} is in use by process {holder}; give another directory, or stop that process"
             ) from None
         try:
             os.ftruncate(descriptor, 0)

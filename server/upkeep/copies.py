@@ -63,8 +63,9 @@ def print_backup(done: Done, target: Path) -> None:
 def restore(args: argparse.Namespace) -> int:
     """Restores a backup into a new directory; returns the exit code."""
     made = restoring.working_directory(args.target)
-    with Progress(quiet=args.quiet) as progress:
+    with Progress(quiet=args.quiet) as progress, locked(made):
         try:
+            restoring.begin(made)
             done = restoring.restore(args.backup, made, _wanted(args.at), Pace(None, progress.report))
         except BaseException as error:
             progress.end()
@@ -73,7 +74,7 @@ def restore(args: argparse.Namespace) -> int:
                 print("dataspace: interrupted; nothing was restored", file=sys.stderr)
                 return 1
             raise
-    publish(made, args.target)
+        publish(made, args.target)
     for name, each in done.items():
         _print_restored(name, each)
     print(f"{args.target} is whole: every checksum verified; durable topics are as at the backup")

@@ -229,5 +229,5 @@ def test_a_daemon_stopped_by_a_signal_ends_cleanly_and_forgets_nothing(daemon: D
 def test_a_second_daemon_on_the_same_data_is_refused(daemon: DaemonProcess) -> None:
     daemon.start()
     other = DaemonProcess(daemon.data)
-    with pytest.raises(AssertionError, match="is in use by a daemon with process number"):
+    with pytest.raises(AssertionError, match="is in use by process"):
         other.start()

@@ -24,7 +24,7 @@ from relay.log.reader import LogReader
 from relay.log.replay import state_at
 from server.cli.main import main
 from server.config.model import Config
-from server.daemon.lock import DataUnusable
+from server.daemon.lock import DataUnusable, locked
 from server.daemon.serve import serve
 from tests.server.processes import DaemonProcess
 
@@ -182,6 +182,31 @@ def test_every_epoch_can_be_restored_and_the_other_spaces_go_with_its_time(
                 busy / "spaces" / "other", other.last
             )
     assert "every checksum verified" in capsys.readouterr().out
+
+
+def test_a_restore_that_is_killed_is_begun_anew_by_the_same_command(busy: Path, tmp_path: Path) -> None:
+    backup, target, made = tmp_path / "backup", tmp_path / "restored", tmp_path / "restored.partial"
+    assert run("backup", backup, "--data", busy).returncode == 0
+    for _ in range(2):
+        killed = run("restore", backup, target, fault="restore-before-verify:1")
+        assert killed.returncode == -9 and made.exists() and not target.exists(), killed.stderr
+    with locked(made):
+        refused = run("restore", backup, target)
+        assert refused.returncode == 1 and f"{made} is in use by process {os.getpid()}" in refused.stderr
+    done = run("restore", backup, target)
+    assert done.returncode == 0, done.stderr
+    assert not made.exists() and not (target / "restoring").exists()
+    assert run("log", "verify", "--data", target).returncode == 0
+
+
+def test_what_a_restore_did_not_make_it_does_not_delete(busy: Path, tmp_path: Path) -> None:
+    assert run("backup", tmp_path / "backup", "--data", busy).returncode == 0
+    made = tmp_path / "a b.partial"
+    made.mkdir()
+    (made / "mine").write_text("precious")
+    refused = run("restore", tmp_path / "backup", tmp_path / "a b")
+    assert refused.returncode == 2 and (made / "mine").read_text() == "precious"
+    assert f"rm -r '{made}'" in refused.stderr
 
 
 def test_a_restored_topic_is_another_one(busy: Path, tmp_path: Path) -> None:
