@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from itertools import count
 from typing import Final
 
 from dataspace.rules.language.arithmetic import calculate
@@ -28,7 +29,7 @@ from dataspace.rules.language.syntax import (
     variables_of,
 )
 from index.errors import UsageError
-from index.patterns.patterns import DISCARD, skeleton
+from index.patterns.patterns import DISCARD, capture, skeleton
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value
 
@@ -111,9 +112,30 @@ def _check_words(rule: Rule) -> None:
             pattern = literal.pattern
             if isinstance(pattern, Record) and pattern.label in VERBS and len(pattern.fields) == 1:
                 raise UsageError(f"{pattern.label} stands in heads only: ask for the fact itself")
+            _check_fields(pattern)
         else:
             _check_calls(literal.left)
             _check_calls(literal.right)
+
+
+def _check_fields(pattern: Value) -> None:
+    """Refuses an aggregate in the pattern of a body."""
+    if not isinstance(pattern, Record):
+        return
+    for at, field in enumerate(pattern.fields):
+        if not isinstance(field, Record) or (name := _label(Structure(field))) not in AGGREGATES:
+            continue
+        if len(field.fields) != (2 if name == "top" else 1) or not (used := skeleton(field).names):
+            continue
+        taken = {*skeleton(pattern).names, *used}
+        free = next(each for n in count(1) if (each := f"{name}{n if n > 1 else ''}") not in taken)
+        asked = Record(
+            pattern.label, *[capture(free) if n == at else each for n, each in enumerate(pattern.fields)]
+        )
+        raise UsageError(
+            f"{unparse(field)} in a body would be a record, as aggregates stand in heads: derive it by a rule"
+            f" of its own, {unparse(pattern)} <- …, and write {unparse(asked)} here"
+        )
 
 
 def _check_calls(expression: Expression) -> None:

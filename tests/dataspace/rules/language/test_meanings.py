@@ -37,6 +37,12 @@ REFUSED = {
     "p($x) <-": "expected what the rule needs behind '<-', such as edge($x, $y), found the end",
     "p($x) <- q($x), .": "expected what the rule needs behind ',', such as edge($x, $y), found '.'",
     "p($x) <- , q($x).": "expected what the rule needs behind '<-', such as edge($x, $y), found ','",
+    "hot($d) <- average($d, avg($t)), $t > 3.": (
+        "avg($t) in a body would be a record, as aggregates stand in heads: derive it by a rule of its own, "
+        "average($d, avg($t)) <- …, and write average($d, $avg) here"
+    ),
+    "hot($d) <- d($d), not best($d, top(3, $t)), t($t).": "and write best($d, $top) here",
+    "p($sum) <- q($sum, sum($n)).": "and write q($sum, $sum2) here",
     "p(count()) <- q($x).": "count() of what? name a variable of the body, such as count($x)",
 }
 
@@ -54,6 +60,8 @@ def test_what_means_something_else_is_refused_with_a_hint(text: str) -> None:
         "p($y) <- q($x), $y = point($x, 1).",
         "p(point($x)) <- q($x).",
         "p($x) <- order($x), next($x, 1).",
+        "p($x) <- order($x, avg(3), [avg($y)]).",
+        "p($x) <- avg($x), order($x, top($y), sum($x, $y)).",
         "let k = 1. let j = 2. p($x) <- q($x, k, j).",
         "p($x-y) <- q($x-y).",
         "p(count($x), sum($x)) <- q($x).",
