@@ -20,7 +20,7 @@ import h11
 import trio
 
 from server.monitoring.pages import METRICS
-from server.web.guard import is_own
+from server.web.guard import is_own, safe
 
 logger = logging.getLogger("dataspace")
 
@@ -172,12 +172,12 @@ def _response(
         *headers,
         ("Content-Length", str(len(body))),
         ("Connection", "close"),
-        ("X-Content-Type-Options", "nosniff"),
     ]
     if status == 405:
         headers.append(("Allow", "GET, HEAD"))
+    raw = safe([(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers])
     reason = HTTPStatus(status).phrase.encode()
-    said = machine.send(h11.Response(status_code=status, headers=headers, reason=reason)) or b""
+    said = machine.send(h11.Response(status_code=status, headers=raw, reason=reason)) or b""
     if with_body:
         said += machine.send(h11.Data(data=body)) or b""
     return said + (machine.send(h11.EndOfMessage()) or b"")

@@ -10,6 +10,8 @@ connection at the most.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import h11
@@ -20,12 +22,15 @@ from dataspace.transport.sockets import Link
 from server.config.principals import Principal
 from server.owners.accounts import Account
 from server.web.asgi import ClientGone
-from server.web.exchange import Exchange, scope_of
-from server.web.guard import refusal
+from server.web.exchange import Exchange, path_of, scope_of
+from server.web.guard import refusal, safe
 from server.web.ports import Door
 from server.web.problems import problem
-from server.web.stream import HttpStream, header
+from server.web.stream import HttpStream, holds
 from server.web.upgrade import Upgrade, accept_upgrade, wants_websocket
+
+HEALTH: Final = frozenset(["/healthz", "/readyz"])
+"""Paths that are answered whatever the quota of connections is: a supervisor may share an address."""
 
 MORE: Final = {426: ((b"upgrade", b"websocket"), (b"sec-websocket-version", b"13"))}
 """Headers of a problem by its status."""
@@ -78,7 +83,7 @@ class HttpConnection:
             while (request := await self._head()) is not None:
                 exchange = Exchange(self._stream, request, self._web)
                 self._door.house.greeted(self)
-                refused = self._refusal(request)
+                refused = self._refusal(request, exchange)
                 if refused is not None:
                     goes_on = await exchange.refuse(*refused)
                 elif wants_websocket(request):
@@ -123,20 +128,29 @@ class HttpConnection:
         if self._stream.machine.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         headers, body = problem(status, code, text)
-        head = h11.Response(status_code=status, headers=[*headers, (b"connection", b"close")])
+        head = h11.Response(status_code=status, headers=safe([*headers, (b"connection", b"close")]))
         await self._stream.send(head, h11.Data(data=body), h11.EndOfMessage())
 
-    def _refusal(self, request: h11.Request) -> tuple[int, str, str] | None:
+    def _refusal(self, request: h11.Request, exchange: Exchange) -> tuple[int, str, str] | None:
         """Returns why a request is not served, whatever it is about."""
+        path = path_of(request.target)
         if not self._is_counted:
             try:
                 self.account.take("connections")
+                self._is_counted = True
             except Refused as refused:
-                return 503, refused.code, refused.text
-            self._is_counted = True
-        host, origin = [_text(header(request.headers, name)) for name in (b"host", b"origin")]
+                if path not in HEALTH:
+                    return 503, refused.code, refused.text
+                exchange.close()
+        if holds(request.headers, b"transfer-encoding") and holds(request.headers, b"content-length"):
+            exchange.close()  # RFC 9112, 6.3: who is before the daemon may divide the bytes in another way
+            return 400, "malformed", "a request has Transfer-Encoding or Content-Length, not both"
         return refusal(
-            self._web, host, origin, scheme=self._door.scheme, with_tokens=bool(len(self._door.house.keys))
+            self._web,
+            list(request.headers),
+            path=path,
+            scheme=self._door.scheme,
+            with_tokens=bool(len(self._door.house.keys)),
         )
 
     def _is_idle(self) -> bool:
@@ -150,6 +164,16 @@ class HttpConnection:
         house.admit(self)
         return True
 
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Gives the place of the connection to the session of its request, counted for its bearer."""
+        self._give_place()
+        try:
+            yield
+        finally:
+            self._is_counted = True
+            self.account.give("connections", -1)  # the session has given back its own
+
     def _give_place(self) -> None:
         if self._is_counted:
             self.account.give("connections")
@@ -157,8 +181,4 @@ class HttpConnection:
 
     def _scope_of(self, request: h11.Request) -> dict[str, object]:
         door = self._door
-        return scope_of(request, scheme=door.scheme, server=door.server, peer=self._link.peer)
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("latin-1")
+        return scope_of(request, scheme=door.scheme, server=door.server, peer=self._link.peer, lent=self.lent)

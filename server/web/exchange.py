@@ -18,6 +18,7 @@ import trio
 
 from server.config.web import Web
 from server.web.asgi import App, ClientGone, Message, Scope
+from server.web.guard import safe
 from server.web.problems import Headers, problem
 from server.web.stream import HttpStream
 
@@ -60,6 +61,10 @@ class Exchange:
             return not self._is_closing and await self._drop_body() and self._stream.next_cycle()
         except ClientGone:
             return False
+
+    def close(self) -> None:
+        """Closes the connection after this response."""
+        self._is_closing = True
 
     async def refuse(self, status: int, code: str, text: str, *more: tuple[bytes, bytes]) -> bool:
         """Answers with a problem instead; returns True if another request may come."""
@@ -197,7 +202,7 @@ class Exchange:
             self._is_closing = True  # the client may send the body now or not
         if self._is_closing:
             known.append((b"connection", b"close"))
-        return h11.Response(status_code=status, headers=known, reason=REASONS.get(status, b""))
+        return h11.Response(status_code=status, headers=safe(known), reason=REASONS.get(status, b""))
 
     def _complete(self) -> None:
         self._over.set()
@@ -221,16 +226,19 @@ class Exchange:
 
 
 def _split(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """Returns the error of an application, and an error with another cause: a cancellation, or an
-    interrupt."""
-    if isinstance(error, BaseExceptionGroup):
-        others, ours = error.split((trio.Cancelled, KeyboardInterrupt))
+    """Returns the error of an application, unless its client has gone, and a cancellation or an interrupt."""
+    whole = error if isinstance(error, BaseExceptionGroup) else BaseExceptionGroup("", [error])
+    others, ours = whole.split((trio.Cancelled, KeyboardInterrupt))
+    ours = ours and ours.split(ClientGone)[1]
+    if whole is error:
         return ours, others
-    return (None, error) if isinstance(error, trio.Cancelled | KeyboardInterrupt) else (error, None)
+    return ours and error, others and error
 
 
-def scope_of(request: h11.Request, *, scheme: str, server: tuple[str, int], peer: str) -> dict[str, Any]:
-    """Returns the ASGI scope of a request."""
+def scope_of(
+    request: h11.Request, *, scheme: str, server: tuple[str, int], peer: str, **more: object
+) -> dict[str, Any]:
+    """Returns the ASGI scope of a request, with ``more`` in its state."""
     target, _, query = request.target.partition(b"?")
     host, _, port = peer.rpartition(":")
     return {
@@ -239,12 +247,23 @@ def scope_of(request: h11.Request, *, scheme: str, server: tuple[str, int], peer
         "http_version": request.http_version.decode("ascii"),
         "method": request.method.decode("ascii"),
         "scheme": scheme,
-        "path": unquote(target.decode("ascii", "replace")),
+        "path": path_of(request.target),
         "raw_path": target,
         "query_string": query,
         "root_path": "",
         "headers": list(request.headers),
         "client": (host, int(port)) if port.isdecimal() else None,
         "server": server,
-        "state": {"peer": peer},
+        "state": {"peer": peer, **more},
     }
+
+
+def path_of(target: bytes) -> str:
+    """Returns the path of a target, in whose segments ``/`` stays ``%2F``, and ``%`` is ``%25``.
+
+    >>> path_of(b"/v1/topics/a%2fb%20c?x=1")
+    '/v1/topics/a%2Fb c'
+    """
+    path = target.partition(b"?")[0].decode("ascii", "replace")
+    segments = [unquote(each).replace("%", "%25").replace("/", "%2F") for each in path.split("/")]
+    return "/".join(segments)

@@ -6,6 +6,8 @@ import json
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
+from server.web.guard import safe
+
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 MEDIA_TYPE: Final = b"application/problem+json"
@@ -29,5 +31,6 @@ def problem(status: int, code: str, text: str) -> tuple[Headers, bytes]:
 def turned_away(text: str) -> bytes:
     """Returns a whole response for a connection for which there is no room, before it has sent a request."""
     headers, body = problem(503, "limit", text)
-    lines = [b"%s: %s\r\n" % each for each in [*headers, (b"connection", b"close"), (b"retry-after", b"1")]]
+    more = [(b"connection", b"close"), (b"retry-after", b"1")]
+    lines = [b"%s: %s\r\n" % each for each in safe([*headers, *more])]
     return b"HTTP/1.1 503 Service Unavailable\r\n" + b"".join(lines) + b"\r\n" + body

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +43,8 @@ class Caller:
     peer: str
     token: str
     name: str = "http"
+    lent: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Entered while a session has the place of the request's connection."""
 
 
 class InnerSession:
@@ -203,15 +205,16 @@ async def inner_session(
     link = InnerLink(caller.peer)
     served = door.serve(link)
     session = InnerSession(link)
-    try:
+    with caller.lent():
         try:
-            await session.greet(caller, space, heartbeat)
-        except ProtocolError as error:
-            raise NotAdmitted(error.code, error.text) from None
-        yield session
-    finally:
-        session.end()
-        await served.wait_ended()
+            try:
+                await session.greet(caller, space, heartbeat)
+            except ProtocolError as error:
+                raise NotAdmitted(error.code, error.text) from None
+            yield session
+        finally:
+            session.end()
+            await served.wait_ended()
 
 
 class NotAdmitted(Refused):

@@ -31,6 +31,8 @@ from server.web.routes.table import DESCRIPTION, ROUTES, Row
 logger = logging.getLogger("dataspace")
 
 
+READ: Final = ("GET", "HEAD")
+
 ASKED: Final = ("Authorization", "Content-Type", "If-None-Match", "Last-Event-ID")
 """Headers that pages of other origins may send."""
 
@@ -39,16 +41,16 @@ PREFLIGHT_SECONDS: Final = 600
 
 def application(door: Door, origins: Sequence[str] = ()) -> ASGIApp:
     """Returns the ASGI application of a daemon; pages of these ``origins`` may read its answers (CORS)."""
-    routes = [_route(row.path, row.method, _endpoint(door, row)) for row in ROUTES]
-    routes.append(_route(DESCRIPTION, "GET", _describe()))
-    routes += [_route(path, "GET", _page(door)) for path in PAGES]
-    routes += [_route(path, "GET", answer) for path, answer in files().items()]
+    routes = [_route(row.path, row.methods, _endpoint(door, row)) for row in ROUTES]
+    routes.append(_route(DESCRIPTION, READ, _describe()))
+    routes += [_route(path, READ, _page(door)) for path in PAGES]
+    routes += [_route(path, READ, answer) for path, answer in files().items()]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route, Exception: _defect})
     if origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=origins,
-            allow_methods=("GET", "POST"),
+            allow_methods=("GET", "HEAD", "POST"),
             allow_headers=ASKED,
             expose_headers=("ETag",),
             max_age=PREFLIGHT_SECONDS,
@@ -56,9 +58,11 @@ def application(door: Door, origins: Sequence[str] = ()) -> ASGIApp:
     return app
 
 
-def _route(path: str, method: str, endpoint: Callable[[Request], Awaitable[ASGIApp]]) -> Route:
-    route = Route(path, endpoint, methods=[method])
-    route.methods = {method}  # without HEAD: a stream has no end to which its headers could be asked
+def _route(path: str, methods: Sequence[str], endpoint: Callable[[Request], Awaitable[ASGIApp]]) -> Route:
+    route = Route(path, endpoint, methods=methods)
+    route.methods = {
+        *methods
+    }  # Starlette adds HEAD to each GET, and a stream has no end to which it could run
     return route
 
 
@@ -102,7 +106,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
     """Answers a path or a method that there is not."""
     assert isinstance(error, HTTPException)  # of no other it is called
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
+        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
         said = f"{request.method} is not allowed at {request.url.path}, only {allowed}"
         return Problem("no-method", said, headers={"allow": allowed}).response()
     said = f"there is nothing at {request.url.path:.200}, see {DESCRIPTION}"

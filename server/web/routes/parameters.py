@@ -7,8 +7,10 @@ allowed values; a token is never among them, since URLs are logged.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import unquote
 
 from starlette.requests import Request
 
@@ -85,11 +87,15 @@ class Asked:
         name = f"http {self.request.method} {self.request.url.path:.200}"
         given = self.request.headers.getlist("authorization")
         if not given:
-            return Caller(_peer(self.request), "", name)
+            return self._caller("", name)
         scheme, _, token = given[0].partition(" ")
         if len(given) > 1 or scheme.lower() != "bearer" or not token.strip():
             raise Problem("unauthorized", f"Authorization must be 'Bearer TOKEN', got {scheme!r:.40}")
-        return Caller(_peer(self.request), token.strip(), name)
+        return self._caller(token.strip(), name)
+
+    def _caller(self, token: str, name: str) -> Caller:
+        lent = self.request.scope.get("state", {}).get("lent", nullcontext)
+        return Caller(_peer(self.request), token, name, lent)
 
 
 def _peer(request: Request) -> str:
@@ -121,7 +127,7 @@ def _read(request: Request, parameters: tuple[Parameter, ...]) -> dict[str, Any]
 def _given(request: Request, parameter: Parameter) -> list[str]:
     match parameter.place:
         case "path":
-            return [request.path_params[parameter.name]]
+            return [unquote(request.path_params[parameter.name])]
         case "header":
             return request.headers.getlist(parameter.name)
         case _:

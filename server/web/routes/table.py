@@ -30,6 +30,12 @@ class Row:
     body: dict[str, object] | None = None
     returns: dict[int, str] = field(default_factory=lambda: {200: "application/json"})
 
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods at its path: HEAD beside a GET whose answer has an end."""
+        is_whole = self.returns.get(200) == "application/json"
+        return ("GET", "HEAD") if self.method == "GET" and is_whole else (self.method,)
+
 
 IN_SPACE: Final = "/v1/spaces/{space}"
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import h11
@@ -513,6 +516,128 @@ PAGES = [
     ("evil.example", None, 421),
     ("127.0.0.1.evil.example", None, 421),
 ]
+
+
+OWN = "Sec-Fetch-Site: same-origin"
+TYPED = "Sec-Fetch-Site: none"
+LINKED = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document"
+SITES = [
+    (OWN, 404, 404),
+    (TYPED, 404, 404),
+    (LINKED, 404, 403),
+    (LINKED.replace("cross-site", "same-site"), 404, 403),
+    (LINKED.replace("document", "iframe"), 403, 403),
+    (LINKED.replace("navigate", "no-cors"), 403, 403),
+    ("Sec-Fetch-Site: cross-site", 403, 403),
+    ("Sec-Fetch-Site: same-site", 403, 403),
+    (f"{OWN}\r\nSec-Fetch-Site: cross-site", 403, 403),
+    ("Sec-Fetch-Site: cross-site\r\nOrigin: https://app.example", 404, 404),
+    ("Origin: https://app.example\r\nOrigin: https://evil.example", 400, 400),
+    ("Origin: http://localhost\r\nOrigin: http://localhost", 400, 400),
+]
+
+
+@pytest.mark.parametrize("web", [Web(origins=("https://app.example",))])
+async def test_a_page_of_another_site_opens_pages_and_asks_for_nothing_else(doors: Doors) -> None:
+    for said, page, route in SITES:
+        for path, status in (("/nowhere", page), ("/v1/nowhere", route), ("/%76%31/nowhere", route)):
+            async with Plain(doors.port) as client:
+                await client.shout(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{said}\r\n\r\n".encode())
+                assert (await client.response())[0] == status, (path, said)
+
+
+async def test_a_length_with_chunks_is_answered_and_closes(doors: Doors) -> None:
+    both = CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n") + b"3\r\nabc\r\n0\r\n\r\n"
+    async with Plain(doors.port) as client:
+        await client.shout(both + GET)
+        status, headers, body = await client.response()
+        assert (status, code(body), headers["connection"]) == (400, "malformed", "close")
+        assert await client.rest() == b""
+
+
+async def test_an_escaped_slash_stays_within_its_segment(listen: Listen) -> None:
+    seen: list[str] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        seen.append(scope["path"])
+        await answer(send)
+
+    async with Plain(await listen(app)) as client:
+        for path in (b"/main%2ffacts", b"/main%2Ffacts", b"/main%252Ffacts", b"/main/facts", b"/a%20b"):
+            await client.shout(GET.replace(b"/", path, 1))
+            await client.response()
+    assert seen == ["/main%2Ffacts", "/main%2Ffacts", "/main%252Ffacts", "/main/facts", "/a b"]
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+async def test_a_client_that_has_reset_is_no_defect(
+    is_group: bool, listen: Listen, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = trio.Event()
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        try:
+            await answer(send, b"x" * 1000, more_body=True)
+            while True:
+                await send({"type": "http.response.body", "body": b"x" * 1000, "more_body": True})
+        except ClientGone as error:
+            ended.set()
+            if is_group:
+                raise ExceptionGroup("of a nursery", [error]) from None
+            raise
+
+    port = await listen(app)
+    with trio.fail_after(10), caplog.at_level(logging.ERROR, logger="dataspace"):
+        async with Plain(port) as client:
+            await client.shout(GET)
+            await client.until(b"x" * 1000)
+            assert isinstance(client.stream, trio.SocketStream)
+            client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await ended.wait()
+        async with Plain(port) as client:
+            await client.shout(GET)  # answered only if the daemon goes on
+            assert await client.more()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("quotas", [Quotas(connections=2)])
+async def test_health_is_answered_beyond_the_quota_of_connections(doors: Doors) -> None:
+    with trio.fail_after(20):
+        async with Plain(doors.port) as one, Plain(doors.port) as two:
+            for each in (one, two):
+                await each.shout(NOWHERE)
+                assert (await each.response())[0] == 404
+            for path in ("/healthz", "/readyz"):
+                for method in ("GET", "HEAD"):
+                    async with Plain(doors.port) as probe:
+                        await probe.shout(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                        said = await probe.rest()
+                        assert said.startswith(b"HTTP/1.1 200 ") and b"connection: close" in said.lower()
+            async with Plain(doors.port) as other:
+                await other.shout(NOWHERE)
+                assert (await other.response())[0] == 503
+
+
+@pytest.mark.parametrize("quotas", [Quotas(connections=6)])
+async def test_an_event_stream_takes_one_place_and_gives_it_back(doors: Doors) -> None:
+    with trio.fail_after(20):
+        for again in (False, True):
+            async with AsyncExitStack() as streams:
+                for _ in range(6):
+                    client = await streams.enter_async_context(Plain(doors.port))
+                    while not await observes(client):
+                        assert again  # the daemon may have to see yet that the others have gone
+                        client = await streams.enter_async_context(Plain(doors.port))
+                async with Plain(doors.port) as client:
+                    assert not await observes(client)
+
+
+async def observes(client: Plain) -> bool:
+    """Opens an event stream; False if there is no place for it."""
+    await client.shout(b"GET /v1/spaces/main/observe?pattern=seen($n) HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    said = await client.until(b"\r\n\r\n")
+    assert said.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 503 "))
+    return b" 200 " in said
 
 
 @pytest.mark.parametrize("web", [Web(origins=("https://app.example",))])
