@@ -18,7 +18,7 @@ DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(DEM
 ROUNDS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test browser docs quick lint format bench peers torture soak simulate wheel release lock clean check-python check-java check-chromium
+.PHONY: help venv demo test browser docs quick lint format bench peers torture soak simulate wheel npm release lock clean check-python check-java check-chromium
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,11 @@ simulate: venv ## SEEDS=n lives of daemons and clients in virtual time, each fro
 wheel: venv ## dist/*.whl; COMPILED=1 for one whose hot parts are machine code (needs a C compiler)
 	@rm -rf build dist
 	@$(if $(COMPILED),DATASPACE_COMPILE=1) $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
+
+npm: ## dist/dataspace-client-*.tgz, the JavaScript client as a package for npm (needs npm)
+	@rm -rf build/npm && mkdir -p build/npm dist
+	@cp server/web/static/* LICENSE build/npm && cp server/JAVASCRIPT.md build/npm/README.md
+	@npm pack --silent --pack-destination dist ./build/npm
 
 release: venv ## dist/ with sdist, wheels, bill of materials and checksums (SIGN=KEY to sign them, ANY=1 to try it)
 	@SIGN=$(SIGN) ANY=$(ANY) .ci/release

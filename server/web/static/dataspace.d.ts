@@ -198,6 +198,10 @@ export interface ConnectOptions {
   lease?: number;
   /** False: a lost connection is not made again. */
   reconnect?: boolean;
+  /** Milliseconds for which a daemon that does not answer yet is tried again. 0 by default. */
+  wait?: number;
+  /** Milliseconds that a call waits for a daemon that is away, before it throws `Unreachable`; null, for ever, by default. */
+  timeout?: number | null;
   onConnection?: (event: ConnectionEvent) => void;
   transport?: Transport;
 }
@@ -257,6 +261,7 @@ export class Space {
   first<R extends Row = Row>(pattern: Pattern, options?: { timeout?: number | null }): Promise<R>;
   observe<R extends Row = Row>(pattern: Pattern, options?: ObserveOptions): Observation<R>;
   matches<R extends Row = Row>(pattern: Pattern): Promise<R[]>;
+  live<R extends LiveRow = LiveRow>(pattern: Pattern, by: string | readonly string[], options?: LiveOptions): LiveMap<R>;
   subscribe<T extends Value = Value>(topic: string, options?: SubscribeOptions): Promise<Subscription<T>>;
   publish(topic: string, options?: PublishOptions): Promise<Publication>;
   endTopic(topic: string): Promise<void>;
@@ -295,6 +300,36 @@ export class Observation<R extends Row = Row> implements AsyncIterableIterator<E
   return(): Promise<IteratorResult<Epoch<R>, undefined>>;
   close(): void;
   [Symbol.asyncIterator](): this;
+}
+
+export interface LiveOptions {
+  /** Show an epoch only when it is on disk. */
+  durable?: boolean;
+  /** Assert no interest. */
+  quiet?: boolean;
+  /** Milliseconds: changes come at most once in so many. */
+  pace?: number;
+}
+
+/** A row of a live map: the captures by name. */
+export type LiveRow = { readonly [name: string]: Value };
+
+/** What matches a pattern now, by key; made by `space.live`. */
+export class LiveMap<R extends LiveRow = LiveRow> implements Iterable<[Value, R]> {
+  private constructor();
+  readonly epoch: number;
+  readonly error: Error | null;
+  readonly ready: Promise<this>;
+  readonly size: number;
+  readonly snapshot: readonly R[];
+  get(key: Value): R | undefined;
+  has(key: Value): boolean;
+  keys(): IterableIterator<Value>;
+  values(): IterableIterator<R>;
+  entries(): IterableIterator<[Value, R]>;
+  [Symbol.iterator](): IterableIterator<[Value, R]>;
+  subscribe(call: (map: this) => void): () => void;
+  close(): void;
 }
 
 export class Epoch<R extends Row = Row> {

@@ -13,10 +13,12 @@
  */
 
 import { Closed, optionsOf, TimedOut, UsageError } from "./errors.js";
+import { LiveMap } from "./live.js";
 import { Observation } from "./observations.js";
 import { Publication } from "./publications.js";
 import { Puts } from "./puts.js";
-import { randomHex, Session } from "./session.js";
+import { Session } from "./session.js";
+import { randomHex } from "./text.js";
 import { Subscription } from "./subscriptions.js";
 import { checkTraceparent, Draft } from "./turns.js";
 
@@ -39,6 +41,7 @@ export { fromJson, parse, text, toJson } from "./text.js";
 export { any, capture, captureNames, exact, lit, matcher } from "./patterns.js";
 export { absent, Claim, Draft, exactly, unchanged } from "./turns.js";
 export { Epoch, Observation } from "./observations.js";
+export { LiveMap } from "./live.js";
 export { Subscription, TopicEpoch } from "./subscriptions.js";
 export { Capability, Publication } from "./publications.js";
 export { webSocket } from "./transport.js";
@@ -53,6 +56,8 @@ const SETTINGS = {
   grace: 0,
   lease: 0,
   reconnect: true,
+  wait: 0,
+  timeout: null,
   onConnection: undefined,
   transport: undefined,
 };
@@ -64,6 +69,9 @@ const SETTINGS = {
  * milliseconds, the session outlives a lost connection for so long. With `lease`, in milliseconds, facts belong to a
  * lease, which is renewed until `close`: they outlast connections and restarts of the daemon. Throws `Unreachable` if nothing answers, and
  * `ProtocolError` if the daemon refuses the session, with the code `unauthorized` for a token that it does not know.
+ *
+ * With `wait` a daemon that does not answer yet is tried again for so many milliseconds. With `timeout` a call that
+ * waits for a daemon that is away throws `Unreachable` after so many; its text says whether a turn was sent.
  */
 export async function connect(url, options = {}) {
   const chosen = optionsOf(SETTINGS, options);
@@ -73,6 +81,10 @@ export async function connect(url, options = {}) {
     const millis = Math.max(1, Math.round(chosen.lease));
     const name = chosen.owner || chosen.name || "client";
     Object.assign(chosen, { lease: millis, owner: `lease:${millis}:${name}-${randomHex(6)}` });
+  }
+  if (!(chosen.wait >= 0 && chosen.wait < Infinity)) throw new UsageError(`wait is in milliseconds, not ${chosen.wait}`);
+  if (!(chosen.timeout === null || chosen.timeout > 0)) {
+    throw new UsageError(`timeout is in milliseconds, or null, not ${chosen.timeout}`);
   }
   const session = new Session(url, chosen);
   await session.enter();
@@ -167,11 +179,21 @@ export class Space {
     return new Observation(this.#session, pattern, options);
   }
 
+  /**
+   * Keeps a map of what matches a pattern, by a capture or a list of captures; JAVASCRIPT.md shows its use.
+   *
+   * `live("present($who, $room)", "who").get("Alice")` is `{who: "Alice", room: "hall"}`, as long as that is so.
+   */
+  live(pattern, by, options = {}) {
+    this.#session.checkOpen();
+    return new LiveMap(this.#session, pattern, by, options);
+  }
+
   /** Returns what matches a pattern now, as rows of captures. */
   async matches(pattern) {
     const observation = this.observe(pattern, { quiet: true, window: 1 });
     try {
-      return (await observation.read())?.added ?? [];
+      return (await this.#session.patience.wait(observation.read()))?.added ?? [];
     } finally {
       observation.close();
     }

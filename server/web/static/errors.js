@@ -83,6 +83,10 @@ export function optionsOf(defaults, given) {
   return { ...defaults, ...given };
 }
 
+/** Returns the error for a refusal of a turn; `found` is there where something expected did not hold. */
+export const refusalOf = (code, text, found) =>
+  code === "expectation" && found ? new ExpectationFailed(code, text, found) : new Refused(code, text);
+
 /** Returns an error of the same kind for another place where it is thrown. */
 export const again = (error) =>
   error instanceof UsageError || error instanceof TimedOut

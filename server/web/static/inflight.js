@@ -132,6 +132,13 @@ export class InFlight {
     return tickets.filter((ticket) => !ticket.restating).length;
   }
 
+  /** Drops a turn if it is held, and so has not taken effect; returns whether it was. */
+  withdraw(ticket) {
+    const at = this.held?.indexOf(ticket) ?? -1;
+    if (at >= 0) this.held.splice(at, 1);
+    return at >= 0;
+  }
+
   /** Sends nothing until `release`: the claims may have ended. */
   hold() {
     this.held ??= [];

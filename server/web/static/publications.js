@@ -10,7 +10,7 @@ import { compare, Float } from "./values.js";
 import { pack } from "./packing.js";
 import { Deferred } from "./packets.js";
 import { Counts, lessEqual, reaches } from "./frontiers.js";
-import { randomHex } from "./session.js";
+import { randomHex } from "./text.js";
 
 const SEND = 0;
 const CHANGE = 1;

@@ -10,7 +10,7 @@ import { compare, Record } from "./values.js";
 import { exact, lit, matcher } from "./patterns.js";
 import { key, pack } from "./packing.js";
 import { parse, text } from "./text.js";
-import { randomHex } from "./session.js";
+import { randomHex } from "./text.js";
 import { factOf } from "./turns.js";
 
 export class Puts {

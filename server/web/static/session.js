@@ -6,15 +6,15 @@ import {
   Broken,
   Closed,
   DataspaceError,
-  ExpectationFailed,
   malformed,
   ProtocolError,
   Refused,
+  refusalOf,
   Unreachable,
 } from "./errors.js";
 import { pack } from "./packing.js";
 import { unpack } from "./unpacking.js";
-import { hex } from "./text.js";
+import { randomHex } from "./text.js";
 import {
   ABORT,
   ACCEPTED,
@@ -39,6 +39,7 @@ import {
 } from "./packets.js";
 import { InFlight } from "./inflight.js";
 import { Lease } from "./leases.js";
+import { Patience } from "./patience.js";
 import { webSocket } from "./transport.js";
 
 const CONNECT_MILLIS = 10_000;
@@ -47,12 +48,6 @@ const DRAIN_MILLIS = 10_000;
 const PAUSES = [0, 50, 100, 250, 500, 1000, 2000, 4000];
 const PATIENT = new Set(["", "timeout", "stalled", "closing"]);
 const CROWDED = new Set(["limit", "timeout", "closing"]);
-
-export const randomHex = (bytes) =>
-  Array.from(crypto.getRandomValues(new Uint8Array(bytes)), (byte) => hex(byte, 2)).join("");
-
-const refusalOf = (code, text, found) =>
-  code === "expectation" && found ? new ExpectationFailed(code, text, found) : new Refused(code, text);
 
 /** What is under way between this client and its daemon, over one connection after another. */
 export class Session {
@@ -83,6 +78,7 @@ export class Session {
     this.room = [];
     this.timer = null;
     this.pause = null;
+    this.patience = new Patience(url, options.timeout);
   }
 
   get isOpen() {
@@ -106,21 +102,24 @@ export class Session {
 
   // -- life --
 
-  /** Connects for the first time; while the daemon is full, tries for as long as connecting may take. */
+  /** Connects for the first time: tries for `wait` while nothing answers, for longer while the daemon is full. */
   async enter() {
-    const deadline = Date.now() + CONNECT_MILLIS;
+    const { wait } = this.options;
+    const began = Date.now();
     for (let attempt = 1; ; attempt++) {
       try {
         await this.#connect();
         await this.lease?.granted;
         return;
       } catch (error) {
-        if (!(error instanceof ProtocolError && CROWDED.has(error.code)) || Date.now() > deadline) {
+        const crowded = error instanceof ProtocolError && CROWDED.has(error.code);
+        const patience = crowded ? Math.max(CONNECT_MILLIS, wait) : error instanceof Unreachable ? wait : 0;
+        if (Date.now() - began >= patience) {
           this.end(error);
           throw error;
         }
       }
-      await this.#wait(attempt);
+      await this.#wait(Math.min(attempt, 4)); // half a second at most: somebody waits for it
     }
   }
 
@@ -203,6 +202,7 @@ export class Session {
     const facts = this.lease ? 0 : this.inFlight.release(!resumed);
     this.#reopen(resumed, moved);
     this.#watch();
+    this.patience.returned();
     for (const waiter of this.waiters.splice(0)) waiter.resolve();
     this.#leaveRoom();
     if (before === null) return this.#tell("connected", { space });
@@ -271,6 +271,8 @@ export class Session {
     const broken = new Broken(`the connection to ${this.url} was lost, before the answer: ${reason}`);
     for (const request of this.requests.values()) request.reject(again(broken));
     this.requests.clear();
+    this.inFlight.hold(); // what is submitted from here on was not sent
+    this.patience.lost();
     this.#tell("lost", { reason });
     if (!this.isOpen) return;
     if (!this.options.reconnect) return this.end(broken);
@@ -435,7 +437,7 @@ export class Session {
       this.checkOpen();
       const waiter = new Deferred();
       this.waiters.push(waiter);
-      await waiter.promise;
+      await this.patience.wait(waiter.promise);
     }
     return this.ask(verb, args).promise;
   }
@@ -464,10 +466,15 @@ export class Session {
     while (this.inFlight.size >= IN_FLIGHT) {
       const waiter = new Deferred();
       this.room.push(waiter);
-      await waiter.promise;
+      await this.patience.wait(waiter.promise);
       this.checkOpen();
     }
-    return this.inFlight.submit(this.options.owner, actions, expected, traceparent).promise;
+    const ticket = this.inFlight.submit(this.options.owner, actions, expected, traceparent);
+    return this.patience.answerTo(ticket, () => {
+      const withdrawn = this.inFlight.withdraw(ticket);
+      this.#leaveRoom();
+      return withdrawn;
+    });
   }
 
   #leaveRoom() {

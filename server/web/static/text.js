@@ -149,6 +149,9 @@ const escaped = (character) =>
 
 export const hex = (n, digits) => n.toString(16).padStart(digits, "0");
 
+export const randomHex = (bytes) =>
+  Array.from(crypto.getRandomValues(new Uint8Array(bytes)), (byte) => hex(byte, 2)).join("");
+
 function byteText(byte) {
   const character = String.fromCharCode(byte);
   if (character !== "\b" && character !== "\f" && SHORT[character]) return SHORT[character];

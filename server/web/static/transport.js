@@ -9,6 +9,8 @@ export function webSocket(url, { opened, message, closed }) {
   const socket = new WebSocket(addressOf(url), ["dataspace.1.msgpack"]);
   socket.binaryType = "arraybuffer";
   socket.onopen = opened;
+  // `ws` in Node ends a program that ignores an error, and Node 20 has no close event after a refused connection
+  socket.onerror = ({ message: text }) => setTimeout(() => closed(text || "the WebSocket has failed"));
   socket.onmessage = ({ data }) => message(new Uint8Array(data));
   socket.onclose = ({ code, reason }) => closed(reason || `the WebSocket was closed with code ${code}`);
   return {

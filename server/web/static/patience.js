@@ -1,0 +1,60 @@
+/** Patience: for how long calls wait while there is no connection. */
+
+import { Unreachable } from "./errors.js";
+import { Deferred } from "./packets.js";
+
+/** Of one client: `millis` for each call, null to wait for ever. */
+export class Patience {
+  #url;
+  #millis;
+  #away = true;
+  #waiting = new Set();
+
+  constructor(url, millis) {
+    this.#url = url;
+    this.#millis = millis;
+  }
+
+  /** Called when the connection is lost: the time of all calls begins. */
+  lost() {
+    this.#away = true;
+    for (const each of this.#waiting) this.#begin(each);
+  }
+
+  /** Called when there is a connection: calls wait for the daemon's answer. */
+  returned() {
+    this.#away = false;
+    for (const each of this.#waiting) clearTimeout(each.timer);
+  }
+
+  /** Settles as a promise does; throws `Unreachable` once the daemon has been away for so long meanwhile. */
+  async wait(promise) {
+    if (this.#millis === null) return promise;
+    const each = { over: new Deferred(), timer: undefined };
+    this.#waiting.add(each);
+    if (this.#away) this.#begin(each);
+    try {
+      return await Promise.race([promise, each.over.promise]);
+    } finally {
+      clearTimeout(each.timer);
+      this.#waiting.delete(each);
+    }
+  }
+
+  /** Settles with the answer to a turn; once the daemon has been away for too long, `withdraw` drops an unsent one. */
+  async answerTo(ticket, withdraw) {
+    try {
+      return await this.wait(ticket.promise);
+    } catch (error) {
+      if (!(error instanceof Unreachable)) throw error;
+      const what = withdraw() ? "not sent, and will not be" : "sent before, so it may have taken effect";
+      throw new Unreachable(`${error.text}: the turn was ${what}`);
+    }
+  }
+
+  #begin(each) {
+    clearTimeout(each.timer);
+    const error = new Unreachable(`the daemon at ${this.#url} has been away for ${this.#millis} ms`);
+    each.timer = setTimeout(() => each.over.reject(error), this.#millis);
+  }
+}
