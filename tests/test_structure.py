@@ -15,7 +15,7 @@ LONELY_PROTOCOLS: Final = 48
 
 NAMES_TWICE: Final = 23
 LONG_SIGNATURES: Final = 8
-PRONOUNS: Final = 83
+PRONOUNS: Final = 86
 WALKS: Final = {"fact": 67, "replay": 77, "HTTP observe": 98}
 
 SLACK: Final = 0.05
