@@ -67,8 +67,12 @@ def key_pattern(fact: Value, by: Value | str | None) -> Value:
         usual = usual_key(fact)
         if usual is None:
             found = f"{unparse(fact):.80}"
+            whole = ""
+            if isinstance(fact, Record) and fact.fields:
+                every = unparse(Record(fact.label, *[Record("_")] * len(fact.fields)))
+                whole = f"; for one such fact in all add by={every!r:.80}"
             raise UsageError(
-                f"put needs a record with a key and a value, such as config('rate', 7), got {found}"
+                f"put needs a record with a key and a value, such as config('rate', 7), got {found}{whole}"
             )
         return usual
     pattern = parse_pattern(by) if isinstance(by, str) else by

@@ -19,6 +19,12 @@ from dataspace.transport.sockets import CHUNK, Link, SocketLink
 
 logger = logging.getLogger("dataspace")
 
+PLAIN: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST")
+"""Reasons that OpenSSL gives for a peer that does not use TLS; to these it sends no alert itself."""
+
+ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x46"
+"""A fatal alert of TLS, "protocol version"."""
+
 AHEAD: Final = 256 << 10
 """Encrypted bytes that may wait for the kernel before no more is taken."""
 
@@ -61,7 +67,9 @@ class TlsLink:
             except ssl.SSLWantReadError:
                 await self._send_coded()
                 await self._take_in()
-            except ssl.SSLError:
+            except ssl.SSLError as error:
+                if self._machine.server_side and error.reason in PLAIN:
+                    self._coded += ALERT
                 self._try_to_send()  # the alert, which gives the peer the reason
                 raise
         await self._send_coded()

@@ -28,8 +28,9 @@ OTHERWISE: Final = {
     **dict.fromkeys(("publish", "emit", "message"), "send"),
     **dict.fromkeys(("info", "health", "ping"), "status"),
     "top": "watch",
+    **dict.fromkeys(("--metrics", "--health", "--prometheus"), "--admin"),
 }
-"""What commands are called elsewhere."""
+"""What commands and options are called elsewhere."""
 
 _REQUIRED: Final = "the following arguments are required: "
 _ONE_OF: Final = re.compile("one of the arguments (.*) is required")

@@ -66,7 +66,13 @@ async def _serve(
         await nursery.start(stopping.wait, ending)
         addresses = await nursery.start(partial(_until_ended, nursery.cancel_scope, config, reread, ending))
         for address in addresses:
-            print(f"dataspace: listening on {address}, data in {config.data}", flush=True)
+            is_admin = config.admin is not None and address is addresses[-1]
+            said = (
+                f"metrics and health at {address}"
+                if is_admin
+                else f"listening on {address}, data in {config.data}"
+            )
+            print(f"dataspace: {said}", flush=True)
         for page in filter(None, map(page_of, addresses)):
             print(f"dataspace: inspector at {page}", flush=True)
         supervisor.ready(addresses)

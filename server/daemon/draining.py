@@ -106,7 +106,7 @@ def drain_verb(daemon: DrainedDaemon) -> Callable[[Connection, Map], Awaitable[V
         within = min(number(arguments, "within") / 1000, LONGEST_SECONDS)
         logger.warning("session %d has the daemon drained, within %g s", connection.number, within)
         daemon.draining.begin(within, text(arguments, "reason", "")[:1000])
-        return Map({"sessions": _clients(daemon.connections.values())})
+        return Map({"sessions": _clients(daemon.connections.values(), connection)})
 
     return drain
 
@@ -121,8 +121,9 @@ def _close(connection: Connection, reason: str) -> None:
     connection.dismiss("closing", reason)
 
 
-def _clients(connections: Iterable[Connection]) -> int:
-    return sum([not each.trusted for each in connections])
+def _clients(connections: Iterable[Connection], asker: Connection) -> int:
+    """Returns how many clients there are beside the one that asked."""
+    return sum([not each.trusted and each is not asker for each in connections])
 
 
 def _is_local(peer: str) -> bool:

@@ -99,10 +99,14 @@ class BulkClient:
         credentials = Credentials.settle(token, tls)
         self._socket = _connected(parse_url(url), credentials, timeout, wait)
         wanted = Wanted(space=MAIN if space == SYSTEM else space, token=credentials.token)
-        self._send(p.Hello(p.VERSION, f"~{os.urandom(16).hex()}", name, wanted.packed()))
-        welcome, _ = self._receive()
-        if not isinstance(welcome, p.Welcome):
-            raise self._wrong(welcome)
+        try:
+            self._send(p.Hello(p.VERSION, f"~{os.urandom(16).hex()}", name, wanted.packed()))
+            welcome, _ = self._receive()
+            if not isinstance(welcome, p.Welcome):
+                raise self._wrong(welcome)
+        except BaseException:
+            self._socket.close()
+            raise
         self.welcome: Final = welcome
 
     def __enter__(self) -> Self:

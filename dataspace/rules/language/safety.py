@@ -47,6 +47,9 @@ FUNCTIONS: Final = (
 )
 """What other languages have as functions: here each would be the label of a record."""
 
+CLOCKS: Final = frozenset(["clock", "current_time", "now", "time", "timestamp", "today"])
+"""What other languages call the present time."""
+
 MAX_FIELDS = 64
 
 MAX_ATOMS = 17
@@ -140,6 +143,11 @@ def _check_fields(pattern: Value) -> None:
 
 def _check_calls(expression: Expression) -> None:
     """Refuses functions, since there are none, and operands that can never be calculated with."""
+    if _label(expression) in CLOCKS and expression == Structure(Record(clock := _label(expression))):
+        raise UsageError(
+            f"rules have no clock: {expression} would be a record; let an actor or a client put the time"
+            f" as a fact, and ask for that: {unparse(Record(clock, capture('t')))}"
+        )
     if (name := _label(expression)) in FUNCTIONS:
         raise UsageError(
             f"rules have no functions: {expression} would be a record (operators are + - * / // %, aggregates"

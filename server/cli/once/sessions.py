@@ -70,7 +70,8 @@ def drain(args: argparse.Namespace) -> int:
     with connect_short(args) as space:
         answer = space.request("drain", {"within": within, "reason": args.reason})
     left = answer.get("sessions", 0) if isinstance(answer, Map) else 0
-    print(f"the daemon takes no new sessions, and ends when {left!r} have gone, within {args.within}")
+    ends = f"ends when {left!r} other sessions have gone, within {args.within}" if left else "ends now"
+    print(f"the daemon takes no new sessions, and {ends}")
     return 0
 
 

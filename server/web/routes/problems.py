@@ -105,6 +105,8 @@ def problem_of(error: DataspaceError, *, limit: int = 0) -> Problem:
             return error
         case NotAdmitted(code="limit"):
             return Problem("limit", error.text, 503)
+        case Refused(code="unauthorized") | ProtocolError(code="unauthorized"):
+            return Problem(error.code, f"{error.text}; HTTP has it in the header Authorization: Bearer TOKEN")
         case Refused() | ProtocolError():
             return Problem(error.code, error.text, limit if error.code == "limit" else 0)
         case UsageError():

@@ -84,7 +84,9 @@ function keyPattern(fact, by) {
   }
   const usual = usualKey(fact);
   if (usual) return usual;
-  throw new UsageError(`put needs a record with a key and a value, such as config("rate", 7), not ${text(fact)}`);
+  const every = fact instanceof Record && fact.fields.length ? text(new Record(fact.label, ...fact.fields.map(() => new Record("_")))) : "";
+  const whole = every ? `; for one such fact in all add { by: '${every}' }` : "";
+  throw new UsageError(`put needs a record with a key and a value, such as config("rate", 7), not ${text(fact)}${whole}`);
 }
 
 /** Returns the pattern of the facts that differ in the last field alone; null for a record of fewer than two fields. */

@@ -38,6 +38,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         (["observe", "a($b)", "--polcy=wait"], "--policy"),
         (["serve", "--lissten", "tcp:127.0.0.1:1"], "--listen"),
         (["topic", "subscrib", "readings"], "subscribe"),
+        (["serve", "--metrics", "127.0.0.1:7379"], "--admin"),
+        (["serve", "--metrics=127.0.0.1:7379"], "--admin"),
+        (["serve", "--health", "127.0.0.1:7379"], "--admin"),
     ],
 )
 def test_a_command_or_option_that_is_none_names_the_nearest(

@@ -172,6 +172,11 @@ async def test_put_keeps_one_fact_for_each_key_and_each_epoch_shows_one(url: str
             await space.put(Record("other", 1), by='config("billing", "rate", _)')
         with pytest.raises(UsageError, match="put needs a record with a key"):
             await space.put("alone")
+        with pytest.raises(UsageError, match=r"got now\(7\); for one such fact in all add by='now\(_\)'"):
+            await space.put("now", 7)
+        await space.put("now", 7, by="now(_)")
+        await space.put("now", 8, by="now(_)")
+        assert await space.matches("now($t)") == [(8,)]
 
 
 async def test_two_clients_of_a_durable_owner_share_its_keys(url: str) -> None:

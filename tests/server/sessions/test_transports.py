@@ -125,9 +125,12 @@ async def test_who_speaks_plainly_where_tls_is_wanted_is_told_so_and_the_other_w
         with pytest.raises(Unreachable, match="the other side does not speak it"):
             async with dataspace.connect(plain.replace("tcp", "tls"), tls=TRUSTING):
                 pass
-        with pytest.raises(dataspace.DataspaceError):
-            async with dataspace.connect(secret.replace("tls", "tcp")):
+        mistaken, said = secret.replace("tls", "tcp"), "the daemon speaks TLS: connect to tls:"
+        with pytest.raises(dataspace.DataspaceError, match=said):
+            async with dataspace.connect(mistaken):
                 pass
+        with pytest.raises(dataspace.DataspaceError, match=said):
+            await trio.to_thread.run_sync(BulkClient, mistaken)
         await exchange(plain)
         await exchange(secret, TRUSTING)
 

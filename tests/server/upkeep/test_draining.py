@@ -80,7 +80,7 @@ async def test_a_client_comes_back_to_the_next_daemon(tmp_path: Path) -> None:
             await space.assert_(Record("here", 1))
             async with dataspace.connect(url) as admin:
                 answer = await admin.request("drain", Map({"within": 0, "reason": "back at ten"}))
-                assert answer == Map({"sessions": 2})
+                assert answer == Map({"sessions": 1})
             await start_again(nursery, tmp_path, url)
             await back.wait()
             assert await space.matches("here($n)") == [(1,)]
@@ -116,12 +116,20 @@ async def test_only_an_administrator_may_end_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_line_of_the_admin_address_says_what_is_there(tmp_path: Path) -> None:
+    daemon = DaemonProcess(tmp_path / "data", "--admin", "tcp:127.0.0.1:0")
+    daemon.start()
+    assert daemon.process.stdout is not None
+    assert daemon.process.stdout.readline().startswith("dataspace: metrics and health at http://127.0.0.1:")
+    daemon.stop()
+
+
 def test_the_command_drains_and_the_daemon_ends_in_good_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     daemon = DaemonProcess(tmp_path / "data")
     daemon.start()
     assert main(["drain", "--url", daemon.url, "--within", "5s"]) == 0
-    assert "ends when 1 have gone, within 5s" in capsys.readouterr().out
+    assert "the daemon takes no new sessions, and ends now" in capsys.readouterr().out
     assert daemon.wait() == 0, daemon.errors
     assert main(["status", "--url", daemon.url]) == 3

@@ -80,7 +80,7 @@ reloaded 0: active success
 reloaded: answers
 hung, and restarted by the watchdog: answers
 killed, and restarted: answers
-the daemon takes no new sessions, and ends when 1 have gone, within 1s
+the daemon takes no new sessions, and ends now
 drained: inactive success
 started again: answers
 stopped 0: inactive success

@@ -43,6 +43,8 @@ REFUSED = {
     ),
     "hot($d) <- d($d), not best($d, top(3, $t)), t($t).": "and write best($d, $top) here",
     "p($sum) <- q($sum, sum($n)).": "and write q($sum, $sum2) here",
+    "old($x) <- q($x, $t), $t < now() - 60.": "rules have no clock: now() would be a record",
+    "p($x, today()) <- q($x).": "ask for that: today($t)",
     "p(count()) <- q($x).": "count() of what? name a variable of the body, such as count($x)",
 }
 
@@ -60,6 +62,7 @@ def test_what_means_something_else_is_refused_with_a_hint(text: str) -> None:
         "p($y) <- q($x), $y = point($x, 1).",
         "p(point($x)) <- q($x).",
         "p($x) <- order($x), next($x, 1).",
+        "p($x) <- order($x, $t), now($t).",
         "p($x) <- order($x, avg(3), [avg($y)]).",
         "p($x) <- avg($x), order($x, top($y), sum($x, $y)).",
         "let k = 1. let j = 2. p($x) <- q($x, k, j).",

@@ -102,6 +102,7 @@ def test_without_a_token_there_is_nothing(daemon: HttpDaemon) -> None:
     def refused(path: str, given: str) -> None:
         answer = daemon.call("GET", path, headers={"Authorization": given} if given else {})
         assert answer.problem()[:2] == (401, "unauthorized"), (path, given)
+        assert "Bearer TOKEN" in answer.problem()[2], (path, given)
         assert answer.headers["www-authenticate"].startswith("Bearer")
         assert READER not in answer.body.decode()
 
