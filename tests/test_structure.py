@@ -15,7 +15,8 @@ LONELY_PROTOCOLS: Final = 48
 
 NAMES_TWICE: Final = 23
 LONG_SIGNATURES: Final = 8
-PRONOUNS: Final = 86
+PRONOUNS: Final = 87
+MARKDOWN_WORDS: Final = 84_500
 WALKS: Final = {"fact": 67, "replay": 77, "HTTP observe": 98}
 
 SLACK: Final = 0.05
@@ -59,6 +60,11 @@ def test_functions_have_few_parameters() -> None:
 
 def test_pronouns_in_docstrings_have_their_nouns() -> None:
     hold(len(structure.pronoun_sentences()), PRONOUNS, "PRONOUNS", "see `python -m tests.structure pronouns`")
+
+
+def test_documents_do_not_grow() -> None:
+    words = structure.markdown_words()
+    hold(sum(words.values()), MARKDOWN_WORDS, "MARKDOWN_WORDS", "see `python -m tests.structure words`")
 
 
 def test_files_are_short() -> None:
