@@ -157,8 +157,8 @@ class LogReader(StoreReader):
         A turn that was not applied has epoch 0; a turn is left out if the segments that would show it are not
         retained.  ``upto`` is an epoch that is later than all of them, or as late.
 
-        Reads the newest segments first, most of them not decoded, and ends with the first turn below all
-        wanted turns, since a client's turns ascend.  O(log) at worst.
+        Reads the newest segments first, decodes few, and ends with the first turn below all wanted turns,
+        since a client's turns ascend.  O(log) at worst.
         """
         left, found = sorted(set(wanted)), dict[int, int]()
         before: int | None = None

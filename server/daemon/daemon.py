@@ -218,8 +218,8 @@ class Daemon:
     def _refusal(self, peer: str) -> str:
         """Returns why there is no room for a connection of a peer; empty if there is.
 
-        Among the connections without a hello, one whose time is over makes room: of the same principal if
-        that has too many, else of the principal that has most.
+        Among the connections without a hello, a connection whose time is over makes room: of the same
+        principal if that has too many, else of the principal with most.
         """
         limits, account = self.limits, self.accounts.of(Principal.of_peer(peer))
         if (count := len(self.connections) + len(self.guests)) >= limits.connections:

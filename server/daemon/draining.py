@@ -122,7 +122,7 @@ def _close(connection: Connection, reason: str) -> None:
 
 
 def _clients(connections: Iterable[Connection], asker: Connection) -> int:
-    """Returns how many clients there are beside the one that asked."""
+    """Returns the number of clients beside the asking one."""
     return sum([not each.trusted and each is not asker for each in connections])
 
 

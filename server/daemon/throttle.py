@@ -2,7 +2,7 @@
 
 One filter on the daemon's logger serves all places that log: warnings of one kind, which is their text before
 anything is filled in, are written a few times in a while; the others are counted, and the count is written.
-The *object* of a refusal is counted apart, so that refusals that do not matter cannot hide one that does.
+The *object* of a refusal is counted apart, so that unimportant refusals cannot hide an important one.
 
 Always: the first warnings of a kind are written at once; no warning is left out without being counted, and
 the count is written at the end of the window, and when the daemon ends.

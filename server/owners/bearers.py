@@ -80,7 +80,7 @@ class Bearer:
         """Returns the identity that a publication for an owner is numbered under; raises ``Refused``.
 
         It is the stated one if that is passing, or the bearer has a right to it.  Any other belongs to the
-        owner, whoever publishes under the same name for another owner; a session's is refused.
+        owner, and is apart from the same name under another owner; a session's is refused.
         """
         name = stated.removeprefix(OWNER)
         if _plain(stated).startswith(PASSING) or name != stated or self.permit.allows_durable(name):

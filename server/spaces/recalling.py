@@ -1,5 +1,5 @@
-"""Recalling: the last epochs of the previous daemon are read back into memory, once, for all that go on from
-there.
+"""Recalling: the last epochs of the previous daemon are read back into memory, once, for all clients that go
+on from there.
 
 It is apart because observers that come back and turns that expect something unchanged need the same.
 

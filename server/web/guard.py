@@ -2,8 +2,8 @@
 
 A browser sends requests for any page that is open in it, to this machine too.  ``Origin`` says which page it
 is, ``Sec-Fetch-Site`` where the page comes from if there is no ``Origin`` (a link, a frame, an image); a page
-whose name was made to lead to this machine (DNS rebinding) is told by its name in ``Host``.  Programs send
-none of these, and are not held back.
+whose name was made to lead to this machine (DNS rebinding) is told by its name in ``Host``.  Programs send no
+such header, and are not held back.
 
 Always: a request of another origin is refused unless ``web.origins`` has it, or it opens a page that does
 nothing by itself; without tokens, a request to a name that this machine may not have is refused as well.
@@ -40,7 +40,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 def safe(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Returns the headers of a response with those of ``SAFE`` that it lacks."""
+    """Returns the headers of a response with the headers of ``SAFE`` that it lacks."""
     known = list(headers)
     names = {name.lower() for name, _ in known}
     return known + [each for each in SAFE if each[0] not in names]
