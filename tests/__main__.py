@@ -4,16 +4,22 @@ Those of Spark mostly wait for a JVM; one part of the others runs beside them an
 whoever is done first takes the next part.  So both cores are busy to the end.  Arguments go to all of them:
 ``python -m tests -q -k epoch`` (a second ``-m`` would take the place of the one that parts them).
 
-Always: green only if all are, and something was tested.
+Temporary files lie in memory where there is room, since a third of the time went into syncs; a killed
+process loses nothing there either, and `make torture` and pytest itself have them on the disk.
+
+Always: green only if all are, and something was tested; what failed tests leave behind is kept.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Final
 
@@ -26,11 +32,21 @@ SPARK: Final = ("-m", "spark")
 OTHERS: Final = tuple(("-m", "not spark", f"--part={part}/{PARTS}") for part in range(1, PARTS + 1))
 
 
+MEMORY: Final = Path("/dev/shm")
+ROOM: Final = 6 << 30
+"""Bytes that must be free there: several times what tests leave in it at once."""
+
+PASSED: Final = ("-o", "tmp_path_retention_policy=failed")
+"""So that what a test that passed leaves behind is deleted at once."""
+
+
 class Run:
     """The tests, as two threads that each wait for one process after the other."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], place: str | None) -> None:
+        """``place`` is where temporary files go; None for where they always go."""
         self._arguments = arguments
+        self._environment = os.environ if place is None else {**os.environ, "TMPDIR": place}
         self._parts: SimpleQueue[Sequence[str]] = SimpleQueue()
         for part in OTHERS:
             self._parts.put(part)
@@ -59,8 +75,8 @@ class Run:
             pass
 
     def _test(self, part: Sequence[str], out: IO[bytes] | None = None) -> None:
-        command = [sys.executable, "-m", "pytest", *part, *self._arguments]
-        process = subprocess.Popen(command, stdout=out, stderr=out)
+        command = [sys.executable, "-m", "pytest", *PASSED, *part, *self._arguments]
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=self._environment)
         try:
             status = process.wait()
         except KeyboardInterrupt:  # which it was sent as well, and it ends what it started
@@ -73,8 +89,18 @@ class Run:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs all; the exit status of one that failed, or of one that found something."""
+    place = in_memory()
+    status = both(Run(arguments, place))
+    if place is not None and status not in (0, ExitCode.INTERRUPTED):
+        print(f"--- what failed tests left behind is in {place}")
+    elif place is not None:
+        shutil.rmtree(place, ignore_errors=True)
+    return status
+
+
+def both(run: Run) -> int:
+    """Runs all in two processes, and returns one status."""
     with tempfile.TemporaryFile() as said:
-        run = Run(arguments)
         beside = threading.Thread(target=run.kept, args=(said,))
         beside.start()
         try:
@@ -89,6 +115,13 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.buffer.write(said.read())
         sys.stdout.flush()
     return together(run.statuses)
+
+
+def in_memory() -> str | None:
+    """Returns a new folder in memory for temporary files; None if ``TMPDIR`` is set or there is no room."""
+    if "TMPDIR" in os.environ or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ROOM:
+        return None
+    return tempfile.mkdtemp(prefix="tests-", dir=MEMORY)
 
 
 def together(statuses: Sequence[int]) -> int:
