@@ -52,7 +52,7 @@ relay/delivery              dataspace/kernel dataspace/wire
 relay/store
 relay/log                   dataspace/kernel relay/delivery relay/store
 relay/topics                dataspace/topics
-relay/journal               dataspace/topics relay/store relay/topics
+relay/journal               dataspace/topics relay/log relay/store relay/topics
 relay/backup                relay/journal relay/log relay/store
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning

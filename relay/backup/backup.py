@@ -22,7 +22,7 @@ from relay.backup.files import copy_staged, copy_topics
 from relay.backup.logs import NEW, CopiedLog, copy_log
 from relay.backup.manifest import BackedUp, Manifest, is_backup
 from relay.backup.pace import Pace
-from relay.journal.verification import verify_topics
+from relay.journal.recovery import verify_topics
 from relay.log.reader import LogReader, verify
 from relay.store.errors import LogDamaged, translated
 from relay.store.private import DIRECTORY_MODE

@@ -18,6 +18,7 @@ from dataspace.faults import reach
 from relay.backup.pace import Pace
 from relay.backup.target import put_mark, replace, settle
 from relay.journal.reader import JournalReader
+from relay.journal.upgrade import opened
 from relay.store.acknowledged import AcknowledgedMark
 from relay.store.errors import translated
 from relay.store.private import make_private
@@ -36,11 +37,16 @@ def copy_staged(source: Path, target: Path, pace: Pace, what: str) -> int:
 
 
 def copy_topics(source: Path, target: Path, pace: Pace, what: str) -> int:
-    """Copies the durable topics of a data directory, if there are any, and their mark; returns bytes."""
+    """Copies the durable topics of a data directory, if there are any, and their mark; returns bytes.
+
+    The copy has the format of today.
+    """
     name = JournalReader.FILE
     question = "SELECT ifnull(max(value), 0) FROM meta WHERE name = 'steps'"
     copied, steps = _copy(source / name, target / name, pace, what, question)
     if copied:
+        opened(target / name).close()
+        settle(target / name)
         put_mark(target, AcknowledgedMark(steps), JournalReader.MARK)  # never ahead of the file
     return copied
 

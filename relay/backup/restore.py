@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from shlex import quote
 from shutil import rmtree
@@ -170,12 +168,11 @@ def _restore_log(log: Moment, where: Cut, directory: Path, passed: int, pace: Pa
 
 
 def _renumber_topics(directory: Path) -> None:
-    """Gives the durable topics new identities, from the clock as the daemon does."""
-    numbers: Callable[[], int] = count(time.time_ns() // 1000).__next__
+    """Gives the durable topics new identities."""
     storage = Storage(directory / JournalReader.FILE, TOPICS_SCHEMA)
     try:
         with storage.transaction() as connection:
-            renumber(connection, numbers)
+            renumber(connection)
     finally:
         storage.close()
     settle(directory / JournalReader.FILE)

@@ -1,36 +1,35 @@
-"""A journal: the steps and completed epochs of durable topics, in one SQLite file.
+"""A journal: the steps of durable topics, a chain for each topic, in one SQLite file.
 
 It is apart from the log of the space because topics begin, shrink and end one by one, each with its own
-budget.  It shares with the log how a transaction is made safe (``relay/store/storage``), and the mark beside
-the file that shows when it holds less than was acknowledged.  All calls block.
+budget.  The log and the journal have in common how steps or epochs are chained (``relay/log/chain``), how a
+transaction is made safe (``relay/store/storage``), and the mark beside the file that shows when it holds less
+than was acknowledged.  All calls block.
 
 Always: ``write`` is on disk, whole, when it returns; a slot is not used again while rows of it are there.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import chain as one_after_another
 from pathlib import Path
 from typing import Final
 
 from dataspace.errors import Refused
 from dataspace.faults import reach
 from relay.journal.reader import JournalReader
-from relay.journal.rows import (
-    FORMAT,
-    SCHEMA,
-    Begun,
-    Ended,
-    Kept,
-    Noted,
-    Write,
-    delete_topic,
-    insert_noted,
-    insert_topic,
-    keep,
-)
+from relay.journal.recovery import verify_topics
+from relay.journal.rows import FORMAT, Ended, Kept, Noted, Write, joined, put_topic, renumber
+from relay.journal.upgrade import opened
+from relay.log.chain import KEY_BITS, Chain, put_meta
+from relay.log.compaction import fuller
+from relay.log.segments import Segment, cut
 from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
-from relay.store.storage import Storage, closed_on_failure
+from relay.store.errors import LogDamaged
+from relay.store.storage import closed_on_failure
 
 MAX_READERS: Final = 1024
 """Named readers of one topic."""
@@ -39,48 +38,106 @@ READER_BYTES: Final = 1024
 """Bytes of the name of a reader."""
 
 
+class _Change:
+    """What a group of writes changes in one topic."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self.steps: list[Noted] = []
+        self.kept: Kept | None = None
+        self.ended = False
+
+    def write(self, connection: sqlite3.Connection, slot: int) -> None:
+        """Writes the row of the topic and deletes unneeded rows, within a transaction of the caller."""
+        if self.kept is not None:
+            self.chain.delete(connection, self.chain.first)
+            put_topic(connection, self.kept)
+        if self.ended:
+            self.chain.delete(connection, self.chain.end)
+            for table in ("topics", "topic_readers"):
+                connection.execute(f"DELETE FROM {table} WHERE slot = ?", (slot,))
+
+
 class Journal(JournalReader):
     """The journal of a data directory.  One thread at a time writes; any number of threads read meanwhile."""
 
     def __init__(self, directory: Path, *, accept_damage: bool = False) -> None:
         """Opens the journal, or makes one.  ``LogDamaged`` if it holds less than was acknowledged."""
         directory.mkdir(parents=True, exist_ok=True)
-        storage = Storage(directory / self.FILE, SCHEMA)
+        self._accept_damage = accept_damage
+        storage = opened(directory / self.FILE, accept_damage=accept_damage)
         with closed_on_failure(storage):
             self._mark = AcknowledgedFile(directory / self.MARK)
             with closed_on_failure(self._mark):
-                super().__init__(storage, self._mark.mark)
-                self._check_mark(accept_damage)
+                super().__init__(storage, self._mark.mark, self._face)
+                if shortfall := self.shortfall():
+                    self._face(f"{storage.path}: {shortfall}")
+                if self._faced:
+                    self._settle()
 
-    def _check_mark(self, accept_damage: bool) -> None:
-        """Compares the journal with its acknowledged mark."""
-        shortfall = self.shortfall()
-        if shortfall and not accept_damage:
-            raise self._damage(f"{shortfall}; accept the damage to go on without what is missing")
+    def _settle(self) -> None:
+        """Seals what is left.  Any topic may lack its last steps, so each gets a new identity."""
+        with self._storage.transaction() as connection:
+            renumber(connection)
+            connection.execute(
+                f"DELETE FROM segments WHERE segment >> {KEY_BITS} NOT IN (SELECT slot FROM topics)"
+            )
+            put_meta(connection, format=FORMAT, steps=self.count, ends=self._newest_ends)
 
     # -- writing --------------------------------------------------------------------------------------
 
     def write(self, writes: Sequence[Write]) -> None:
         """Writes these in order, in one transaction, on disk when it returns; else ``LogFailed``."""
-        count = self.count + sum(1 for each in writes if isinstance(each, Noted))
-        with self._storage.transaction() as connection:
+        changes: dict[int, _Change] = {}
+        for write in writes:
+            slot = write.slot
+            if slot not in changes:  # the row of a topic that ends may be damaged
+                ends = isinstance(write, Ended)
+                changes[slot] = _Change(Chain(self._storage, b"", slot) if ends else self._chain(slot))
+            change = changes[slot]
+            match write:
+                case Noted():
+                    change.steps.append(write)
+                case Kept():
+                    change.kept = write
+                case Ended():
+                    change.kept, change.ended = None, True
+        count, cuts, sums = self.count, dict[int, list[Segment]](), [self._newest_ends]
+        for slot, each in changes.items():
+            count += len(each.steps)
+            cuts[slot] = list(cut(map(Noted.encoded, each.steps), each.chain.last + 1, each.chain.checksum))
+            sums += [self._ends[slot]] if slot in self._ends else []
+            sums += [] if each.ended else [cuts[slot][-1].checksum if each.steps else each.chain.checksum]
+        with ExitStack() as held:
+            for each in changes.values():
+                if each.kept is not None:
+                    each.kept = self._trimmed(held, each.chain, each.kept)
+            connection = held.enter_context(self._storage.transaction())
             reach("topics-before-write")
-            insert_noted(connection, [each for each in writes if isinstance(each, Noted)])
-            for each in writes:
-                match each:
-                    case Begun():
-                        insert_topic(connection, each)
-                    case Kept():
-                        keep(connection, each)
-                    case Ended(slot):
-                        delete_topic(connection, slot)
-                    case Noted():
-                        pass
-            known = (("format", FORMAT), ("steps", count))
-            connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", known)
-        self.count = count
+            Chain.insert(connection, one_after_another.from_iterable(cuts.values()))
+            for slot, each in changes.items():
+                each.write(connection, slot)
+            newest = joined(sums)
+            put_meta(connection, format=FORMAT, steps=count, ends=newest)
+        self.count, self._newest_ends = count, newest
+        for slot, each in changes.items():
+            if each.steps:
+                each.chain.extended(cuts[slot][-1])
+            self._chains[slot], self._ends[slot] = each.chain, each.chain.checksum
+            if each.ended:
+                del self._ends[slot], self._chains[slot]
         self._mark.write(AcknowledgedMark(count))
         reach("topics-after-write")
+
+    def _trimmed(self, held: ExitStack, chain: Chain, kept: Kept) -> Kept:
+        """Hides the steps that are needed no more, until they are deleted; the topic with its new anchor."""
+        if chain.first > chain.last:
+            return replace(kept, anchor=chain.anchor)
+        begun = [each.begun for each, _ in self.epochs(kept.slot, kept.oldest, kept.oldest)]
+        ordinal = min(chain.beyond(min([*begun, kept.needed, kept.position + 1]) - 1), chain.last)
+        if ordinal > chain.first:
+            held.enter_context(chain.dropping(ordinal))
+        return replace(kept, anchor=chain.anchor)
 
     def close(self) -> None:
         """Closes the file."""
@@ -112,3 +169,32 @@ class Journal(JournalReader):
     def acknowledged(self, slot: int) -> list[tuple[str, int, int]]:
         """Returns the named readers: name, last epoch read, and when it acknowledged last."""
         return self._storage.rows("SELECT name, number, seen FROM topic_readers WHERE slot = ?", slot)
+
+
+def compact_topics(directory: Path) -> tuple[int, int] | None:
+    """Rewrites the journal in a directory, if there is one, without holes and with full segments.
+
+    Returns the bytes before and after; O(journal).  No other process may have the journal open.  A crash
+    leaves the old file or the new one.  Raises ``LogDamaged`` if it is not whole, ``LogFailed`` if the disk
+    refuses; then nothing has changed.
+    """
+    path, ends = directory / Journal.FILE, list[bytes]()
+    if not path.exists():
+        return None
+    with closing(Journal(directory)) as journal:
+        found = verify_topics(directory)
+        for damage in found.damages if found else ():
+            raise LogDamaged(damage)
+        before = journal.size()
+        with journal._storage.transaction() as connection:
+            for slot in journal.slots():
+                kept, chain = journal.topic(slot), journal._chain(slot)
+                ends.append(chain.checksum)
+                for _, segment in fuller(chain, chain.first):
+                    chain.insert(connection, [segment])
+                    ends[-1] = segment.checksum
+                chain.delete(connection, chain.last + 1)
+                put_topic(connection, replace(kept, anchor=chain.checksum))
+            put_meta(connection, format=FORMAT, steps=journal.count, ends=joined(ends))
+        journal._storage.vacuum()
+    return before, path.stat().st_size

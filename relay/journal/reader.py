@@ -1,4 +1,4 @@
-"""Reading a journal: the topics that are in it, their steps, and their completed epochs by number.
+"""Reading a journal: the topics in it, their steps, and their completed epochs by number.
 
 The half of the journal that changes nothing.  It is apart from the writing half so that it can be verified
 while a daemon writes it, from a copy, or from a medium that cannot be written.
@@ -8,52 +8,38 @@ Always: a step or an epoch that was altered or is missing is ``LogDamaged``, nev
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-from typing import Final, TypeVar
+from operator import attrgetter
+from typing import Final
 
 from dataspace.topics.antichains import Antichain
 from dataspace.topics.times import Time
-from relay.journal.rows import (
-    FORMAT,
-    SLOT_BITS,
-    Begun,
-    Row,
-    epoch_of,
-    frontier_of,
-    is_slot,
-    key,
-    last_name,
-    span,
-    step_of,
-    topic_of,
-)
+from relay.journal.rows import FORMAT, Kept, entries_of, first_anchor, joined, topic_of
+from relay.log.chain import KEY_BITS, READ_SEGMENTS, Chain, meta_of, refuse
+from relay.log.segments import CHECKSUM_BYTES
 from relay.store.acknowledged import AcknowledgedMark
 from relay.store.errors import LogDamaged
 from relay.store.reader import StoreReader
 from relay.store.storage import Storage, check_format
-from relay.topics.steps import Completed, Moved, Step, StepLog
+from relay.topics.steps import Completed, Step, StepLog
 
 PART_BYTES: Final = 1 << 20
 """About what one reading of steps gives."""
 
 MOST_EPOCHS: Final = 4_096
-"""Epochs that one reading gives at most, and rows that one question fetches."""
+"""Epochs that one reading gives at most."""
 
-LAST: Final = (1 << SLOT_BITS) - 1
+LAST: Final = (1 << KEY_BITS) - 1
 """Beyond every position and number."""
 
-_TOPIC: Final = (
-    "SELECT slot, topics.seal, topics.body, position, states.seal, states.body"
-    " FROM topics JOIN states USING (slot) WHERE slot = ?"
-)
-_EPOCHS: Final = "SELECT * FROM epochs WHERE id BETWEEN ? AND ? ORDER BY id"
-_STEPS: Final = "SELECT * FROM steps WHERE id BETWEEN ? AND ? ORDER BY id"
-_ENDS: Final = "SELECT name FROM meta WHERE name LIKE 'last:%'"
-_FRONTIERS: Final = "SELECT * FROM frontiers WHERE id BETWEEN ? AND ? ORDER BY id"
-
-T = TypeVar("T")
+_ENDS: Final = f"""
+SELECT slot, (
+    SELECT checksum FROM segments WHERE segment > slot << {KEY_BITS} AND segment < (slot + 1) << {KEY_BITS}
+    ORDER BY segment DESC LIMIT 1
+) FROM topics ORDER BY slot
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,151 +60,159 @@ class JournalReader(StoreReader):
     FILE = "topics.sqlite"
     MARK = "topics-acknowledged"
 
-    def __init__(self, storage: Storage, mark: AcknowledgedMark) -> None:
-        """``LogDamaged`` for a file of another format."""
+    def __init__(
+        self, storage: Storage, mark: AcknowledgedMark, found: Callable[[str], None] = refuse
+    ) -> None:
+        """Calls ``found`` with damages of the header; raises ``LogDamaged`` for a file of another format."""
         super().__init__(storage, mark)
-        meta = dict(storage.rows("SELECT name, value FROM meta"))
+        with storage.reading() as connection:
+            connection.execute("BEGIN")  # a writer must not come between the header and what that covers
+            try:
+                meta = meta_of(connection, storage.path, found)
+                ends = connection.execute(_ENDS).fetchall()
+            finally:
+                connection.execute("COMMIT")
         check_format(storage.path, meta, FORMAT)
         self.count: int = meta.get("steps", 0)
         if self.count.__class__ is not int:
             raise self._damage("the count of steps was altered")
+        self._sealed_ends: Final = meta.get("ends", bytes(CHECKSUM_BYTES))
+        self._ends: dict[int, bytes] = {}
+        """The checksum of the newest segment of each topic."""
+        self._chains: dict[int, Chain] = {}
+        for slot, checksum in ends:
+            if slot.__class__ is not int or not 0 < slot < 1 << 63 - KEY_BITS:
+                raise self._damage("there is a topic in no slot")
+            if not (checksum is None or (checksum.__class__ is bytes and len(checksum) == CHECKSUM_BYTES)):
+                checksum = bytes(CHECKSUM_BYTES)  # of no segment
+            self._ends[slot] = first_anchor(slot) if checksum is None else checksum
+        self._newest_ends = joined(self._ends.values())
 
     def shortfall(self) -> str:
         if self.count < self._acknowledged.epoch:
             return f"{self._acknowledged.epoch} steps of topics were acknowledged, it holds {self.count}"
-        known = set(map(last_name, self.slots()))
-        missing = [name for (name,) in self._storage.rows(_ENDS) if name not in known]
-        return f"the topic with {missing[0]} is gone" if missing else ""
+        if self._newest_ends != self._sealed_ends:
+            return f"{self._storage.path}: a topic, or the last steps of one, is gone or was altered"
+        return ""
 
     def counts(self) -> tuple[int, int, int]:
-        """Returns how many topics, steps and completed epochs are retained; O(those)."""
-        tables = ("topics", "steps", "epochs")
-        topics, steps, epochs = [self._storage.rows(f"SELECT count(*) FROM {each}")[0][0] for each in tables]
-        return topics, steps, epochs
+        """Returns how many topics, steps and completed epochs there are; O(segments)."""
+        question = "SELECT count(*), ifnull(sum(entries), 0), ifnull(sum(changes), 0) FROM segments"
+        _, steps, epochs = self._storage.rows(question)[0]
+        return len(self._ends), steps, epochs
 
     # -- recovery -------------------------------------------------------------------------------------
 
     def slots(self) -> list[int]:
         """Returns the slots with topics, whole or not."""
-        slots = [slot for (slot,) in self._storage.rows("SELECT slot FROM topics ORDER BY slot")]
-        if not all(map(is_slot, slots)):
-            raise self._damage("there is a topic in no slot")
-        return slots
+        return sorted(self._ends)
 
-    def topic(self, slot: int) -> tuple[Begun, int]:
-        """Returns the topic in a slot with a state, and the position of that state."""
-        rows = self._storage.rows(_TOPIC, slot)
+    def topic(self, slot: int) -> Kept:
+        """Returns the topic in a slot, as it was at some position."""
+        rows = self._storage.rows("SELECT slot, seal, body FROM topics WHERE slot = ?", slot)
         if not rows:
-            raise self._damage(f"the state of slot {slot} is missing")
-        return self._checked(topic_of, rows[0])
-
-    def steps_after(self, slot: int, position: int) -> Iterator[Step]:
-        """Yields all steps of a topic after a position; ``LogDamaged`` if the last one is missing."""
-        while part := self.steps(slot, position):
-            yield from part
-            position = part[-1].position
-        rows = self._storage.rows("SELECT value FROM meta WHERE name = ?", last_name(slot))
-        if not rows or position < rows[0][0]:
-            raise self._damage(f"steps of slot {slot} after {position} are missing")
-
-    def epochs(self, slot: int, first: int = 0, last: int = LAST) -> Iterator[tuple[Completed, int]]:
-        """Yields the completed epochs of a range of numbers, and when each was completed."""
-        for row in self._pages(_EPOCHS, slot, first, last):
-            yield self._checked(epoch_of, row)
-
-    def epoch_numbers(self, slot: int) -> tuple[int, int, int]:
-        """Returns the count of completed epochs, the first number and the last; reads no bodies."""
-        question = "SELECT count(*), min(id), max(id) FROM epochs WHERE id BETWEEN ? AND ?"
-        count, first, last = self._storage.rows(question, *span(slot))[0]
-        return (count, first - key(slot, 0), last - key(slot, 0)) if count else (0, 0, 0)
-
-    def frontiers(self, slot: int) -> Iterator[tuple[int, Moved]]:
-        """Yields the positions from which a reader can start, and the frontiers there."""
-        for row in self._pages(_FRONTIERS, slot, 0, LAST):
-            yield self._checked(frontier_of, row)
-
-    def _pages(self, question: str, slot: int, first: int, last: int) -> Iterator[Row]:
-        """Yields rows by key, some at a time, so that a slow reader does not hold up the writer."""
-        begin, end = span(slot, first, last)
-        while rows := self._storage.rows(f"{question} LIMIT {MOST_EPOCHS}", begin, end):
-            yield from rows
-            begin = rows[-1][0] + 1
-
-    def _checked(self, made: Callable[[Row], T], row: Row) -> T:
+            raise self._damage(f"the topic in slot {slot} is missing")
         try:
-            return made(row)
+            return topic_of(*rows[0])
         except LogDamaged as damage:
             raise self._damage(str(damage)) from None
+
+    def damages_of(self, slot: int) -> list[str]:
+        """Returns everything that is wrong with the steps of a topic, in words; O(those)."""
+        found: list[str] = []
+        try:
+            for segment in self._chain(slot).walk(self._chain(slot).first, found=found.append):
+                for _ in entries_of(segment):
+                    pass
+        except LogDamaged as damage:
+            found.append(str(damage))
+        return found
+
+    def epochs(self, slot: int, first: int = 1, last: int = LAST) -> Iterator[tuple[Completed, int]]:
+        """Yields the completed epochs of a range of numbers, and when each was completed."""
+        chain = self._chain(slot)
+        ordinal, begun = chain.since(first), False
+        for segment in chain.walk(ordinal, limit=1 if first == last else READ_SEGMENTS):
+            for _, done, at in entries_of(segment) if segment.changes else ():
+                for epoch in done:
+                    if first <= epoch.number <= last:
+                        if epoch.number > first and not begun:
+                            chain.check_found(ordinal, attrgetter("until"), first)
+                        begun = True
+                        yield epoch, at
+            if segment.until >= last:
+                break
+        if not begun:
+            chain.check_found(ordinal, attrgetter("until"), first)
+
+    def _chain(self, slot: int) -> Chain:
+        chain = self._chains.get(slot)
+        if chain is None and slot not in self._ends:  # it is not on disk yet, or has ended
+            return Chain(self._storage, first_anchor(slot), slot)
+        if chain is None:  # another thread may have made it meanwhile
+            chain = self._chains.setdefault(slot, Chain(self._storage, self.topic(slot).anchor, slot))
+        return chain
 
     def _damage(self, what: str) -> LogDamaged:
         return LogDamaged(f"{self._storage.path}: {what}")
 
     # -- reading --------------------------------------------------------------------------------------
 
-    def steps(self, slot: int, after: int, upto: int = LAST) -> list[Step]:
-        """Returns about a mebibyte of steps after a position; none at the end."""
-        found: list[Step] = []
-        size = 0
-        with self._storage.reading() as connection:
-            for row in connection.execute(_STEPS, span(slot, after + 1, upto)):
-                step, position = self._checked(step_of, row), after + 1 + len(found)
-                if step.position != position:
-                    raise self._damage(f"step {position} of slot {slot} is missing")
-                found.append(step)
-                size += len(row[-1])
-                if size >= PART_BYTES:
-                    break
-        return found
+    def steps(self, slot: int, after: int, upto: int = LAST) -> Iterator[Step]:
+        """Yields the steps of a topic after a position."""
+        position = after
+        for segment in self._chain(slot).after(after, upto):
+            for step, _, _ in entries_of(segment):
+                if after < step.position <= upto:
+                    position += 1
+                    if step.position != position:
+                        raise self._damage(f"step {position} of slot {slot} is missing")
+                    yield step
+        if position < upto < LAST:
+            raise self._damage(f"step {position + 1} of slot {slot} is missing")
 
     def past(self, ledger: StepLog, after: int) -> list[Step]:
         """Returns about a mebibyte of the steps after a position that are on disk, one at least.
 
         Raises ``LogDamaged`` if they are missing.
         """
-        steps = self.steps(ledger.slot, after, ledger.durable)
-        if not steps:
-            raise self._damage(f"steps of topic {ledger.topic.name!r} after {after} are missing")
-        return steps
+        found, size = list[Step](), 0
+        for step in self.steps(ledger.slot, after, max(ledger.durable, after + 1)):
+            found.append(step)
+            size += step.size
+            if size >= PART_BYTES:
+                break
+        return found
 
-    def beginning(self, ledger: StepLog, since: Antichain) -> tuple[int, Moved]:
-        """Returns where to start reading for some times: a position, and the frontiers there.
+    def beginning(self, ledger: StepLog, since: Antichain) -> int:
+        """Returns the position after which all steps at or after some times are.
 
-        O(completed epochs) for tuples, O(log) and those wanted for integers.
+        O(completed epochs) for tuples, O(log) for integers.
         """
-        slot = ledger.slot
         # epochs that were completed but are not on disk yet are in memory
-        open_first = min(ledger.begun_at_or_after(since), ledger.durable + 1)
-        wanted = self.number_at(slot, since, ledger.oldest) + 1
-        first = min([each.first for each, _ in self.epochs(slot, wanted)], default=open_first)
-        first = min(first, open_first)
-        rows = self._storage.rows(f"{_FRONTIERS} DESC LIMIT 1", *span(slot, 0, first - 1))
-        return self._checked(frontier_of, rows[0]) if rows else (first - 1, ())
+        begun = min(ledger.begun_at_or_after(since), ledger.durable + 1)
+        wanted = self.number_at(ledger.slot, since, ledger.oldest) + 1
+        return min([each.begun for each, _ in self.epochs(ledger.slot, wanted, wanted)] + [begun]) - 1
 
     def number_at(self, slot: int, since: Antichain, oldest: int) -> int:
         """Returns the number before the first completed epoch at or after some times, or the newest."""
-        newest = self._storage.rows("SELECT max(id) FROM epochs WHERE id BETWEEN ? AND ?", *span(slot))[0][0]
-        low, high = oldest - 1, (oldest - 1 if newest is None else newest - key(slot, 0))
+        low, high = oldest - 1, max(oldest - 1, self._newest(slot))
         if all(isinstance(each, int) for each in since):  # numbers go with times
-            while low < high:
-                middle = (low + high) // 2 + 1
-                if since.less_equal(self._time(slot, middle)):
-                    high = middle - 1
-                else:
-                    low = middle
-            return low
+            wanted = range(low + 1, high + 1)
+            return low + bisect_left(wanted, True, key=lambda n: since.less_equal(self._time(slot, n)))
         for epoch, _ in self.epochs(slot, low + 1, high):
             if since.less_equal(epoch.time):
                 return epoch.number - 1
         return high
 
+    def _newest(self, slot: int) -> int:
+        """Returns the number of the newest completed epoch; 0 if the topic has no steps."""
+        return next((each.until for each in self._chain(slot).backwards()), 0)
+
     def _time(self, slot: int, number: int) -> Time:
         for epoch, _ in self.epochs(slot, number, number):
             return epoch.time
         raise self._damage(f"epoch {number} of slot {slot} is missing")
-
-    def oldest_epochs(self, slot: int, oldest: int, most: int) -> list[tuple[Completed, int]]:
-        """Returns the oldest completed epochs, and when each was completed."""
-        return list(islice(self.epochs(slot, oldest), most))
 
     def pieces(
         self, slot: int, partitions: int, after: int, upto: int, at: tuple[int, int] | None, budget: int
@@ -242,17 +236,11 @@ class JournalReader(StoreReader):
     def _whole(self, slot: int, epochs: list[Completed]) -> list[Piece]:
         """Epochs that are small, read together."""
         batches: dict[Time, list[tuple[int, bytes]]] = {each.time: [] for each in epochs}
-        last = max(each.last for each in epochs)
-        at = min(each.first for each in epochs) - 1
-        while at < last:
-            part = self.steps(slot, at, last)
-            if not part:
-                raise self._damage(f"step {at + 1} of slot {slot} is missing")
-            for step in part:
-                match step.batch:
-                    case (partition, time, items) if time in batches:
-                        batches[time].append((partition, items))
-            at = part[-1].position
+        first = min(each.first for each in epochs)
+        for step in self.steps(slot, first - 1, max(each.last for each in epochs)):
+            match step.batch:
+                case (partition, time, items) if time in batches:
+                    batches[time].append((partition, items))
         return [
             Piece(
                 each.number,
@@ -268,14 +256,15 @@ class JournalReader(StoreReader):
         """Some of a large epoch, one partition after the other, so that no more than this is held."""
         (partition, position), items, size = at, list[bytes](), 0
         while size < PART_BYTES and partition < partitions:
-            part = self.steps(slot, position - 1, epoch.last)
-            for step in part:
+            for step in self.steps(slot, position - 1, epoch.last):
+                position += 1
                 match step.batch:
                     case (here, time, batch) if here == partition and time == epoch.time:
                         items.append(batch)
                         size += len(batch)
-            position += len(part)
-            if position > epoch.last or not part:
+                if size >= PART_BYTES:
+                    break
+            if position > epoch.last:
                 partition, position = partition + 1, epoch.first
         rest = (partition, position) if partition < partitions else None
         return Piece(epoch.number, epoch.time, epoch.crashed, tuple(items), rest)

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
 
 import trio
 
+from dataspace.errors import Refused
 from relay.journal.journal import Journal
-from relay.journal.rows import Begun, Ended, Kept, Noted, Write
+from relay.journal.reader import MOST_EPOCHS
+from relay.journal.rows import Ended, Kept, Noted, Write
 from relay.store.group_writer import GroupWriter
 from relay.topics.steps import Completed, Step, StepLog
 
@@ -33,9 +36,6 @@ TRIM_BYTES: Final = 16 << 20
 
 KEPT_STEPS: Final = 4_096
 """Steps after which a topic's state is written, so that no more of them are done again at a start."""
-
-FRONTIER_STEPS: Final = 256
-"""Steps between two places where a reader can begin."""
 
 READER_SECONDS: Final = 7 * 86_400.0
 """A named reader that was not heard of for so long holds nothing back."""
@@ -68,23 +68,19 @@ class TopicWriter(GroupWriter[Entry]):
 
     # -- submitting -----------------------------------------------------------------------------------
 
-    def begin(self, ledger: StepLog) -> None:
-        """Submits a new topic."""
-        topic = ledger.topic
-        shape = (topic.name, topic.order.dimensions, len(topic.partitions), ledger.retain, ledger.age)
-        self._submit(ledger, Begun(ledger.slot, ledger.number, *shape, ledger.dump()))
-
     def note(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
         """Submits a step; it is the ``write`` of a step log."""
-        lowers = ledger.lowers() if step.position % FRONTIER_STEPS == 0 else None
-        self._submit(ledger, Noted(ledger.slot, step, completed, time.time_ns() // 1000, lowers))
+        at = time.time_ns() // 1000
+        self._submit(ledger, Noted(ledger.slot, step, completed, ledger.completed, at))
         if step.position % KEPT_STEPS == 0:
-            self.keep(ledger, 0)
+            self.keep(ledger)
 
-    def keep(self, ledger: StepLog, forgotten: int) -> None:
-        """Submits the state of a topic; its epochs to this number are deleted."""
-        kept = Kept(ledger.slot, ledger.position, ledger.dump(), forgotten, ledger.first_open())
-        self._submit(ledger, kept)
+    def keep(self, ledger: StepLog) -> None:
+        """Submits the state of a topic, perhaps a new one; the epochs that it has forgotten are deleted."""
+        topic = ledger.topic
+        shape = (topic.name, topic.order.dimensions, len(topic.partitions), ledger.retain, ledger.age)
+        now = (ledger.position, ledger.dump(), b"", ledger.oldest, ledger.first_needed())
+        self._submit(ledger, Kept(ledger.slot, ledger.number, *shape, *now))
 
     def end(self, ledger: StepLog) -> None:
         """Submits the end of a topic."""
@@ -154,23 +150,25 @@ class TopicWriter(GroupWriter[Entry]):
 
         Beyond the budget an eighth is deleted at once, so that this is rare.
         """
-        rows, readers = await trio.to_thread.run_sync(self._oldest, ledger)
+        excess = ledger.size - ledger.retain * 7 // 8 if ledger.size > ledger.retain else 0
+        going = await trio.to_thread.run_sync(self._going, ledger, excess)
+        if going and going[0].number == ledger.oldest:  # else another task was here meanwhile
+            ledger.forget(going)
+            self.keep(ledger)
+
+    def _going(self, ledger: StepLog, excess: int) -> list[Completed]:
+        """Returns the oldest completed epochs that need not be kept."""
         now = time.time_ns() // 1000
+        readers = self.journal.acknowledged(ledger.slot)
         alive = [number for _, number, seen in readers if seen >= now - READER_SECONDS * 1e6]
         done = min(alive, default=ledger.completed)
-        excess = ledger.size - ledger.retain * 7 // 8 if ledger.size > ledger.retain else 0
         horizon = None if ledger.age is None else now - ledger.age * 1e6
-        going, freed = [], 0
-        for epoch, at in rows:
-            aged = horizon is not None and at < horizon and epoch.number <= done
-            if (freed >= excess and not aged) or freed > TRIM_BYTES:
-                break
-            going.append((epoch.number, epoch.time, epoch.size))
-            freed += epoch.size
-        if going and going[0][0] == ledger.oldest:  # else somebody else was here meanwhile
-            ledger.forget(going)
-            self.keep(ledger, going[-1][0])
-
-    def _oldest(self, ledger: StepLog) -> tuple[list[tuple[Completed, int]], list[tuple[str, int, int]]]:
-        rows = self.journal.oldest_epochs(ledger.slot, ledger.oldest, 4_096)
-        return rows, self.journal.acknowledged(ledger.slot)
+        going, freed = list[Completed](), 0
+        with suppress(Refused):  # another task was here meanwhile
+            for epoch, at in islice(self.journal.epochs(ledger.slot, ledger.oldest), MOST_EPOCHS):
+                aged = horizon is not None and at < horizon and epoch.number <= done
+                if (freed >= excess and not aged) or freed > TRIM_BYTES:
+                    break
+                going.append(epoch)
+                freed += epoch.size
+        return going

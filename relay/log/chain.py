@@ -1,9 +1,11 @@
-"""The chain: the table of segments, each sealed to the one before, and the log's header under one seal.
+"""The chain: segments, each sealed to the one before, and the header of their file under one seal.
 
 The chain finds segments by epoch, returns them in order, and checks the seal of each on the way, so that no
-reader gets what was altered.  The header is a few named numbers by which everything else is read: the oldest
-epoch, the numbers that may have been issued, the newest snapshot.  They change in place, so they cannot be
-chained.  The log decides what an epoch number is worth and what to do about damage.
+reader gets what was altered.  A file may have several chains, each under a key: the log of a space is the
+chain under 0 of its file, a durable topic the chain under its slot.  The header is a few named numbers by
+which everything else is read: the oldest epoch, the numbers that may have been issued, the newest snapshot.
+They change in place, so they cannot be chained.  The log decides what an epoch number is worth and what to do
+about damage.
 
 Always: segments are handed out as they were written, each after its predecessor; memory is bounded by the
 bytes that a reader fetches at once.
@@ -12,11 +14,12 @@ bytes that a reader fetches at once.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from hashlib import blake2b
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +28,9 @@ from dataspace.errors import Refused
 from relay.log.segments import CHECKSUM_BYTES, Segment
 from relay.store.errors import LogDamaged
 from relay.store.storage import Storage
+
+KEY_BITS: Final = 40
+"""Segments of a chain are numbered on from ``key << KEY_BITS``."""
 
 READ_BYTES: Final = 256 << 10
 READ_SEGMENTS: Final = 256
@@ -53,28 +59,33 @@ def refuse(damage: str) -> None:
 
 
 class Chain:
-    """The segments of one log.
+    """The segments under one key.
 
     ``first`` and ``last`` are the ordinals of the oldest and the newest segment (``last`` is one less than
     ``first`` if there is none), ``epoch`` is the newest epoch, ``checksum`` seals the newest segment.
-    ``anchor`` is the checksum of the segment before the oldest.
+    ``anchor`` is the checksum of the segment before the oldest, ``end`` an ordinal beyond all of this key.
     """
 
-    def __init__(self, storage: Storage, anchor: bytes = bytes(CHECKSUM_BYTES)) -> None:
+    def __init__(self, storage: Storage, anchor: bytes = bytes(CHECKSUM_BYTES), key: int = 0) -> None:
         self._storage = storage
+        self._before, self.end = key << KEY_BITS, (key + 1) << KEY_BITS
+        self._of, self._unit = (f" of slot {key}", "step") if key else ("", "epoch")
         self.anchor = anchor
-        self.first, self.last, self.epoch, self.checksum = 1, 0, 0, anchor
-        for self.first in _column(storage.rows("SELECT segment FROM segments ORDER BY segment LIMIT 1")):
+        self.first, self.last, self.epoch, self.checksum = self._before + 1, self._before, 0, anchor
+        span = (self._before, self.end)
+        for self.first in _column(storage.rows(f"SELECT segment {_SPAN} ORDER BY segment LIMIT 1", *span)):
             self.last, self.epoch, self.checksum = storage.rows(
-                "SELECT segment, last, checksum FROM segments ORDER BY segment DESC LIMIT 1"
+                f"SELECT segment, last, checksum {_SPAN} ORDER BY segment DESC LIMIT 1", *span
             )[0]
 
     # -- writing --------------------------------------------------------------------------------------
 
-    def insert(self, connection: sqlite3.Connection, segments: Sequence[Segment]) -> None:
-        """Writes segments that follow the newest one, within a transaction of the caller's."""
-        rows = [tuple([getattr(segment, name) for name in _COLUMNS]) for segment in segments]
-        connection.executemany("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    @staticmethod
+    def insert(connection: sqlite3.Connection, segments: Iterable[Segment]) -> None:
+        """Writes segments that follow the newest ones of their chains, within a transaction of the caller."""
+        connection.executemany(
+            "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_COLUMNS, segments)
+        )
 
     def extended(self, newest: Segment) -> None:
         """Notes that the transaction is on disk."""
@@ -93,7 +104,7 @@ class Chain:
 
     def delete(self, connection: sqlite3.Connection, ordinal: int) -> None:
         """Deletes the segments before an ordinal, within a transaction of the caller's."""
-        connection.execute("DELETE FROM segments WHERE segment < ?", (ordinal,))
+        connection.execute(f"DELETE {_SPAN}", (self._before, ordinal))
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -110,19 +121,19 @@ class Chain:
         Damage goes to ``found`` as text; if that returns, the segment is passed over.  At most ``limit``
         are fetched at once.  The one beyond the end is read, too, lest its number be altered.
         """
-        previous = self.checksum_of(ordinal - 1)
+        path, previous = self._storage.path, self.checksum_of(ordinal - 1)
         while fetched := self._fetch(ordinal, upto, limit):
             for segment in fetched:
                 self._check_held(ordinal)
                 if segment.ordinal != ordinal:
-                    found(f"{self._storage.path}: segment {ordinal}, before epoch {segment.first}, is gone")
+                    found(f"{path}: {self._named(ordinal)}, before {self._unit} {segment.first}, is gone")
                 elif segment.sealed_by(previous):
                     if upto is not None and segment.first > upto:
                         return
                     yield segment
                 else:
-                    numbers = f"{segment.first} to {segment.last}"
-                    found(f"{self._storage.path}: segment {ordinal} with epochs {numbers} was altered")
+                    numbers = f"{self._unit}s {segment.first} to {segment.last}"
+                    found(f"{path}: {self._named(ordinal)} with {numbers} was altered")
                 ordinal, previous = segment.ordinal + 1, segment.checksum
 
         self._check_held(ordinal)  # that there is nothing may be because it went
@@ -139,25 +150,31 @@ class Chain:
         at = epoch
         for segment in self.walk(ordinal, upto):
             if at == epoch and segment.first > epoch + 1:
-                self._check_found(ordinal, epoch)
+                self.check_found(ordinal, attrgetter("last"), epoch + 1)
             at = segment.last
             yield segment
         if at == epoch:
-            self._check_found(ordinal, epoch)
+            self.check_found(ordinal, attrgetter("last"), epoch + 1)
 
-    def _check_found(self, ordinal: int, epoch: int) -> None:
-        """Raises ``LogDamaged`` if an altered segment has misled the search for an epoch."""
+    def check_found(self, ordinal: int, number: Callable[[Segment], int], least: int) -> None:
+        """Raises ``LogDamaged`` if an earlier segment has a number of at least so much.
+
+        Then an altered segment has misled the search that found the ordinal.
+        """
         try:
             for segment in islice(self.walk(ordinal - 1, limit=1), 1 if ordinal > self.first else 0):
-                if segment.last > epoch:
-                    refuse(f"{self._storage.path}: a segment after epoch {epoch} was altered")
+                if number(segment) >= least:
+                    refuse(f"{self._storage.path}: {self._named(ordinal - 1)}, or one after it, was altered")
         except Refused:
             pass  # it has just been deleted, so no reader needs it
+
+    def _named(self, ordinal: int) -> str:
+        return f"segment {ordinal - self._before}{self._of}"
 
     def _check_held(self, ordinal: int) -> None:
         if ordinal < self.first:
             raise Refused(
-                "epoch-gone", f"segment {ordinal} was deleted while it was read: it is past retention"
+                "epoch-gone", f"{self._named(ordinal)} was deleted while it was read: it is past retention"
             )
 
     def backwards(self, upto: int | None = None) -> Iterator[Segment]:
@@ -213,8 +230,8 @@ class Chain:
 
     def bytes_between(self, first: int, beyond: int) -> int:
         """Returns the bytes of the segments from one ordinal up to before another; O(those)."""
-        question = "SELECT ifnull(sum(length(body)), 0) FROM segments WHERE segment >= ? AND segment < ?"
-        return int(self._storage.rows(question, first, beyond)[0][0])
+        question = f"SELECT ifnull(sum(length(body)), 0) {_SPAN}"
+        return int(self._storage.rows(question, first - 1, beyond)[0][0])
 
     def portion(self, beyond: int, limit: int) -> tuple[int, int]:
         """Returns where the oldest segments of about ``limit`` bytes end, before an ordinal, and their bytes.
@@ -223,7 +240,7 @@ class Chain:
         """
         size, ordinal = 0, self.first
         with self._storage.reading() as connection:
-            for ordinal, each in connection.execute(_SIZES, (beyond,)):
+            for ordinal, each in connection.execute(_SIZES, (self._before, beyond)):
                 if size and size + each > limit:
                     return ordinal, size
                 size += each
@@ -231,8 +248,8 @@ class Chain:
 
     def counts(self) -> tuple[int, int]:
         """Returns how many segments and changes there are; O(segments)."""
-        question = "SELECT count(*), ifnull(sum(changes), 0) FROM segments"
-        segments, changes = self._storage.rows(question)[0]
+        question = f"SELECT count(*), ifnull(sum(changes), 0) {_SPAN}"
+        segments, changes = self._storage.rows(question, self._before, self.end)[0]
         return segments, changes
 
     def _fetch(self, ordinal: int, upto: int | None, limit: int) -> list[Segment]:
@@ -240,9 +257,7 @@ class Chain:
         fetched: list[Segment] = []
         size = 0
         with self._storage.reading() as connection:
-            cursor = connection.execute(
-                "SELECT * FROM segments WHERE segment >= ? ORDER BY segment", (ordinal,)
-            )
+            cursor = connection.execute(f"SELECT * {_SPAN} ORDER BY segment", (ordinal - 1, self.end))
             for row in cursor:
                 segment = Segment(*map(_of_kind, _KINDS, row))
                 fetched.append(segment)
@@ -254,10 +269,11 @@ class Chain:
         return fetched
 
 
-_COLUMNS: Final = tuple([each.name for each in fields(Segment)])
+_COLUMNS: Final = attrgetter(*[each.name for each in fields(Segment)])
 _LAST: Final = "SELECT last FROM segments WHERE segment >= ? ORDER BY segment LIMIT 1"
 _UNTIL: Final = "SELECT until FROM segments WHERE segment >= ? ORDER BY segment LIMIT 1"
-_SIZES: Final = "SELECT segment, length(body) FROM segments WHERE segment < ? ORDER BY segment"
+_SPAN: Final = "FROM segments WHERE segment > ? AND segment < ?"
+_SIZES: Final = f"SELECT segment, length(body) {_SPAN} ORDER BY segment"
 
 
 _KINDS: Final = (int, int, int, int, int, int, int, bytes, bytes)

@@ -91,7 +91,7 @@ def _copy(old: Storage, new: Storage) -> AcknowledgedMark:
     copied = Chain(new, chain.checksum)
     copied.last = taken_in = chain.last
     if first > 0:
-        for upto, segment in _fuller(chain, first, boundary):
+        for upto, segment in fuller(chain, first, boundary):
             with new.transaction() as connection:
                 copied.insert(connection, [segment])
             copied.extended(segment)
@@ -107,10 +107,11 @@ def _copy(old: Storage, new: Storage) -> AcknowledgedMark:
     return AcknowledgedMark(copied.epoch, copied.last, meta["reserved"], copied.checksum)
 
 
-def _fuller(chain: Chain, first: int, boundary: int) -> Iterator[tuple[int, Segment]]:
+def fuller(chain: Chain, first: int, boundary: int = 0) -> Iterator[tuple[int, Segment]]:
     """Yields new segments of as many old ones as fit, with the ordinal of the last of those.
 
-    None goes across the ``boundary`` of the snapshot, after which recovery begins to read.
+    They follow the newest of the chain.  None goes across the ``boundary``, the segment of a snapshot after
+    which recovery begins to read.
     """
     group: list[Segment] = []
     size, ordinal, previous = 0, chain.last + 1, chain.checksum

@@ -98,12 +98,6 @@ class Log(LogReader):
             self._face(f"{self._storage.path}: {shortfall}{gone}")
             self.oldest = max(self.reserved, self._mark.mark.reserved, self.last) + 1
 
-    def _face(self, damage: str) -> None:
-        """Raises ``LogDamaged``, unless the operator has accepted the damage."""
-        if not self._accept_damage:
-            raise LogDamaged(f"{damage}; accept the damage to continue without what is missing")
-        logger.warning("%s; continuing without it, since the damage is accepted", damage)
-
     def _begin(self) -> None:
         """Continues numbers above every number that may have been issued, and reserves the first block."""
         self.next_epoch: int = max(self.reserved, self._mark.mark.reserved, self.last) + 1

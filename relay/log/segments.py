@@ -16,7 +16,7 @@ Always: ``decode(encode(epoch))`` is the same epoch; bytes that were altered do 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import is_
@@ -288,7 +288,7 @@ def checksum(previous: bytes, head: tuple[int, ...], body: bytes) -> bytes:
     return digest.digest()
 
 
-def cut(entries: Sequence[Encoded], ordinal: int, previous: bytes) -> Iterator[Segment]:
+def cut(entries: Iterable[Encoded], ordinal: int, previous: bytes) -> Iterator[Segment]:
     """Yields entries in order as segments, numbered from ``ordinal`` on and chained to ``previous``."""
     group: list[Encoded] = []
     size = 0

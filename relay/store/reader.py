@@ -8,12 +8,16 @@ Always: the mark is read before the file, which is never behind it; a file of an
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Self
 
 from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
+from relay.store.errors import LogDamaged
 from relay.store.storage import Storage, closed_on_failure
+
+logger = logging.getLogger("dataspace")
 
 
 class StoreReader(ABC):
@@ -25,9 +29,20 @@ class StoreReader(ABC):
     MARK: ClassVar[str]
     """Name of the file of its acknowledged mark."""
 
+    _accept_damage = False
+    _faced = False
+    """True once a damage was accepted."""
+
     def __init__(self, storage: Storage, mark: AcknowledgedMark) -> None:
         self._storage = storage
         self._acknowledged = mark
+
+    def _face(self, damage: str) -> None:
+        """Raises ``LogDamaged``, unless the operator has accepted the damage."""
+        if not self._accept_damage:
+            raise LogDamaged(f"{damage}; accept the damage to continue without what is missing")
+        logger.warning("%s; continuing without it, since the damage is accepted", damage)
+        self._faced = True
 
     @classmethod
     def open(cls, directory: Path) -> Self:

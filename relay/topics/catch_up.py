@@ -49,12 +49,11 @@ class CatchUp:
         self._tell = tell
         self._over = over
 
-    def begin(self, at: int, lowers: Moved = ()) -> None:
-        """Tells the state after the step at a position, where the frontiers are ``lowers``."""
+    def begin(self, at: int) -> None:
+        """Tells the state after the step at a position, with the frontiers at the times asked for."""
         self.at = at
         for each, told in self._told.items():
             self._tell(Snapshot(each, tuple(told), ()))
-        self._catch_up(lowers)
 
     def take(self, steps: Iterable[Step]) -> None:
         """Tells the steps that follow."""

@@ -1,4 +1,4 @@
-"""A step log: what is done to a topic, step by step, and which epochs that has completed.
+"""A step log: the steps of a topic in their order, and the epochs that they have completed.
 
 It stands between producers and their topic, numbers each step, keeps the latest ones at hand, and hands each
 on to be written if the topic is durable.  The steps are all that is written: applied in the same order they
@@ -35,6 +35,9 @@ OVERHEAD: Final = 128
 
 TAIL_BYTES: Final = 1 << 20
 """Bytes of the latest steps of a durable topic that stay at hand, for readers of the disk that catch up."""
+
+FRONTIER_STEPS: Final = 256
+"""Steps after which one states the frontiers of all partitions, for readers of the disk that began later."""
 
 _SENDING: Final = (forms.SEND, forms.FINISH)
 
@@ -86,6 +89,8 @@ class Completed:
     last: int
     size: int
     crashed: str
+    begun: int
+    """The position of the oldest batch of this and of all later epochs."""
 
 
 @dataclass(slots=True)
@@ -134,7 +139,7 @@ class StepLog:
     >>> ledger = StepLog(topic, 1, 1, 1 << 20, lambda _, step, done: wrote.append(tuple(done)))
     >>> ledger.join(7); ledger.send(7, 0, b"x"); ledger.progress(7, [(0, -1), (1, +1)]); wrote[-1]
     0
-    (Completed(number=1, time=0, first=2, last=2, size=129, crashed=''),)
+    (Completed(number=1, time=0, first=2, last=2, size=129, crashed='', begun=2),)
     """
 
     def __init__(
@@ -170,6 +175,7 @@ class StepLog:
         self._open_times = OpenTimes()
         self._open_size = 0
         self._moved: set[int] = set()
+        self._all_told = 0
         self._begun = False
         self._settling: deque[tuple[int, Completed]] = deque()
         self._tail: deque[Step] = deque()
@@ -281,9 +287,8 @@ class StepLog:
         self._begun = False
         done: list[Completed] = []
         if form[0] != forms.SEND:
-            lowers = [(each, tuple(self.topic.partitions[each].lower)) for each in sorted(self._moved)]
-            form = (*form, tuple(lowers))
-            done = self._complete() if lowers else []
+            done = self._complete() if self._moved else []
+            form = (*form, self._lowers_told())
             self._moved.clear()
         step = Step(self.position, form)
         self._settling += [(self.position, each) for each in done]
@@ -316,6 +321,14 @@ class StepLog:
     def _forget(self, time: Time) -> None:
         self.forgotten.insert(time)
         self.forgotten.coarsen(FORGOTTEN)
+
+    def _lowers_told(self) -> Moved:
+        """Returns the frontiers that a step moved, now and then all: a reader begins without those before."""
+        moved: Iterable[int] = sorted(self._moved)
+        if self.position - self._all_told >= FRONTIER_STEPS:
+            self._all_told = self.position
+            moved = range(len(self.topic.partitions))
+        return tuple((each, tuple(self.topic.partitions[each].lower)) for each in moved)
 
     def _hear(self, message: Message) -> None:
         """What the topic tells of a step while it is carried out."""
@@ -350,10 +363,12 @@ class StepLog:
         """Returns the epochs that the frontier has passed, as ``OpenTimes.passed``."""
         done = []
         for time in self._open_times.passed(self._lower.frontier):
+            begun = self.first_open()
             epoch = self._open.pop(time)
             self._open_size -= epoch.size
             self.completed += 1
-            done.append(Completed(self.completed, time, epoch.first, epoch.last, epoch.size, epoch.crashed))
+            where = (epoch.first, epoch.last, epoch.size)
+            done.append(Completed(self.completed, time, *where, epoch.crashed, begun))
             for member in self.members.values():
                 member.sent.pop(time, None)
         return done
@@ -378,16 +393,21 @@ class StepLog:
             return None
         return [each for each in self._tail if each.position > after]
 
-    def forget(self, epochs: Iterable[tuple[int, Time, int]]) -> None:
-        """Forgets the oldest epochs, given as numbers, times and sizes."""
-        for number, time, size in epochs:
-            self.oldest = number + 1
-            self._forget(time)
-            self.size -= size
+    def forget(self, epochs: Iterable[Completed]) -> None:
+        """Forgets the oldest epochs."""
+        for epoch in epochs:
+            self.oldest = epoch.number + 1
+            self._forget(epoch.time)
+            self.size -= epoch.size
 
     def first_open(self) -> int:
         """Returns the position of the oldest batch of an open epoch, or the next position."""
-        return min([each.first for each in self._open.values()], default=self.position + 1)
+        oldest = next(iter(self._open.values()), None)  # they are in the order of their first batches
+        return self.position + 1 if oldest is None else oldest.first
+
+    def first_needed(self) -> int:
+        """The same for epochs that are open, or not on disk as completed yet."""
+        return self._settling[0][1].begun if self._settling else self.first_open()
 
     def begun_at_or_after(self, since: Antichain) -> int:
         """The same for epochs at or after some times that are open, or not on disk as completed yet."""

@@ -63,8 +63,7 @@ class DurableTopics:
         journal = self.writer.journal
         for slot in journal.slots():
             try:
-                begun, position = journal.topic(slot)
-                entry = self._restored(recovered(journal, begun, position))
+                entry = self._restored(recovered(journal, slot))
             except LogDamaged as damage:
                 if not accept_damage:
                     raise
@@ -101,7 +100,7 @@ class DurableTopics:
     def begin(self, entry: TopicEntry) -> None:
         """Writes the beginning of a topic, before any step of it."""
         self.check_room()
-        self.writer.begin(entry.ledger)
+        self.writer.keep(entry.ledger)
 
     def end(self, entry: TopicEntry) -> None:
         """Ends a durable topic; does nothing for one in memory."""
@@ -135,7 +134,7 @@ class DurableTopics:
         Raises ``Refused`` if retention, or the end of the topic, overtakes it.
         """
         journal, ledger = self.writer.journal, entry.ledger
-        catching.begin(*await trio.to_thread.run_sync(journal.beginning, ledger, catching.since))
+        catching.begin(await trio.to_thread.run_sync(journal.beginning, ledger, catching.since))
         while self._topics.is_listed(entry):
             if not feed.has_room:
                 await wait_taken()
@@ -144,7 +143,7 @@ class DurableTopics:
                 return
             try:
                 steps = await trio.to_thread.run_sync(journal.past, ledger, catching.at)
-            except LogDamaged:
+            except (LogDamaged, Refused):
                 catching.check_retained()
                 if self._topics.is_listed(entry):
                     raise

@@ -11,8 +11,8 @@ import server
 
 LAYERS = (dataspace, relay, server)
 
-ELSEWHERE = ("spark-", "trim-", "backup-", "push-", "fetch-", "restore-")
-"""Points that tests of their own strike, in ``relay/spark``, ``relay/log`` and ``server/upkeep``."""
+ELSEWHERE = ("spark-", "trim-", "backup-", "push-", "fetch-", "restore-", "upgrade-")
+"""Points that tests of their own strike, in ``spark``, ``relay/log``, ``server/upkeep`` and ``upgrade``."""
 
 
 def named_points() -> list[str]:

@@ -6,6 +6,8 @@ its time.
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
 import tarfile
@@ -15,10 +17,17 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import trio
 
 import dataspace
-from dataspace import Record
+from dataspace import Record, Refused
+from dataspace.bulk import BulkClient, topic_epochs, topic_frontier, topic_number
+from dataspace.topics.times import Time
 from index.patterns.text import parse
+from index.values.values import Value
+from relay.journal.journal import Journal
+from relay.journal.reader import JournalReader
+from relay.store.errors import LogDamaged
 from server.cli.main import main
 from tests.server.processes import DaemonProcess
 from tests.upgrade.make import COUNTS, KEPT, THINGS
@@ -26,6 +35,7 @@ from tests.upgrade.make import COUNTS, KEPT, THINGS
 pytestmark = pytest.mark.slow
 
 UNREADABLE: Final = {"2026-11-21-before-seals"}
+TOPICS: Final = "2026-11-24-journal-2-topics"
 READABLE: Final = sorted({file.name.removesuffix(".tar.xz") for file in KEPT.glob("*.tar.xz")} - UNREADABLE)
 
 HISTORY: Final = """\
@@ -92,6 +102,115 @@ def test_the_data_of_an_earlier_version_is_whole_and_goes_on(
         look(daemon, capfd)
 
 
+# -- topics of format 2 -------------------------------------------------------------------------------
+
+
+def look_at_topics(url: str) -> None:
+    """Asserts that the topics of ``fill_topics`` and ``leave_open`` are there as they were left."""
+    with BulkClient(url) as link:
+
+        def epochs(name: str) -> list[tuple[int, Time, tuple[Value, ...]]]:
+            known = topic_frontier(link, name)
+            read = topic_epochs(link, name, id=known.id, after=known.oldest - 1, upto=known.completed)
+            return [(each.number, each.time, each.items) for each in read]
+
+        assert epochs("trimmed") == [(n + 1, n, (n, "x" * 1000)) for n in range(45, 60)] + [
+            (61, 60, ("half",))
+        ]
+        times = [(0, 0), (0, 1), (1, 0), (2, 2)]
+        assert epochs("grid") == [(n, time, (time,)) for n, time in enumerate(times, 1)]
+        assert epochs("open")[:300] == [(n + 1, n, ((0, n), (1, n))) for n in range(300)]
+        known = topic_frontier(link, "open")
+        assert [topic_number(link, "open", id=known.id, time=time) for time in (0, 5, 299)] == [0, 5, 299]
+        with pytest.raises(Refused, match="no topic named 'ended'"):
+            topic_frontier(link, "ended")
+
+
+async def go_on(url: str) -> None:
+    """Completes the epoch that a killed producer had begun; subscribers get it, and all since a time."""
+    async with dataspace.connect(url) as space, contextlib.AsyncExitStack() as held:
+        topics = [
+            await held.enter_async_context(
+                space.publish("open", partition=each, partitions=2, durable=True, name=f"p{each}", away=300)
+            )
+            for each in (0, 1)
+        ]
+        assert [topic.time for topic in topics] == [300, 300]
+        assert [topic.sent for topic in topics] == [{300: 1}, {}]
+        for topic in topics:
+            await topic.finish("ended", then=301)
+        seen = []
+        async with space.subscribe("open", as_of=10) as epochs:
+            async for epoch in epochs:
+                seen.append((epoch.time, epoch.items))
+                if epoch.time == 300:
+                    break
+    assert seen[:-1] == [(n, ((0, n), (1, n))) for n in range(10, 300)]
+    assert seen[-1] == (300, ("begun", "ended", "ended"))
+
+
+def test_topics_of_format_2_are_upgraded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data = unpacked(TOPICS, tmp_path)
+    with running(data) as daemon:
+        look_at_topics(daemon.url)
+        trio.run(go_on, daemon.url)
+    with running(data) as daemon:
+        look_at_topics(daemon.url)
+    assert "every checksum holds" in printed(capfd, "log", "verify", "--data", str(data))
+
+
+def test_an_upgrade_that_is_killed_is_begun_anew(tmp_path: Path) -> None:
+    data = unpacked(TOPICS, tmp_path)
+    killed = DaemonProcess(data)
+    with pytest.raises(AssertionError, match="did not start"):
+        killed.start(fault="upgrade-before-commit:1")
+    assert "fault reached" in killed.errors
+    with running(data) as daemon:
+        look_at_topics(daemon.url)
+        trio.run(go_on, daemon.url)
+
+
+def test_a_backup_and_a_compacted_directory_are_of_the_format_of_today(tmp_path: Path) -> None:
+    data, backup, restored = unpacked(TOPICS, tmp_path), tmp_path / "backup", tmp_path / "restored"
+    assert main(["backup", str(backup), "--data", str(data)]) == 0
+    assert main(["restore", str(backup), str(restored)]) == 0
+    assert main(["log", "compact", "--data", str(data)]) == 0
+    for place in (data, restored):
+        with running(place) as daemon:
+            look_at_topics(daemon.url)
+
+
+ALTERED: Final = {
+    "a step": "UPDATE steps SET body = x'90' WHERE id = (SELECT max(id) - 9 FROM steps)",
+    "the last step": "DELETE FROM steps WHERE id = (SELECT max(id) FROM steps)",
+    "a step between": "DELETE FROM steps WHERE id = (SELECT max(id) - 9 FROM steps)",
+    "an epoch": "UPDATE epochs SET size = 1 WHERE id = (SELECT max(id) FROM epochs)",
+    "an epoch between": "DELETE FROM epochs WHERE id = (SELECT max(id) - 9 FROM epochs)",
+    "a state": "UPDATE states SET position = 1 WHERE slot = 5",
+    "a position": "UPDATE states SET position = 'first' WHERE slot = 5",
+    "the topic": "DELETE FROM topics WHERE slot = 5",
+    "its end": "DELETE FROM meta WHERE name = 'last:5'",
+}
+
+
+@pytest.mark.parametrize("what", ALTERED)
+def test_an_altered_topic_is_not_upgraded_and_is_dropped_if_that_is_accepted(
+    what: str, tmp_path: Path
+) -> None:
+    data = unpacked(TOPICS, tmp_path)
+    with contextlib.closing(sqlite3.connect(data / JournalReader.FILE, isolation_level=None)) as connection:
+        assert connection.execute(ALTERED[what]).rowcount == 1
+        before = [line for line in connection.iterdump() if line.startswith("INSERT")]
+    with pytest.raises(LogDamaged):
+        Journal(data)
+    with contextlib.closing(sqlite3.connect(data / JournalReader.FILE)) as connection:
+        assert [line for line in connection.iterdump() if line.startswith("INSERT")] == before
+    Journal(data, accept_damage=True).close()
+    with contextlib.closing(Journal(data)) as journal:
+        assert journal.slots() == [1, 2, 3]
+        assert not [each for slot in journal.slots() for each in journal.damages_of(slot)]
+
+
 @pytest.mark.parametrize("name", sorted(UNREADABLE))
 def test_what_is_not_read_is_left_as_it_is_and_named(name: str, tmp_path: Path) -> None:
     data = unpacked(name, tmp_path)
@@ -99,7 +218,7 @@ def test_what_is_not_read_is_left_as_it_is_and_named(name: str, tmp_path: Path) 
     command = [sys.executable, "-m", "dataspace", "serve", "--data", str(data), "--listen", "tcp:127.0.0.1:0"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
-    assert "topics.sqlite has format 1 without a number, this program reads 2; UPGRADE.md" in ended.stderr
+    assert "topics.sqlite has format 1 without a number, this program reads 3; UPGRADE.md" in ended.stderr
     assert (data / "topics.sqlite").read_bytes() == before
 
 

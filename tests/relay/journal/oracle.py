@@ -1,11 +1,13 @@
 """What a durable topic has completed, by the simplest rule: an epoch is over when nobody may send to it.
 
-A partition that never had a producer waits for its first, who may begin anywhere.
+A partition that never had a producer waits for its first, who may begin anywhere; the join of the first one
+may complete epochs at once, or leave them to the next step that is not a join.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from dataspace.topics.times import Time, less_equal
@@ -34,8 +36,9 @@ class Oracle:
     completed: list[tuple[Time, Epoch]] = field(default_factory=list)
     oldest: int = 1
 
-    def join(self, producer: int, partition: int, time: Time) -> None:
+    def join(self, producer: int, partition: int, time: Time, completed: Container[Time] = ()) -> None:
         self.held[producer], self.at[producer] = Counter([time]), partition
+        self._complete(lambda time: time in completed)
 
     def send(self, producer: int, time: Time, items: bytes) -> None:
         epoch = self.opened.setdefault(time, Epoch())
@@ -57,9 +60,11 @@ class Oracle:
                 epoch.crashed = epoch.crashed or reason
         self._complete()
 
-    def _complete(self) -> None:
+    def _complete(self, among: Callable[[Time], bool] = lambda _: True) -> None:
         if len(set(self.at.values())) < self.partitions:
             return
         held = [time for each in self.held.values() for time, count in each.items() if count]
-        over = [time for time in self.opened if not any(less_equal(each, time) for each in held)]
+        over = [
+            time for time in filter(among, self.opened) if not any(less_equal(each, time) for each in held)
+        ]
         self.completed += [(time, self.opened.pop(time)) for time in sorted(over)]

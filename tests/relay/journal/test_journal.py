@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 import os
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing, suppress
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,18 +21,25 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dataspace.errors import UsageError
 from dataspace.topics.antichains import Antichain
 from dataspace.topics.times import Order, Time, less_equal
-from relay.journal.journal import Journal
+from relay.journal.journal import Journal, compact_topics
 from relay.journal.reader import JournalReader
-from relay.journal.recovery import recovered
-from relay.journal.rows import Begun, Kept, Noted, Write
-from relay.journal.verification import verify_topics
+from relay.journal.recovery import recovered, verify_topics
+from relay.journal.rows import Ended, Kept, Noted, Write
+from relay.log.chain import KEY_BITS
 from relay.store.errors import LogDamaged, LogFailed
-from relay.topics.steps import Completed, Moved, Step, StepLog
+from relay.topics.steps import Completed, Step, StepLog
 from relay.topics.topic import Topic
 from tests.relay.journal.oracle import Oracle
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "1"))
 SLOT = 1
+
+
+def kept(ledger: StepLog) -> Kept:
+    topic = ledger.topic
+    shape = (ledger.slot, ledger.number, topic.name, topic.order.dimensions, len(topic.partitions))
+    now = (ledger.position, ledger.dump(), b"", ledger.oldest, ledger.first_needed())
+    return Kept(*shape, ledger.retain, ledger.age, *now)
 
 
 class JournalMachine(RuleBasedStateMachine):
@@ -41,7 +51,6 @@ class JournalMachine(RuleBasedStateMachine):
         self.journal = Journal(self.place)
         self.numbers = iter(range(1, 1 << 30))
         self.queue: list[tuple[Write, Oracle]] = []
-        self.lowers: dict[int, Moved] = {}
 
     def teardown(self) -> None:
         self.journal.close()
@@ -54,14 +63,11 @@ class JournalMachine(RuleBasedStateMachine):
         topic = Topic("t", self.order, partitions, lasting=True)
         self.ledger = StepLog(topic, 77, SLOT, 1 << 20, self.note)
         self.oracle = self.written = Oracle(partitions)
-        begun = Begun(SLOT, 77, "t", dimensions, partitions, 1 << 20, None, self.ledger.dump())
-        self.queue.append((begun, copy.deepcopy(self.oracle)))
+        self.queue.append((kept(self.ledger), copy.deepcopy(self.oracle)))
         self.flush(1)
 
     def note(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
-        self.lowers[step.position] = ledger.lowers()
-        lowers = ledger.lowers() if step.position % 3 == 0 else None
-        self.noted = Noted(SLOT, step, tuple(completed), step.position, lowers)
+        self.noted = Noted(SLOT, step, tuple(completed), ledger.completed, step.position)
 
     def done(self) -> None:
         """The oracle has done the step as well: both have completed the same."""
@@ -85,7 +91,7 @@ class JournalMachine(RuleBasedStateMachine):
         except UsageError:
             assert self.ledger.dump() == before, "a step that raises did nothing"
             return
-        self.oracle.join(producer, partition, start)
+        self.oracle.join(producer, partition, start, [each.time for each in self.noted.completed])
         self.done()
 
     @precondition(lambda self: self.holders())
@@ -166,7 +172,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.journal.close()
         self.journal = Journal(self.place)
         assert self.journal.slots() == [SLOT]
-        self.ledger = recovered(self.journal, *self.journal.topic(SLOT))
+        self.ledger = recovered(self.journal, SLOT)
         self.ledger.write = self.note
         self.queue, self.oracle = [], copy.deepcopy(self.written)
         assert set(self.ledger.members) == set(self.oracle.held)
@@ -176,13 +182,11 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 3))
     def trim(self, most: int) -> None:
-        going = [each for each, _ in self.journal.oldest_epochs(SLOT, self.ledger.oldest, most)]
-        self.ledger.forget([(each.number, each.time, each.size) for each in going])
+        going = [each for each, _ in islice(self.journal.epochs(SLOT, self.ledger.oldest), most)]
+        self.ledger.forget(going)
         if going:
             self.oracle.oldest = going[-1].number + 1
-        last = self.ledger.oldest - 1
-        kept = Kept(SLOT, self.ledger.position, self.ledger.dump(), last, self.ledger.first_open())
-        self.queue.append((kept, copy.deepcopy(self.oracle)))
+        self.queue.append((kept(self.ledger), copy.deepcopy(self.oracle)))
         self.flush(len(self.queue))
 
     # -- what must hold -------------------------------------------------------------------------------
@@ -209,9 +213,8 @@ class JournalMachine(RuleBasedStateMachine):
         ]
         number = self.journal.number_at(SLOT, Antichain([since]), oldest)
         assert number == min(after, default=max(len(written.completed), oldest - 1) + 1) - 1
-        at, lowers = self.journal.beginning(self.ledger, Antichain([since]))
-        assert lowers in ((), self.lowers.get(at))
-        sent = [step.batch[2] for step in self.journal.steps_after(SLOT, at) if step.batch is not None]
+        at = self.journal.beginning(self.ledger, Antichain([since]))
+        sent = [step.batch[2] for step in self.journal.steps(SLOT, at) if step.batch is not None]
         wanted = [items for n in after for items in written.completed[n - 1][1].items]
         wanted += [
             items for time, e in written.opened.items() if less_equal(since, time) for items in e.items
@@ -246,13 +249,11 @@ def _fill(place: Path) -> None:
         writes: list[Write] = []
 
         def note(ledger: StepLog, step: Step, done: Sequence[Completed], to: list[Write] = writes) -> None:
-            to.append(
-                Noted(ledger.slot, step, tuple(done), 9, ledger.lowers() if step.position % 5 == 0 else None)
-            )
+            to.append(Noted(ledger.slot, step, tuple(done), ledger.completed, 9))
 
         topic = Topic(f"t{slot}", Order(0), 2, lasting=True)
         ledger = StepLog(topic, slot, slot, 1 << 20, note)
-        writes.append(Begun(slot, slot, topic.name, 0, 2, 1 << 20, None, ledger.dump()))
+        writes.append(kept(ledger))
         for producer in (1, 2):
             ledger.join(producer, producer - 1, name=f"p{producer}", away=1000)
         for time in range(40):
@@ -262,9 +263,8 @@ def _fill(place: Path) -> None:
         journal.write(writes)
         ledger.written(ledger.position)
         if slot == 2:
-            going = [each for each, _ in journal.oldest_epochs(slot, 1, 10)]
-            ledger.forget([(each.number, each.time, each.size) for each in going])
-            journal.write([Kept(slot, ledger.position, ledger.dump(), 10, ledger.first_open())])
+            ledger.forget([each for each, _ in journal.epochs(slot, 1, 10)])
+            journal.write([kept(ledger)])
     journal.close()
 
 
@@ -276,12 +276,12 @@ def _all(place: Path) -> Any:
             raise LogDamaged(journal.shortfall())
         found = []
         for slot in journal.slots():
-            ledger = recovered(journal, *journal.topic(slot))
+            ledger = recovered(journal, slot)
             at, pieces = ledger.oldest - 1, []
             while at < ledger.completed:
                 pieces += journal.pieces(slot, 2, at, ledger.completed, None, 1 << 20)
                 at = pieces[-1].number
-            steps = list(journal.steps_after(slot, pieces[0].number if slot == 1 else ledger.position))
+            steps = list(journal.steps(slot, pieces[0].number if slot == 1 else ledger.position))
             places = [journal.number_at(slot, Antichain([time]), ledger.oldest) for time in (0, 15, 99)]
             begun = journal.beginning(ledger, Antichain([20]))
             found.append(
@@ -340,3 +340,111 @@ def test_steps_that_were_acknowledged_and_are_not_there_are_missed(tmp_path: Pat
     assert verify_topics(tmp_path).damages[0].endswith("were acknowledged, it holds 0")  # type: ignore[union-attr]
     Journal(tmp_path, accept_damage=True).close()
     Journal(tmp_path).close()
+
+
+# -- going on after a damage --------------------------------------------------------------------------
+
+
+def test_a_damaged_topic_can_be_ended(tmp_path: Path) -> None:
+    _fill(tmp_path)
+    _altered(tmp_path, "UPDATE topics SET body = x'90' WHERE slot = 1")
+    with closing(Journal(tmp_path)) as journal:
+        with pytest.raises(LogDamaged, match="topic of slot 1 was altered"):
+            recovered(journal, 1)
+        journal.write([Ended(1)])
+    with closing(Journal(tmp_path)) as journal:
+        assert journal.slots() == [2]
+        assert recovered(journal, 2).topic.name == "t2"
+    assert not verify_topics(tmp_path).damages  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        f"DELETE FROM segments WHERE segment >> {KEY_BITS} = 1",
+        "DELETE FROM topics WHERE slot = 1",
+        "UPDATE meta SET value = x'00' WHERE name = 'ends'",
+    ],
+)
+def test_topics_that_may_lack_their_last_steps_are_others_once_that_is_accepted(
+    damage: str, tmp_path: Path
+) -> None:
+    """Their numbers go on from an earlier one, so they would mean two things."""
+    _fill(tmp_path)
+    _altered(tmp_path, damage)
+    with pytest.raises(LogDamaged, match=r"; accept the damage to continue without what is missing"):
+        Journal(tmp_path)
+    assert verify_topics(tmp_path).damages  # type: ignore[union-attr]
+    Journal(tmp_path, accept_damage=True).close()
+    with closing(Journal(tmp_path)) as journal:
+        assert all(journal.topic(slot).number > 2 for slot in journal.slots())
+        new = StepLog(Topic("new", Order(0), 1, lasting=True), 3, 9, 1 << 20)
+        journal.write([kept(new)])
+    assert not verify_topics(tmp_path).damages  # type: ignore[union-attr]
+
+
+def _altered(place: Path, question: str) -> None:
+    with closing(sqlite3.connect(place / Journal.FILE, isolation_level=None)) as connection:
+        assert connection.execute(question).rowcount == 1
+
+
+def _one_by_one(place: Path) -> None:
+    """Adds a hundred epochs to a topic, each in a segment of its own."""
+    with closing(Journal(place)) as journal:
+        ledger = recovered(journal, 1)
+        for time in range(40, 140):
+            noted: list[Write] = []
+            ledger.write = lambda ledger, step, done, to=noted: to.append(
+                Noted(1, step, tuple(done), ledger.completed, 9)
+            )
+            ledger.finish(1, time, b"x", [(time, -1), (time + 1, +1)])
+            ledger.finish(2, time, b"y", [(time, -1), (time + 1, +1)])
+            journal.write(noted)
+
+
+@pytest.mark.parametrize("column", ["last", "until"])
+@pytest.mark.parametrize("value", [0, 1 << 30])
+def test_an_altered_number_misleads_no_search(column: str, value: int, tmp_path: Path) -> None:
+    """Searches halve the segments by these numbers, and read only where they end."""
+    _fill(tmp_path)
+    _one_by_one(tmp_path)
+    altered = "SELECT segment FROM segments WHERE since > 90 ORDER BY segment LIMIT 1"
+    _altered(tmp_path, f"UPDATE segments SET {column} = {value} WHERE segment = ({altered})")
+    journal = JournalReader.open(tmp_path)
+    with closing(journal), closing(Journal(tmp_path)) as writer:
+        ledger, found = StepLog(Topic("t1", Order(0), 2, lasting=True), 1, 1), 0
+        ledger.position = ledger.durable = 1 << 20
+        for number in range(1, 141):
+            with suppress(LogDamaged):
+                assert [each.number for each, _ in journal.epochs(1, number, number)] == [number]
+                found += 1
+            with suppress(LogDamaged):
+                begun = journal.beginning(ledger, Antichain([number - 1]))
+                step = next(journal.steps(1, begun))
+                assert step.position == begun + 1 and step.batch is not None and step.batch[1] == number - 1
+        assert 0 < found < 140, "some are there, and some are not"
+        assert writer.damages_of(1)
+
+
+def test_compaction_joins_segments_and_changes_no_answer(tmp_path: Path) -> None:
+    _fill(tmp_path)
+    _one_by_one(tmp_path)
+    wanted = _all(tmp_path)
+    before, after = compact_topics(tmp_path)  # type: ignore[misc]
+    assert after < before and _all(tmp_path) == wanted
+    with closing(JournalReader.open(tmp_path)) as reader:
+        assert len(reader._storage.rows("SELECT 1 FROM segments")) == 2
+    assert compact_topics(tmp_path / "nothing") is None
+
+
+def test_a_topic_that_is_not_on_disk_yet_has_no_steps(tmp_path: Path) -> None:
+    """A subscriber may come while the first write of a topic is under way."""
+    with closing(Journal(tmp_path)) as journal:
+        ledger = StepLog(Topic("new", Order(0), 1, lasting=True), 3, 9, 1 << 20)
+        ledger.join(1)
+        assert journal.beginning(ledger, Antichain([0])) == 0
+        assert not list(journal.steps(9, 0)) and not list(journal.epochs(9))
+        journal.write([kept(ledger)])
+        assert journal.slots() == [9] and journal.beginning(ledger, Antichain([0])) == 0
+        journal.write([Ended(9)])
+        assert journal.slots() == [] and list(journal.steps(9, 0)) == []

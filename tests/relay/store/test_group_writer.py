@@ -36,7 +36,7 @@ class Kind:
             self.writer.submit(epoch(self.count, "x" * 100_000))
         else:
             topic = Topic("t" * 100_000, Order(0), 1, lasting=True)
-            self.writer.begin(StepLog(topic, self.count, self.count, 1 << 20, self.writer.note))
+            self.writer.keep(StepLog(topic, self.count, self.count, 1 << 20, self.writer.note))
 
     async def wait(self) -> None:
         if isinstance(self.writer, GroupCommit):

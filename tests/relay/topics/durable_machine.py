@@ -63,7 +63,7 @@ class DurableMachine(Machine):
             lambda: self.end(watcher),
         )
         at = self.random.choice([each for each in self.lowers if each < self.first(since)])
-        catching.begin(at, self.lowers[at])
+        catching.begin(at)
         catching.take(self.steps[at : self.random.randint(at, len(self.steps))])
         catching.take(self.steps[catching.at : self.ledger.tail_begin()])
         assert catching.finish(), "what is not on the disk is in memory"

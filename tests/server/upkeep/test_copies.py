@@ -19,7 +19,7 @@ from dataspace.values import Value
 from index.values.values import text_of
 from relay.backup.manifest import BackedUp, Manifest
 from relay.journal.reader import JournalReader
-from relay.journal.rows import Begun
+from relay.journal.rows import Kept
 from relay.log.reader import LogReader
 from relay.log.replay import state_at
 from server.cli.main import main
@@ -220,9 +220,9 @@ def test_a_restored_topic_is_another_one(busy: Path, tmp_path: Path) -> None:
     assert main(["log", "verify", "--data", str(place)]) == 0
 
 
-def topics(directory: Path) -> list[Begun]:
+def topics(directory: Path) -> list[Kept]:
     with closing(JournalReader.open(directory)) as journal:
-        return [journal.topic(slot)[0] for slot in journal.slots()]
+        return [journal.topic(slot) for slot in journal.slots()]
 
 
 async def test_a_daemon_does_not_start_on_a_backup(busy: Path, tmp_path: Path) -> None:
