@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+import dataspace
 from tests.browser.pages import SECONDS, Tab
 from tests.conformance.test_javascript import free_port
 from tests.server.processes import DaemonProcess
@@ -109,3 +110,10 @@ def started(data: Path, *more: str) -> DaemonProcess:
     process = DaemonProcess(data, "--listen", f"http:127.0.0.1:{free_port()}", *more)
     process.start()
     return process
+
+
+@pytest.fixture
+def source(daemon: DaemonProcess) -> Iterator[dataspace.BlockingSpace]:
+    """Another client of the daemon, whose facts end with the test."""
+    with dataspace.connect_blocking(daemon.url, name="source") as space:
+        yield space

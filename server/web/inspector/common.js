@@ -2,7 +2,7 @@
 
 import { capture, key, parse, record, text } from "../static/dataspace.js";
 import { PACE } from "./live.js";
-import { frame, h, number, replace } from "./dom.js";
+import { frame, h, number, replace, visible } from "./dom.js";
 
 export const MOST_ROWS = 5000;
 const LONGEST = 400;
@@ -107,7 +107,8 @@ export const leftOut = (count, what, most) => (count > 0 ? `${number(count)} mor
 
 /** Puts text in an element, if it is other than what is there. */
 export function write(element, words) {
-  if (element.textContent !== words) element.textContent = words;
+  const shown = visible(words);
+  if (element.textContent !== shown) element.textContent = shown;
   element.hidden = !words;
 }
 

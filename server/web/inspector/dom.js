@@ -11,7 +11,7 @@ export function h(tag, attributes = {}, ...children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "value") element.value = value;
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : SEEN.has(name) ? visible(String(value)) : String(value));
   }
   element.append(...nodes(children));
   return element;
@@ -23,7 +23,16 @@ export function replace(place, ...children) {
 }
 
 function nodes(children) {
-  return children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false && each !== true);
+  const there = children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false && each !== true);
+  return there.map((each) => (each instanceof Node ? each : visible(String(each))));
+}
+
+const SEEN = new Set(["title", "aria-label", "placeholder"]);
+const DECEIVING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+/** Returns a text with characters that are not seen, or turn its direction, as their numbers: `\u202e`. */
+export function visible(said) {
+  return said.replace(DECEIVING, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 /** Returns a function that has `draw` called once with the next animation frame, however often it is called itself. */

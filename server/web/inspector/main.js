@@ -14,6 +14,7 @@ import { VIEWS } from "./views.js";
 const TOKEN = "dataspace-token";
 const GRACE = 30_000;
 const SHARE = 10;
+const NOW_MILLIS = 1000;
 const PAUSES = [250, 500, 1000, 2000, 4000];
 
 const byId = (id) => document.getElementById(id);
@@ -23,6 +24,7 @@ let entered = 0; // counts connections: what belongs to an older one is dropped
 let clients = null; // {space, system, rights, name}
 let mounted = null; // {view, end, query}
 let isUp = false;
+let stopNow = null; // ends what keeps the epoch in the footer
 const last = new Map(); // view -> what it showed when it was left
 
 // -- where the reader is: #/name?param=… --
@@ -132,6 +134,15 @@ function poll(pause, look) {
   };
 }
 
+/** Shows the newest epoch, once a second. */
+function tellNow(space) {
+  stopNow?.();
+  stopNow = poll(NOW_MILLIS, async () => {
+    const { epoch } = await space.request("frontier", { after: 0 });
+    byId("now").textContent = `epoch ${epoch}`;
+  });
+}
+
 // -- the connection --
 
 const SAID = {
@@ -175,8 +186,10 @@ async function enter() {
       clients = { space, system, rights, name };
       offer(name, found.spaces);
       show("up");
-      say(`connected to ${name}, epoch ${space.welcome.epoch}`);
       mount(true);
+      if (name !== "system") tellNow(space); // which has no log
+      else byId("now").textContent = "";
+      say(`connected to ${name}`);
       return;
     } catch (error) {
       if (ours !== entered) return;
@@ -191,6 +204,7 @@ async function enter() {
 const looksAtSystem = ({ inspect, spaces }) => inspect && (spaces === true || spaces.includes("system"));
 
 function leave() {
+  stopNow?.();
   unmount();
   const before = clients;
   clients = null;
@@ -287,6 +301,7 @@ function askToken(reason = "") {
 function unmount() {
   const before = mounted;
   mounted = null;
+  say(""); // what a view has said is of that view
   if (before) last.set(before.view.name.toLowerCase(), before.query);
   try {
     before?.end?.();
@@ -305,6 +320,7 @@ function mount(anyway = false) {
   problem.hidden = true;
   place.dataset.view = view.name.toLowerCase();
   document.title = `${view.name} – dataspace inspector`;
+  byId("title").textContent = `${view.name} of the space ${clients.name}`;
   for (const link of nav.children) {
     if (link.dataset.view === view.name.toLowerCase()) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");

@@ -5,7 +5,7 @@
  * frame at most, however often they change, and what is beyond `most` is left out and said.
  */
 
-import { frame, h, number, replace } from "./dom.js";
+import { frame, h, number, replace, visible } from "./dom.js";
 
 export const HEIGHT = 24;
 export const MOST = 100_000;
@@ -33,7 +33,8 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
   let sorting = null;
   let sorted = 0;
   let timer = 0;
-  let active = -1;
+  let active = -1; // where the cursor is
+  let activeKey = null; // and on which row: the cursor follows it; null once that has gone
   let picked;
   const fresh = new Map();
   const pool = [];
@@ -66,6 +67,7 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
   const draw = frame(() => {
     const all = ordered();
     const count = all.length;
+    follow(all);
     nothing.hidden = count > 0;
     body.setAttribute("aria-rowcount", count + 1);
     rows.style.height = `${count * HEIGHT}px`;
@@ -79,12 +81,20 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
       if (at < shown) fill(element, all[first + at], first + at, now);
     });
     for (const [at, since] of fresh) if (now - since > 2000) fresh.delete(at);
-    const there = active >= 0 && active < count ? pool.find((each) => !each.hidden && each.index === active) : null;
+    const there = activeKey === null ? null : pool.find((each) => !each.hidden && each.index === active);
     if (there) body.setAttribute("aria-activedescendant", there.id);
     else body.removeAttribute("aria-activedescendant");
     note.hidden = !leftOut;
     if (leftOut) replace(note, `${number(leftOut)} more rows are left out: this table holds ${number(most)} at most`);
   });
+
+  /** Moves the cursor to where its row is now. */
+  function follow(all) {
+    if (activeKey === null || all[active]?.[0] === activeKey) return;
+    const found = items.has(activeKey) ? all.findIndex(([at]) => at === activeKey) : -1;
+    if (found >= 0) active = found;
+    else activeKey = null;
+  }
 
   function newRow() {
     const made = h("div", { class: "grid-row", role: "row", id: `${name}-${pool.length}` });
@@ -100,7 +110,7 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
       element.setAttribute("aria-rowindex", index + 2);
     }
     const isPicked = picked !== undefined && at === picked;
-    element.classList.toggle("active", index === active);
+    element.classList.toggle("active", at === activeKey);
     element.setAttribute("aria-selected", String(isPicked));
     if (element.item !== item) {
       element.item = item;
@@ -130,8 +140,8 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
     const made = h("div", { role: "gridcell", class: [column.align, plain ? content.class : ""].filter(Boolean).join(" ") || null });
     if (said instanceof Node) made.append(said);
     else {
-      made.textContent = said ?? "";
-      if (said) made.title = said;
+      made.textContent = visible(String(said ?? ""));
+      if (said) made.title = made.textContent;
     }
     return made;
   }
@@ -152,7 +162,7 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
     if (!column.sort) made.textContent = column.title;
     else {
       made.setAttribute("aria-sort", sorting?.at === at ? (sorting.up ? "ascending" : "descending") : "none");
-      made.append(h("button", { type: "button", tabindex: -1, onclick: () => sortBy(at) }, column.title));
+      made.append(h("button", { type: "button", onclick: () => sortBy(at) }, column.title));
     }
     return made;
   }
@@ -162,6 +172,7 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
     order = null;
     sorted = 0;
     setColumns(columns);
+    head.children[at].querySelector("button").focus();
     draw();
   }
 
@@ -193,6 +204,7 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
     const found = event.target.closest(".grid-row");
     if (!found || event.target.closest("button, a")) return;
     active = found.index;
+    activeKey = String(key(found.item));
     pick(found.item);
   }
 
@@ -204,7 +216,9 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
 
   function onKey(event) {
     if (event.target !== body || event.ctrlKey || event.metaKey || event.altKey) return;
-    const count = ordered().length;
+    const all = ordered();
+    const count = all.length;
+    follow(all);
     const page = Math.max(1, Math.floor(body.clientHeight / HEIGHT) - 2);
     const to = {
       ArrowDown: active + 1,
@@ -217,11 +231,12 @@ export function table({ columns, row, key, label = "Rows", onpick = null, empty 
     if (to !== undefined && count) {
       event.preventDefault();
       active = Math.max(0, Math.min(to, count - 1));
+      activeKey = all[active][0];
       scrollTo(active);
       draw();
-    } else if (event.key === "Enter" && active >= 0 && active < count) {
+    } else if (event.key === "Enter" && activeKey !== null) {
       event.preventDefault();
-      pick(ordered()[active][1]);
+      pick(items.get(activeKey));
     }
   }
 

@@ -5,7 +5,7 @@
  * now.
  */
 
-import { Record, captureNames, parse, text } from "../../static/dataspace.js";
+import { Record, capture, captureNames, parse, text } from "../../static/dataspace.js";
 import { clock, frame, h, number, replace } from "../dom.js";
 import { KEPT, Live } from "../live.js";
 import { Detail, changeList, clip } from "../detail.js";
@@ -14,8 +14,8 @@ import { table } from "../table.js";
 import { Travel } from "../travel.js";
 
 const TYPING_MILLIS = 400;
-const LARGE = 100_000;
-const BEGIN = "_";
+const COUNTED = 20_000;
+const MOST_LABELS = 200;
 
 export default {
   name: "Facts",
@@ -92,29 +92,24 @@ class Facts {
         h("div", { class: "side" }, this.detail.element, h("section", { class: "panel" }, this.changesTitle, this.changes)),
       ),
     );
+    this.labels = h("section", { class: "panel", id: "labels", "aria-label": "Labels of the facts that there are", hidden: true });
+    place.insertBefore(this.labels, this.travel.element);
     this.travel.element.hidden = !this.isLogged;
     this.draw = frame(() => this.#draw());
-    this.input.value = app.params.get("pattern") ?? BEGIN;
+    this.input.value = app.params.get("pattern") ?? "";
     this.#begin();
   }
 
-  /** Observes at once, unless the reader has named no pattern and there are very many facts. */
+  /** Observes at once if there is a pattern; else offers the labels of the facts that there are. */
   async #begin() {
     if (!this.app.params.has("pattern")) {
       if (!this.app.may("observe")) {
-        this.input.value = "";
         this.#say("This token may not observe everything. Type a pattern that it may observe.");
         return;
       }
-      try {
-        const { facts } = await this.app.space.status();
-        if (facts > LARGE) {
-          this.#say(`There are ${number(facts)} facts. Type a pattern; ${KEPT.toLocaleString("en")} of those that match are shown at most.`);
-          return;
-        }
-      } catch (error) {
-        this.app.fail(error);
-      }
+      this.#say("Pick a label, or type a pattern; _ is for all facts.");
+      await this.#offer().catch((error) => this.over || this.app.fail(error));
+      return;
     }
     if (this.over || this.pattern) return;
     this.#apply(false);
@@ -122,8 +117,43 @@ class Facts {
     if (Number.isSafeInteger(epoch)) this.travel.to(epoch);
   }
 
+  /** Counts the labels of the facts that there are now, and offers a pattern for each. */
+  async #offer() {
+    const counts = new Map();
+    let seen = 0;
+    this.looking = this.app.space.observe(capture("fact"), { quiet: true, parts: true, upto: null });
+    for await (const { added, more } of this.looking) {
+      for (const [fact] of added) {
+        const [label, pattern] = labelOf(fact);
+        counts.set(label, { count: (counts.get(label)?.count ?? 0) + 1, pattern });
+      }
+      seen += added.length;
+      if (!more || seen >= COUNTED || this.over) break;
+    }
+    if (this.over || this.pattern) return;
+    const most = [...counts].sort(([, one], [, other]) => other.count - one.count).slice(0, MOST_LABELS);
+    const offered = most.map(([label, { count, pattern }]) =>
+      h("button", { type: "button", "data-label": label, onclick: () => this.#pick(pattern) }, h("code", {}, label), ` ${number(count)}`),
+    );
+    const left = seen >= COUNTED ? `Counted among the first ${number(seen)} facts.` : "";
+    replace(
+      this.labels,
+      h("h2", {}, offered.length ? "Labels of the facts that there are" : "There is no fact yet. One that is asserted appears as soon as a pattern matches it."),
+      h("p", { class: "buttons" }, ...offered),
+      left ? h("p", { class: "note" }, left) : null,
+    );
+    this.labels.hidden = false;
+  }
+
+  #pick(pattern) {
+    this.input.value = pattern;
+    this.input.focus();
+    this.#apply(true);
+  }
+
   end() {
     this.over = true;
+    this.looking?.close();
     clearTimeout(this.#typing);
     this.live?.stop();
     this.travel.stop();
@@ -164,6 +194,8 @@ class Facts {
     this.applied = said;
     this.app.calm();
     this.pattern = pattern;
+    this.labels.hidden = true;
+    this.looking?.close();
     this.app.keep({ pattern: this.input.value.trim() });
     this.live?.stop();
     this.detail.show(null);
@@ -265,6 +297,14 @@ const counted = (n, what) => `${number(n)} ${what}${n === 1 ? "" : "s"}`;
 function sinceText({ epoch, exact, micros }) {
   const time = micros ? clock(micros) : "";
   return `${exact ? "" : "≤ "}${epoch}${time ? ` · ${time}` : ""}`;
+}
+
+/** Returns how the label of a fact is shown, `present/2`, and the pattern of all such facts. */
+function labelOf(fact) {
+  if (!(fact instanceof Record)) return ["other values", "_"];
+  const head = text(new Record(fact.label)).slice(0, -2);
+  const fields = fact.fields.map((_, at) => `$${String.fromCharCode(97 + (at % 26))}${at < 26 ? "" : Math.floor(at / 26)}`);
+  return [`${head}/${fields.length}`, `${head}(${fields.join(", ")})`];
 }
 
 /** Returns what rows are put in order by: numbers and texts as they are, all else as text. */

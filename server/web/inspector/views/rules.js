@@ -14,12 +14,10 @@ const PAUSE = 3000;
 const MOST_BOXES = 200;
 const MOST_STEPS = 500;
 const MOST_NAMED = 100;
-const LEAST = 18;
-const REM_PER_LETTER = 0.5; // of the table's fixed letters, which are 12.5 px and at most 0.62 of that wide
-const costColumns = (rem) => [
+const COSTS = [
   { title: "Milliseconds", width: "7rem", align: "right", sort: (each) => Number(each.milliseconds) },
   { title: "Rows", width: "5.5rem", align: "right", sort: (each) => Number(each.rows) },
-  { title: "Rule", width: `minmax(${rem}rem, 1fr)`, sort: (each) => each.rule },
+  { title: "Rule", width: "minmax(9rem, 1fr)", sort: (each) => each.rule },
 ];
 
 const EMPTY = "There is no rule, or none that this token may observe. dataspace rule add near 'near($a, $b) <- at($a, $p), at($b, $p).' adds one, as does a fact rule(NAME, TEXT).";
@@ -42,14 +40,15 @@ export default {
     const left = h("p", { class: "note", hidden: true });
     const field = h("input", { id: "about", class: "mono grow", type: "text", spellcheck: "false", autocomplete: "off", placeholder: 'near("Alice", "Ben")', value: app.params.get("fact") ?? "" });
     const answer = h("div", { id: "answer", role: "status" });
-    let widest = LEAST; // rem that the longest rule needs: the table scrolls rather than cut it
+    const whole = h("p", { class: "value", id: "whole-rule", hidden: true });
     const costs = table({
       label: "What each rule costs",
-      columns: costColumns(widest),
+      columns: COSTS,
       row: (each) => [Number(each.milliseconds).toFixed(1), number(each.rows), each.rule],
       key: (each) => each.at,
       empty: looks ? EMPTY : "What rules cost needs a token with the right inspect.",
       onpick: (each) => {
+        write(whole, each.rule);
         const head = /^[^(<]+/.exec(each.rule.replace(/^(next|send)\s+/, ""))?.[0].trim();
         if (head) pick(head);
       },
@@ -73,7 +72,7 @@ export default {
       h(
         "div",
         { class: "thirds" },
-        h("section", { class: "stack", "aria-label": "Costs" }, h("h2", {}, "What each rule costs"), costs.element),
+        h("section", { class: "stack", "aria-label": "Costs" }, h("h2", {}, "What each rule costs"), costs.element, whole),
         h("section", { class: "stack", "aria-labelledby": "facts-title" }, heading, derived.element, left),
         panel(
           "Why, or why not",
@@ -100,8 +99,6 @@ export default {
         app.space.request("rules", { ask: "explain", about: null, form: "rows" }),
       ]);
       const rules = explained.filter((each) => each.rule !== undefined).map((each, at) => ({ ...each, at }));
-      const wide = rules.reduce((most, { rule }) => Math.max(most, Math.ceil(rule.length * REM_PER_LETTER) + 1), LEAST);
-      if (wide !== widest) costs.columns(costColumns((widest = wide)));
       costs.set(rules);
       if (!graph) return;
       const counts = new Map(explained.filter((each) => each.relation !== undefined).map((each) => [each.relation, each]));
@@ -206,15 +203,24 @@ export default {
       if (fact === null || fact === undefined) return;
       const mine = ++asked;
       app.keep({ fact: field.value.trim() });
+      const from = await newest();
       let rows = await app.space.request("rules", { ask, about: fact, form: "rows" });
       let heard = ask;
       if (ask === "why" && !rows.length) {
         heard = "why-not";
         rows = await app.space.request("rules", { ask: heard, about: fact, form: "rows" });
       }
+      const upto = await newest();
       if (mine !== asked) return;
-      replace(answer, ...(heard === "why" ? proof(rows) : lacking(fact, rows)));
+      const when = from === null ? null : h("p", { class: "note", id: "why-epoch" }, from === upto ? `At epoch ${from}.` : `Between epochs ${from} and ${upto}.`);
+      replace(answer, when, ...(heard === "why" ? proof(rows) : lacking(fact, rows)));
       answer.dataset.answer = heard;
+    }
+
+    /** Returns the newest epoch; null where there is no log. */
+    async function newest() {
+      if (app.spaceName === "system") return null;
+      return (await app.space.request("frontier", { after: 0 })).epoch;
     }
 
     function proof(rows) {

@@ -12,6 +12,41 @@ const PAUSE = 2000;
 const MOST = 2000;
 const BEHIND = 2;
 
+const narrow = matchMedia("(max-width: 640px)");
+
+/** Of one that is suspended there is no rate. */
+const live = (said) => (each) => (each.state === "connected" ? said(each) : "");
+
+/** Columns; a narrow page has the `essential` ones, and beside the panel of one session are those that are not `aside`. */
+const COLUMNS = [
+  { title: "Session", width: "4.5rem", align: "right", sort: (each) => Number(each.session), cell: (each) => String(each.session), essential: true },
+  { title: "Name", width: "minmax(7rem, 2fr)", sort: (each) => each.name, cell: (each, isMine) => (isMine ? `this page (${each.name})` : each.name), essential: true },
+  { title: "Space", width: "minmax(3.5rem, 1fr)", sort: (each) => each.space, cell: (each) => each.space },
+  {
+    title: "State",
+    width: "6.75rem",
+    sort: (each) => each.state,
+    cell: (each) => (each.state === "connected" ? { text: "● connected", class: "good" } : { text: "○ suspended", class: "warn" }),
+    essential: true,
+  },
+  { title: "Turns/s", width: "4.25rem", align: "right", sort: (each) => Number(each.turns_per_second ?? 0), cell: live((each) => number(each.turns_per_second)) },
+  { title: "In/s", width: "4.5rem", align: "right", sort: (each) => Number(each.received_bytes_per_second ?? 0), cell: live((each) => bytes(each.received_bytes_per_second)), aside: true },
+  { title: "Out/s", width: "4.5rem", align: "right", sort: (each) => Number(each.sent_bytes_per_second ?? 0), cell: live((each) => bytes(each.sent_bytes_per_second)), aside: true },
+  { title: "Streams", width: "4.5rem", align: "right", sort: (each) => Number(each.streams ?? 0), cell: live((each) => number(each.streams)), aside: true },
+  { title: "Backlog", width: "4.5rem", align: "right", sort: (each) => Number(each.backlog ?? 0), cell: live((each) => number(each.backlog)) },
+  {
+    title: "Lag",
+    width: "3.75rem",
+    align: "right",
+    sort: (each) => Number(each.lag_seconds ?? 0),
+    cell: live((each) => ({ text: span(Number(each.lag_seconds) * 1000), class: Number(each.lag_seconds) >= BEHIND ? "warn" : "" })),
+    essential: true,
+  },
+  { title: "Memory", width: "4.75rem", align: "right", sort: (each) => Number(each.memory_bytes ?? 0), cell: live((each) => bytes(each.memory_bytes)), aside: true },
+  { title: "Principal", width: "minmax(7rem, 1.5fr)", sort: (each) => each.principal, cell: (each) => each.principal },
+];
+const chosen = (isAlone) => COLUMNS.filter(({ essential, aside }) => (narrow.matches ? essential : isAlone || !aside));
+
 export default {
   name: "Sessions",
   key: "s",
@@ -22,41 +57,14 @@ export default {
     let before = ""; // what the panel is about, so that it is made anew only for another
     let seen = null;
 
+    let columns = chosen(!picked);
+
     const mine = (each) => [app.space, app.system].some((client) => client?.welcome.session === each.session);
 
     const list = table({
       label: "Sessions",
-      columns: [
-        { title: "Session", width: "4.25rem", align: "right", sort: (each) => Number(each.session) },
-        { title: "Name", width: "minmax(6rem, 1fr)", sort: (each) => each.name },
-        { title: "Space", width: "4rem", sort: (each) => each.space },
-        { title: "State", width: "6.75rem", sort: (each) => each.state },
-        { title: "Turns/s", width: "4.5rem", align: "right", sort: (each) => Number(each.turns_per_second ?? 0) },
-        { title: "In/s", width: "5rem", align: "right", sort: (each) => Number(each.received_bytes_per_second ?? 0) },
-        { title: "Out/s", width: "5rem", align: "right", sort: (each) => Number(each.sent_bytes_per_second ?? 0) },
-        { title: "Streams", width: "4.5rem", align: "right", sort: (each) => Number(each.streams ?? 0) },
-        { title: "Backlog", width: "4.5rem", align: "right", sort: (each) => Number(each.backlog ?? 0) },
-        { title: "Lag", width: "4.5rem", align: "right", sort: (each) => Number(each.lag_seconds ?? 0) },
-        { title: "Memory", width: "5rem", align: "right", sort: (each) => Number(each.memory_bytes ?? 0) },
-        { title: "Principal", width: "minmax(9rem, 1fr)", sort: (each) => each.principal },
-      ],
-      row: (each) =>
-        each.state === "connected"
-          ? [
-              String(each.session),
-              mine(each) ? `this page (${each.name})` : each.name,
-              each.space,
-              { text: "● connected", class: "good" },
-              number(each.turns_per_second),
-              bytes(each.received_bytes_per_second),
-              bytes(each.sent_bytes_per_second),
-              number(each.streams),
-              number(each.backlog),
-              { text: span(Number(each.lag_seconds) * 1000), class: Number(each.lag_seconds) >= BEHIND ? "warn" : "" },
-              bytes(each.memory_bytes),
-              each.principal,
-            ]
-          : [String(each.session), each.name, each.space, { text: "○ suspended", class: "warn" }, "", "", "", "", "", "", "", each.principal],
+      columns,
+      row: (each) => columns.map(({ cell }) => cell(each, mine(each))),
       key: (each) => String(each.session),
       empty: app.may("inspect") ? "No session. A client that connects appears here at once." : "Sessions are shown to a token with the right inspect.",
       onpick: (each) => {
@@ -68,9 +76,20 @@ export default {
     const left = h("p", { class: "note", hidden: true });
     const side = h("div", { class: "side", id: "session" });
     const dialog = h("dialog", { id: "end-session", "aria-labelledby": "end-title" });
-    replace(place, h("div", { class: "split" }, h("div", { class: "stack" }, list.element, left), side), dialog);
+    const split = h("div", { class: "split" }, h("div", { class: "stack" }, list.element, left), side);
+    replace(place, split, dialog);
+    const resized = () => {
+      const wanted = chosen(split.classList.contains("alone"));
+      if (wanted.length === columns.length) return;
+      list.columns((columns = wanted));
+    };
+    narrow.addEventListener("change", resized);
+    const dispose = () => {
+      narrow.removeEventListener("change", resized);
+      list.dispose();
+    };
     detail();
-    if (!app.may("inspect")) return () => list.dispose();
+    if (!app.may("inspect")) return dispose;
 
     async function look() {
       sessions = await app.space.request("sessions", { most: MOST });
@@ -82,6 +101,8 @@ export default {
 
     function detail() {
       const each = sessions.find(({ session }) => String(session) === picked) ?? null;
+      split.classList.toggle("alone", !each && !picked); // nothing is beside the list until one is picked
+      resized();
       if (!each) {
         before = "";
         const gone = picked && sessions.length ? `Session ${picked} has ended. ` : "";
@@ -156,7 +177,7 @@ export default {
       end();
       seen?.end();
       dialog.close();
-      list.dispose();
+      dispose();
     };
   },
 };
