@@ -4,6 +4,10 @@ Those of Spark mostly wait for a JVM; one part of the others runs beside them an
 whoever is done first takes the next part.  So both cores are busy to the end.  Arguments go to all of them:
 ``python -m tests -q -k epoch`` (a second ``-m`` would take the place of the one that parts them).
 
+What is quick and what is long: every test runs here, with the few seeds or examples that show its class of
+defect.  With ``TORTURE_ROUNDS``, which ``make torture`` sets, tests marked ``torture`` have further seeds.
+Tests marked ``torture(long=True)`` run there alone.
+
 Temporary files lie in memory where there is room, since a third of the time went into syncs; a killed
 process loses nothing there either, and `make torture` and pytest itself have them on the disk.
 
@@ -28,7 +32,7 @@ from pytest import ExitCode
 PARTS: Final = 4
 """Parts of the tests without Spark: files by a hash of their names."""
 
-SPARK: Final = ("-m", "spark")
+SPARK: Final = ("-m", "spark", "--part=spark")
 OTHERS: Final = tuple(("-m", "not spark", f"--part={part}/{PARTS}") for part in range(1, PARTS + 1))
 
 

@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis searches, that an interrupt reaches what they start, parts."""
+"""What all tests share: how hypothesis searches, that an interrupt reaches what they start, parts, long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds ``--part``."""
-    parser.addoption("--part", metavar="K/N", help="the Kth of N parts of the files only (`python -m tests`)")
+    parser.addoption(
+        "--part",
+        metavar="K/N",
+        help="the Kth of N parts of the files only, or `spark`: those with Spark's tests (`python -m tests`)",
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -31,6 +35,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     part: str | None = config.getoption("--part")
     if part is None or collection_path.suffix != ".py":
         return None
+    if part == "spark":
+        return None if b"mark.spark" in collection_path.read_bytes() else True
     number, parts = map(int, part.split("/"))
     name = collection_path.relative_to(config.rootpath).as_posix()
     return True if crc32(name.encode()) % parts != number - 1 else None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips long forms, marked ``torture(long=True)``, unless ``make torture`` runs them."""
+    if "TORTURE_ROUNDS" in os.environ:
+        return
+    if any(mark.kwargs.get("long") for mark in item.iter_markers("torture")):
+        pytest.skip("a long form, for make torture")

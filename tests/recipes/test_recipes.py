@@ -378,10 +378,10 @@ def test_a_recipe_keeps_its_promise(name: str, stage: Stage) -> None:
     SCENES[name](stage, 0)
 
 
-@pytest.mark.torture
+@pytest.mark.torture(long=True)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_keeps_its_promise_for_long(name: str, stage: Stage) -> None:
-    for n in range(1, 1 + int(os.environ.get("TORTURE_ROUNDS", "2"))):
+    for n in range(1, 1 + int(os.environ["TORTURE_ROUNDS"])):
         SCENES[name](stage, n)
         stage.clear()
 

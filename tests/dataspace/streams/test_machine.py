@@ -7,7 +7,6 @@ of an end wins; every request is answered; in the end every stage has closed, on
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,8 +19,6 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from dataspace import streams as s
 from dataspace.streams.stages.base import Base
 from tests.dataspace.streams.runs import Failure
-
-THOROUGH: Final = os.environ.get("TORTURE_ROUNDS", "0") != "0"
 
 
 async def _later(value: int) -> int:
@@ -231,8 +228,8 @@ def test_whatever_is_asked_in_whatever_order_the_laws_hold(
 
 
 @pytest.mark.slow
-@pytest.mark.torture
-@settings(max_examples=1500 if THOROUGH else 150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.torture(long=True)
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PIPES, JOINS, st.lists(VERBS, max_size=80))
 def test_the_laws_hold_for_long(names: list[str], join: str | None, verbs: list[Any]) -> None:
     _run(names, join, verbs)

@@ -6,7 +6,6 @@ those that are counted.  Values are of many forms, since what is small on the wi
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
 from types import ModuleType
@@ -31,7 +30,6 @@ from relay.delivery.shared import Bounds
 IDLE = 4096
 """Bytes that an observer and its queue take themselves, which streams and patterns are counted for."""
 
-LONG = "TORTURE_ROUNDS" in os.environ
 KINDS = (
     lambda n: n,
     lambda n: f"{n} {'x' * 40_000}",
@@ -201,8 +199,8 @@ def test_the_bytes_that_are_counted_lie_there(
 
 
 @pytest.mark.slow
-@pytest.mark.torture
-@settings(max_examples=5000 if LONG else 300)
+@pytest.mark.torture(long=True)
+@settings(max_examples=5000)
 @given(_bounds, _limits, st.lists(_steps, min_size=2, max_size=4))
 def test_they_do_over_long(bounds: Bounds, limit: int, steps: list[list[tuple[object, ...]]]) -> None:
     openings: list[tuple[object, ...]] = [

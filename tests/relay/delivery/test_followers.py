@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tracemalloc
 from dataclasses import dataclass, field
 
@@ -208,8 +207,8 @@ def test_it_takes_what_a_queue_of_its_own_would_have(bounds: Bounds, steps: list
 
 
 @pytest.mark.slow
-@pytest.mark.torture
-@settings(max_examples=2000 if "TORTURE_ROUNDS" in os.environ else 500)
+@pytest.mark.torture(long=True)
+@settings(max_examples=2000)
 @given(_bounds, st.lists(_steps, min_size=2, max_size=4))
 def test_it_does_over_long(bounds: Bounds, steps: list[list[tuple[object, ...]]]) -> None:
     openings: list[tuple[object, ...]] = [("open", policy, True) for policy in Policy]

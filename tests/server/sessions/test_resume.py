@@ -27,7 +27,7 @@ from server.config.model import Limits
 from tests.server.peers import Peer
 from tests.server.proxies import Proxy
 
-ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "2"))
 
 
 async def test_a_turn_whose_acceptance_was_lost_is_in_effect_once(url: str, proxy: Proxy) -> None:

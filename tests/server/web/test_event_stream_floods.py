@@ -17,7 +17,7 @@ OBSERVE = b"GET /v1/spaces/main/observe?pattern=seen($n) HTTP/1.1\r\nHost: local
 @pytest.mark.slow
 @pytest.mark.parametrize("quotas", [Quotas(connections=9)])
 @pytest.mark.parametrize("limits", [Limits(hello_seconds=0.5)])
-@pytest.mark.parametrize("count", [40, pytest.param(3000, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("count", [40, pytest.param(3000, marks=pytest.mark.torture(long=True))])
 async def test_a_flood_of_open_event_streams_is_bounded(count: int, doors: Doors) -> None:
     counts = {200: 0, 503: 0, 0: 0}
     with trio.fail_after(120):

@@ -321,7 +321,7 @@ async def test_a_daemon_stops_while_a_client_does_not_read(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("quotas", [Quotas(strangers=8)])
 @pytest.mark.parametrize("limits", [Limits(hello_seconds=0.5)])
-@pytest.mark.parametrize("count", [200, pytest.param(5000, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("count", [200, pytest.param(5000, marks=pytest.mark.torture(long=True))])
 async def test_a_flood_of_upgrades_is_bounded(count: int, doors: Doors) -> None:
     async with dataspace.connect(doors.url) as space:
         counts = {101: 0, 503: 0, 0: 0}
