@@ -9,11 +9,13 @@ Always: the result is a frozen value; apart from such text, every value is accep
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from index.errors import UsageError
 from index.patterns.patterns import matcher
 from index.patterns.text import parse_pattern, unparse
 from index.values.freezing import freeze
-from index.values.values import Map, Record, Value
+from index.values.values import Map, Record, Value, keys
 
 
 class LiteralText(str):
@@ -60,6 +62,19 @@ def _check_text(text: str) -> None:
         )
 
 
+def put_fact(given: tuple[object, ...]) -> Value:
+    """Returns the fact that is put: the only argument, or a record of a label and its fields.
+
+    >>> put_fact(("config", "rate", 7)) == put_fact((Record("config", "rate", 7),))
+    True
+    """
+    if len(given) == 1:
+        return fact_of(given[0])
+    if not given or not isinstance(given[0], str):
+        raise UsageError("put takes a record, or its label and fields, such as put('config', 'rate', 7)")
+    return fact_of(Record(given[0], *given[1:]))
+
+
 def key_pattern(fact: Value, by: Value | str | None) -> Value:
     """Returns the pattern of all facts that have the key of this one, which ``by`` gives where it is not the
     usual one; raises ``UsageError`` for a fact that has no such key."""
@@ -87,6 +102,17 @@ def usual_key(fact: Value) -> Value:
     if not isinstance(fact, Record) or len(fact.fields) < 2:
         return None
     return Record("exact", Record(fact.label, *[literally(each) for each in fact.fields[:-1]], Record("_")))
+
+
+def usual_place(fact: Value) -> Hashable | None:
+    """Returns the same for facts that ``usual_key`` gives the same pattern, and no others; None without one.
+
+    >>> usual_place(Record("rate", "a", 7)) == usual_place(Record("rate", "a", 8))
+    True
+    """
+    if not isinstance(fact, Record) or len(fact.fields) < 2:
+        return None
+    return keys((fact.label, *fact.fields[:-1]))
 
 
 def literally(value: Value) -> Value:

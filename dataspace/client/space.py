@@ -28,6 +28,7 @@ from dataspace.client.session.session import ClientSession
 from dataspace.client.session.turns import Claim, Draft, HandleNumbers, Others, Ticket
 from dataspace.client.subscriptions import OPEN_BYTES, Subscription
 from dataspace.errors import Refused, Unreachable, UsageError
+from dataspace.facts import put_fact
 from dataspace.kernel.actions import Action
 from dataspace.kernel.epoch_changes import micros_of
 from dataspace.kernel.expectations import Expectation
@@ -38,7 +39,7 @@ from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.traceparents import check_traceparent
 from index.patterns.patterns import Pattern
 from index.values.freezing import freeze
-from index.values.values import Map, Record, Value
+from index.values.values import Map, Value
 
 if TYPE_CHECKING:
     from dataspace.client.query.rows import Rows
@@ -158,7 +159,7 @@ class RemoteSpace:
         turn, so no observer sees both facts, or none.  Each owner has one fact for each key: for one of all
         clients, they must use the same durable ``owner``, here or in ``connect``.
         """
-        return await self._puts.put(_record(fact), by, owner)
+        return await self._puts.put(put_fact(fact), by, owner)
 
     async def withdraw(self, pattern: Pattern | str, *, owner: str = "") -> int:
         """Retracts all matching facts of a durable owner, whichever client asserted them; returns the number
@@ -594,12 +595,3 @@ def _row_type(row: type[R], names: Sequence[str]) -> RowType[R]:
     from dataspace.client.typed import RowType  # few programs have rows of a class
 
     return RowType(row, names)
-
-
-def _record(given: tuple[object, ...]) -> object:
-    """Returns the fact that is put: the only argument, or a record of a label and its fields."""
-    if len(given) == 1:
-        return given[0]
-    if not given or not isinstance(given[0], str):
-        raise UsageError("put takes a record, or its label and fields, such as put('config', 'rate', 7)")
-    return Record(given[0], *given[1:])

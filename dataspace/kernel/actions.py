@@ -2,11 +2,14 @@
 
 A turn asserts, retracts, replaces and sends.  Hosted actors, clients and publications build the same tuples,
 and the wire carries them as they are; so they stand here, below the wire.
+
+Two actions of clients name no claims: ``WITHDRAW`` ends claims on facts that match a pattern, ``PUT`` claims
+on facts with the same key.  ``searches`` makes actions by handle of both; a space commits no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 from dataspace.errors import ProtocolError
@@ -17,6 +20,8 @@ ASSERT: Final = 0
 RETRACT: Final = 1
 SEND: Final = 2
 REPLACE: Final = 3
+WITHDRAW: Final = 4
+PUT: Final = 5
 
 # Flags of a stream value, which is one epoch (or a part of one) of one pattern.
 MORE: Final = 1
@@ -25,7 +30,8 @@ CONFLATED: Final = 4
 PROGRESS: Final = 8
 
 Action: TypeAlias = tuple[Value, ...]
-"""``(ASSERT, handle, value)``, ``(RETRACT, handle)``, ``(SEND, value)`` or ``(REPLACE, old, new, value)``."""
+"""``(ASSERT, handle, value)``, ``(RETRACT, handle)``, ``(SEND, value)``, ``(REPLACE, old, new, value)``,
+``(WITHDRAW, pattern)`` or ``(PUT, handle, value, by)``, where ``by`` is None for the usual key."""
 
 
 def are_actions(value: Value) -> bool:
@@ -44,7 +50,7 @@ def check_actions(actions: Iterable[Value]) -> None:
         verb = action[0]
         if _SIZES.get(verb) != len(action):
             raise no_action(action)
-        if verb != SEND:
+        if verb != SEND and verb != WITHDRAW:
             handle = action[1]
             if handle.__class__ is not int or not 0 <= handle < _NO_HANDLE:
                 raise no_handle(handle)
@@ -55,8 +61,19 @@ def check_actions(actions: Iterable[Value]) -> None:
 
 
 _NO_HANDLE: Final = 1 << 63
-_SIZES: Final[dict[Value, int]] = {ASSERT: 3, RETRACT: 2, SEND: 2, REPLACE: 4}
+_SIZES: Final[dict[Value, int]] = {ASSERT: 3, RETRACT: 2, SEND: 2, REPLACE: 4, WITHDRAW: 2, PUT: 4}
 """The elements of an action, by its verb."""
+
+ACTIONS: Final = tuple(_SIZES)
+"""The verbs that a turn may have."""
+
+
+def are_by_handle(actions: Sequence[Action]) -> bool:
+    """True if every action names the claims that it begins and ends; O(actions)."""
+    for action in actions:  # noqa: SIM110  # sooner than a generator, and every turn asks
+        if action[0] > REPLACE:  # type: ignore[operator]  # a number, as its form was checked
+            return False
+    return True
 
 
 def no_action(value: Value) -> ProtocolError:

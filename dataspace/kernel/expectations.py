@@ -72,7 +72,7 @@ def absent(pattern: Value) -> Expectation:
     >>> str(absent('leader("billing", _)'))
     'leader("billing", _) to have no match'
     """
-    return Expectation(ABSENT, _form(pattern))
+    return Expectation(ABSENT, pattern_of(pattern))
 
 
 def exactly(pattern: Value, rows: Iterable[Sequence[object]]) -> Expectation:
@@ -84,7 +84,7 @@ def exactly(pattern: Value, rows: Iterable[Sequence[object]]) -> Expectation:
     >>> str(exactly('leader("billing", $who)', [("me",)]))
     'leader("billing", $who) to match exactly ("me")'
     """
-    return Expectation(EXACTLY, _form(pattern), tuple([_row(row) for row in rows]))
+    return Expectation(EXACTLY, pattern_of(pattern), tuple([_row(row) for row in rows]))
 
 
 def _row(row: object) -> Value:
@@ -103,10 +103,10 @@ def unchanged(pattern: Value, *, since: int) -> Expectation:
     """
     if since.__class__ is not int or since < 0:
         raise UsageError(f"since is the number of an epoch, got {since!r:.60}")
-    return Expectation(UNCHANGED, _form(pattern), since)
+    return Expectation(UNCHANGED, pattern_of(pattern), since)
 
 
-def _form(pattern: Value) -> Value:
+def pattern_of(pattern: Value) -> Value:
     """Returns a pattern that may be given as text; raises ``UsageError`` for a text or value that is none."""
     if isinstance(pattern, str):
         return _parsed(pattern) if len(pattern) <= KEPT_TEXT else _checked(parse_pattern(pattern))

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from dataspace.errors import Refused
-from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action, no_action
 from dataspace.kernel.handles import ALL, SECRET, Handles
 from dataspace.kernel.limits import FACT_BYTES, LONG, TEXT_BYTES, WIDE, weight
 from index.patterns.text import unparse
@@ -239,6 +239,8 @@ def take(places: dict[int, Value], actions: Sequence[InForm], draft: PendingTurn
         elif verb == RETRACT:
             going.append(_release(places, action[1], removed, retracted))
         else:
+            if verb != SEND:
+                raise no_action(action)
             message = action[1]
             if not is_flat(message):
                 key(message)  # fails as above

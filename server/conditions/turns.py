@@ -1,10 +1,11 @@
-"""Conditional turns, and turns of several owners: checked in the step in which they are committed.
+"""Turns that expect something, have several owners, put or withdraw: decided as they are committed.
 
 An expectation is a read, so it needs the right to observe its pattern.  Expectations that are decided soon
 are decided where the turn is read; all others go through the lane, in turns of the principal and before
 anything is looked at: patterns are analysed and their compared parts are filed there, in steps (``judging``),
-and epochs of the previous daemon are read back in a thread.  Then the check and the commit are one step, with
-no turn between.
+and epochs of the previous daemon are read back in a thread.  Where the turn puts or withdraws, the claims of
+the owner are looked through in the lane as well (``searching``).  Then the
+check and the commit are one step, with no turn between.
 
 Always: a turn that is refused has changed nothing and is not remembered: sent again, it is judged again; an
 accepted turn is answered with its epoch, and judged no more.
@@ -23,6 +24,7 @@ from dataspace.steps import Steps, at_once
 from dataspace.wire import packets as p
 from server.conditions.judging import AT_ONCE, Judgement, since_epochs
 from server.conditions.ports import ConditionPeer
+from server.conditions.searching import TurnSearches, check_owners
 from server.lane import Work
 
 TEXT: Final = 4000
@@ -38,7 +40,7 @@ def commit_at_once(peer: ConditionPeer, turn: p.Turn) -> bool:
         return False
     try:
         judgement = Judgement(peer.home, at_once(_read(peer, turn)))
-        return _commit(peer, turn, judgement.decide_at_once)
+        return _commit(peer, turn, judgement.decide_at_once, TurnSearches(peer.home))
     except (Refused, UsageError) as error:
         _refuse(peer, turn.sequence, error)
         return True
@@ -49,15 +51,16 @@ async def commit_conditional(peer: ConditionPeer, turn: p.Turn) -> None:
     try:
         async with peer.work() as work:
             expected = await work.go_on(_read(peer, turn))
-            judgement = Judgement(peer.home, expected)
+            judgement, searches = Judgement(peer.home, expected), TurnSearches(peer.home)
             try:
-                await _prepare(peer, expected, judgement, work)
-                while not peer.gone and not _commit(
-                    peer, turn, judgement.decide
-                ):  # it may have ended meanwhile
+                while True:
                     await _prepare(peer, expected, judgement, work)
+                    await searches.prepare(_parts(peer, turn), work)
+                    if peer.gone or _commit(peer, turn, judgement.decide, searches):
+                        return  # its connection may have ended meanwhile
             finally:
                 judgement.close()
+                searches.close()
     except (Refused, UsageError) as error:
         _refuse(peer, turn.sequence, error)
 
@@ -96,22 +99,21 @@ def _refuse(peer: ConditionPeer, sequence: int, error: Refused | UsageError) -> 
         peer.say(p.Refusal(sequence, "bad-request", str(error)[:TEXT]))
 
 
-def _commit(peer: ConditionPeer, turn: p.Turn, decide: Callable[[], bool]) -> bool:
-    """Checks and commits, in one step; returns False, and has done nothing, if ``decide`` does."""
+def _commit(peer: ConditionPeer, turn: p.Turn, decide: Callable[[], bool], searches: TurnSearches) -> bool:
+    """Checks and commits, in one step; returns False, and has done nothing, if more must be prepared."""
     home, client = peer.home, peer.own.client
-    first = _part(peer, turn.owner, turn.actions)
-    if len(turn.others) >= MOST_OWNERS:
-        raise Refused("limit", f"a turn of {1 + len(turn.others)} owners, the limit is {MOST_OWNERS}")
-    others = [_part(peer, name, actions) for name, actions in turn.others]
+    parts = _parts(peer, turn)
     home.check_space(turn.space)
-    home.finish_ending(first[0])  # what ends before the turn has ended before the check
-    for owner, _ in others:
-        home.finish_ending(owner)
+    for owner, _ in parts:
+        home.finish_ending(owner)  # what ends before the turn has ended before the check
     if not decide():
         return False
+    by_handle = searches.by_handle(parts)
+    if by_handle is None:
+        return False
     home.commit(
-        *first,
-        others,
+        *by_handle[0],
+        by_handle[1:],
         client=client,
         sequence=turn.sequence,
         account=peer.account,
@@ -119,6 +121,18 @@ def _commit(peer: ConditionPeer, turn: p.Turn, decide: Callable[[], bool]) -> bo
     )
     peer.turns += 1
     return True
+
+
+def _parts(peer: ConditionPeer, turn: p.Turn) -> list[Part]:
+    """Returns the owners of a turn and their actions; raises ``Refused`` for what this client may not do."""
+    if len(turn.others) >= MOST_OWNERS:
+        raise Refused("limit", f"a turn of {1 + len(turn.others)} owners, the limit is {MOST_OWNERS}")
+    parts = [
+        _part(peer, turn.owner, turn.actions),
+        *[_part(peer, name, actions) for name, actions in turn.others],
+    ]
+    check_owners(parts)
+    return parts
 
 
 def _part(peer: ConditionPeer, name: str, actions: Sequence[Action]) -> Part:

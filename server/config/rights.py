@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Final
 
 from dataspace.errors import Refused, UsageError
-from dataspace.kernel.actions import ASSERT, REPLACE, SEND, Action
+from dataspace.kernel.actions import ASSERT, PUT, REPLACE, SEND, WITHDRAW, Action
 from index.patterns.patterns import Pattern, matcher, skeleton
 from index.patterns.text import parse_pattern, unparse
 from index.values.values import Map, Record, Value
@@ -175,14 +175,18 @@ class Permit:
         return not self._tables
 
     def check_actions(self, actions: Iterable[Action]) -> None:
-        """Raises ``Refused`` for a turn that asserts or sends what it may not; O(actions × patterns of the
-        token)."""
+        """Raises ``Refused`` for a turn that asserts or sends what it may not, or that withdraws by a pattern
+        which may not be observed; O(actions × patterns of the token)."""
         for action in actions:
             verb = action[0] if action else None
             if verb in (ASSERT, REPLACE):
                 self.check_value("assert", action[-1])
             elif verb == SEND:
                 self.check_value("send", action[-1])
+            elif verb == PUT:
+                self.check_value("assert", action[2])
+            elif verb == WITHDRAW:
+                self.check_observe(action[1])
 
     def check_value(self, verb: str, value: Value) -> None:
         """Raises ``Refused`` for a fact or a message that may not be asserted or sent."""

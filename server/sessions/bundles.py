@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 
 import trio
 
-from dataspace.kernel.actions import SEND
+from dataspace.kernel.actions import PUT, SEND, WITHDRAW
 from dataspace.kernel.turns import KEYED, keys_in_steps
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
@@ -148,4 +148,8 @@ def _prepared(packets: Iterator[p.Packet | None]) -> Iterator[p.Packet | None]:
 
 def _asserted(actions: Sequence[object]) -> list[Value]:
     """Returns the values that actions of a turn assert; actions that are none are refused later."""
-    return [each[-1] for each in actions if each.__class__ is tuple and each and each[0] != SEND]
+    return [
+        each[2] if each[0] == PUT else each[-1]
+        for each in actions
+        if each.__class__ is tuple and each and each[0] not in (SEND, WITHDRAW)
+    ]

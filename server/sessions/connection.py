@@ -20,6 +20,7 @@ import trio
 
 from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.faults import reach
+from dataspace.kernel.actions import are_by_handle
 from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM
 from dataspace.wire.forms import Form
@@ -212,7 +213,7 @@ class Connection:
     def may_wait(self, packet: p.Packet) -> bool:
         """True for a turn that was sent before, whose answer may be in the log, and for what takes long."""
         if packet.__class__ is p.Turn:
-            return bool(packet.expected or packet.others) or packet.sequence <= self.own.client.sequence
+            return _is_conditional(packet) or packet.sequence <= self.own.client.sequence
         return packet.__class__ is p.Produce
 
     @property
@@ -290,7 +291,7 @@ class Connection:
             case p.Turn(at) if at <= self.own.client.sequence:
                 await self._old_turns.answer(at)
             case p.Turn():
-                if packet.expected or packet.others:
+                if _is_conditional(packet):
                     await commit_conditional(self, packet)
                 else:
                     self._turn(packet, self.own)
@@ -371,7 +372,7 @@ class Connection:
         own = self.own
         if turn.sequence <= own.client.sequence or self.places.account.is_paced:
             return False
-        if turn.expected or turn.others:
+        if _is_conditional(turn):
             return commit_at_once(self, turn)
         self._turn(turn, own)
         return True
@@ -499,3 +500,8 @@ class Connection:
         """The operating system reports that the connection is lost."""
         self.lost = True
         self._scope.cancel()
+
+
+def _is_conditional(turn: p.Turn) -> bool:
+    """True for a turn that ``server.conditions`` decides; O(actions)."""
+    return bool(turn.expected or turn.others) or not are_by_handle(turn.actions)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dataspace.errors import ProtocolError, Refused
+from dataspace.kernel.actions import ACTIONS
 from dataspace.wire import packets as p
 from dataspace.wire.features import EMPTY, WANTED, Granted, Wanted
 from dataspace.wire.observing import OPTIONS as OBSERVED, Policy
@@ -61,6 +62,7 @@ def spoken(verbs: Iterable[str]) -> Map:
     return Map(
         {
             "versions": p.VERSIONS,
+            "actions": ACTIONS,
             "packets": tuple(sorted({p.NUMBERS[kind] for kind in ALL_HEARD})),
             "features": tuple(sorted(WANTED)),
             "kinds": {

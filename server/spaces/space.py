@@ -53,6 +53,7 @@ from server.spaces.ledger import Ledgers
 from server.spaces.prepared import Prepared
 from server.spaces.recalling import Recalling
 from server.spaces.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_errors
+from server.spaces.searches import Searches
 from server.spaces.sessions import Sessions
 from server.spaces.statuses import Suspensions, no_space, rules_status
 from server.spaces.withdrawals import Withdrawals
@@ -111,6 +112,7 @@ class HostedSpace:
             self, most=limits.leases, longest=limits.lease_seconds, name_bytes=limits.name_bytes
         )
         self.space = Space(settings.name, limits=settings.limits)
+        self.searches = Searches(self.space)
         self.space.rule_quotas.exempt = frozenset({OWNER})
         self.conditions = Conditions(self.space.index)
         self.space.rules.clock = time.perf_counter_ns
@@ -294,8 +296,11 @@ class HostedSpace:
             self._stop_if_damaged()
             raise
         finally:
-            if client is not None and commits.latest is not before:  # whatever was raised since
-                client.applied(sequence, commits.latest.number)
+            if commits.latest is not before:  # whatever was raised since
+                if client is not None:
+                    client.applied(sequence, commits.latest.number)
+                if self.searches.begun:
+                    self.searches.note(commits.latest.claims)
         if account is not None:
             self._count(owner, account)
             for each, _ in others:

@@ -8,13 +8,13 @@ Always: no portion exceeds the daemon's limits, unless it is a single item that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from dataspace.codec import most_elements, pack
 from dataspace.errors import Refused, UsageError
-from dataspace.kernel.actions import Action
+from dataspace.kernel.actions import Action, are_by_handle
 from dataspace.wire.outgoing import CLIENT_DEPTH, FrameLimits
 from index.values.freezing import bounded, is_flat
 from index.values.values import Value
@@ -40,8 +40,11 @@ class TurnLimits(FrameLimits):
         limits."""
         return max(1, min(self.frame_bytes, self.frame_elements) - SPARE)
 
-    def check(self, framed: bytes, actions: Iterable[Action]) -> None:
+    def check(self, framed: bytes, actions: Sequence[Action]) -> None:
         """Refuses the frame of a turn that the daemon would end the session for; O(actions) unless large."""
+        if not are_by_handle(actions):
+            self.check_frame(framed)  # the fact of an action is not always the last of it
+            return
         for action in actions:
             if not is_flat(action[-1]):
                 _check_depth(action[-1])

@@ -7,16 +7,28 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from dataspace.errors import DataspaceError, UsageError
-from dataspace.facts import fact_of
-from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
-from dataspace.kernel.expectations import Expectation
+from dataspace.facts import fact_of, key_pattern, put_fact
+from dataspace.kernel.actions import (
+    ASSERT,
+    PUT,
+    REPLACE,
+    RETRACT,
+    SEND,
+    WITHDRAW,
+    Action,
+    are_by_handle,
+)
+from dataspace.kernel.expectations import Expectation, pattern_of
+from dataspace.kernel.searches import Search
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import Event
+from dataspace.steps import at_once
+from index.patterns.patterns import Pattern
 from index.values.values import Value
 
 Others: TypeAlias = tuple[tuple[str, tuple[Action, ...]], ...]
@@ -214,6 +226,29 @@ class Draft:
         actions.append((REPLACE, before, handle, fact))
         return self._begun(handle, fact, owner)
 
+    def put(self, *fact: object, by: Pattern | str | None = None, owner: str = "") -> Claim:
+        """Asserts a fact in place of its owner's facts with the same key; see ``RemoteSpace.put``.
+
+        The daemon finds those facts in the state in which the turn is committed, after the earlier actions of
+        the owner in this turn.  Raises ``UsageError`` for a fact that has no such key.
+        """
+        value = put_fact(fact)
+        pattern = key_pattern(value, by)
+        owner, actions, handles = self._of(owner)
+        handle = handles.take()
+        actions.append((PUT, handle, value, None if by is None else pattern))
+        return self._begun(handle, value, owner)
+
+    def withdraw(self, pattern: Pattern | str, *, owner: str = "") -> None:
+        """Ends the owner's claims on all facts that match a pattern when the turn is committed.
+
+        Facts that the turn asserts before this action are withdrawn, later ones stay.  The client needs the
+        right to observe the pattern.
+        """
+        form = pattern_of(pattern)
+        _, actions, _ = self._of(owner)
+        actions.append((WITHDRAW, form))
+
     def send(self, value: object) -> None:
         """Sends a message."""
         self.actions.append((SEND, fact_of(value)))
@@ -267,6 +302,10 @@ def _handle(claim: Claim | int) -> int:
     return handle
 
 
+def _same(handle: Hashable) -> int:
+    return handle  # type: ignore[return-value]  # claims are kept by their handles here
+
+
 class ClaimSet:
     """The claims of the session or of a lease, kept so that they can be asserted again when it has ended.
 
@@ -283,7 +322,10 @@ class ClaimSet:
         """Adds the effects of a turn; turns that restate claims add nothing."""
         if ticket.owner != self.owner or ticket.restating:
             return
-        for action in ticket.actions:
+        actions: Iterable[Action] = ticket.actions
+        if not are_by_handle(ticket.actions):
+            actions = self._by_handle(ticket.actions)
+        for action in actions:
             verb = action[0]
             if verb == ASSERT:
                 self._held[action[1]] = action[2]  # type: ignore[index]  # a handle
@@ -292,6 +334,14 @@ class ClaimSet:
             elif verb == REPLACE:
                 self._held.pop(action[1], None)  # type: ignore[arg-type]  # a handle
                 self._held[action[2]] = action[3]  # type: ignore[index]  # a handle
+
+    def _by_handle(self, actions: tuple[Action, ...]) -> list[Action]:
+        """Returns the actions by handle, as the daemon has found them; O(claims)."""
+        search = Search(actions)
+        at_once(search.reading())
+        for handle, value in self._held.items():
+            search.take(_same, handle, value)
+        return search.settled(lambda _handle, _value: True)
 
     def held(self) -> dict[int, Value]:
         """Returns the facts by handle; O(claims)."""

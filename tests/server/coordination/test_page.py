@@ -27,7 +27,7 @@ def recipe() -> dict[str, Any]:
 
 
 def test_each_recipe_is_short() -> None:
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 8
     assert max(len(block.splitlines()) for block in BLOCKS) <= 30
 
 
@@ -141,3 +141,14 @@ async def test_a_result_outlasts_the_worker_that_left_it(url: str, recipe: dict[
     async with dataspace.connect(url) as space:
         assert await space.matches("$fact") == [(Record("result", 1, "ok"),)]
         assert await space.withdraw("result(1, _)", owner="results") == 1
+
+
+async def test_a_durable_value_is_set_if_it_is_the_old_one(url: str, recipe: dict[str, Any]) -> None:
+    async with dataspace.connect(url) as space:
+        await space.put("config", "billing", "rate", 7, owner="operations")
+    async with dataspace.connect(url) as space:
+        assert await recipe["set_rate"](space, 7, 8) == 2
+        with pytest.raises(ExpectationFailed) as caught:
+            await recipe["set_rate"](space, 7, 9)
+        assert caught.value.rows == [(8,)]
+        assert await space.matches('config("billing", "rate", $)') == [(8,)]
