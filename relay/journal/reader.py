@@ -118,14 +118,10 @@ class JournalReader(StoreReader):
             raise self._damage(str(damage)) from None
 
     def damages_of(self, slot: int) -> list[str]:
-        """Returns everything that is wrong with the steps of a topic, in words; O(those)."""
-        found: list[str] = []
-        try:
-            for segment in self._chain(slot).walk(self._chain(slot).first, found=found.append):
-                for _ in entries_of(segment):
-                    pass
-        except LogDamaged as damage:
-            found.append(str(damage))
+        """Returns the damages of the steps of a topic; O(those).  ``LogDamaged`` for a damaged row."""
+        found, chain = list[str](), self._chain(slot)
+        for _ in chain.walk(chain.first, found=found.append):
+            pass
         return found
 
     def epochs(self, slot: int, first: int = 1, last: int = LAST) -> Iterator[tuple[Completed, int]]:
@@ -196,7 +192,8 @@ class JournalReader(StoreReader):
 
     def number_at(self, slot: int, since: Antichain, oldest: int) -> int:
         """Returns the number before the first completed epoch at or after some times, or the newest."""
-        low, high = oldest - 1, max(oldest - 1, self._newest(slot))
+        newest = next((each.until for each in self._chain(slot).backwards()), 0)
+        low, high = oldest - 1, max(oldest - 1, newest)
         if all(isinstance(each, int) for each in since):  # numbers go with times
             wanted = range(low + 1, high + 1)
             return low + bisect_left(wanted, True, key=lambda n: since.less_equal(self._time(slot, n)))
@@ -204,10 +201,6 @@ class JournalReader(StoreReader):
             if since.less_equal(epoch.time):
                 return epoch.number - 1
         return high
-
-    def _newest(self, slot: int) -> int:
-        """Returns the number of the newest completed epoch; 0 if the topic has no steps."""
-        return next((each.until for each in self._chain(slot).backwards()), 0)
 
     def _time(self, slot: int, number: int) -> Time:
         for epoch, _ in self.epochs(slot, number, number):
@@ -241,16 +234,10 @@ class JournalReader(StoreReader):
             match step.batch:
                 case (partition, time, items) if time in batches:
                     batches[time].append((partition, items))
-        return [
-            Piece(
-                each.number,
-                each.time,
-                each.crashed,
-                tuple(items for _, items in sorted(batches[each.time], key=lambda batch: batch[0])),
-                None,
-            )
-            for each in epochs
-        ]
+        for each in batches.values():
+            each.sort(key=lambda batch: batch[0])
+        whole = [(each, tuple(items for _, items in batches[each.time])) for each in epochs]
+        return [Piece(each.number, each.time, each.crashed, items, None) for each, items in whole]
 
     def _part(self, slot: int, partitions: int, epoch: Completed, at: tuple[int, int]) -> Piece:
         """Some of a large epoch, one partition after the other, so that no more than this is held."""

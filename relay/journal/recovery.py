@@ -71,8 +71,9 @@ def _damages(journal: JournalReader) -> Iterator[str]:
     if shortfall:
         yield shortfall
     for slot in journal.slots():
-        found = journal.damages_of(slot)
+        found: list[str] = []
         try:
+            found += journal.damages_of(slot)
             recovered(journal, slot)
         except LogDamaged as damage:
             found.append(str(damage))
