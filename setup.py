@@ -67,8 +67,9 @@ MACHINE_CODE = (
     "relay/log/segments.py",
     "server/spaces/space.py",
     "server/owners/turn_numbers.py",
-    "server/sessions/bundles.py",
-    "server/sessions/connection.py",
+    "server/connections/bundles.py",
+    "server/connections/connection.py",
+    "server/sessions/peer.py",
     "server/sessions/sending.py",
 )
 """Folders and files of the checkout that are compiled.

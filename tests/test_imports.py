@@ -66,22 +66,23 @@ server/system               dataspace/kernel dataspace/wire
 server/lane
 server/logs
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log
-server/owners               dataspace/kernel server/config server/lane
+server/owners               dataspace/kernel relay/log server/config server/lane
 server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/log relay/store server/config server/lane server/owners server/system
-server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/spaces
-server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/owners server/spaces
-server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/spaces server/system
-server/publication          dataspace/kernel dataspace/wire server/config server/owners server/spaces
-server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/lane server/owners server/system
-server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/logs server/spaces
-server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/lane server/owners server/publication server/spaces server/streams server/system server/topics
-server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/owners server/sessions
-server/web/inner            dataspace/topics dataspace/wire server/config server/lane
+server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/logs server/owners server/spaces server/system
+server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions
+server/conditions           dataspace/kernel dataspace/wire relay/log server/lane server/sessions server/spaces
+server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/lane server/owners server/sessions server/spaces server/system
+server/publication          dataspace/kernel dataspace/wire server/config server/owners server/sessions server/spaces
+server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/lane server/owners server/sessions server/system
+server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/logs server/sessions server/spaces
+server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/lane server/owners server/publication server/sessions server/spaces server/streams server/topics
+server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/connections server/owners server/sessions
+server/web/inner            dataspace/topics dataspace/wire server/config server/lane server/sessions
 server/web/inspector
 server/web/routes           dataspace/kernel dataspace/topics dataspace/wire server/config server/web server/web/inner server/web/inspector
-server/monitoring           dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/logs server/owners server/spaces server/topics server/web
-server/tracing              dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log server/config server/lane server/monitoring server/sessions
-server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/delivery relay/journal relay/log relay/store server/claims server/config server/hosting server/lane server/logs server/monitoring server/owners server/publication server/sessions server/spaces server/streams server/system server/topics server/tracing server/web server/web/routes
+server/monitoring           dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/owners server/sessions server/spaces server/topics server/web
+server/tracing              dataspace/kernel dataspace/wire relay/delivery relay/log server/config server/connections server/lane server/sessions server/streams
+server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/journal relay/log relay/store server/claims server/config server/connections server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup server/config server/daemon
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport relay/journal relay/log server/config server/daemon server/hosting server/logs server/upkeep
 server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli server/config

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from dataspace.codec import pack
 from dataspace.errors import Refused
 from dataspace.topics.encoding import value_of
 from dataspace.topics.frontiers import ChangeBatch
 from dataspace.topics.messages import Message, Progress
+from relay.topics.steps import StepLog
 
 BYTE_LIMIT: Final = 16 << 20
 """Bytes that wait for one subscriber; beyond that, publishers wait."""
@@ -40,13 +41,6 @@ class FeedStatistics:
     waiting: int
     bytes: int
     taken: int
-
-
-class Gate(Protocol):
-    """Holds messages back: those of ``position`` may leave once ``durable`` has reached it."""
-
-    position: int
-    durable: int
 
 
 class Packed:
@@ -87,7 +81,7 @@ class Feed:
         *,
         wait: bool = False,
         limit: int = BYTE_LIMIT,
-        gate: Gate | None = None,
+        gate: StepLog | None = None,
     ) -> None:
         self.failure: Refused | None = None
         self.wait = wait

@@ -9,7 +9,7 @@ Always: an asker sees owners only of facts that it may observe itself.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from dataspace.codec import pack
 from dataspace.errors import Refused
@@ -18,10 +18,9 @@ from dataspace.steps import Steps
 from dataspace.wire.arguments import number
 from index.patterns.patterns import matcher
 from index.values.values import Map, Value
-from server.lane import Work
-from server.owners.bearers import Bearer, parted
+from server.owners.bearers import parted
 from server.owners.looking import look
-from server.spaces.space import HostedSpace
+from server.sessions.peer import Peer
 
 MOST: Final = 10_000
 """Claims in one answer."""
@@ -30,22 +29,7 @@ SIZE: Final = 1 << 20
 """Bytes of facts in one answer, about."""
 
 
-class ClaimsPeer(Protocol):
-    """The connection that asks."""
-
-    @property
-    def home(self) -> HostedSpace:
-        """The space that the session is about."""
-
-    @property
-    def bearer(self) -> Bearer:
-        """The client's identity and its rights."""
-
-    def work(self) -> Work:
-        """Returns a piece of background work of this client."""
-
-
-async def _owners(peer: ClaimsPeer, arguments: Map) -> Value:
+async def _owners(peer: Peer, arguments: Map) -> Value:
     """Returns the claims on facts that match a pattern, with the owner, the bearer and the stamp of each.
 
     O(claims), in slices of the lane; at most ``most`` claims, and about a mebibyte of facts.  Nothing is
@@ -87,4 +71,4 @@ def said_of(owner: str) -> dict[str, Value]:
     return {"owner": own, "bearer": bearer, "stamp": stamp}
 
 
-VERBS: Final[Mapping[str, Callable[[ClaimsPeer, Map], Awaitable[Value]]]] = {"owners": _owners}
+VERBS: Final[Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]] = {"owners": _owners}

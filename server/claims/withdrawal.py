@@ -14,7 +14,7 @@ they are more than one turn takes.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import Refused
 from dataspace.kernel.actions import RETRACT
@@ -23,48 +23,18 @@ from dataspace.wire.arguments import text
 from index.patterns.events import Captures
 from index.patterns.patterns import matcher
 from index.values.values import Map, Value
-from server.owners.bearers import LEASE, Bearer
+from server.owners.bearers import LEASE
 from server.owners.looking import Sought, look, still_claims
+from server.sessions.peer import Peer
 
 if TYPE_CHECKING:
     from server.lane import Work
-    from server.owners.accounts import Account
-    from server.owners.turn_numbers import Client
-    from server.spaces.space import HostedSpace
 
 TURN: Final = 4_096
 """Claims that one turn retracts: others wait for it."""
 
 
-class NumberedSession(Protocol):
-    """The session of the connection."""
-
-    @property
-    def client(self) -> Client:
-        """Its identity, which says where its turns come from."""
-
-
-class WithdrawingPeer(Protocol):
-    """The connection that asks."""
-
-    @property
-    def own(self) -> NumberedSession:
-        """Its session."""
-
-    @property
-    def home(self) -> HostedSpace:
-        """The space that the session is about."""
-
-    @property
-    def bearer(self) -> Bearer:
-        """The client's identity and its rights."""
-
-    @property
-    def account(self) -> Account:
-        """What the principal of the client has."""
-
-
-async def _withdraw(peer: WithdrawingPeer, arguments: Map) -> Value:
+async def _withdraw(peer: Peer, arguments: Map) -> Value:
     """Retracts what an owner claims and a pattern matches; returns how much it was, and the epochs."""
     if "pattern" not in arguments:
         raise Refused("bad-request", "a pattern is needed, of the facts to retract")
@@ -82,7 +52,7 @@ async def _withdraw(peer: WithdrawingPeer, arguments: Map) -> Value:
 
 
 async def _retract_found(
-    peer: WithdrawingPeer, owner: str, matches: Callable[[Value], Captures | None], work: Work
+    peer: Peer, owner: str, matches: Callable[[Value], Captures | None], work: Work
 ) -> tuple[int, list[int]]:
     """Retracts what is found, in slices of the lane; returns how many claims it was, and the epochs."""
     home, count, epochs, found = peer.home, 0, list[int](), list[Sought]()
@@ -115,4 +85,4 @@ async def _retract_found(
     return count, epochs
 
 
-VERBS: Final[Mapping[str, Callable[[WithdrawingPeer, Map], Awaitable[Value]]]] = {"withdraw": _withdraw}
+VERBS: Final[Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]] = {"withdraw": _withdraw}

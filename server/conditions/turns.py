@@ -23,15 +23,15 @@ from dataspace.kernel.turns import MOST_OWNERS, Part
 from dataspace.steps import Steps, at_once
 from dataspace.wire import packets as p
 from server.conditions.judging import AT_ONCE, Judgement, since_epochs
-from server.conditions.ports import ConditionPeer
 from server.conditions.searching import TurnSearches, check_owners
 from server.lane import Work
+from server.sessions.peer import Peer
 
 TEXT: Final = 4000
 """Characters of the text of a refusal."""
 
 
-def commit_at_once(peer: ConditionPeer, turn: p.Turn) -> bool:
+def commit_at_once(peer: Peer, turn: p.Turn) -> bool:
     """Commits a turn if all its expectations hold, else refuses it with the facts found.
 
     Returns False, and has done nothing, if that may take waiting.
@@ -46,7 +46,7 @@ def commit_at_once(peer: ConditionPeer, turn: p.Turn) -> bool:
         return True
 
 
-async def commit_conditional(peer: ConditionPeer, turn: p.Turn) -> None:
+async def commit_conditional(peer: Peer, turn: p.Turn) -> None:
     """Does the same, and waits for its work in the lane."""
     try:
         async with peer.work() as work:
@@ -65,9 +65,7 @@ async def commit_conditional(peer: ConditionPeer, turn: p.Turn) -> None:
         _refuse(peer, turn.sequence, error)
 
 
-async def _prepare(
-    peer: ConditionPeer, expected: Sequence[Condition], judgement: Judgement, work: Work
-) -> None:
+async def _prepare(peer: Peer, expected: Sequence[Condition], judgement: Judgement, work: Work) -> None:
     """Prepares a judgement in turns of the lane; first reads back epochs of the previous daemon, where
     something is to be unchanged since then."""
     home = peer.home
@@ -79,7 +77,7 @@ async def _prepare(
     await work.go_on(judgement.prepare(peer.account.grow))
 
 
-def _read(peer: ConditionPeer, turn: p.Turn) -> Steps[list[Condition]]:
+def _read(peer: Peer, turn: p.Turn) -> Steps[list[Condition]]:
     """Returns the expectations of a turn, in steps; raises ``Refused`` or ``UsageError`` for expectations
     that are not allowed."""
     expected: list[Condition] = []
@@ -91,7 +89,7 @@ def _read(peer: ConditionPeer, turn: p.Turn) -> Steps[list[Condition]]:
     return expected
 
 
-def _refuse(peer: ConditionPeer, sequence: int, error: Refused | UsageError) -> None:
+def _refuse(peer: Peer, sequence: int, error: Refused | UsageError) -> None:
     if isinstance(error, Refused):
         found = error.found if isinstance(error, ExpectationFailed) else p.EMPTY
         peer.say(p.Refusal(sequence, error.code, error.text[:TEXT], found))
@@ -99,7 +97,7 @@ def _refuse(peer: ConditionPeer, sequence: int, error: Refused | UsageError) -> 
         peer.say(p.Refusal(sequence, "bad-request", str(error)[:TEXT]))
 
 
-def _commit(peer: ConditionPeer, turn: p.Turn, decide: Callable[[], bool], searches: TurnSearches) -> bool:
+def _commit(peer: Peer, turn: p.Turn, decide: Callable[[], bool], searches: TurnSearches) -> bool:
     """Checks and commits, in one step; returns False, and has done nothing, if more must be prepared."""
     home, client = peer.home, peer.own.client
     parts = _parts(peer, turn)
@@ -123,7 +121,7 @@ def _commit(peer: ConditionPeer, turn: p.Turn, decide: Callable[[], bool], searc
     return True
 
 
-def _parts(peer: ConditionPeer, turn: p.Turn) -> list[Part]:
+def _parts(peer: Peer, turn: p.Turn) -> list[Part]:
     """Returns the owners of a turn and their actions; raises ``Refused`` for what this client may not do."""
     if len(turn.others) >= MOST_OWNERS:
         raise Refused("limit", f"a turn of {1 + len(turn.others)} owners, the limit is {MOST_OWNERS}")
@@ -135,7 +133,7 @@ def _parts(peer: ConditionPeer, turn: p.Turn) -> list[Part]:
     return parts
 
 
-def _part(peer: ConditionPeer, name: str, actions: Sequence[Action]) -> Part:
+def _part(peer: Peer, name: str, actions: Sequence[Action]) -> Part:
     """Returns the owner that is meant by a name, and its actions; raises ``Refused`` for what this client may
     not do."""
     owner = peer.owner_of(name) if name else peer.own.owner

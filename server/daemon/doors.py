@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from dataspace.errors import UsageError
 from dataspace.transport.addresses import WEB_EXTRA, parse_listen
 from server.config.model import Config
-from server.sessions.listeners import Listener, accept, context_for, open_listener
+from server.connections.listeners import Listener, accept, context_for, open_listener
 
 if TYPE_CHECKING:
+    from server.connections.listeners import Doorkeeper
     from server.daemon.daemon import Daemon
-    from server.sessions.listeners import Doorkeeper
 
 EXTRA: Final = WEB_EXTRA
 """What an HTTP listener needs beside the daemon."""
@@ -42,7 +42,12 @@ def doorkeeper(daemon: Daemon, listener: Listener) -> Doorkeeper:
     from server.web.routes.app import application
 
     return WebDoor(
-        daemon, listener, daemon.config.web, application(daemon, daemon.config.web.origins), daemon.peers
+        daemon,
+        daemon.serve,
+        listener,
+        daemon.config.web,
+        application(daemon, daemon.config.web.origins),
+        daemon.peers,
     )
 
 

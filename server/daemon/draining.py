@@ -12,17 +12,18 @@ the deadline.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Protocol
+from collections.abc import Iterable
+from typing import Final
 
 import trio
 
 from dataspace.errors import Refused
 from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
-from server.config.tokens import Keys
-from server.sessions.connection import Connection
-from server.sessions.listeners import Listener
+from server.connections.listeners import Listener
+from server.monitoring.state import DaemonState
+from server.sessions.peer import Peer
+from server.sessions.requests import Verb
 
 logger = logging.getLogger("dataspace")
 
@@ -36,18 +37,6 @@ LONGEST_SECONDS: Final = 86_400.0
 REASON: Final = "the daemon is ending; it may be started again"
 LOCAL: Final = ("127.", "::1", "unix")
 """What the addresses of peers on this machine begin with."""
-
-
-class DrainedDaemon(Protocol):
-    """The daemon as its drain sees it."""
-
-    listeners: list[Listener]
-    connections: dict[int, Connection]
-    keys: Keys
-    draining: Draining
-
-    def flush(self) -> None:
-        """Writes to the sockets what connections have to send."""
 
 
 class Draining:
@@ -69,15 +58,15 @@ class Draining:
         for scope in self.accepting:
             scope.cancel()
 
-    async def run(self, daemon: DrainedDaemon) -> None:
+    async def run(self, daemon: DaemonState, listeners: Iterable[Listener]) -> None:
         """Ends the sessions of clients; returns when they have gone, or shortly after the deadline."""
-        for listener in daemon.listeners:
+        for listener in listeners:
             listener.close()
         gone: set[int] = set()
         while left := [each for each in daemon.connections.values() if not each.trusted]:
             late = trio.current_time() >= self._deadline
             for each in left:
-                if each.number not in gone and (late or not _is_busy(each)):
+                if each.number not in gone and (late or not each.is_busy):
                     gone.add(each.number)
                     _close(each, self._reason)
             daemon.flush()
@@ -91,37 +80,32 @@ class Draining:
             logger.info("%d connections were sent away", len(left))
 
 
-def drain_verb(daemon: DrainedDaemon) -> Callable[[Connection, Map], Awaitable[Value]]:
+def drain_verb(daemon: DaemonState, draining: Draining) -> Verb:
     """Returns the request ``drain``, which ends the daemon for an administrator."""
 
-    async def drain(connection: Connection, arguments: Map) -> Value:
+    async def drain(peer: Peer, arguments: Map) -> Value:
         await trio.lowlevel.checkpoint()
-        connection.permit.check_administer("end the daemon")
-        if not len(daemon.keys) and not connection.trusted and not _is_local(connection.link.peer):
+        peer.permit.check_administer("end the daemon")
+        if not len(daemon.keys) and not peer.trusted and not _is_local(peer.link.peer):
             raise Refused(
                 "not-allowed",
                 "this daemon has no tokens, so only a client on its own machine may end it; use a loopback "
                 "address or a Unix socket, or configure tokens",
             )
         within = min(number(arguments, "within") / 1000, LONGEST_SECONDS)
-        logger.warning("session %d has the daemon drained, within %g s", connection.number, within)
-        daemon.draining.begin(within, text(arguments, "reason", "")[:1000])
-        return Map({"sessions": _clients(daemon.connections.values(), connection)})
+        logger.warning("session %d has the daemon drained, within %g s", peer.number, within)
+        draining.begin(within, text(arguments, "reason", "")[:1000])
+        return Map({"sessions": _clients(daemon.connections.values(), peer)})
 
     return drain
 
 
-def _is_busy(connection: Connection) -> bool:
-    """True while a request has no answer, or an offered stream is not at its end."""
-    return bool(connection.asked or len(connection.offers))
-
-
-def _close(connection: Connection, reason: str) -> None:
+def _close(peer: Peer, reason: str) -> None:
     """Ends a connection because the daemon ends: its client may connect again."""
-    connection.dismiss("closing", reason)
+    peer.dismiss("closing", reason)
 
 
-def _clients(connections: Iterable[Connection], asker: Connection) -> int:
+def _clients(connections: Iterable[Peer], asker: Peer) -> int:
     """Returns the number of clients beside the asking one."""
     return sum([not each.trusted and each is not asker for each in connections])
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from server.daemon.memory import memory_limit, waiting_limit
+from server.sessions.memory import memory_limit, waiting_limit
 
 if TYPE_CHECKING:
     from dataspace.kernel.limits import SpaceLimits

@@ -21,6 +21,7 @@ from relay.journal.writer import TopicWriter
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from server.config.model import Config
+from server.connections.listeners import Listener, open_listener, open_listeners
 from server.daemon.daemon import Daemon
 from server.daemon.doors import accept_on, check_extras
 from server.daemon.exposure import warnings
@@ -30,7 +31,6 @@ from server.daemon.throttle import Throttle
 from server.logs import AUDIT, audit_to
 from server.monitoring.loop import measure_lag, watch_rules
 from server.monitoring.pages import exposition
-from server.sessions.listeners import Listener, open_listener, open_listeners
 from server.tracing.tracing import Tracing, tracing_by
 
 SWITCH_SECONDS: Final = 0.00005
@@ -167,7 +167,7 @@ async def _run(
                 daemon.peers.start_soon(_end_when, daemon, ending)
                 await daemon.draining.wanted.wait()
                 daemon.readiness.end()
-                await daemon.draining.run(daemon)
+                await daemon.draining.run(daemon, daemon.listeners)
                 ending.set()
                 daemon.peers.cancel_scope.cancel()
         finally:

@@ -30,7 +30,8 @@ from dataspace.wire.frames import Cutter, frame
 from index.values.values import Map
 from server.config.model import Config, HostedActor
 from server.hosting import process as program
-from server.hosting.ports import Serve, Served
+from server.hosting.ports import Serve
+from server.sessions.peer import Peer
 
 MAX_REPORT: Final = 64 << 10
 REPORT_SECONDS: Final = 5.0
@@ -99,7 +100,7 @@ class Guardian:
         if code:
             raise ProcessEnded(self._crash or f"its process {process.pid} {_ending(code)}")
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], Served]:
+    def _start(self) -> tuple[subprocess.Popen[bytes], Peer]:
         """Starts the process, from this thread: on Linux it lives as long as the thread that started it."""
         ours, theirs = socket.socketpair()
         try:

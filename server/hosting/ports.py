@@ -1,4 +1,4 @@
-"""What hosted actors need of the daemon: its spaces, and connections for processes that it starts."""
+"""What hosted actors need of the daemon: connections for the processes that it starts."""
 
 from __future__ import annotations
 
@@ -6,20 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from dataspace.transport.sockets import Link
-
-
-class Served(Protocol):
-    """A connection that the daemon serves."""
-
-    async def wait_ended(self) -> None:
-        """Returns once the connection has ended and its facts are retracted."""
-
-    def cancel(self) -> None:
-        """Ends the connection at once."""
+    from server.sessions.peer import Peer
 
 
 class Serve(Protocol):
     """Serves a process that the daemon has started, without a token."""
 
-    def __call__(self, link: Link) -> Served:
+    def __call__(self, link: Link) -> Peer:
         """Serves the peer at the other end in a task of its own."""

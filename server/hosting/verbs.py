@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
 
 import trio
 
 from dataspace.errors import Refused
 from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
-from server.config.rights import Permit
 from server.hosting.actors import HostedActors
+from server.sessions.peer import Peer
 from server.spaces.rules import RESUME, ask_rules
-from server.spaces.space import HostedSpace
 
 
-class Inspector(Protocol):
-    """The connection that sent the request."""
-
-    @property
-    def home(self) -> HostedSpace:
-        """The space that the session is about."""
-
-    @property
-    def permit(self) -> Permit:
-        """What the client may do."""
-
-
-def hosting_verbs(hosting: HostedActors) -> Mapping[str, Callable[[Inspector, Map], Awaitable[Value]]]:
+def hosting_verbs(hosting: HostedActors) -> Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]:
     """Returns the requests that hosted code answers, by the names that they have on the wire."""
 
-    async def _actors(inspector: Inspector, arguments: Map) -> Value:
+    async def _actors(inspector: Peer, arguments: Map) -> Value:
         """Returns the actors that the daemon hosts; their turns show facts, so they need every right."""
         await trio.lowlevel.checkpoint()
         inspector.permit.check_inspect("the actors")
@@ -43,7 +29,7 @@ def hosting_verbs(hosting: HostedActors) -> Mapping[str, Callable[[Inspector, Ma
     return {"actors": _actors, "rules": _rules}
 
 
-async def _rules(inspector: Inspector, arguments: Map) -> Value:
+async def _rules(inspector: Peer, arguments: Map) -> Value:
     """Answers a question about the rules: how they run, or why a fact is derived or not."""
     await trio.lowlevel.checkpoint()
     inspector.permit.check_inspect("the rules")

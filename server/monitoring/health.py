@@ -14,13 +14,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from server.monitoring.ports import Watched
+    from server.monitoring.state import DaemonState
 
 STUCK_SECONDS: Final = 10.0
 """Seconds that one write to the disk may take before the log counts as not writable."""
 
 
-def ailments(daemon: Watched) -> Iterator[str]:
+def ailments(daemon: DaemonState) -> Iterator[str]:
     """Yields what keeps the daemon from writing its logs, without paths; O(spaces)."""
     for name, writer in daemon.writers:
         if writer.failure is not None:

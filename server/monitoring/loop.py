@@ -10,11 +10,14 @@ Always: a lag is counted once, however long it was; nothing is measured that the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from relay.store.durations import Durations
+
+if TYPE_CHECKING:
+    from server.spaces.space import HostedSpace
 
 PAUSE: Final = 0.1
 """Seconds between two measurements of the lag, which cost some 30 µs each."""
@@ -33,36 +36,6 @@ async def measure_lag(lags: Durations) -> None:
         lags.add(max(0.0, trio.current_time() - due))
 
 
-class Ruled(Protocol):
-    """A space with rules."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def space(self) -> RuledSpace: ...
-
-
-class RuledSpace(Protocol):
-    """The facts and rules."""
-
-    @property
-    def rules(self) -> RuleHost: ...
-
-
-class RuleHost(Protocol):
-    """What carries out rules, if there are any."""
-
-    @property
-    def program(self) -> Spending | None: ...
-
-
-class Spending(Protocol):
-    """The rules, and what each has used."""
-
-    def spent(self) -> Mapping[str, int]:
-        """Returns the nanoseconds that the rules of each name have taken."""
-
-
 def growths(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, float]:
     """Returns the seconds that each rule has used between two looks; a rule that was made anew began at 0.
 
@@ -76,7 +49,9 @@ def growths(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, floa
     return found
 
 
-async def watch_rules(spaces: Callable[[], Iterable[Ruled]], took: Callable[[str, str, float], None]) -> None:
+async def watch_rules(
+    spaces: Callable[[], Iterable[HostedSpace]], took: Callable[[str, str, float], None]
+) -> None:
     """Reports each second what each rule of each space has used of it, until cancelled."""
     before: dict[str, Mapping[str, int]] = {}
     while True:

@@ -20,7 +20,7 @@ from server.monitoring.survey import Frontiers, survey
 
 if TYPE_CHECKING:
     from server.monitoring.exposition import Exposition
-    from server.monitoring.ports import Watched
+    from server.monitoring.state import DaemonState
 
 FRESH_SECONDS: Final = 1.0
 """Seconds for which what was read is answered again."""
@@ -50,7 +50,7 @@ def exposition() -> Exposition:
 class AdminPages:
     """The pages of one daemon."""
 
-    def __init__(self, daemon: Watched) -> None:
+    def __init__(self, daemon: DaemonState) -> None:
         self._daemon = daemon
         self._exposition: Exposition | None = None
         self._frontiers: Final = Frontiers()

@@ -7,33 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import trio
+
+from server.sessions.peer import Peer
 
 PAUSE: Final = 5.0
 """Seconds between two looks."""
 
 SLICE: Final = 1024
-
-
-class Busy(Protocol):
-    """A connection with its counts."""
-
-    number: int
-    turns: int
-    received: int
-    since: float
-
-    @property
-    def sending(self) -> Sender: ...
-
-
-class Sender(Protocol):
-    """What counts the bytes that were sent."""
-
-    @property
-    def sent(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +45,12 @@ class Rates:
     def __init__(self) -> None:
         self._looks: dict[int, _Look] = {}
 
-    def of(self, connection: Busy) -> Rate:
+    def of(self, connection: Peer) -> Rate:
         """Returns the rate in the last few seconds; of a new connection since it came."""
         look = self._looks.get(connection.number)
         return self._look(connection, trio.current_time()).rate if look is None else look.rate
 
-    def _look(self, connection: Busy, now: float) -> _Look:
+    def _look(self, connection: Peer, now: float) -> _Look:
         before = self._looks.get(connection.number)
         turns, received, sent = connection.turns, connection.received, connection.sending.sent
         if before is None:
@@ -78,7 +61,7 @@ class Rates:
         )
         return _Look(now, turns, received, sent, rate)
 
-    async def look(self, connections: Iterable[Busy]) -> None:
+    async def look(self, connections: Iterable[Peer]) -> None:
         """Looks at all connections, in slices."""
         looks: dict[int, _Look] = {}
         for at, connection in enumerate(list(connections), 1):
@@ -87,7 +70,7 @@ class Rates:
                 await trio.lowlevel.checkpoint()
         self._looks = looks
 
-    async def run(self, connections: Callable[[], Iterable[Busy]]) -> None:
+    async def run(self, connections: Callable[[], Iterable[Peer]]) -> None:
         """Looks again and again, until cancelled."""
         while True:
             await trio.sleep(PAUSE)

@@ -19,7 +19,7 @@ from server.monitoring.metrics import Metric
 
 if TYPE_CHECKING:
     from relay.store.durations import Durations
-    from server.monitoring.ports import Watched
+    from server.monitoring.state import DaemonState
     from server.monitoring.survey import Lag, Survey
     from server.spaces.space import HostedSpace
 
@@ -41,7 +41,7 @@ Reading: TypeAlias = tuple[Metric, tuple[str, ...], "float | Buckets | dict[str,
 """A metric, the values of its labels, and its own."""
 
 
-def readings(daemon: Watched, found: Survey) -> list[Reading]:
+def readings(daemon: DaemonState, found: Survey) -> list[Reading]:
     """Returns all readings, with what the survey has found."""
     now = time.time()
     said = [
@@ -57,7 +57,7 @@ def readings(daemon: Watched, found: Survey) -> list[Reading]:
     return said
 
 
-def _of_daemon(daemon: Watched) -> Iterator[Reading]:
+def _of_daemon(daemon: DaemonState) -> Iterator[Reading]:
     memory, lane = daemon.memory, daemon.lane.statistics()
     memory.refresh()
     yield m.BUILD, (), {"version": __version__, "compiled": ",".join(compiled_parts())}
@@ -70,7 +70,7 @@ def _of_daemon(daemon: Watched) -> Iterator[Reading]:
     yield m.TRIMS, (), memory.trims
 
 
-def _of_clients(daemon: Watched) -> Iterator[Reading]:
+def _of_clients(daemon: DaemonState) -> Iterator[Reading]:
     counts, slow, connections = daemon.counts, daemon.delivery.counts, daemon.connections.values()
     yield m.CONNECTIONS, (), len(daemon.connections)
     yield m.STRANGERS, (), len(daemon.strangers)
@@ -98,7 +98,7 @@ def _of_clients(daemon: Watched) -> Iterator[Reading]:
     yield m.BEHIND, (), slow.fallen_behind
 
 
-def _turns(daemon: Watched) -> dict[str, int]:
+def _turns(daemon: DaemonState) -> dict[str, int]:
     """Returns the turns of each space: of ended and of open connections."""
     turns = {name: daemon.counts.turns.get(name, 0) for name in daemon.spaces}
     for each in daemon.connections.values():
@@ -106,7 +106,7 @@ def _turns(daemon: Watched) -> dict[str, int]:
     return turns
 
 
-def _sessions(daemon: Watched) -> dict[str, int]:
+def _sessions(daemon: DaemonState) -> dict[str, int]:
     sessions = dict.fromkeys(daemon.spaces, 0)
     for each in daemon.connections.values():
         sessions[each.home.name] += each.state is not None
@@ -155,7 +155,7 @@ def _of_observers(name: str, _home: HostedSpace, slowest: Lag) -> Iterator[Readi
     yield m.LAG_SECONDS, (name,), slowest.seconds
 
 
-def _of_topics(daemon: Watched, found: Survey) -> Iterator[Reading]:
+def _of_topics(daemon: DaemonState, found: Survey) -> Iterator[Reading]:
     topics = daemon.topics.statistics()
     yield m.TOPICS, (), topics.topics
     yield m.TOPICS_OPEN, (), found.topics_open

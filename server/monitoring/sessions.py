@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -20,13 +20,11 @@ from dataspace.wire.arguments import number
 from index.values.values import Map, Value
 from relay.delivery.followers import Follower
 from server.monitoring.survey import lag_of
-from server.monitoring.watch import Peer
 from server.owners.accounts import CONNECTION_BYTES, STREAM_BYTES
+from server.sessions.peer import Peer
 
 if TYPE_CHECKING:
-    from server.config.rights import Permit
-    from server.lane import Work
-    from server.monitoring.ports import Watched, WatchedConnection
+    from server.monitoring.state import DaemonState
     from server.spaces.sessions import SessionState
     from server.spaces.space import HostedSpace
 
@@ -37,18 +35,10 @@ ENDED: Final = "ended"
 """The code of the goodbye to a session that an administrator ends."""
 
 
-class Administrator(Peer, Protocol):
-    """The connection that sent the request."""
-
-    @property
-    def permit(self) -> Permit: ...
-    def work(self) -> Work: ...
-
-
-def session_verbs(daemon: Watched) -> Mapping[str, Callable[[Administrator, Map], Awaitable[Value]]]:
+def session_verbs(daemon: DaemonState) -> Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]:
     """Returns the requests by the names that they have on the wire."""
 
-    async def _sessions(asker: Administrator, arguments: Map) -> Value:
+    async def _sessions(asker: Peer, arguments: Map) -> Value:
         """Returns a map for each session: connected ones first, in the order in which they came."""
         await trio.lowlevel.checkpoint()
         asker.permit.check_inspect("the sessions")
@@ -64,7 +54,7 @@ def session_verbs(daemon: Watched) -> Mapping[str, Callable[[Administrator, Map]
             found += [_suspended(home, each) for each in home.sessions.suspended()]
         return tuple(found[: min(most, MOST)])
 
-    async def _end(asker: Administrator, arguments: Map) -> Value:
+    async def _end(asker: Peer, arguments: Map) -> Value:
         """Ends a session, connected or suspended; its facts are retracted."""
         await trio.lowlevel.checkpoint()
         asker.permit.check_administer("end sessions")
@@ -73,14 +63,14 @@ def session_verbs(daemon: Watched) -> Mapping[str, Callable[[Administrator, Map]
             if connection.state is not None and connection.state.number == wanted:
                 if connection.number == asker.number:
                     raise Refused("bad-request", f"session {wanted} is the one that asks")
-                daemon.watch.acted("session-ended", f"session {wanted} of {connection.principal}", asker)
+                daemon.watch.acted("session-ended", f"session {wanted} of {connection.principal}", asker.who)
                 connection.dismiss(ENDED, "an administrator has ended this session")
                 return _named(connection.name, connection.state)
         for home in daemon.spaces.values():
             for state in home.sessions.suspended():
                 if state.number == wanted and home.sessions.end_suspended(wanted):
                     said = f"session {wanted} of {state.bearer.principal}, suspended"
-                    daemon.watch.acted("session-ended", said, asker)
+                    daemon.watch.acted("session-ended", said, asker.who)
                     return _named("", state)
         raise Refused("no-session", f"there is no session {wanted}: dataspace sessions lists them")
 
@@ -91,7 +81,7 @@ def _named(name: str, state: SessionState) -> Map:
     return Map({"session": state.number, "name": name, "principal": str(state.bearer.principal)})
 
 
-def _connected(daemon: Watched, connection: WatchedConnection, state: SessionState) -> Map:
+def _connected(daemon: DaemonState, connection: Peer, state: SessionState) -> Map:
     """Returns what is known of a session with a connection; O(streams and what waits for them)."""
     home, link = connection.home, connection.link
     rate, now = daemon.rates.of(connection), time.time_ns() // 1000

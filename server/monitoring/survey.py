@@ -21,7 +21,7 @@ from relay.delivery.followers import Follower
 if TYPE_CHECKING:
     from dataspace.topics.antichains import Antichain
     from relay.delivery.outbox import OutStream
-    from server.monitoring.ports import Watched
+    from server.monitoring.state import DaemonState
     from server.topics.catalogue import Topics
 
 SLICE: Final = 1024
@@ -106,7 +106,7 @@ class Frontiers:
         return opened, longest
 
 
-async def survey(daemon: Watched, frontiers: Frontiers, now: int) -> Survey:
+async def survey(daemon: DaemonState, frontiers: Frontiers, now: int) -> Survey:
     """Returns what was found in one walk over all observers, topics and files."""
     disk = await trio.to_thread.run_sync(sizes, dict(daemon.directories))
     slowest = {name: Lag() for name in daemon.spaces}

@@ -11,23 +11,19 @@ that was made since, unless under a handle that was claimed at the first step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dataspace.steps import batched
 from index.patterns.events import Captures
 from index.values.positions import MISSING
 from index.values.values import Value
 
+if TYPE_CHECKING:
+    from dataspace.kernel.space import Space
+
 STEP: Final = 32
 """Claims that are compared in one step: some 30 µs for most patterns, some milliseconds for the largest."""
-
-
-class ClaimedSpace(Protocol):
-    """The facts and their owners."""
-
-    def places(self, owner: str) -> Mapping[Hashable, Value]:
-        """Returns what an owner claims, by place: the table itself."""
 
 
 class Sought(NamedTuple):
@@ -37,9 +33,7 @@ class Sought(NamedTuple):
     value: Value
 
 
-def look(
-    space: ClaimedSpace, owner: str, matches: Callable[[Value], Captures | None]
-) -> Iterator[Sought | None]:
+def look(space: Space, owner: str, matches: Callable[[Value], Captures | None]) -> Iterator[Sought | None]:
     """Yields each claim of an owner that matches, and None after each step.
 
     The space may change whenever something is yielded.
@@ -52,6 +46,6 @@ def look(
         yield None
 
 
-def still_claims(space: ClaimedSpace, owner: str, sought: Sought) -> bool:
+def still_claims(space: Space, owner: str, sought: Sought) -> bool:
     """True if a claim that was found has not ended since."""
     return space.places(owner).get(sought.place, MISSING) is sought.value

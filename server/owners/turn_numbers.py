@@ -18,13 +18,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import MutableMapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import Refused
 from dataspace.kernel.epochs import Origin
 from server.config.names import IDENTITIES, NAME_BYTES, check_name
 from server.owners.accounts import Account
 from server.owners.latest import Latest
+
+if TYPE_CHECKING:
+    from relay.log.writer import GroupCommit
 
 WINDOW: Final = 4096
 """Turns of one identity whose epochs are remembered, at least; at most twice as many, 8 bytes each."""
@@ -42,13 +45,6 @@ ORIGIN_EPOCHS: Final = 4096
 """Epochs after which the log says again where the turns of a client come from, before its next turn."""
 
 NEVER: Final = 1 << 62
-
-
-class OriginLog(Protocol):
-    """A log that says where turns come from."""
-
-    def note_origin(self, number: int, time: int, origin: Origin) -> None:
-        """Says where the turns of a client come from, after the epoch of this number and time."""
 
 
 class Client:
@@ -76,7 +72,7 @@ class Client:
         if origin != self.origin:
             self.origin, self.origin_due = origin, 0
 
-    def say_origin(self, log: OriginLog, epoch: int, time: int) -> None:
+    def say_origin(self, log: GroupCommit, epoch: int, time: int) -> None:
         """Has the log note the origin of the turns, so that no turn need carry it."""
         assert self.origin is not None  # else it is never due
         log.note_origin(epoch, time, self.origin)

@@ -21,8 +21,8 @@ from dataspace.wire import packets as p
 from dataspace.wire.arguments import texts
 from dataspace.wire.windows import ReceiveBudget, ReceiveWindow
 from index.values.values import Map, Value
-from server.publication.ports import OfferPeer
 from server.publication.publish import stage
+from server.sessions.peer import Peer
 
 TOGETHER: Final = 64 << 10
 """Bytes of waiting values that are stored in one step, about."""
@@ -68,7 +68,7 @@ class InStream:
 class Offers:
     """The streams that one connection offers."""
 
-    def __init__(self, peer: OfferPeer, *, most: int, size: int) -> None:
+    def __init__(self, peer: Peer, *, most: int, size: int) -> None:
         """At most ``most`` streams at a time, which share a budget of ``size`` bytes."""
         self._peer = peer
         self._most = most

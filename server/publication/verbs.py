@@ -8,11 +8,11 @@ from typing import Final
 from dataspace.errors import Refused
 from dataspace.wire.arguments import key, number, text, texts
 from index.values.values import Map, Value
-from server.publication.ports import PublicationPeer
 from server.publication.publish import prepare, publish, stage, stage_packed
+from server.sessions.peer import Peer
 
 
-async def _stage(peer: PublicationPeer, arguments: Map) -> Value:
+async def _stage(peer: Peer, arguments: Map) -> Value:
     """Stores operations under a key until they are published or discarded."""
     rows = arguments.get("rows")
     if isinstance(rows, bytes):
@@ -24,7 +24,7 @@ async def _stage(peer: PublicationPeer, arguments: Map) -> Value:
     return len(operations)
 
 
-async def _prepare(peer: PublicationPeer, arguments: Map) -> Value:
+async def _prepare(peer: Peer, arguments: Map) -> Value:
     """Reads operations ahead of their publication; may be left out."""
     rows = arguments.get("rows")
     if not isinstance(rows, bytes):
@@ -32,14 +32,14 @@ async def _prepare(peer: PublicationPeer, arguments: Map) -> Value:
     return await prepare(peer.home, rows, peer.bearer)
 
 
-async def _discard(peer: PublicationPeer, arguments: Map) -> Value:
+async def _discard(peer: Peer, arguments: Map) -> Value:
     """Deletes what is staged under keys with this beginning, and may close one for good."""
     close = texts(arguments, "close") if "close" in arguments else None
     await peer.home.staging.discard(texts(arguments, "key"), close=close, by=peer.bearer.holder)
     return None
 
 
-async def _publish(peer: PublicationPeer, arguments: Map) -> Value:
+async def _publish(peer: Peer, arguments: Map) -> Value:
     """Commits everything staged under some keys as one turn; returns its epoch once on disk."""
     keys = arguments.get("keys")
     if not isinstance(keys, tuple):
@@ -64,7 +64,7 @@ async def _publish(peer: PublicationPeer, arguments: Map) -> Value:
     )
 
 
-VERBS: Final[Mapping[str, Callable[[PublicationPeer, Map], Awaitable[Value]]]] = {
+VERBS: Final[Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]] = {
     "stage": _stage,
     "prepare": _prepare,
     "discard": _discard,

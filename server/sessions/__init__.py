@@ -1,1 +1,1 @@
-"""Sessions: one peer, from its socket to its requests."""
+"""Sessions: a peer, what all peers share, and how packets go to a peer."""

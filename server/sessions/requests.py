@@ -9,12 +9,17 @@ Always: each request gets exactly one answer, or a denial that has the reason an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol, TypeVar
+from time import perf_counter
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
 from relay.store.errors import LogDamaged, LogFailed
+from server.sessions.peer import Peer
+from server.sessions.watch import Watch
+
+Verb: TypeAlias = "Callable[[Peer, Map], Awaitable[Value]]"
 
 AT_ONCE: Final = frozenset(["lease", "renew", "release"])
 """Verbs that do not wait, and that later packets of the same connection rely on."""
@@ -74,3 +79,32 @@ async def _carry_out(asker: A, request: p.Request, verb: Callable[[A, Map], Awai
     finally:
         asker.asked -= 1
     asker.flush()
+
+
+def timed(watch: Watch, name: str, verb: Verb) -> Verb:
+    """Returns a verb whose requests are logged if they take too long; a request that asked to wait is not.
+
+    An act of an administrator is noted as well.
+    """
+
+    async def timed(peer: Peer, arguments: Map) -> Value:
+        began = perf_counter()
+        try:
+            answer = await verb(peer, arguments)
+            if (act := _act_of(name, arguments)) is not None:
+                watch.acted(*act, peer.who)
+            return answer
+        finally:
+            if "wait" not in arguments:
+                watch.took(peer.who, "request", name, perf_counter() - began)
+
+    return timed
+
+
+def _act_of(verb: str, arguments: Map) -> tuple[str, str] | None:
+    """Returns what a request does that only administrators do, and to what."""
+    if verb == "rules" and arguments.get("ask") == "resume":
+        return "rule-resumed", f"rule {arguments.get('about')!r:.200}"
+    if verb == "acknowledge" and arguments.get("forget") is True:
+        return "reader-forgotten", f"reader {arguments.get('reader')!r:.200}"
+    return ("topic-ended", f"topic {arguments.get('topic')!r:.200}") if verb == "end-topic" else None

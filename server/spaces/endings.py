@@ -12,21 +12,17 @@ more facts than a turn may have loses them in one epoch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from server.lane import Lane
 
+if TYPE_CHECKING:
+    from relay.log.writer import GroupCommit
+
 STEP: Final = 1024
 """Facts that go in one epoch, in some 5 to 10 ms."""
-
-
-class Durability(Protocol):
-    """The writer of the log."""
-
-    async def wait_room(self) -> None:
-        """Waits while the disk is behind."""
 
 
 class Endings:
@@ -38,7 +34,7 @@ class Endings:
     def __init__(
         self,
         lane: Lane,
-        commits: Durability,
+        commits: GroupCommit,
         *,
         step: Callable[[str, int], bool],
         flush: Callable[[], None],

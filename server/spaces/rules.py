@@ -12,7 +12,7 @@ import logging
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from dataspace.errors import Refused, UsageError
 from dataspace.flows.mermaid import Part, mermaid, rows
@@ -21,9 +21,10 @@ from dataspace.kernel.bulk_assertions import replacing
 from dataspace.kernel.derivation import RULES, RuleHost
 from dataspace.kernel.space import Space
 from dataspace.rules.engine.explaining import Explainer, Owners, Proof, Sight
-from index.patterns.patterns import Pattern, lit
+from index.patterns.patterns import lit
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value, key
+from server.config.rights import Permit
 from server.config.rules import RuleText, RuleTexts, name_of, text_of
 
 logger = logging.getLogger("dataspace")
@@ -39,18 +40,7 @@ CLAIMS_LOOKED_AT: Final = 100_000
 OWNER: Final = "durable:dataspace rules"
 
 
-class Asker(Protocol):
-    """What the bearer of a token may observe."""
-
-    @property
-    def open(self) -> bool:
-        """True if everything is allowed."""
-
-    def allows_observe(self, pattern: Pattern) -> bool:
-        """True if a pattern may be observed."""
-
-
-def ask_rules(space: Space, asker: Asker, question: str, about: Value, form: str = "text") -> Value:
+def ask_rules(space: Space, asker: Permit, question: str, about: Value, form: str = "text") -> Value:
     """Returns the answer to a question, as text or as rows, of what the asker may observe.
 
     Raises ``Refused`` for an unknown question, and for one about what may not be observed.
@@ -77,7 +67,7 @@ def ask_rules(space: Space, asker: Asker, question: str, about: Value, form: str
     )
 
 
-def sight_of(asker: Asker) -> Sight:
+def sight_of(asker: Permit) -> Sight:
     """Returns what the bearer of a token may observe, fact by fact and pattern by pattern."""
     return Sight(lambda fact: asker.allows_observe(lit(fact)), asker.allows_observe)
 

@@ -25,7 +25,7 @@ from relay.log.reader import LogReader
 from relay.log.segments import origin_of, table
 from server.owners.bearers import parted
 from server.owners.turn_numbers import ORIGIN_EPOCHS
-from server.streams.ports import HistoryReader
+from server.sessions.peer import Peer
 
 MOST: Final = 10_000
 """Changes in one answer."""
@@ -41,7 +41,7 @@ KINDS: Final = ("+", "!", "-")
 Matches = Callable[[Value], Captures | None]
 
 
-async def _who(reader: HistoryReader, arguments: Map) -> Value:
+async def _who(reader: Peer, arguments: Map) -> Value:
     """Returns changes in (after, upto] that match a pattern, each with who made it, and where to go on.
 
     O(16 MiB of the log), in a thread.
@@ -145,4 +145,4 @@ def _changes(entry: Any, matches: Matches) -> Iterator[tuple[int, tuple[str, ...
             yield kind, ended if kind == 2 else tuple(owners.get(at, ())), captures
 
 
-VERBS: Final[Mapping[str, Callable[[HistoryReader, Map], Awaitable[Value]]]] = {"who": _who}
+VERBS: Final[Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]] = {"who": _who}

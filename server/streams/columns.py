@@ -16,15 +16,15 @@ from dataspace.errors import Refused
 from relay.delivery.memory import HeldState, MemoryBudget
 from relay.delivery.outbox import OutStream
 from relay.log.columns import Blocks, ColumnReplay
-from server.streams.ports import StreamPeer
+from server.sessions.peer import Peer
 from server.streams.read_counts import ReadCounts
+from server.streams.replay import ReplaySlots
 from server.streams.request import StreamRequest
-from server.streams.slots import ReplaySlots
 from server.streams.start import beginning, from_log, time_of
 
 
 async def replay_columns(
-    peer: StreamPeer,
+    peer: Peer,
     stream: OutStream,
     request: StreamRequest,
     *,

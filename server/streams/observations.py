@@ -34,12 +34,11 @@ from relay.delivery.paced import PacedFollower
 from relay.log.columns import Blocks
 from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
+from server.sessions.peer import Peer
 from server.streams.columns import replay_columns
-from server.streams.ports import StreamPeer
 from server.streams.read_counts import ReadCounts
-from server.streams.replay import StreamReplay
+from server.streams.replay import ReplaySlots, StreamReplay
 from server.streams.request import StreamRequest, read_request
-from server.streams.slots import ReplaySlots
 from server.streams.start import begins_now, progress_mark
 from server.system import SystemSpace
 
@@ -65,7 +64,7 @@ class Observations:
 
     def __init__(
         self,
-        peer: StreamPeer,
+        peer: Peer,
         *,
         system: SystemSpace,
         slots: ReplaySlots,
@@ -189,7 +188,7 @@ class Observations:
                 stream.backlog.close()
             yield
 
-    def end(self) -> None:
+    def end(self, _reason: str) -> None:
         """Stops feeding all streams, since the connection has ended; the session retracts the interests."""
         self._reads.end()
         self._give_patterns(self._peer.streams.values())
@@ -314,7 +313,10 @@ class Observations:
                     peer, stream, request, slots=self._slots, reads=self._reads, memory=self._delivery.room
                 )
             else:
-                await StreamReplay(peer, self, self._slots, stream, request, memory=self._delivery.room).run()
+                self.backlog(stream, request)
+                await StreamReplay(
+                    peer, self.prepare, self._slots, stream, request, memory=self._delivery.room
+                ).run()
         except (Refused, ProtocolError) as refusal:
             peer.fail(stream, refusal.code, refusal.text)
         except (LogFailed, LogDamaged) as failure:

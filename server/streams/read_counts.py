@@ -16,7 +16,7 @@ import trio
 
 from index.patterns.text import unparse_pattern
 from index.values.values import Record
-from server.streams.ports import StreamPeer
+from server.sessions.peer import Peer
 from server.streams.request import StreamRequest
 from server.system import SystemSpace
 
@@ -43,7 +43,7 @@ class Read:
 class ReadCounts:
     """The reads of one connection."""
 
-    def __init__(self, peer: StreamPeer, system: SystemSpace) -> None:
+    def __init__(self, peer: Peer, system: SystemSpace) -> None:
         self._peer = peer
         self._system = system
         self._totals = [0, 0, 0, 0.0]

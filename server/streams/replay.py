@@ -8,6 +8,8 @@ than a few hundred changes are offered at once; a replay that waits for its read
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -16,15 +18,17 @@ import trio
 from dataspace.kernel.actions import SNAPSHOT
 from dataspace.kernel.changes import Changes
 from index.patterns.skeletons import skeleton
+from index.values.values import Value
 from relay.delivery.backlog import BYTE_LIMIT, MESSAGE_LIMIT
+from relay.delivery.followers import Follower
 from relay.delivery.memory import HeldState, MemoryBudget
 from relay.delivery.net_changes import NetChange
 from relay.delivery.outbox import READ_AHEAD_BYTES, OutStream
 from relay.log.recent import Retelling
 from relay.log.replay import Replay
-from server.streams.ports import Feeding, StreamPeer
+from server.lane import Work
+from server.sessions.peer import Peer
 from server.streams.request import StreamRequest
-from server.streams.slots import ReplaySlots
 from server.streams.start import beginning, from_log, progress_mark, time_of
 
 YIELD_SECONDS: Final = 0.5
@@ -36,26 +40,47 @@ SLICE_BYTES: Final = 64 << 10
 """Changes, and about the bytes of them, that a replay offers at once."""
 
 
+class ReplaySlots:
+    """The slots of one connection, beside those that all connections share."""
+
+    def __init__(self, count: int, shared: trio.Semaphore) -> None:
+        self._own = trio.Semaphore(count)
+        self._shared = shared
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Holds a slot, here and in all; waits until there is one."""
+        async with self._own, self._shared:
+            yield
+
+    @property
+    def wanted(self) -> bool:
+        """True if a replay waits for a slot."""
+        return any(each.statistics().tasks_waiting for each in (self._own, self._shared))
+
+
 class StreamReplay:
     """One replay of the log into one stream."""
 
     def __init__(
         self,
-        peer: StreamPeer,
-        feeding: Feeding,
+        peer: Peer,
+        prepare: Callable[[Value, Work], Awaitable[None]],
         slots: ReplaySlots,
         stream: OutStream,
         request: StreamRequest,
         *,
         memory: MemoryBudget,
     ) -> None:
+        """``prepare`` prepares the index for a pattern; the stream has its backlog."""
         self.peer = peer
         self.home = peer.home
-        self.feeding = feeding
+        self.prepare = prepare
         self.slots = slots
         self.stream = stream
         self.request = request
-        self.observation = feeding.backlog(stream, request)
+        assert isinstance(stream.backlog, Follower)
+        self.observation = stream.backlog
         self.work = peer.work()
         self._state = HeldState(memory)
 
@@ -98,7 +123,7 @@ class StreamReplay:
             elif not is_prepared:
                 is_prepared = True
                 async with self.work:  # what happens meanwhile is fed first
-                    await self.feeding.prepare(request.pattern, self.work)
+                    await self.prepare(request.pattern, self.work)
             else:
                 self._go_live(replay)
                 return
@@ -118,7 +143,7 @@ class StreamReplay:
             return False
         form = skeleton(request.pattern)
         async with self.work:
-            await self.feeding.prepare(request.pattern, self.work)
+            await self.prepare(request.pattern, self.work)
         retelling = Retelling(recent, form, after)
         async with self.work:
             while retelling.step():

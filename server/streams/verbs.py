@@ -14,7 +14,7 @@ from dataspace.kernel.interests import Interest
 from dataspace.wire.arguments import number, text
 from index.patterns.patterns import DISCARD
 from index.values.values import Map, Value
-from server.streams.ports import HistoryReader
+from server.sessions.peer import Peer
 
 MAX_WAIT: Final = 60_000
 """Milliseconds that a frontier request may wait."""
@@ -29,7 +29,7 @@ MAX_DRAWN: Final = 1_000
 """Boxes that may hang from one in a drawing of the index, which has about so many in all."""
 
 
-async def _sync(reader: HistoryReader, _arguments: Map) -> Value:
+async def _sync(reader: Peer, _arguments: Map) -> Value:
     """Returns the newest epoch once everything that the connection sent before is on disk."""
     home = reader.home
     epoch = home.space.epoch
@@ -39,7 +39,7 @@ async def _sync(reader: HistoryReader, _arguments: Map) -> Value:
     return epoch
 
 
-async def _index(reader: HistoryReader, arguments: Map) -> Value:
+async def _index(reader: Peer, arguments: Map) -> Value:
     """Returns a drawing of the trie of the space, or of the part that may be observed."""
     await trio.lowlevel.checkpoint()
     home = reader.home
@@ -61,7 +61,7 @@ async def _index(reader: HistoryReader, arguments: Map) -> Value:
     return (*box_rows(alone(shown), value, most=most), Map({"withheld": withheld}))
 
 
-async def _visible(reader: HistoryReader) -> tuple[list[Interest], int]:
+async def _visible(reader: Peer) -> tuple[list[Interest], int]:
     """Returns the interests whose pattern the asker may observe itself, and how many others there are."""
     shown: list[Interest] = []
     interests = list(reader.home.space.interests)
@@ -73,7 +73,7 @@ async def _visible(reader: HistoryReader) -> tuple[list[Interest], int]:
     return shown, len(interests) - len(shown)
 
 
-async def _frontier(reader: HistoryReader, arguments: Map) -> Value:
+async def _frontier(reader: Peer, arguments: Map) -> Value:
     """Returns the highest epoch on disk; waits up to ``wait`` ms for one beyond ``after``.
 
     With ``at``, a time, also the newest epoch that was made then or before.
@@ -101,7 +101,7 @@ async def _frontier(reader: HistoryReader, arguments: Map) -> Value:
     )
 
 
-async def _within(reader: HistoryReader, arguments: Map) -> Value:
+async def _within(reader: Peer, arguments: Map) -> Value:
     """Returns the last epoch of (after, upto] with at most ``changes`` changes on the way, or the first."""
     home = reader.home
     reader.permit.check_reads()
@@ -111,7 +111,7 @@ async def _within(reader: HistoryReader, arguments: Map) -> Value:
         return await trio.to_thread.run_sync(home.log.within, *asked)
 
 
-async def _acknowledge(reader: HistoryReader, arguments: Map) -> Value:
+async def _acknowledge(reader: Peer, arguments: Map) -> Value:
     """Stores that a named reader has acknowledged all epochs up to one, or removes the reader."""
     home, name = reader.home, text(arguments, "reader")
     home.check_space(text(arguments, "space", home.name))
@@ -139,7 +139,7 @@ async def _acknowledge(reader: HistoryReader, arguments: Map) -> Value:
     return Map({"epoch": known.epoch if known else 0, "oldest": home.log.oldest})
 
 
-VERBS: Final[Mapping[str, Callable[[HistoryReader, Map], Awaitable[Value]]]] = {
+VERBS: Final[Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]] = {
     "sync": _sync,
     "index": _index,
     "frontier": _frontier,

@@ -28,7 +28,6 @@ from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 from server.owners.deadlines import Deadlines
 from server.topics.catalogue import TopicEntry, Topics
-from server.topics.ports import Attached
 
 logger = logging.getLogger("dataspace")
 
@@ -49,7 +48,7 @@ class DurableTopics:
         self._flush = flush
         self._entries: dict[int, TopicEntry] = {}
         self._next_slot = 1
-        self._attached: dict[int, Attached] = {}
+        self._attached: dict[int, Callable[[int], None]] = {}
         self._away: Final = Deadlines(self._lapsed)
         self._places: dict[str, tuple[TopicEntry, int]] = {}
 
@@ -153,13 +152,13 @@ class DurableTopics:
 
     # -- producers ------------------------------------------------------------------------------------
 
-    def attach(self, producer: int, connection: Attached) -> None:
-        """Gives a producer to a connection; one that had it before is detached."""
+    def attach(self, producer: int, detach: Callable[[int], None]) -> None:
+        """Gives a producer to a connection, and calls ``detach`` of the one that had it before."""
         before = self._attached.get(producer)
-        if before is not None and before is not connection:
-            before.detach(producer)
+        if before is not None and before != detach:
+            before(producer)
         self._come_back(producer)
-        self._attached[producer] = connection
+        self._attached[producer] = detach
 
     def detach(self, entry: TopicEntry, producer: int, reason: str) -> None:
         """Notes that a producer has lost its connection: it may resume within its time, or has crashed."""

@@ -7,6 +7,7 @@ durable topic is answered when it is on disk; a producer that may not be away cr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -27,10 +28,9 @@ from relay.topics.catch_up import CatchUp
 from relay.topics.feed import Feed, Teller
 from relay.topics.topic import MAX_PARTITIONS
 from server.lane import SLICE_SECONDS
-from server.system import SystemSpace
+from server.sessions.peer import Peer
 from server.topics.catalogue import TopicEntry, Topics
 from server.topics.durable import MAX_AWAY
-from server.topics.ports import TopicPeer
 
 if TYPE_CHECKING:
     from dataspace.topics.frontiers import Change
@@ -82,19 +82,11 @@ class _Stream:
 class TopicConnection:
     """The producers and subscriptions of one connection."""
 
-    def __init__(
-        self,
-        peer: TopicPeer,
-        topics: Topics,
-        durable: DurableTopics,
-        system: SystemSpace,
-        *,
-        frame_bytes: int,
-    ) -> None:
-        """Each batch must fit into one frame of ``frame_bytes``."""
+    def __init__(self, peer: Peer, topics: Topics, durable: DurableTopics) -> None:
         self._peer = peer
-        self._system = system
-        self._largest = frame_bytes - SPARE
+        self._system = peer.shared.system
+        self._largest = peer.limits.frame_bytes - SPARE
+        """Bytes of a batch, which must fit into one frame."""
         self._topics = topics
         self._durable = durable
         self._producers: dict[int, Producer] = {}
@@ -157,7 +149,7 @@ class TopicConnection:
         number = ledger.named(name)
         if number is not None:
             member = ledger.members[number]
-            self._durable.attach(number, self)
+            self._durable.attach(number, self.detach)
             self._producers[number] = Producer(entry)
             self._system.state([self._publication(number, entry)], [])
             return Map(
@@ -195,7 +187,7 @@ class TopicConnection:
                     entry.topic.order.check(time)
                 self._durable.begin(entry)
             start = entry.ledger.join(number, at, time, name=name, away=away)  # type: ignore[arg-type]  # as above
-            self._durable.attach(number, self)
+            self._durable.attach(number, self.detach)
         if not self._topics.is_listed(entry):
             entry.account = self._peer.account
             self._topics.enlist(entry)
@@ -421,6 +413,10 @@ class TopicConnection:
         if isinstance(feed, Feed):
             self._durable.writer.when_durable(feed.look)
 
+    def reached(self) -> Sequence[p.Packet]:
+        """Returns nothing: a subscription states its progress in its own messages."""
+        return ()
+
     def close(self, stream: OutStream) -> None:
         """Stops feeding a stream, if it was fed from here."""
         found = self._streams.pop(stream, None)
@@ -450,6 +446,28 @@ class TopicConnection:
                 self._durable.detach(entry, number, reason)
             except (LogFailed, Closed):
                 pass  # the daemon is ending, and the next one marks it as crashed
+
+
+class TopicConnections:
+    """The topics of one daemon, and by the number of a peer what it publishes and subscribes."""
+
+    def __init__(self, topics: Topics, durable: DurableTopics) -> None:
+        self.topics: Final = topics
+        self.durable: Final = durable
+        self._by_number: dict[int, TopicConnection] = {}
+
+    def of(self, peer: Peer) -> TopicConnection:
+        """Returns what a connected peer publishes and subscribes."""
+        return self._by_number[peer.number]
+
+    def connect(self, peer: Peer) -> TopicConnection:
+        """Returns what a new peer publishes and subscribes: nothing yet.  It is kept until ``disconnect``."""
+        made = self._by_number[peer.number] = TopicConnection(peer, self.topics, self.durable)
+        return made
+
+    def disconnect(self, peer: Peer) -> None:
+        """Forgets a peer that has ended."""
+        del self._by_number[peer.number]
 
 
 def _check_items(items: bytes) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
 
 import trio
 
@@ -16,34 +15,22 @@ from relay.journal.reader import LAST, PART_BYTES, Piece
 from relay.store.errors import LogDamaged
 from relay.topics.steps import StepLog
 from relay.topics.topic import MAX_PARTITIONS
-from server.owners.bearers import Bearer
-from server.topics.catalogue import MAX_WAIT, TopicEntry, Topics
-from server.topics.durable import DurableTopics
-from server.topics.following import TopicConnection
+from server.sessions.peer import Peer
+from server.topics.catalogue import MAX_WAIT, TopicEntry
+from server.topics.following import TopicConnections
 from server.topics.surveys import survey
-
-
-class TopicAsker(Protocol):
-    """The connection whose requests are about topics."""
-
-    @property
-    def following(self) -> TopicConnection:
-        """What it publishes and subscribes."""
-
-    @property
-    def bearer(self) -> Bearer:
-        """Who the client is, and what it may do."""
 
 
 class TopicVerbs:
     """The requests that the topics of one daemon answer."""
 
-    def __init__(self, topics: Topics, durable_topics: DurableTopics) -> None:
-        self._topics = topics
-        self._durable = durable_topics
-        self._journal = durable_topics.writer.journal
+    def __init__(self, connections: TopicConnections) -> None:
+        self._connections = connections
+        self._topics = connections.topics
+        self._durable = connections.durable
+        self._journal = self._durable.writer.journal
 
-    def table(self) -> Mapping[str, Callable[[TopicAsker, Map], Awaitable[Value]]]:
+    def table(self) -> Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]:
         """Returns them by the names that they have on the wire."""
         return {
             "join": self.join,
@@ -55,13 +42,13 @@ class TopicVerbs:
             "topic-acknowledge": self.acknowledge,
         }
 
-    async def join(self, peer: TopicAsker, arguments: Map) -> Value:
+    async def join(self, peer: Peer, arguments: Map) -> Value:
         """Makes the connection a producer of a partition of a topic."""
-        answer = peer.following.join(_name(peer, arguments, "publish"), arguments)
+        answer = self._connections.of(peer).join(_name(peer, arguments, "publish"), arguments)
         await self._durable.writer.wait_durable()
         return answer
 
-    async def lookup(self, peer: TopicAsker, arguments: Map) -> Value:
+    async def lookup(self, peer: Peer, arguments: Map) -> Value:
         """Returns the shape of a topic; waits up to ``wait`` ms until there is one of that name."""
         name, wait = text(arguments, "topic"), max(0, number(arguments, "wait", 0))
         peer.bearer.permit.check_topic_known(name)
@@ -79,7 +66,7 @@ class TopicVerbs:
         peer.bearer.permit.check_inspect("the detail of a topic")
         return Map(shape | survey(entry))
 
-    async def frontier(self, peer: TopicAsker, arguments: Map) -> Value:
+    async def frontier(self, peer: Peer, arguments: Map) -> Value:
         """Returns what is completed of a durable topic; waits up to ``wait`` ms for more than ``after``."""
         after, wait = number(arguments, "after", -1), max(0, number(arguments, "wait", 0))
         entry = self._topics.find(_name(peer, arguments, "subscribe"))
@@ -97,7 +84,7 @@ class TopicVerbs:
             }
         )
 
-    async def epochs(self, peer: TopicAsker, arguments: Map) -> Value:
+    async def epochs(self, peer: Peer, arguments: Map) -> Value:
         """Returns some completed epochs of a range of numbers, the same each time, and where to continue."""
         ledger = self._asked(peer, arguments)
         after, upto, place = arguments.get("after"), arguments.get("upto"), _place(arguments.get("at"))
@@ -112,13 +99,13 @@ class TopicVerbs:
             raise
         return tuple((each.number, each.time, each.crashed, each.items, each.next) for each in pieces)
 
-    async def number_at(self, peer: TopicAsker, arguments: Map) -> Value:
+    async def number_at(self, peer: Peer, arguments: Map) -> Value:
         """Returns the number after which the completed epochs at or after a time begin."""
         ledger = self._asked(peer, arguments)
         since = Antichain([ledger.topic.order.check(arguments.get("time"))])
         return await trio.to_thread.run_sync(self._journal.number_at, ledger.slot, since, ledger.oldest)
 
-    async def acknowledge(self, peer: TopicAsker, arguments: Map) -> Value:
+    async def acknowledge(self, peer: Peer, arguments: Map) -> Value:
         """Stores that a named reader has acknowledged the completed epochs up to a number."""
         reader, epoch = text(arguments, "reader"), max(0, number(arguments, "number"))
         if not reader:
@@ -132,20 +119,20 @@ class TopicVerbs:
         await trio.to_thread.run_sync(self._journal.acknowledge, ledger.slot, reader, epoch, now)
         return None
 
-    def _asked(self, peer: TopicAsker, arguments: Map) -> StepLog:
+    def _asked(self, peer: Peer, arguments: Map) -> StepLog:
         name, identity = _name(peer, arguments, "subscribe"), number(arguments, "id")
         return _durable(self._topics.find(name), identity)
 
-    async def end_topic(self, peer: TopicAsker, arguments: Map) -> Value:
+    async def end_topic(self, peer: Peer, arguments: Map) -> Value:
         """Ends a topic that this session made, or a durable one without a publisher."""
         name = text(arguments, "topic")
         peer.bearer.permit.check_topic_known(name)
-        peer.following.end_topic(name)
+        self._connections.of(peer).end_topic(name)
         await self._durable.writer.wait_durable()
         return None
 
 
-def _name(peer: TopicAsker, arguments: Map, doing: str) -> str:
+def _name(peer: Peer, arguments: Map, doing: str) -> str:
     """Returns the name of a topic; raises ``Refused`` if the client has no right to do this with it."""
     name = text(arguments, "topic")
     peer.bearer.permit.check_topic(doing, name)

@@ -18,11 +18,11 @@ from server.tracing.traces import TRACED, Trace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dataspace.transport.sockets import Link
-    from server.config.principals import Principal
+    from server.connections.connection import Connection
     from server.lane import Work
-    from server.sessions.bundles import BundleHouse, Opener
-    from server.sessions.connection import Connection
+    from server.sessions.shared import Shared
+    from server.sessions.watch import Who
+    from server.streams.observations import Observations
     from server.tracing.recorder import Recorder
 
 
@@ -43,9 +43,9 @@ class TracedPeer:
     # -- as the connection ------------------------------------------------------------------------------
 
     @property
-    def house(self) -> BundleHouse:
+    def shared(self) -> Shared:
         """The daemon."""
-        return self._connection.house
+        return self._connection.shared
 
     @property
     def parted(self) -> bool:
@@ -53,29 +53,14 @@ class TracedPeer:
         return self._connection.parted
 
     @property
-    def observations(self) -> Opener:
+    def observations(self) -> Observations:
         """The streams of the connection."""
         return self._connection.observations
 
     @property
-    def number(self) -> int:
-        """The number of the connection, for the log; as the three below."""
-        return self._connection.number
-
-    @property
-    def name(self) -> str:
-        """What the client calls itself."""
-        return self._connection.name
-
-    @property
-    def link(self) -> Link:
-        """Where it comes from."""
-        return self._connection.link
-
-    @property
-    def principal(self) -> Principal:
-        """The identity of the peer."""
-        return self._connection.principal
+    def who(self) -> Who:
+        """The client, for the log of slow turns."""
+        return self._connection.who
 
     def work(self) -> Work:
         """Returns a piece of background work; called with each chunk, so it is when its packets arrived."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from time import time_ns
 from typing import TYPE_CHECKING
 
@@ -12,16 +11,15 @@ from server.tracing.traces import TRACED
 
 if TYPE_CHECKING:
     from index.values.values import Map, Value
-    from server.sessions.connection import Connection
+    from server.sessions.peer import Peer
+    from server.sessions.requests import Verb
     from server.tracing.recorder import Recorder
-
-Verb = Callable[["Connection", "Map"], Awaitable["Value"]]
 
 
 def traced_publish(publish: Verb, recorder: Recorder) -> Verb:
     """Returns the request ``publish``, which is traced as its ``traceparent`` or chance decide."""
 
-    async def traced(connection: Connection, arguments: Map) -> Value:
+    async def traced(connection: Peer, arguments: Map) -> Value:
         said = arguments.get("traceparent")
         parent = read_traceparent(said) if isinstance(said, str) else None
         keys = arguments.get("keys")

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from dataspace.kernel.space import Space
     from relay.log.writer import GroupCommit
     from server.config.model import Slow, Traces
-    from server.monitoring.counts import Counts
-    from server.sessions.connection import Connection, Verb
+    from server.connections.connection import Connection
+    from server.sessions.counts import Counts
+    from server.sessions.requests import Verb
     from server.tracing.exporting import Spans
 
 PACKAGES: Final = ("opentelemetry", "google", "requests")

@@ -48,11 +48,11 @@ class HttpConnection:
         self.number: Final = number
         self.since = trio.current_time()
         """When it began to be idle."""
-        self.account: Final[Account] = door.house.accounts.of(Principal.of_peer(link.peer))
+        self.account: Final[Account] = door.shared.accounts.of(Principal.of_peer(link.peer))
         self._is_counted = False
         self._scope: Final = trio.CancelScope()
         self._stream: Final = HttpStream(
-            link, header_bytes=door.web.header_bytes, stalled_seconds=door.house.limits.stalled_seconds
+            link, header_bytes=door.web.header_bytes, stalled_seconds=door.shared.limits.stalled_seconds
         )
 
     def dismiss(self, _code: str, _text: str) -> None:
@@ -71,18 +71,18 @@ class HttpConnection:
             logger.exception("an HTTP connection failed: this is a defect, please report it")
         finally:
             self._give_place()
-            self._door.house.left(self)
+            self._door.shared.left(self)
             if upgrade is None:
                 self._link.close()
         if upgrade is not None:
-            self._door.house.serve(upgrade.link, form=upgrade.form)
+            self._door.serve(upgrade.link, form=upgrade.form)
 
     async def _serve(self) -> Upgrade | None:
         """Answers requests; returns the WebSocket if the connection has become one."""
         try:
             while (request := await self._head()) is not None:
                 exchange = Exchange(self._stream, request, self._web)
-                self._door.house.greeted(self)
+                self._door.shared.greeted(self)
                 refused = self._refusal(request, exchange)
                 if refused is not None:
                     goes_on = await exchange.refuse(*refused)
@@ -150,18 +150,18 @@ class HttpConnection:
             list(request.headers),
             path=path,
             scheme=self._door.scheme,
-            with_tokens=bool(len(self._door.house.keys)),
+            with_tokens=bool(len(self._door.shared.keys)),
         )
 
     def _is_idle(self) -> bool:
         """Counts the connection as idle; False if there is no place for another one of these."""
-        house, account = self._door.house, self.account
+        shared, account = self._door.shared, self.account
         self.since = trio.current_time()
         try:
             account.check("strangers")
         except Refused:
             return False
-        house.admit(self)
+        shared.admit(self)
         return True
 
     @contextmanager

@@ -19,8 +19,8 @@ from relay.log.writer import GroupCommit
 from relay.store import storage
 from server.conditions.judging import Judgement
 from server.config.model import SpaceConfig
+from server.connections.connection import Connection
 from server.owners import leases
-from server.sessions.connection import Connection
 from server.spaces.space import HostedSpace
 from tests.simulation.plan import MAIN
 

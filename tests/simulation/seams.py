@@ -22,10 +22,11 @@ import trio
 from dataspace.loops.on_trio import TRIO
 from dataspace.transport.addresses import Address
 from relay.store.write_thread import WriteThread
-from server.daemon import daemon, memory
+from server.connections import listeners
+from server.connections.listeners import Listener
+from server.daemon import daemon
 from server.lane import Work
-from server.sessions import listeners
-from server.sessions.listeners import Listener
+from server.sessions import memory, shared
 from tests.simulation.hosts import here
 from tests.simulation.network import Listening, Network
 
@@ -103,7 +104,7 @@ def seams(network: Callable[[], Network]) -> Iterator[None]:
         held.enter_context(patch.object(WriteThread, "run", _write))
         held.enter_context(patch.object(Work, "pass_on_from_thread", lambda _self: None))
         held.enter_context(patch.object(listeners, "_open_tcp", listen))
-        for module in (daemon, memory):  # what this process has is that of many lives
+        for module in (daemon, memory, shared):  # what this process has is that of many lives
             held.enter_context(patch.object(module, "resident_bytes", lambda: RESIDENT))
         held.enter_context(patch.object(threading.Thread, "start", _no_thread))
         for name in ("collect", "freeze", "set_threshold"):  # of this process, which has many lives
@@ -119,4 +120,4 @@ def _fill_loop(functions: dict[str, Any]) -> None:
 
 def begin_numbers() -> None:
     """Counts connections from one again, as a new process does."""
-    daemon._numbers = itertools.count(1)
+    shared._numbers = itertools.count(1)

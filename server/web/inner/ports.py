@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from server.config.model import Limits
     from server.lane import Lane
+    from server.sessions.peer import Peer
     from server.web.inner.link import InnerLink
-
-
-class Served(Protocol):
-    """A connection that the daemon serves."""
-
-    async def wait_ended(self) -> None:
-        """Returns once the connection has ended and its facts are retracted."""
 
 
 class Pages(Protocol):
@@ -45,5 +39,5 @@ class Door(Protocol):
     def refusal(self, peer: str) -> str:
         """Returns why there is no room for another connection of a peer; empty if there is."""
 
-    def serve(self, link: InnerLink) -> Served:
+    def serve(self, link: InnerLink) -> Peer:
         """Serves the peer at the other end in a task of its own."""

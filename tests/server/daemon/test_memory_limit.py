@@ -14,7 +14,7 @@ from dataspace import Record, Refused
 from dataspace.kernel.actions import SEND
 from dataspace.wire import packets as p
 from relay.log.cursors import RowCounts
-from server.daemon.memory import Memory, _group_limits, available, give_back, resident_bytes
+from server.sessions.memory import Memory, _group_limits, available, give_back, resident_bytes
 from tests.server.peers import turn
 from tests.server.processes import DaemonProcess
 from tests.server.streams.inside import inside

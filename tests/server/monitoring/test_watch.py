@@ -16,7 +16,7 @@ from dataspace import Map, ProtocolError, Record, Refused
 from server.config.model import Config, Logging, Slow
 from server.daemon.serve import serve
 from server.monitoring import loop
-from server.monitoring.counts import MOST_CODES, count
+from server.sessions.counts import MOST_CODES, count
 from tests.server.monitoring.conftest import KEYS, OPERATOR, SENSOR
 
 ALL = Slow(turn=1e-9, request=1e-9, replay=1e-9, rules=1e-9)

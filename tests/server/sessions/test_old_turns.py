@@ -10,8 +10,9 @@ import trio.testing
 
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire import packets as p
+from server.connections import old_turns
+from server.connections.connection import Connection
 from server.owners.turn_numbers import WINDOW
-from server.sessions import old_turns
 from tests.server.peers import Peer, fact, turn
 from tests.server.streams.inside import Inside, Wire, inside
 
@@ -92,7 +93,9 @@ async def test_old_turns_that_wait_are_bounded_and_all_are_answered(
         async with daemon.daemon.lane.work("another"):
             await wire.say(*[turn(at, (SEND, fact(at))) for at in old], p.Ping(1))
             await _settle(daemon)
-            assert len(daemon.daemon.connections[1]._old_turns._wanted) <= 10
+            connection = daemon.daemon.connections[1]
+            assert isinstance(connection, Connection)
+            assert len(connection._old_turns._wanted) <= 10
         heard = [await wire.hear() for _ in range(len(old) + 1)]
         assert _answers(heard) == {at: "not-applied" if at % 3 == 0 else "applied" for at in old}
 

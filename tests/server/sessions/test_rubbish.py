@@ -32,8 +32,8 @@ from index.values.values import Map, Value
 from relay.delivery.followers import Follower
 from relay.log.writer import GroupCommit
 from server.config.model import Config, Limits
+from server.connections.connection import Connection
 from server.daemon.serve import serve
-from server.sessions.connection import Connection
 from tests.server.peers import Peer, fact, hello, opening, packed, turn
 from tests.strategies import values
 
@@ -240,7 +240,7 @@ async def test_a_peer_that_takes_no_answers_is_read_no_further(
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # the kernel would take megabytes
         return SocketLink(connected)
 
-    monkeypatch.setattr("server.sessions.listeners.SocketLink", narrow)
+    monkeypatch.setattr("server.connections.listeners.SocketLink", narrow)
     make = CHATTER[chatter]
     said = 0
 

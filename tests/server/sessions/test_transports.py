@@ -15,8 +15,8 @@ from dataspace import Record, Tls
 from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Unreachable, UsageError
 from server.config.model import Config, Limits, ServerTls
+from server.connections.listeners import CannotListen
 from server.daemon.serve import serve
-from server.sessions.listeners import CannotListen
 
 HERE = Path(__file__).parents[1] / "certificates"
 CA = str(HERE / "ca.pem")

@@ -21,8 +21,8 @@ from dataspace.wire.session import Role, Session
 from relay.log.log import Log
 from server.config.model import Config, Limits
 from server.config.tokens import Key
+from server.connections.connection import Connection
 from server.daemon.daemon import Daemon
-from server.sessions.connection import Connection
 from server.spaces.space import HostedSpace
 from tests.server.peers import hello, packed
 
@@ -87,7 +87,14 @@ class Inside:
         """A new peer, which has said nothing yet; one that is not trusted needs a token if there are any."""
         ours, theirs = socket.socketpair()
         number = next(self._numbers)
-        connection = Connection(self.daemon, SocketLink(ours), number, self.daemon.verbs, trusted=trusted)
+        connection = Connection(
+            self.daemon,
+            SocketLink(ours),
+            number,
+            self.daemon.verbs,
+            self.daemon.topic_connections,
+            trusted=trusted,
+        )
         self.daemon.connections[number] = connection
         self._nursery.start_soon(connection.run)
         self.wires.append(Wire(theirs))

@@ -1,6 +1,6 @@
 """A peer that is a list: what it is sent stands in ``said``, and every stream it opens can be read at once.
 
-It implements the ports of ``server/streams`` over a real space, a real log and a real group writer, so that
+It stands for a ``Peer`` over a real space, a real log and a real group writer, so that
 streams are driven without a socket, a session or a daemon.
 """
 
@@ -31,14 +31,14 @@ from server.lane import Lane, Work
 from server.owners.accounts import Accounts
 from server.spaces.recalling import Recalling
 from server.streams.observations import Observations
-from server.streams.slots import ReplaySlots
+from server.streams.replay import ReplaySlots
 from server.system import SystemSpace
 
 PLENTY = 1 << 40
 
 
 class Past:
-    """A space with its log: ``server.streams.ports.History``."""
+    """A space with its log, in place of ``HostedSpace``."""
 
     name = "main"
 
@@ -72,7 +72,7 @@ class Past:
 
 
 class Announced:
-    """A session of which only its interests matter: ``server.streams.ports.Interests``."""
+    """A session of which only its interests matter."""
 
     number = 7
 
@@ -87,7 +87,7 @@ class Announced:
 
 
 class ListPeer:
-    """``server.streams.ports.Peer``."""
+    """A ``Peer`` without a socket, as the streams use it."""
 
     name = "list"
     gone = False
@@ -179,7 +179,7 @@ async def streams(data: Path) -> AsyncIterator[Streams]:
             async with trio.open_nursery() as tasks:
                 made = Streams(home, tasks)
                 yield made
-                made.observations.end()
+                made.observations.end("")
                 tasks.cancel_scope.cancel()
             await home.commits.close()
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from server.streams.slots import ReplaySlots
+from server.streams.replay import ReplaySlots
 
 
 async def test_replays_wait_for_a_slot_of_all_connections() -> None:

@@ -13,9 +13,9 @@ from relay.log.log import Log
 from server.config.model import Config, Limits
 from server.config.quotas import Quotas
 from server.config.web import Web
+from server.connections.listeners import accept, open_listeners
 from server.daemon.daemon import Daemon
 from server.daemon.serve import serve
-from server.sessions.listeners import accept, open_listeners
 from server.web.asgi import App
 from server.web.door import WebDoor
 from tests.server.web_client import Doors
@@ -56,7 +56,8 @@ async def listen(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Listen]
             made.peers = nursery
             (listener,) = await open_listeners(config)
             held.callback(listener.close)
-            nursery.start_soon(accept, WebDoor(made, listener, config.web, app, nursery), listener)
+            door = WebDoor(made, made.serve, listener, config.web, app, nursery)
+            nursery.start_soon(accept, door, listener)
             return listener.address.port
 
         yield listening

@@ -10,51 +10,25 @@ waits is bounded, and a client that sends more waits.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
 from dataspace.errors import DataspaceError
 from dataspace.wire import packets as p
 from relay.store.errors import LogFailed
-from server.owners.turn_numbers import Client, refusal
-from server.sessions.lingering import goodbye_of
-from server.spaces.space import HostedSpace
+from server.connections.lingering import goodbye_of
+from server.owners.turn_numbers import refusal
+from server.sessions.peer import Peer
 
 MOST: Final = 8192
 """Old turns of one connection that wait for an answer."""
 
 
-class TurnPeer(Protocol):
-    """What is needed of the connection."""
-
-    lost: bool
-
-    @property
-    def home(self) -> HostedSpace: ...
-
-    @property
-    def own(self) -> Owning: ...
-
-    def say(self, packet: p.Packet) -> None: ...
-
-    def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None: ...
-
-    def dismiss(self, code: str, text: str) -> None: ...
-
-
-class Owning(Protocol):
-    """What is needed of what the session has."""
-
-    @property
-    def client(self) -> Client: ...
-
-
 class OldTurns:
     """Those of one connection."""
 
-    def __init__(self, connection: TurnPeer) -> None:
+    def __init__(self, connection: Peer) -> None:
         self._connection = connection
         self._wanted: set[int] = set()
         self._running = False

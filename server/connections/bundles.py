@@ -12,15 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from time import perf_counter
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import trio
 
 from dataspace.kernel.actions import PUT, SEND, WITHDRAW
 from dataspace.kernel.turns import KEYED, keys_in_steps
 from dataspace.wire import packets as p
-from index.values.values import Map, Value
+from index.values.values import Value
 from server.lane import Work
+
+if TYPE_CHECKING:
+    from server.sessions.shared import Shared
+    from server.sessions.watch import Who
+    from server.streams.observations import Observations
 
 BUNDLE: Final = 64
 BUNDLE_SECONDS: Final = 0.002
@@ -30,45 +35,23 @@ FRAME_SECONDS: Final = 0.001
 """Seconds after which the rest of one frame goes to the lane."""
 
 
-class Opener(Protocol):
-    """The streams of a connection, as far as they are opened."""
-
-    async def prepare_open(self, spec: Map, work: Work) -> None:
-        """Does in the lane what an opening needs that would take long in one step."""
-
-
-class SlowLog(Protocol):
-    """Where turns are reported that take long."""
-
-    @property
-    def slow_turn(self) -> float:
-        """Seconds from which on a turn is reported."""
-
-    def took(self, peer: Any, kind: str, what: str, seconds: float) -> None:
-        """Reports it."""
-
-
-class BundleHouse(Protocol):
-    """The daemon."""
-
-    @property
-    def watch(self) -> SlowLog:
-        """Where slow turns are reported."""
-
-
 class BundlePeer(Protocol):
     """The connection that acts on packets."""
 
     @property
-    def house(self) -> BundleHouse:
+    def shared(self) -> Shared:
         """The daemon."""
+
+    @property
+    def who(self) -> Who:
+        """The client, for the log of slow turns."""
 
     @property
     def parted(self) -> bool:
         """True once nothing more is to be acted on."""
 
     @property
-    def observations(self) -> Opener:
+    def observations(self) -> Observations:
         """The streams of the connection."""
 
     def may_wait(self, packet: p.Packet) -> bool:
@@ -89,7 +72,7 @@ class BundlePeer(Protocol):
 
 async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
     """Acts on the packets of a chunk, with pauses for other tasks; returns True if there were any."""
-    count, since, slow = 0, perf_counter(), peer.house.watch.slow_turn
+    count, since, slow = 0, perf_counter(), peer.shared.watch.slow_turn
     until = since + BUNDLE_SECONDS
     work = peer.work()
     try:
@@ -115,7 +98,7 @@ async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
             count, began, since = count + 1, since, perf_counter()
             if since - began > slow and at_once:
                 said = f"a turn of {len(cast('p.Turn', packet).actions)} actions"
-                peer.house.watch.took(peer, "turn", said, since - began)
+                peer.shared.watch.took(peer.who, "turn", said, since - began)
             if work.has_turn:
                 peer.flush()
                 await work.finish()

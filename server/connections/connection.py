@@ -11,10 +11,10 @@ reader stops while the peer does not read its answers, or while the disk is behi
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -24,116 +24,64 @@ from dataspace.kernel.actions import are_by_handle
 from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM
 from dataspace.wire.forms import Form
-from dataspace.wire.session import Role, Session, State
-from index.values.values import Map, Value
+from dataspace.wire.session import State
+from index.values.values import Map
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogFailed
 from server.conditions.turns import commit_at_once, commit_conditional
-from server.config.principals import DAEMON, Principal
-from server.config.rights import OPEN, Permit
-from server.lane import Work
-from server.owners.accounts import Account
-from server.owners.bearers import LEASE, Bearer
+from server.connections.bundles import BundlePeer, act_on
+from server.connections.greeting import admit, heartbeat, welcome
+from server.connections.lingering import goodbye_of, linger
+from server.connections.old_turns import OldTurns
 from server.publication.offers import Offers
-from server.sessions.bundles import BundlePeer, act_on
-from server.sessions.greeting import admit, heartbeat, welcome
-from server.sessions.lingering import goodbye_of, linger
-from server.sessions.old_turns import OldTurns
-from server.sessions.patience import Patience
-from server.sessions.places import Places
+from server.sessions.peer import Peer
 from server.sessions.requests import answer
-from server.sessions.sending import SendQueue
 from server.spaces.sessions import SessionState
 from server.streams.observations import Observations
-from server.streams.slots import ReplaySlots
-from server.topics.following import TopicConnection
+from server.streams.replay import ReplaySlots
+from server.topics.following import TopicConnection, TopicConnections
 
 if TYPE_CHECKING:
     from dataspace.transport.sockets import Link
-    from server.sessions.house import House
-    from server.spaces.space import HostedSpace
+    from server.sessions.requests import Verb
+    from server.sessions.shared import Shared
 
 logger = logging.getLogger("dataspace")
 
 LOSSES: Final = frozenset(["timeout", "stalled"])
 """Codes of goodbyes after which the peer may connect again and resume its session."""
 
-_ERRORS: Final = (p.Denied, p.Refusal, p.Error)
-"""Packets whose text may contain a path of the daemon."""
 
-Verb: TypeAlias = "Callable[[Connection, Map], Awaitable[Value]]"
-
-
-class Connection:
-    """One accepted peer, whose requests are among ``verbs``; a ``trusted`` one needs no token.
-
-    It writes and reads packets as frames, or as its ``form`` says.
-    """
+class Connection(Peer):
+    """A peer over a link, whose requests are among ``verbs``."""
 
     def __init__(
         self,
-        house: House,
+        shared: Shared,
         link: Link,
         number: int,
         verbs: Mapping[str, Verb],
+        topics: TopicConnections,
         *,
         trusted: bool = False,
         form: Form | None = None,
     ) -> None:
-        self.house: Final = house
-        self.limits: Final = house.limits
-        self.home: HostedSpace = house.main
-        """The space that the session is about; ``main`` until the hello names another."""
+        super().__init__(shared, link, number, trusted=trusted, form=form)
+        limits = self.limits
         self._verbs = verbs
-        self.trusted = trusted
-        self.link = link
-        self.number = number
-        self.name = ""
-        self.since = trio.current_time()
-        self.state: SessionState | None = None
-        self.permit: Permit = OPEN
-        """That of the bearer, apart for the sake of every turn."""
-        self.bearer = Bearer(OPEN, DAEMON if trusted else Principal.of_peer(link.peer))
-        self.places: Final = Places(house, self.principal)
-        self.lost = False
-        """True if the connection was lost, rather than ended by one of its two ends."""
-        self._scope = trio.CancelScope()
-        self.received = self.turns = self.asked = 0
-        self.streams: dict[int, OutStream] = {}
-        limits = house.limits
-        self.session: Final = Session(
-            Role.SERVER, max_frame=limits.frame_bytes, max_elements=limits.frame_elements, form=form
-        )
+        self._topics = topics
         self.observations: Final = Observations(
             self,
-            system=house.system,
-            slots=ReplaySlots(limits.replays, house.replays),
-            delivery=house.delivery,
-            took=partial(house.watch.took, self, "replay"),
+            system=shared.system,
+            slots=ReplaySlots(limits.replays, shared.replays),
+            delivery=shared.delivery,
+            took=self._replay_took,
         )
-        self.sending: Final = SendQueue(
-            link,
-            self.session,
-            over=self._over,
-            beaten=self.observations.reached,
-            touch=house.touch,
-            lose=self._lose,
-            defect=self.defect,
-            framed=None if form is None else form.framed,
-        )
-        self.wake: Final = self.sending.wake
-        """Notes that a stream has something to send; the queue's own, as every epoch of a stream calls it."""
-        self.accept: Final = self.sending.accept
-        """Called with the epoch of a turn once that is on disk."""
-        self.following: Final = TopicConnection(
-            self, house.topics, house.durable_topics, house.system, frame_bytes=limits.frame_bytes
-        )
+        self.following: Final = topics.connect(self)
+        self.feeders = (self.observations, self.following)
         self.offers: Final = Offers(self, most=limits.requests, size=limits.offered_bytes)
         self._old_turns: Final = OldTurns(self)
-        self._nursery: trio.Nursery
-        self._reading = trio.CancelScope()
-        self._ended: Final = trio.Event()
-        self.gone = self._left = self._at_end = self._parted = False
+        self._left = self._at_end = self._parted = False
         self.acting: BundlePeer = self  # on packets: what traces turns stands before it
 
     # -- life -----------------------------------------------------------------------------------------
@@ -175,22 +123,8 @@ class Connection:
             self.home.end_due()  # again: it may have been cancelled while it waited for the others
             self._leave(reason)
 
-    def work(self) -> Work:
-        """Returns a piece of background work, which takes turns with that of other tokens and connections."""
-        return self.house.lane.work(self.permit.principal or self.number)
-
-    def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Runs a task of this connection, which ends with it."""
-        self._nursery.start_soon(self._run_task, function, *args)
-
-    async def _run_task(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
-        try:
-            await function(*args)
-        except Exception:  # noqa: BLE001  # a fence around a session, as in run
-            self.defect()
-
     async def _read(self) -> None:
-        patience = Patience(self.link, self.session, self.sending, self.limits, trusted=self.trusted)
+        patience = Patience(self)
         while self.session.state is not State.ENDED:
             chunk = await patience.receive()
             if not chunk:
@@ -217,20 +151,12 @@ class Connection:
         return packet.__class__ is p.Produce
 
     @property
-    def principal(self) -> Principal:
-        """Who the peer is: until its hello the address, from then on its token, if it has one."""
-        return self.bearer.principal
+    def is_busy(self) -> bool:
+        """True while a request has no answer, or an offered stream is not at its end."""
+        return bool(self.asked or len(self.offers))
 
-    @property
-    def account(self) -> Account:
-        """What the principal of the peer has."""
-        return self.places.account
-
-    @property
-    def own(self) -> SessionState:
-        """The session; there is one, since no packet passes the session machine before the hello."""
-        assert self.state is not None
-        return self.state
+    def _replay_took(self, what: str, seconds: float) -> None:
+        self.shared.watch.took(self.who, "replay", what, seconds)
 
     async def _wait_room(self) -> None:
         """Waits while the disk is behind, or while the peer does not read what is sent to it."""
@@ -247,7 +173,8 @@ class Connection:
         self.link.close()
         self.places.leave(len(self.streams))
         self.streams.clear()
-        self.house.left(self)
+        self._topics.disconnect(self)
+        self.shared.left(self)
         self.flush()
         logger.info(
             "session %d ended: %s (%d turns, %d bytes in, %d out)",
@@ -269,18 +196,10 @@ class Connection:
     def _leave_session(self, reason: str) -> None:
         """Feeds no stream any more; the session ends with the next ``end_due``, or waits for its client."""
         self._left = self.gone = True
-        self.observations.end()
-        self.following.end(reason)
+        for each in self.feeders:
+            each.end(reason)
         if self.state is not None:
             self.home.sessions.leave(self.state, self)
-
-    async def wait_ended(self) -> None:
-        """Returns once the connection has ended and what its session owned is retracted."""
-        await self._ended.wait()
-
-    def cancel(self) -> None:
-        """Ends the connection at once, without a goodbye."""
-        self._scope.cancel()
 
     # -- what the peer sends -------------------------------------------------------------------------
 
@@ -333,9 +252,9 @@ class Connection:
     async def _greet(self, hello: p.Hello) -> None:
         """Answers a hello with a welcome; raises ``ProtocolError`` for a peer that is not admitted."""
         try:
-            admitted = admit(self.house, hello, self.principal, trusted=self.trusted)
+            admitted = admit(self.shared, hello, self.principal, trusted=self.trusted)
         except ProtocolError as error:
-            self.house.watch.login_refused(self, error.code, error.text)
+            self.shared.watch.login_refused(self.who, error.code, error.text)
             await self.places.slow_down(self.link.peer, error)
             raise
         wanted, self.bearer, self.home = admitted.wanted, admitted.bearer, admitted.home
@@ -343,7 +262,7 @@ class Connection:
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
         self.name = hello.name
-        self.house.greeted(self)
+        self.shared.greeted(self)
         self.places.enter(self.principal, self.number, self.home.name, self.name, self.link)
         self.state, resumed = self.home.sessions.greet(self, admitted.client, wanted)
         if resumed:
@@ -395,13 +314,6 @@ class Connection:
         reach("turn-committed")
         self.turns += 1
 
-    def owner_of(self, name: str) -> str:
-        """Returns the owner of this name: a lease, which a turn renews, or a durable owner."""
-        owner = self.bearer.owner(name)
-        if owner.startswith(LEASE):
-            self.home.leases.renew(owner)
-        return owner
-
     # -- streams --------------------------------------------------------------------------------------
 
     def _open(self, packet: p.Open) -> None:
@@ -424,28 +336,15 @@ class Connection:
             self.permit.check_observe(spec.get("pattern"))
         return self.observations
 
-    def fail(self, stream: OutStream, code: str, text: str) -> None:
-        """Ends a stream with an error."""
-        if not stream.ended:
-            stream.ended = True
-            self.say(p.Error(stream.number, code, text[:4000]))
-            self._over(stream)
-
     def _abort(self, number: int, *, wants_answer: bool) -> None:
         stream = self.streams.get(number)
         if stream is not None:
             stream.ended = True
-            self._over(stream)
+            self.close(stream)
         else:
             self.observations.forget(number)
         if wants_answer:
             self.say(p.Done(number))
-
-    def _over(self, stream: OutStream) -> None:
-        if self.streams.pop(stream.number, None) is not None:
-            self.places.give_streams()
-        self.observations.close(stream)
-        self.following.close(stream)
 
     async def _produce(self, packet: p.Produce) -> None:
         try:
@@ -455,51 +354,50 @@ class Connection:
         except UsageError as error:
             self.say(p.Denied(packet.number, "bad-request", str(error)[:4000]))
 
-    # -- sending ----------------------------------------------------------------------------------------
 
-    def say(self, packet: p.Packet) -> None:
-        """Queues a control packet for the next flush; does nothing after a goodbye."""
-        if isinstance(packet, _ERRORS):
-            self.house.watch.refused(self, packet.code, packet.text)
-            packet = packet._replace(text=self.bearer.shown(packet.text, self.house.data))
-        self.sending.say(packet)
+class Patience:
+    """The deadlines of one peer: for its hello, for the rest of a frame, for any sign of life.
 
-    def flush(self) -> None:
-        """Writes what connections have to send: this one first, the others may be many."""
-        if self.sending.is_touched:
-            self.sending.flush()
-        self.house.flush()
+    A deadline is absolute, so a peer that sends a byte now and then does not extend it.  A ``trusted`` peer
+    may take as long as it likes for its hello.
+    """
 
-    def part(self, code: str, text: str) -> None:
-        """Sends a goodbye, and nothing after it; the connection closes once that is sent."""
-        self.house.watch.parted(self, code, text)
-        self.sending.part(code, self.bearer.shown(text, self.house.data)[:4000])
-        self.flush()
+    __slots__ = ("_deadline", "_peer")
 
-    def dismiss(self, code: str, text: str) -> None:
-        """Ends this connection with a goodbye that gives the reason."""
-        self.part(code, text)
-        self._reading.cancel()
+    def __init__(self, peer: Peer) -> None:
+        self._peer: Final = peer
+        self._deadline = math.inf if peer.trusted else trio.current_time() + peer.limits.hello_seconds
 
-    def supersede(self, by: str) -> None:
-        """Ends this connection because its client has another one, which has the session now."""
-        self.gone = True
-        self.part("superseded", by)
-        self._scope.cancel()
+    async def receive(self) -> bytes:
+        """Returns bytes, or none at the end; raises ``ProtocolError`` if the peer was silent for too long."""
+        chunk = None
+        with trio.move_on_at(min(self._deadline, self._peer.sending.beat.lost)):
+            chunk = await self._peer.link.receive()
+        if chunk is None:
+            chunk = self._peer.link.receive_nowait()  # the daemon itself may have been late
+        if chunk is None:
+            raise self._late()
+        return chunk
 
-    def defect(self) -> None:
-        """Ends the session because of an unexpected exception, the one that is being handled."""
-        logger.exception("session %d failed: this is a defect, please report it", self.number)
-        if self.session.parted:  # the goodbye itself has failed
-            self._scope.cancel()
+    def extend(self, some: bool) -> None:
+        """Notes what came: the frame that has begun must be complete in time.
+
+        ``some`` is true if other frames were finished just now, so that this one cannot be older.
+        """
+        if self._peer.session.state is State.FRESH:
             return
-        self.sending.forget()
-        self.dismiss("internal", "a defect in the daemon ended this session")
+        if not self._peer.session.held:
+            self._deadline = math.inf
+        elif some or self._deadline == math.inf:
+            self._deadline = trio.current_time() + self._peer.limits.frame_seconds
 
-    def _lose(self) -> None:
-        """The operating system reports that the connection is lost."""
-        self.lost = True
-        self._scope.cancel()
+    def _late(self) -> ProtocolError:
+        if self._peer.session.state is State.FRESH:
+            return ProtocolError("timeout", f"no hello within {self._peer.limits.hello_seconds} s")
+        beat = self._peer.sending.beat
+        if beat.lost <= trio.current_time():
+            return ProtocolError("timeout", f"no data for {2 * beat.interval:g} s")
+        return ProtocolError("timeout", f"a frame took longer than {self._peer.limits.frame_seconds} s")
 
 
 def _is_conditional(turn: p.Turn) -> bool:

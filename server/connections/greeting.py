@@ -21,7 +21,7 @@ from server.config.model import Limits
 from server.config.principals import Principal
 from server.config.rights import OPEN
 from server.owners.bearers import Bearer
-from server.sessions.house import House
+from server.sessions.shared import Shared
 from server.spaces.sessions import SessionState
 from server.spaces.space import HostedSpace
 from server.topics.following import OPTIONS as FOLLOWED
@@ -37,7 +37,7 @@ class Admission:
     home: HostedSpace
 
 
-def admit(house: House, hello: p.Hello, peer: Principal, *, trusted: bool) -> Admission:
+def admit(shared: Shared, hello: p.Hello, peer: Principal, *, trusted: bool) -> Admission:
     """Returns what a hello is admitted to; raises ``ProtocolError`` for a client that is not admitted.
 
     With ``trusted`` it needs no token; without one it is the ``peer``.
@@ -45,11 +45,11 @@ def admit(house: House, hello: p.Hello, peer: Principal, *, trusted: bool) -> Ad
     if not hello.client:
         raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
     wanted = Wanted.read(hello.features)
-    permit = OPEN if trusted else house.keys.admit(wanted.token)
+    permit = OPEN if trusted else shared.keys.admit(wanted.token)
     bearer = Bearer(permit, permit.principal or peer)
     try:
         permit.check_space(wanted.space)
-        home = house.find_space(wanted.space)
+        home = shared.find_space(wanted.space)
         client = bearer.client(hello.client)
         home.clients.check(client)
     except Refused as refusal:

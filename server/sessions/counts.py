@@ -8,7 +8,7 @@ Always: no count goes down; codes that are counted are the daemon's own, and so 
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 MOST_CODES: Final = 64
 """Codes that are counted apart; others are counted as ``other``."""
@@ -26,35 +26,6 @@ GOODBYES: Final = (
 )
 KINDS: Final = ("turn", "request", "replay", "rules")
 """Kinds that are counted from 0: Prometheus sees no increase in a series that begins with 1."""
-
-
-class Ended(Protocol):
-    """A connection that has ended."""
-
-    turns: int
-    received: int
-
-    @property
-    def home(self) -> Named:
-        """The space that its session was about."""
-
-    @property
-    def sending(self) -> Sent:
-        """Its send queue."""
-
-
-class Named(Protocol):
-    """A space."""
-
-    @property
-    def name(self) -> str: ...
-
-
-class Sent(Protocol):
-    """A send queue."""
-
-    @property
-    def sent(self) -> int: ...
 
 
 class Counts:
@@ -78,12 +49,11 @@ class Counts:
         self.slow = dict.fromkeys(KINDS, 0)
         """Lines of the slow log, omitted lines included, by kind."""
 
-    def left(self, connection: Ended) -> None:
+    def left(self, space: str, turns: int, received: int, sent: int) -> None:
         """Adds what a connection has counted that has ended."""
-        space = connection.home.name
-        self.turns[space] = self.turns.get(space, 0) + connection.turns
-        self.received += connection.received
-        self.sent += connection.sending.sent
+        self.turns[space] = self.turns.get(space, 0) + turns
+        self.received += received
+        self.sent += sent
 
 
 def count(counts: dict[str, int], code: str) -> None:

@@ -1,0 +1,1 @@
+"""Connections: peers with a socket, from the listener to the goodbye."""

@@ -1,0 +1,83 @@
+"""The state of a daemon: what its peers share, its topics, its connections, and how it runs.
+
+Metrics, health and the requests about sessions read it; the daemon extends it with its doors and its end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relay.journal.journal import Journal
+from relay.journal.writer import TopicWriter
+from relay.store.durations import Durations
+from server.monitoring.loop import BOUNDS
+from server.monitoring.rates import Rates
+from server.monitoring.readiness import Readiness
+from server.sessions.peer import Peer
+from server.sessions.shared import Guest, Shared
+from server.spaces.space import now
+from server.topics.catalogue import Topics
+from server.topics.durable import DurableTopics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from relay.log.writer import GroupCommit
+    from server.config.model import Config
+    from server.sessions.counts import Counts
+    from server.sessions.flushing import Flushing
+    from server.sessions.watch import Watch
+
+
+class DaemonState(Shared):
+    """The spaces, topics and connections of a daemon."""
+
+    def __init__(self, config: Config, counts: Counts, watch: Watch, flushing: Flushing) -> None:
+        super().__init__(config, counts, watch, flushing)
+        self.connections: dict[int, Peer] = {}
+        """The peers by number."""
+        self.topics = Topics(now, self.system, self.memory.admit, retained=config.limits.retained_bytes)
+        self.durable_topics = DurableTopics(
+            self.topics, Journal(config.data, accept_damage=config.accept_damage), self.flush
+        )
+        self.durable_topics.recover(accept_damage=config.accept_damage)
+        self.readiness = Readiness()
+        self.rates = Rates()
+        """How much each peer has done in the last seconds."""
+        self.loop_lag = Durations(BOUNDS)
+        """How late the event loop was."""
+
+    @property
+    def spans(self) -> tuple[int, int]:
+        """The spans that the collector has taken, and those that were dropped."""
+        return 0, 0
+
+    @property
+    def topic_writer(self) -> TopicWriter:
+        """What writes durable topics to the disk."""
+        return self.durable_topics.writer
+
+    @property
+    def writers(self) -> list[tuple[str, GroupCommit | TopicWriter]]:
+        """All writers to the disk, by name."""
+        logs: list[tuple[str, GroupCommit | TopicWriter]] = [
+            (f"the log of space {name}", home.commits) for name, home in self.spaces.items()
+        ]
+        return [*logs, (TopicWriter.NAME, self.topic_writer)]
+
+    @property
+    def directories(self) -> dict[str, Path]:
+        """The directory of each space."""
+        return {name: home.settings.data for name, home in self.spaces.items()}
+
+    def left(self, guest: Guest) -> None:
+        """Notes that a connection has ended."""
+        ended = self.connections.pop(guest.number, None)
+        if ended is not None:
+            self.counts.left(ended.home.name, ended.turns, ended.received, ended.sending.sent)
+        super().left(guest)
+
+    def accounted(self) -> int:
+        """Returns about how many bytes are in use beside the code; O(spaces, topics and connections)."""
+        unheard = sum([each.sending.unheard for each in self.connections.values()])
+        return super().accounted() + self.topics.bytes + unheard

@@ -1,0 +1,303 @@
+"""A peer: one client, who it is, what it may do, what it owns, and how packets go to it.
+
+The features of the daemon stand on it; a door above them reads what the client sends, and acts on it.
+
+Always: what a peer has taken is given back once, when it leaves; nothing is sent after a goodbye.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from dataspace.errors import ProtocolError, Refused
+from dataspace.transport.tls import encryption_of
+from dataspace.wire import packets as p
+from dataspace.wire.forms import Form
+from dataspace.wire.session import Role, Session
+from index.values.values import Record
+from relay.delivery.outbox import OutStream
+from server.config.principals import DAEMON, Principal
+from server.config.rights import OPEN, Permit
+from server.lane import Work
+from server.owners.accounts import STREAM_BYTES, Account
+from server.owners.bearers import LEASE, Bearer
+from server.sessions.sending import SendQueue
+from server.sessions.watch import Who
+from server.spaces.sessions import SessionState
+
+if TYPE_CHECKING:
+    from dataspace.transport.sockets import Link
+    from server.sessions.shared import Shared
+    from server.spaces.space import HostedSpace
+
+logger = logging.getLogger("dataspace")
+
+_ERRORS: Final = (p.Denied, p.Refusal, p.Error)
+"""Packets whose text may contain a path of the daemon."""
+
+
+NAME_SHOWN: Final = 256
+"""Characters of what a client calls itself that are stated."""
+
+
+class Feeder(Protocol):
+    """Feeds some of the streams of one peer."""
+
+    def reached(self) -> Iterable[p.Packet]:
+        """Returns packets about the progress of idle streams; called in each interval of the heartbeat."""
+
+    def close(self, stream: OutStream) -> None:
+        """Stops feeding a stream, if this feeds it."""
+
+    def end(self, reason: str) -> None:
+        """Stops feeding all streams, since the peer has ended."""
+
+
+class Peer:
+    """One client of the daemon; a ``trusted`` one needs no token.
+
+    It is sent packets as frames, or as its ``form`` says.
+    """
+
+    def __init__(
+        self, shared: Shared, link: Link, number: int, *, trusted: bool = False, form: Form | None = None
+    ) -> None:
+        limits = shared.limits
+        self.shared: Final = shared
+        self.limits: Final = limits
+        self.home: HostedSpace = shared.main
+        """The space that the session is about; ``main`` until the hello names another."""
+        self.trusted = trusted
+        self.link = link
+        self.number = number
+        self.name = ""
+        """What the client calls itself."""
+        self.since = trio.current_time()
+        self.state: SessionState | None = None
+        self.permit: Permit = OPEN
+        """The permit of the bearer, apart for the sake of every turn."""
+        self.bearer = Bearer(OPEN, DAEMON if trusted else Principal.of_peer(link.peer))
+        self.places: Final = Places(shared, self.principal)
+        self.lost = False
+        """True if the connection was lost, rather than ended by one of its two ends."""
+        self.gone = False
+        """True once the peer has ended, or its session belongs to another one."""
+        self.received = self.turns = self.asked = 0
+        """Bytes received, turns committed, and requests without an answer yet."""
+        self.streams: dict[int, OutStream] = {}
+        self.feeders: tuple[Feeder, ...] = ()
+        self.session: Final = Session(
+            Role.SERVER, max_frame=limits.frame_bytes, max_elements=limits.frame_elements, form=form
+        )
+        self.sending: Final = SendQueue(
+            link,
+            self.session,
+            over=self.close,
+            beaten=self._reached,
+            touch=shared.touch,
+            lose=self._lose,
+            defect=self.defect,
+            framed=None if form is None else form.framed,
+        )
+        self.wake: Final = self.sending.wake
+        """Notes that a stream has something to send; the queue's own, as every epoch of a stream calls it."""
+        self.accept: Final = self.sending.accept
+        """Called with the epoch of a turn once that is on disk."""
+        self._nursery: trio.Nursery
+        self._scope = trio.CancelScope()
+        self._reading = trio.CancelScope()
+        self._ended: Final = trio.Event()
+
+    # -- who asks -------------------------------------------------------------------------------------
+
+    @property
+    def principal(self) -> Principal:
+        """The identity of the peer: until its hello the address, from then on its token, if it has one."""
+        return self.bearer.principal
+
+    @property
+    def account(self) -> Account:
+        """What the principal of the peer has."""
+        return self.places.account
+
+    @property
+    def own(self) -> SessionState:
+        """The session; there is one, since no packet passes the session machine before the hello."""
+        assert self.state is not None
+        return self.state
+
+    @property
+    def who(self) -> Who:
+        """The client as reports name it."""
+        return Who(self.number, self.name, self.principal, self.link.peer)
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a request has no answer."""
+        return bool(self.asked)
+
+    def owner_of(self, name: str) -> str:
+        """Returns the owner of this name: a lease, which a turn renews, or a durable owner."""
+        owner = self.bearer.owner(name)
+        if owner.startswith(LEASE):
+            self.home.leases.renew(owner)
+        return owner
+
+    # -- work -----------------------------------------------------------------------------------------
+
+    def work(self) -> Work:
+        """Returns a piece of background work, which takes turns with that of other tokens and connections."""
+        return self.shared.lane.work(self.permit.principal or self.number)
+
+    def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Runs a task of this peer, which ends with it."""
+        self._nursery.start_soon(self._run_task, function, *args)
+
+    async def _run_task(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        try:
+            await function(*args)
+        except Exception:  # noqa: BLE001  # a fence around a session, as where packets are read
+            self.defect()
+
+    # -- what it is sent ------------------------------------------------------------------------------
+
+    def say(self, packet: p.Packet) -> None:
+        """Queues a control packet for the next flush; does nothing after a goodbye."""
+        if isinstance(packet, _ERRORS):
+            self.shared.watch.refused(self.who, packet.code, packet.text)
+            packet = packet._replace(text=self.bearer.shown(packet.text, self.shared.data))
+        self.sending.say(packet)
+
+    def flush(self) -> None:
+        """Writes what connections have to send: this one first, the others may be many."""
+        if self.sending.is_touched:
+            self.sending.flush()
+        self.shared.flush()
+
+    def fail(self, stream: OutStream, code: str, text: str) -> None:
+        """Ends a stream with an error."""
+        if not stream.ended:
+            stream.ended = True
+            self.say(p.Error(stream.number, code, text[:4000]))
+            self.close(stream)
+
+    def close(self, stream: OutStream) -> None:
+        """Stops feeding a stream, and gives back its place."""
+        if self.streams.pop(stream.number, None) is not None:
+            self.places.give_streams()
+        for each in self.feeders:
+            each.close(stream)
+
+    def _reached(self) -> list[p.Packet]:
+        return [packet for each in self.feeders for packet in each.reached()]
+
+    # -- its end --------------------------------------------------------------------------------------
+
+    def part(self, code: str, text: str) -> None:
+        """Sends a goodbye, and nothing after it; the connection closes once that is sent."""
+        self.shared.watch.parted(self.who, code, text)
+        self.sending.part(code, self.bearer.shown(text, self.shared.data)[:4000])
+        self.flush()
+
+    def dismiss(self, code: str, text: str) -> None:
+        """Ends this peer with a goodbye that gives the reason."""
+        self.part(code, text)
+        self._reading.cancel()
+
+    def supersede(self, by: str) -> None:
+        """Ends this peer because its client has another connection, which has the session now."""
+        self.gone = True
+        self.part("superseded", by)
+        self._scope.cancel()
+
+    def cancel(self) -> None:
+        """Ends the peer at once, without a goodbye."""
+        self._scope.cancel()
+
+    def defect(self) -> None:
+        """Ends the session because of an unexpected exception, the one that is being handled."""
+        logger.exception("session %d failed: this is a defect, please report it", self.number)
+        if self.session.parted:  # the goodbye itself has failed
+            self._scope.cancel()
+            return
+        self.sending.forget()
+        self.dismiss("internal", "a defect in the daemon ended this session")
+
+    async def wait_ended(self) -> None:
+        """Returns once the peer has ended and what its session owned is retracted."""
+        await self._ended.wait()
+
+    def _lose(self) -> None:
+        """The operating system reports that the connection is lost."""
+        self.lost = True
+        self._scope.cancel()
+
+
+class Places:
+    """The places of one connection: as a stranger, as a connection, and for its streams."""
+
+    __slots__ = ("_about", "_shared", "account")
+
+    def __init__(self, shared: Shared, principal: Principal) -> None:
+        self._shared = shared
+        self.account: Account = shared.accounts.of(principal)
+        """That of the address until the hello, and of the token, if there is one, from then on."""
+        self._about: tuple[Record, ...] = ()
+        """What is stated of a connection that has been counted."""
+
+    def enter(self, principal: Principal, number: int, space: str, name: str, link: Link) -> None:
+        """Counts a connection of a principal, and states it; raises ``ProtocolError`` for one too many."""
+        account = self._shared.accounts.of(principal)
+        try:
+            account.take("connections")
+        except Refused as refusal:
+            raise ProtocolError(refusal.code, refusal.text) from None
+        self.account = account
+        self._about = (
+            Record("session", number, space, name[:NAME_SHOWN], str(principal)),
+            Record("connection", number, link.peer, encryption_of(link), time.time_ns() // 1000),
+        )
+        self._shared.system.state(self._about, ())
+
+    def take_stream(self, streams: Mapping[int, OutStream]) -> None:
+        """Counts one more stream; raises ``Refused`` where those are too many here, or in all."""
+        limits, here, all_here = self._shared.limits, len(streams), self._shared.streams
+        if here >= limits.streams:
+            raise Refused("limit", f"{here} streams, the limit is limits.streams={limits.streams}")
+        if all_here >= limits.all_streams:
+            said = f"{all_here} streams of all connections"
+            raise Refused("limit", f"{said}, the limit is limits.all_streams={limits.all_streams}")
+        self.account.grow(0, STREAM_BYTES)
+        self.account.take("streams")
+        self._shared.streams += 1
+
+    def give_streams(self, count: int = 1) -> None:
+        """Counts so many streams less."""
+        self.account.give("streams", count)
+        self._shared.streams -= count
+
+    def leave(self, streams: int) -> None:
+        """Gives back all places, those of so many streams among them."""
+        self.give_streams(streams)
+        if self._about:
+            self.account.give("connections")
+            self._shared.system.state((), self._about)
+            self._about = ()
+
+    async def pace(self, packet: p.Packet) -> None:
+        """Waits while the principal has sent more turns or requests than it may in a second."""
+        if packet.__class__ is p.Turn:
+            await self.account.pace("turns")
+        elif packet.__class__ is p.Request or packet.__class__ is p.Produce:
+            await self.account.pace("requests")
+
+    async def slow_down(self, peer: str, error: ProtocolError) -> None:
+        """Logs a token that is not valid, and waits before that is answered: longer each time."""
+        if error.code == "unauthorized":
+            logger.warning("refused a token from %s: %s", peer, error.text)
+            await self.account.slow_down(self._shared.limits.hello_seconds / 2)

@@ -1,0 +1,182 @@
+"""What all peers share: the spaces, the limits, the memory, and the places of those that say nothing yet.
+
+Apart from the daemon, which extends it, so that peers and features can name its class: they stand below the
+doors, and the daemon above them.
+
+Always: a connection is counted from its admission until ``left``, and as a stranger until ``greeted``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from dataspace.errors import Refused
+from relay.delivery.followers import Delivery
+from relay.delivery.memory import MemoryBudget
+from server.config.principals import Principal
+from server.config.tokens import Keys
+from server.lane import Lane
+from server.owners.accounts import CONNECTION_BYTES, Account, Accounts
+from server.sessions.counts import Counts
+from server.sessions.flushing import Flushing
+from server.sessions.memory import Memory, resident_bytes, waiting_limit
+from server.sessions.watch import Watch
+from server.spaces.space import HostedSpace, now
+from server.spaces.statuses import no_space
+from server.system import SystemSpace
+
+if TYPE_CHECKING:
+    from server.config.model import Config, Limits
+
+REPLAY_BYTES: Final = 256 << 10
+"""About what a replay holds while it reads."""
+
+PATIENCE: Final = 0.25
+"""Seconds after which a connection without a hello makes room for another one, where there is none."""
+
+
+_numbers = itertools.count(1)
+
+
+class Guest(Protocol):
+    """A connection as it is counted: a peer, or a connection of HTTP."""
+
+    @property
+    def number(self) -> int:
+        """The number of the connection."""
+
+    @property
+    def account(self) -> Account:
+        """What the principal of the client has."""
+
+    @property
+    def since(self) -> float:
+        """The time since which the connection has said nothing, on trio's clock."""
+
+    def dismiss(self, code: str, text: str) -> None:
+        """Ends the connection."""
+
+
+class Shared:
+    """The parts of the daemon that each peer uses."""
+
+    main: HostedSpace
+    """The space of a peer before its hello."""
+
+    def __init__(self, config: Config, counts: Counts, watch: Watch, flushing: Flushing) -> None:
+        """The daemon adds the spaces before the first peer comes."""
+        self.config = config
+        self.data = str(config.data)
+        """The path of the daemon's data, which no client is shown."""
+        self.limits: Limits = config.limits
+        self.keys = Keys(config.keys)
+        """The tokens that are valid now."""
+        self.spaces: dict[str, HostedSpace] = {}
+        self.guests: dict[int, Guest] = {}
+        """All connections by number."""
+        self.strangers: dict[int, Guest] = {}
+        """The connections without a hello by number, in the order in which they came."""
+        self.streams = 0
+        """Streams that are open, of all connections."""
+        self.memory = Memory(config.limits.memory, resident_bytes(), self.accounted)
+        self.accounts = Accounts(config.quotas, self.memory.admit, config.quotas_of_tokens())
+        self.flushing = flushing
+        self.touch = flushing.touch
+        """Includes a queue in the next flush."""
+        self.flush = flushing.flush
+        """Writes to the sockets what connections have to send."""
+        room = MemoryBudget(waiting_limit(config.limits.waiting_bytes, self.memory.limit))
+        self.delivery = Delivery(room)
+        """The memory in which changes wait for observers, and the costs of slow observers."""
+        self.lane = Lane()
+        """Where replays and other background work have their turns."""
+        self.replays = trio.Semaphore(config.limits.all_replays)
+        """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
+        self.system = SystemSpace(now)
+        """The space in which the daemon describes itself."""
+        self.counts = counts
+        self.watch = watch
+        """Where refusals, goodbyes and slow turns are reported."""
+
+    def find_space(self, name: str) -> HostedSpace:
+        """Returns the space of that name; raises ``Refused`` if there is none."""
+        found = self.spaces.get(name)
+        if found is None:
+            raise no_space(name, self.spaces)
+        return found
+
+    # -- connections ----------------------------------------------------------------------------------
+
+    def new_number(self) -> int:
+        """Returns the number of the next connection."""
+        return next(_numbers)
+
+    def refusal(self, peer: str) -> str:
+        """Returns why there is no room for a connection of a peer, and counts that; empty if there is."""
+        reason = self._refusal(peer)
+        self.counts.turned_away += bool(reason)
+        return reason
+
+    def _refusal(self, peer: str) -> str:
+        """Returns why there is no room for a connection of a peer; empty if there is.
+
+        Among the connections without a hello, one whose time is over makes room: of the same principal if
+        that has too many, else of the principal that has most.
+        """
+        limits, account = self.limits, self.accounts.of(Principal.of_peer(peer))
+        if (count := len(self.guests)) >= limits.connections:
+            return f"{count} connections, the limit is limits.connections={limits.connections}"
+        try:
+            account.check("strangers")
+        except Refused as refusal:
+            return "" if self._make_room(account) else refusal.text
+        if len(self.strangers) < limits.strangers:
+            return ""
+        most = max(
+            [each.account for each in self.strangers.values()], key=lambda each: each.used("strangers")
+        )
+        if self._make_room(most):
+            return ""
+        said = f"{len(self.strangers)} connections without a hello"
+        return f"{said}, the limit is limits.strangers={limits.strangers}"
+
+    def _make_room(self, account: Account) -> bool:
+        """Ends the oldest connection of an account without a hello, if that has had its time."""
+        for each in self.strangers.values():
+            if each.account is account:
+                if trio.current_time() - each.since < PATIENCE:
+                    return False
+                self.greeted(each)
+                each.dismiss("limit", "others wait for the place of this connection, which has sent no hello")
+                return True
+        return False
+
+    def enter(self, guest: Guest) -> None:
+        """Counts a connection until ``left``."""
+        self.guests[guest.number] = guest
+
+    def admit(self, guest: Guest) -> None:
+        """Counts a connection as one without a hello, the latest of them."""
+        self.strangers[guest.number] = guest
+        # Checked by ``refusal`` before, and a connection that the daemon trusts has no bound.
+        guest.account.give("strangers", -1)
+
+    def greeted(self, guest: Guest) -> None:
+        """Notes that a connection has sent hello, or has lost its place as a stranger."""
+        if self.strangers.pop(guest.number, None) is not None:
+            guest.account.give("strangers")
+
+    def left(self, guest: Guest) -> None:
+        """Notes that a connection has ended."""
+        self.guests.pop(guest.number, None)
+        self.greeted(guest)
+
+    def accounted(self) -> int:
+        """Returns about how many bytes are in use beside the code; O(spaces)."""
+        replays = REPLAY_BYTES * (self.limits.all_replays - self.replays.value)
+        spaces = sum([each.accounted_bytes for each in self.spaces.values()])
+        waiting = self.delivery.room.used + self.delivery.room.states
+        return spaces + waiting + replays + CONNECTION_BYTES * len(self.guests)
