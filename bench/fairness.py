@@ -16,7 +16,9 @@ bad samples and not one.
     withdraw     requests at once to withdraw from an owner of many facts, of which none match
     owners       requests at once for the owners of facts that none match
     conditions   turns at once on connections of one client that expect exactly certain of many facts
-
+    bodies       bodies of HTTP that hold empty objects, from two connections, one after the other
+    fragments    WebSocket messages in 4 000 empty fragments, one after the other
+    events       observers of one pattern as event streams, while it changes ten times a second
 
 For each load: the 50th and 99th percentile and the maximum in ms, ``LOAD_loop_p99_ms``, which is the 99th
 percentile in time that the daemon's loop has been running, which other programs on the machine change little,
@@ -36,6 +38,7 @@ from typing import Any, Final, NamedTuple
 import trio
 
 import dataspace
+from bench import _web_loads
 from bench._figures import command_line, show
 from bench._processes import Served, Side, serving
 from dataspace.codec import pack
@@ -80,9 +83,13 @@ class Size(NamedTuple):
     many: int = 100_000
     asked: int = 200
     peers: int = 40
+    bodies: int = 8
+    fragmented: int = 40
+    events: int = 500
+    changes: int = 60
 
 
-QUICK: Final = Size(4, 500, 2, 20, 1, 10_000, 5_000, 0.5, 10_000, 20, 8)
+QUICK: Final = Size(4, 500, 2, 20, 1, 10_000, 5_000, 0.5, 10_000, 20, 8, 2, 2, 10, 5)
 
 
 # -- the innocent -------------------------------------------------------------------------------------
@@ -342,18 +349,24 @@ LOADS: Final[dict[str, Callable[..., Any]]] = {
     "withdraw": _withdraw,
     "owners": _owners,
     "conditions": _conditions,
+    "bodies": _web_loads.bodies,
+    "fragments": _web_loads.fragments,
+    "events": _web_loads.events,
 }
+
+WEB: Final = frozenset(["bodies", "fragments", "events"])
+"""Loads that speak HTTP."""
 
 
 # -- the run ------------------------------------------------------------------------------------------
 
 
-def _samples(load: Callable[..., Any], size: Size) -> tuple[list[tuple[float, float]], float, float]:
+def _samples(name: str, size: Size) -> tuple[list[tuple[float, float]], float, float]:
     """Round trips of the innocent beside a load, in seconds and in those of the daemon's loop; the seconds of
     the load, and MB at its end."""
-    with serving() as served:
+    with serving(*["http:127.0.0.1:0"] * (name in WEB)) as served:
         innocent = Side.start(_innocent, served.url)
-        other = Side.start(load, served.url, size)
+        other = Side.start(LOADS[name], served.others[0] if name in WEB else served.url, size)
         try:
             for side in (innocent, other):
                 assert side.pipe.recv() == "ready"
@@ -377,12 +390,12 @@ def _megabytes(served: Served) -> float:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def measure(rounds: int, size: Size, loads: dict[str, Callable[..., Any]]) -> dict[str, float]:
+def measure(rounds: int, size: Size, loads: list[str]) -> dict[str, float]:
     """All figures; the round with the lowest 99th percentile counts."""
     best: dict[str, float] = {}
     for _ in range(rounds):
-        for name, load in loads.items():
-            samples, took, megabytes = _samples(load, size)
+        for name in loads:
+            samples, took, megabytes = _samples(name, size)
             at = partial(_percentile, sorted([wall for wall, _ in samples]))
             of_loop = partial(_percentile, sorted([ran for _, ran in samples]))
             if at(0.99) < best.get(f"{name}_p99_ms", float("inf")):
@@ -407,7 +420,7 @@ def main() -> None:
     arguments = command_line(__doc__, rounds=2, quick="one round of small loads")
     arguments.add_argument("--only", nargs="*", choices=LOADS, help="these loads beside the idle daemon")
     args = arguments.parse_args()
-    chosen = {name: load for name, load in LOADS.items() if not args.only or name in ("idle", *args.only)}
+    chosen = [name for name in LOADS if not args.only or name in ("idle", *args.only)]
     figures = measure(1 if args.quick else args.rounds, QUICK if args.quick else Size(), chosen)
     show(figures, as_json=args.json)
 

@@ -10,8 +10,8 @@ raises ``ProtocolError``; fields beyond the known ones are ignored, so that late
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Container, Sequence
+from typing import Final, NamedTuple, TypeAlias, overload
 
 from dataspace.errors import ProtocolError
 from dataspace.kernel.actions import Action, are_actions
@@ -272,7 +272,7 @@ def _sequence(value: Value) -> bool:
 
 
 def _numbers(value: Value) -> bool:
-    return value.__class__ is tuple and all(_number(each) for each in value)
+    return value.__class__ is tuple and all(map(_number, value))
 
 
 def _others(value: Value) -> bool:
@@ -354,9 +354,14 @@ def written(packet: Packet) -> tuple[Value, ...]:
     return fields
 
 
-def read(value: Value) -> Packet:
+@overload
+def read(value: Value) -> Packet: ...
+@overload
+def read(value: Value, expected: Container[type]) -> Packet | None: ...
+def read(value: Value, expected: Container[type] | None = None) -> Packet | None:
     """Returns the packet that a decoded frame is, without fields that are not known.
 
+    Returns None for a packet that is not ``expected``, whatever its fields: to check them may take long.
     Raises ``ProtocolError``, which says what is wrong with it.
     """
     if value.__class__ is not tuple or not value:
@@ -365,6 +370,8 @@ def read(value: Value) -> Packet:
     if entry is None:
         raise ProtocolError("unknown-packet", f"packet {_brief(value[0])}, known are {sorted(TABLE)}")
     kind, checks = entry
+    if expected is not None and kind not in expected:
+        return None
     fields: tuple[Value, ...] = value[1 : len(checks) + 1]
     if kind is Turn and len(value) == 5 and _is_turn(*fields):
         return tuple.__new__(Turn, fields + _PLAIN)  # sooner, as most packets are turns

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from dataspace.codec import MAX_DEPTH, MAX_ELEMENTS, pack, unpack
 from dataspace.errors import ProtocolError, UsageError
@@ -162,8 +162,10 @@ class Session:
                     value = yield from unpacking(body, elements=elements, depth=depth)
                 else:
                     value = unpack(body, elements=elements, depth=depth)
-                packet = p.read(value)
-                after = self._expected.get(packet.__class__)
+                packet = p.read(value, self._expected)
+                if packet is None:
+                    raise ProtocolError("unexpected", self._unexpected(value))
+                after = self._expected[packet.__class__]
                 if after is not self._heard:
                     self._pass_to(after, packet)
                 if is_server and packet.__class__ in _STREAMED:
@@ -179,12 +181,12 @@ class Session:
             self._hear(State.ENDED)
             raise ProtocolError("limit", "nested deeper than can be said") from None
 
-    def _pass_to(self, after: State | None, packet: p.Packet) -> None:
-        """Enters the state that follows a received packet; raises ``ProtocolError`` if it may not come."""
-        if after is None:
-            raise ProtocolError(
-                "unexpected", f"{type(packet).__name__} while {self._heard.value}, {self._allowed()}"
-            )
+    def _unexpected(self, value: Any) -> str:
+        """Returns what is wrong with a packet that may not come now."""
+        return f"{p.TABLE[value[0]][0].__name__} while {self._heard.value}, {self._allowed()}"
+
+    def _pass_to(self, after: State, packet: p.Packet) -> None:
+        """Enters the state that follows a received packet."""
         if packet.__class__ is p.Welcome:
             self.limits = FrameLimits.read(packet.limits)
         self._hear(after)

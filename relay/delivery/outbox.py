@@ -18,6 +18,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
+from time import perf_counter
 from typing import Final
 
 import trio
@@ -38,6 +39,12 @@ AHEAD_BYTES: Final = LEAST
 
 READ_AHEAD_BYTES: Final = 512 << 10
 """Bytes that a replay reads ahead for a stream at most, whatever its credit: sixteen frames."""
+
+FILL_SECONDS: Final = 0.001
+"""Seconds after which one connection has packed enough for one write."""
+
+LARGE: Final = 8 << 10
+"""Bytes that are filled without a look at the clock."""
 
 _NUMBER: Final = struct.Struct(">BQ")
 
@@ -215,7 +222,10 @@ class Outbox:
 
     def say(self, packet: Packet) -> None:
         """Queues a control packet; it goes before any values."""
-        data = self._encode(packet)
+        self.say_encoded(self._encode(packet))
+
+    def say_encoded(self, data: bytes) -> None:
+        """Does the same for a packet that is bytes already."""
         self._control.append(data)
         self.control_bytes += len(data)
 
@@ -229,6 +239,11 @@ class Outbox:
         """Ends a stream from below: nothing more leaves it."""
         stream.ended = True
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no stream has anything to send, unless it is woken."""
+        return not self._ready
+
     def end(self) -> None:
         """Ends all streams: only the control packets that wait are still sent."""
         self._ended = True
@@ -236,16 +251,22 @@ class Outbox:
         self._ready_set.clear()
 
     def fill(self, budget: int) -> bytes:
-        """Returns the bytes to send now: all control packets, then values up to about ``budget`` bytes."""
+        """Returns the bytes to send now: all control packets, then values up to about ``budget`` bytes.
+
+        Ends sooner if the values take long to pack, as those of a state do; ``is_empty`` is False then.
+        """
         pieces, self._control = self._control, []
         size, self.control_bytes = self.control_bytes, 0
         ready, framed = self._ready, self._framed
+        until = perf_counter() + FILL_SECONDS
         while ready and size < budget:
             stream = ready.popleft()
             got = stream.next_frame(framed)
             if got is not None:
                 pieces.append(got[0])
                 size += len(got[0])
+                if size > LARGE and perf_counter() > until:
+                    size = budget
                 self.values_sent += got[1]
                 if got[2] or stream.complete or stream.peeked >= 0:
                     ready.append(stream)

@@ -41,7 +41,7 @@ TOLD: Final = 1_024
 STEP: Final = 128
 """Changes that are looked at in one step."""
 
-SORTED: Final = 1_024
+SORTED: Final = 256
 """Changes that are sorted by class in one step."""
 
 _number = itemgetter(0)
@@ -159,10 +159,13 @@ class Recent:
         for change in self._beyond(self._sorted_to):
             if change[0] <= self._sorted_to:
                 continue  # it was done between two of these steps
-            for root, part in _parts(change):
+            seen += _size(change)
+            parts = at_once(_parts(change)) if seen < SORTED else (yield from _parts(change))
+            if change[0] <= self._sorted_to:
+                continue  # as above
+            for root, part in parts:
                 self._of_class.setdefault(root, []).append(part)
             self._sorted_to = change[0]
-            seen += _size(change)
             if seen >= SORTED:
                 seen = 0
                 yield
@@ -255,21 +258,23 @@ def _visible(found: Sequence[Rows], count: Callable[[Captures], int]) -> Iterato
             yield number, time, first, said, last
 
 
-def _parts(change: Change) -> Iterator[tuple[Class | None, Change]]:
-    """Yields an epoch by the classes of its values; mostly there is one."""
+def _parts(change: Change) -> Steps[list[tuple[Class | None, Change]]]:
+    """Returns an epoch by the classes of its values, in steps; mostly there is one class."""
     number, time, *lists = change
-    classes = {class_of(value): None for values in lists for value in values}
-    if len(classes) == 1:
-        yield next(iter(classes)), change
-        return
-    parts: dict[Class | None, tuple[list[Value], list[Value], list[Value]]] = {
-        root: ([], [], []) for root in classes
-    }
+    parts: dict[Class | None, tuple[list[Value], list[Value], list[Value]]] = {}
     for at, values in enumerate(lists):
-        for value in values:
-            parts[class_of(value)][at].append(value)
-    for root, (added, messages, removed) in parts.items():
-        yield root, (number, time, added, messages, removed)
+        for begin in range(0, len(values), SORTED):
+            if begin:
+                yield
+            for value in values[begin : begin + SORTED]:
+                root = class_of(value)
+                part = parts.get(root)
+                if part is None:
+                    part = parts[root] = ([], [], [])
+                part[at].append(value)
+    if len(parts) == 1:
+        return [(next(iter(parts)), change)]  # it takes no memory of its own
+    return [(root, (number, time, *part)) for root, part in parts.items()]
 
 
 def _size(change: Change) -> int:

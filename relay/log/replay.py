@@ -55,6 +55,9 @@ class Live:
         return next((each.number - 1 for each in self.pending if not each.silent), self.epoch)
 
 
+LOOKED_AT: Final = 64
+"""Epochs without changes after which a replay in steps lets others work."""
+
 PACE_VALUES: Final = 512
 """Values of a state that are read between two calls of ``Replay.pace``."""
 
@@ -104,7 +107,16 @@ class Replay:
         ``upto`` must be on disk.  It can be left off between epochs and gone on with later.  Raises as
         ``Log.read``.
         """
-        bag = self.own_bag()
+        for rows in self.steps(upto):
+            if rows is not None:
+                yield rows
+
+    def steps(self, upto: int) -> Iterator[Rows | None]:
+        """Does the same, and yields None after every ``LOOKED_AT`` epochs without changes.
+
+        So a caller in the event loop can let others work, whatever part of the log matches.
+        """
+        bag, looked_at = self.own_bag(), 0
         captures = self._captures if self._flat is None else self._flat_captures
         for segment in self._log.segments(self.at, upto) if upto > self.at else ():
             for number, time, came, said, went in captures(segment, upto):
@@ -114,9 +126,16 @@ class Replay:
                 if went:
                     went = bag.remove_all(went)
                 if came or said or went:
+                    looked_at = 0
                     yield number, time, came, said, went
-                    if self._kept:
-                        bag = self.own_bag()
+                elif looked_at < LOOKED_AT:
+                    looked_at += 1
+                    continue
+                else:
+                    looked_at = 0
+                    yield None
+                if self._kept:
+                    bag = self.own_bag()
         self.at = max(self.at, upto)
         self.leave()
 

@@ -16,6 +16,7 @@ from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
 from relay.store.errors import LogDamaged, LogFailed
+from server.lane import Work
 from server.sessions.peer import Peer
 from server.sessions.watch import Watch
 
@@ -25,6 +26,13 @@ AT_ONCE: Final = frozenset(["lease", "renew", "release"])
 """Verbs that do not wait, and that later packets of the same connection rely on."""
 
 
+class Answering(Protocol):
+    """Queues answers for one connection."""
+
+    async def answer(self, number: int, value: Value, work: Work) -> None:
+        """Queues the answer to a request; a long one is packed in steps of the lane."""
+
+
 class Asker(Protocol):
     """The connection that sends requests; ``asked`` counts those without an answer yet."""
 
@@ -32,6 +40,13 @@ class Asker(Protocol):
 
     def say(self, packet: p.Packet) -> None:
         """Queues a control packet."""
+
+    @property
+    def sending(self) -> Answering:
+        """Queues its answers."""
+
+    def work(self) -> Work:
+        """Returns a piece of background work of the connection."""
 
     def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         """Runs a task that ends with the connection."""
@@ -75,7 +90,7 @@ async def _carry_out(asker: A, request: p.Request, verb: Callable[[A, Map], Awai
     except UsageError as error:
         asker.say(p.Denied(request.number, "bad-request", str(error)[:4000]))
     else:
-        asker.say(p.Answer(request.number, value))
+        await asker.sending.answer(request.number, value, asker.work())
     finally:
         asker.asked -= 1
     asker.flush()

@@ -20,10 +20,13 @@ from dataspace.faults import reach
 from dataspace.kernel.epochs import Epoch
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
+from dataspace.wire.answers import answering, is_long
 from dataspace.wire.forms import Framed
 from dataspace.wire.heartbeat import Heartbeat
 from dataspace.wire.session import Session
+from index.values.values import Value
 from relay.delivery.outbox import Outbox, OutStream
+from server.lane import Work
 
 BURST: Final = 64 << 10
 """Bytes that one flush takes from the streams of a connection, about: to pack them takes some milliseconds,
@@ -54,6 +57,7 @@ class SendQueue:
         self._link = link
         self._session = session
         self._outbox: Final = Outbox(session.send, over, framed)
+        self._is_framed: Final = framed is None
         self._beaten = beaten
         self._touch = touch
         self._lose = lose
@@ -79,6 +83,17 @@ class SendQueue:
         if not self._session.parted:
             self._say_accepted()
             self._outbox.say(packet)
+            self.touch()
+
+    async def answer(self, number: int, value: Value, work: Work) -> None:
+        """Queues the answer to a request; a long one is packed in steps of the lane."""
+        if not self._is_framed or not is_long(value):
+            self.say(p.Answer(number, value))
+            return
+        data = await work.do(answering(number, value))
+        if not self._session.parted:
+            self._say_accepted()
+            self._outbox.say_encoded(data)
             self.touch()
 
     def accept(self, epoch: Epoch) -> None:
@@ -157,9 +172,10 @@ class SendQueue:
             if data := self._outbox.fill(BURST):
                 sent = link.send_nowait(data)
                 self._note_sent(sent)
-                if sent < len(data):
+                is_left = sent < len(data)
+                if is_left:
                     self._unsent += memoryview(data)[sent:]
-                if len(data) >= BURST or self._unsent or link.pending:  # else all that was ready is sent
+                if is_left or not self._outbox.is_empty or link.pending:  # else all that was ready is sent
                     self._writable.set()
         except OSError:
             self._lose()

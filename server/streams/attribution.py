@@ -57,8 +57,7 @@ async def _who(reader: Peer, arguments: Map) -> Value:
     home.log.check_retained(after)
     page = Page(home.log, matcher(pattern), after, upto)
     async with reader.work():
-        await trio.to_thread.run_sync(page.read, most)
-    return Map({"changes": tuple(page.changes), "upto": page.upto})
+        return await trio.to_thread.run_sync(page.read, most)
 
 
 class Page:
@@ -76,8 +75,13 @@ class Page:
         self._of_request: Origin | None = None
         """Where the turn of a request came from, which has no client."""
 
-    def read(self, most: int) -> None:
-        """Reads until ``most`` changes are found, or much of the log is read; whole epochs, at least one."""
+    def read(self, most: int) -> Map:
+        """Returns the answer: up to ``most`` changes, of whole epochs, at least one; blocks."""
+        self._read(most)
+        return Map({"changes": tuple(self.changes), "upto": self.upto})
+
+    def _read(self, most: int) -> None:
+        """Reads until ``most`` changes are found, or much of the log is read."""
         size = looked_at = 0
         at, end = self._after, self.upto
         for segment in self._log.segments(at, end):

@@ -180,8 +180,13 @@ class StreamReplay:
         await self.home.commits.wait_durable(now)
         difference, size = NetChange(replay.at + 1), 0
         async with self.slots.reading(), self.work:
-            for number, micros, added, messages, removed in replay.epochs(now):
-                changes = Changes(number, micros, added, messages, removed)
+            for rows in replay.steps(now):
+                if rows is None:
+                    if self.work.is_over:
+                        await self.work.pass_on()
+                    continue
+                number, _, _, messages, _ = rows
+                changes = Changes(*rows)
                 difference.fold(changes)
                 size += len(changes.packed) if messages else 0
                 if self.work.is_over:
@@ -210,8 +215,12 @@ class StreamReplay:
         """Feeds the stream until the goal, or until it is not read while other replays wait."""
         slice: list[Changes] = []
         size = room = 0
-        for number, micros, added, messages, removed in replay.epochs(goal):
-            changes = Changes(number, micros, added, messages, removed)
+        for rows in replay.steps(goal):
+            if rows is None:
+                if self.work.is_over:
+                    await self.work.pass_on()
+                continue
+            changes = Changes(*rows)
             slice.append(changes)
             size += changes.size + 1
             room += len(changes.packed)

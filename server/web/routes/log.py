@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dataspace.errors import DataspaceError
+from dataspace.steps import batched
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
@@ -23,6 +24,9 @@ PARAMETERS: Final = (
     Parameter("until", "the last epoch, at most the newest on disk (default: that)", kind="number"),
     Parameter("who", "true: a line for each change, with its owners, client and token", kind="flag"),
 )
+TOGETHER: Final = 100
+"""Lines that are written in one step."""
+
 HEADERS: Final = {"content-type": "application/x-ndjson", "cache-control": "no-store"}
 
 
@@ -74,9 +78,8 @@ async def _lines_with_who(session: InnerSession, pattern: Value, after: int, upt
     while after < upto:
         page = await session.request("who", {"pattern": pattern, "after": after, "upto": upto})
         assert isinstance(page, Map) and isinstance(page["changes"], tuple)  # by WIRE.md
-        await _write(
-            out, b"".join([change_line(names, each) for each in page["changes"] if isinstance(each, Map)])
-        )
+        for some in batched(page["changes"], TOGETHER):
+            await _write(out, b"".join([change_line(names, each) for each in some if isinstance(each, Map)]))
         assert isinstance(page["upto"], int) and page["upto"] > after  # as above
         after = page["upto"]
     await _write(out, b"")

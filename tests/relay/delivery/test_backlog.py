@@ -9,7 +9,7 @@ from dataspace.kernel.actions import CONFLATED, MORE, SNAPSHOT
 from dataspace.kernel.changes import PART, Changes, Lost
 from dataspace.wire.observing import Policy
 from index.values.values import Value
-from relay.delivery.backlog import DeliveryQueue
+from relay.delivery.backlog import STATE_PART, DeliveryQueue
 from relay.delivery.memory import MemoryBudget
 from relay.delivery.packed import PART_BYTES
 from relay.delivery.policies import SlowCounts
@@ -75,14 +75,14 @@ def test_messages_are_never_conflated_and_too_many_end_the_observation() -> None
 
 def test_a_large_epoch_leaves_in_parts_and_is_not_conflated_once_begun() -> None:
     waiting = DeliveryQueue(_nothing, limit=1)
-    waiting.extend(Changes(1, 0, [(n,) for n in range(2 * PART + 1)], flags=SNAPSHOT))
+    waiting.extend(Changes(1, 0, [(n,) for n in range(2 * STATE_PART + 1)], flags=SNAPSHOT))
     (first,) = waiting.take(1, 10_000)
     assert first.flags == SNAPSHOT | MORE
     waiting.offer(_removed(2, 0))
     waiting.offer(_added(3, -1))
     second, third, later = waiting.take(10, 10_000_000)
     assert (second.flags, third.flags) == (SNAPSHOT | MORE, SNAPSHOT)
-    assert sum(map(len, (first, second, third))) == 2 * PART + 1
+    assert sum(map(len, (first, second, third))) == 2 * STATE_PART + 1
     assert (later.flags, later.added, later.removed) == (CONFLATED, [(-1,)], [(0,)])
 
 

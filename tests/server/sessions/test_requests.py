@@ -11,6 +11,7 @@ from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
 from relay.store.errors import LogDamaged
+from server.lane import Lane, Work
 from server.sessions.requests import answer
 
 
@@ -25,6 +26,16 @@ class ListAsker:
 
     def say(self, packet: p.Packet) -> None:
         self.said.append(packet)
+
+    @property
+    def sending(self) -> ListAsker:
+        return self
+
+    def work(self) -> Work:
+        return Lane().work(self)
+
+    async def answer(self, number: int, value: Value, _work: Work) -> None:
+        self.said.append(p.Answer(number, value))
 
     def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         self.started.append((function, args))

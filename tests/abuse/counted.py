@@ -1,0 +1,144 @@
+"""A daemon that counts what each step of its event loop does: ``python -m tests.abuse.counted serve …``.
+
+What a test and the daemon share is a small file, mapped by both.  While the test has set a mode, the daemon
+keeps there the most that one step of a task has done, in lines of Python or in nanoseconds of CPU time, and
+names the task.  Lines are the same in every run, whatever the machine and its load; C code does not count in
+them.  While lines are counted, the lane's clock counts them as well: a line is a microsecond there.
+
+Always: what is measured is one step of one task, from when the loop resumes it until it waits again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+from collections import Counter
+from pathlib import Path
+from time import perf_counter, thread_time_ns
+from types import CodeType, FrameType
+from typing import Any, Final
+
+import trio
+
+import server.daemon.serve
+from server.cli.main import main
+from server.daemon.daemon import Daemon
+from server.lane import Lane
+
+OFF, LINES, CPU = range(3)
+SIZE: Final = 4096
+FILE: Final = "DATASPACE_COUNTED"
+
+_NUMBERS: Final = struct.Struct("=qqqqq")
+
+
+class Gauge:
+    """The shared numbers: mode, most in one step, accounted bytes, work that waits for the lane, a text."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            path.write_bytes(bytes(SIZE))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), SIZE)
+
+    def read(self) -> tuple[int, int, int, int, str]:
+        """Returns the numbers and the text."""
+        mode, most, accounted, waiting, length = _NUMBERS.unpack_from(self._map)
+        text = self._map[_NUMBERS.size : _NUMBERS.size + length].decode(errors="replace")
+        return mode, most, accounted, waiting, text
+
+    def begin(self, mode: int) -> None:
+        """Sets the mode, and forgets the most."""
+        struct.pack_into("=qq", self._map, 0, mode, 0)
+        struct.pack_into("=q", self._map, 32, 0)
+
+    @property
+    def mode(self) -> int:
+        return int(struct.unpack_from("=q", self._map)[0])
+
+    def reach(self, most: int, text: str) -> None:
+        """Notes what a step has done, if that is the most so far."""
+        if most > struct.unpack_from("=q", self._map, 8)[0]:
+            data = text.encode()[: SIZE - _NUMBERS.size]
+            struct.pack_into("=q", self._map, 8, most)
+            struct.pack_into("=q", self._map, 32, len(data))
+            self._map[_NUMBERS.size : _NUMBERS.size + len(data)] = data
+
+    def account(self, accounted: int, waiting: int) -> None:
+        """Notes what the daemon accounts for, and how many pieces of work wait."""
+        struct.pack_into("=qq", self._map, 16, accounted, waiting)
+
+
+class Steps(trio.abc.Instrument):
+    """Measures the steps of all tasks of a daemon."""
+
+    def __init__(self, daemon: Daemon, gauge: Gauge) -> None:
+        self._daemon = daemon
+        self._gauge = gauge
+        self._codes: Counter[CodeType] = Counter()
+        self._lines = self._began = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        _clock.turn(self._gauge.mode)
+        if _clock.mode == LINES:
+            self._codes.clear()
+            self._lines = _clock.lines
+            sys.settrace(self._trace)
+        self._began = thread_time_ns()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        took = thread_time_ns() - self._began
+        sys.settrace(None)
+        self._gauge.account(self._daemon.memory.used, self._daemon.lane.statistics().waiting)
+        if _clock.mode == LINES:
+            self._gauge.reach(_clock.lines - self._lines, f"{task.name}: {self._most()}")
+        elif _clock.mode == CPU:
+            self._gauge.reach(took, task.name)
+
+    def _most(self) -> str:
+        """Returns the functions of which most lines were carried out."""
+        most = self._codes.most_common(4)
+        return ", ".join([f"{Path(code.co_filename).name} {code.co_name} {count}" for code, count in most])
+
+    def _trace(self, frame: FrameType, _event: str, _argument: Any) -> Any:
+        _clock.lines += 1
+        self._codes[frame.f_code] += 1
+        return self._trace
+
+
+class Clock:
+    """Seconds of the lane: those that pass, or while lines are counted a microsecond for each line."""
+
+    def __init__(self) -> None:
+        self.mode = OFF
+        self.lines = 0
+        self._stopped = 0.0
+
+    def turn(self, mode: int) -> None:
+        """Counts as this mode says."""
+        if mode != self.mode:
+            self.mode = mode
+            self._stopped = perf_counter()
+
+    def __call__(self) -> float:
+        return (self._stopped if self.mode == LINES else perf_counter()) + self.lines / 1e6
+
+
+_clock: Final = Clock()
+
+
+class CountedDaemon(Daemon):
+    """A daemon whose steps are counted; made in the loop."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        trio.lowlevel.add_instrument(Steps(self, Gauge(Path(os.environ[FILE]))))
+
+
+if __name__ == "__main__":
+    assert Lane.__init__.__kwdefaults__ is not None  # the clock
+    Lane.__init__.__kwdefaults__["clock"] = _clock
+    vars(server.daemon.serve)["Daemon"] = CountedDaemon  # the daemon that is served
+    sys.exit(main())
