@@ -61,8 +61,8 @@ _KEPT: list[object] = []  # callbacks and tables that SQLite points to
 _NAMES: dict[int, str] = {}
 
 
-def hook_sqlite(hook: Hook, *, names: Callable[[str], str] = os.path.basename) -> None:
-    """From now on, the hook is asked before SQLite writes, truncates, syncs or deletes.
+def hook_sqlite(hook: Hook, *, names: Callable[[str], str] = os.path.basename, reads: bool = False) -> None:
+    """From now on, the hook is asked before SQLite writes, truncates, syncs or deletes, and ``reads``.
 
     ``names`` makes the name of a file in an event of its path.
     """
@@ -80,7 +80,7 @@ def hook_sqlite(hook: Hook, *, names: Callable[[str], str] = os.path.basename) -
             original = slot[0]
             if original not in tables:
                 methods = ctypes.cast(original, ctypes.POINTER(_Methods)).contents
-                tables[original] = _hooked(methods, hook)
+                tables[original] = _hooked(methods, hook, reads=reads)
             slot[0] = ctypes.addressof(tables[original])
         return code
 
@@ -96,11 +96,11 @@ def _path(pointer: int) -> str:
     return ctypes.string_at(pointer).decode()
 
 
-def _hooked(original: _Methods, hook: Hook) -> _Methods:
+def _hooked(original: _Methods, hook: Hook, *, reads: bool) -> _Methods:
     """A table of methods that ask the hook and go on to the original ones."""
     made = _Methods.from_buffer_copy(original)
     really_write, really_sync = _WRITE(original.xWrite), _SYNC(original.xSync)
-    really_truncate = _TRUNCATE(original.xTruncate)
+    really_truncate, really_read = _TRUNCATE(original.xTruncate), _WRITE(original.xRead)
 
     def write(file: int, data: int, size: int, offset: int) -> int:
         told = ("write", _NAMES[file], offset, ctypes.string_at(data, size))
@@ -112,6 +112,12 @@ def _hooked(original: _Methods, hook: Hook) -> _Methods:
     def sync(file: int, flags: int) -> int:
         return hook(("sync", _NAMES[file])) or int(really_sync(file, flags))
 
+    def read(file: int, data: int, size: int, offset: int) -> int:
+        return hook(("read", _NAMES[file])) or int(really_read(file, data, size, offset))
+
+    if reads:
+        _KEPT.append(reading := _WRITE(read))
+        made.xRead = ctypes.cast(reading, _P).value
     callbacks = _WRITE(write), _TRUNCATE(truncate), _SYNC(sync)
     _KEPT.extend([made, *callbacks])
     made.xWrite, made.xTruncate, made.xSync = (ctypes.cast(each, _P).value for each in callbacks)

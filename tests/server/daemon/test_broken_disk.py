@@ -118,6 +118,39 @@ def test_staging_that_fails_refuses_and_the_daemon_goes_on(
     assert daemon.stop() == 0
 
 
+def test_a_past_that_cannot_be_read_is_refused_and_the_daemon_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon, told = _breakable(tmp_path, monkeypatch)
+    daemon.start()
+
+    async def write() -> None:
+        async with dataspace.connect(daemon.url, owner="o") as space:
+            for number in range(3):
+                await space.assert_(Record("kept", number, "x" * 200_000))
+
+    trio.run(write)
+    assert daemon.stop() == 0
+    daemon.start()  # what it reads from now on is in no cache
+
+    async def read() -> None:
+        with trio.fail_after(30):
+            async with dataspace.connect(daemon.url) as space:
+                told.write_text("read log.sqlite")  # a few bytes
+                async with space.observe("kept($n, _)", after=0, upto=3, quiet=True) as seen:
+                    with pytest.raises(Refused, match=r"disk-failed|log-damaged"):
+                        assert [epoch async for epoch in seen.epochs()]
+                assert sorted(await space.matches("kept($n, _)")) == [(0,), (1,), (2,)]
+                told.unlink()  # as above
+                async with space.observe("kept($n, _)", after=0, upto=3, quiet=True) as seen:
+                    assert [epoch.added async for epoch in seen.epochs()] == [[(0,)], [(1,)], [(2,)]]
+                await space.send(Record("goes", "on"))
+
+    trio.run(read)
+    assert daemon.stop() == 0
+    assert "Traceback" not in daemon.errors
+
+
 def test_an_altered_epoch_is_an_error_for_who_reads_it_and_for_nobody_else(tmp_path: Path) -> None:
     daemon = DaemonProcess(tmp_path / "data")
     daemon.start()
