@@ -202,7 +202,8 @@ def _said(door: str, packet: p.Packet) -> bytes:
     if door == "tcp":
         return frame(body)
     kind = 0x81 if door == "json" else 0x82
-    return bytes((kind, 0xFE)) + len(body).to_bytes(2, "big") + b"\0\0\0\0" + body
+    size = bytes((0x80 | len(body),)) if len(body) < 126 else b"\xfe" + len(body).to_bytes(2, "big")
+    return bytes((kind,)) + size + b"\0\0\0\0" + body
 
 
 if __name__ == "__main__":
