@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dataspace")
 
+CLOCK_SECONDS: Final = 10.0
+"""Seconds between two looks at the clock, which may be set, for the end of a token."""
+
 LOSSES: Final = frozenset(["timeout", "stalled"])
 """Codes of goodbyes after which the peer may connect again and resume its session."""
 
@@ -228,6 +231,8 @@ class Connection(Peer):
                 self._open(packet)
             case p.Abort(stream, _reason, wants_answer):
                 self._abort(stream, wants_answer=wants_answer)
+            case p.Values(stream) if stream in self.streams:
+                raise ProtocolError("unexpected", f"values for stream {stream}, which the daemon feeds")
             case p.Values():
                 self.offers.arrive(packet, self.session.size)
             case p.Offer():
@@ -283,7 +288,8 @@ class Connection(Peer):
 
     async def _expel(self, until: datetime) -> None:
         """Ends the connection when its token expires."""
-        await trio.sleep(max(0.0, (until - datetime.now(UTC)).total_seconds()))
+        while (left := (until - datetime.now(UTC)).total_seconds()) > 0:  # noqa: ASYNC110  # no event tells the time
+            await trio.sleep(min(left, CLOCK_SECONDS))  # the clock may be set meanwhile
         self.dismiss("unauthorized", f"the token expired at {until:%Y-%m-%dT%H:%M:%SZ}")
 
     def commit_at_once(self, turn: p.Turn) -> bool:

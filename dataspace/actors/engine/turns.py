@@ -74,9 +74,9 @@ class Turn(BasicTurn):
         waiting = effects.undecorated
 
         def decorate(handler: H) -> H:
+            waiting.pop(decorate, None)  # also if it is refused: the actor may catch that
             check_plain(handler)
             install(handler)
-            waiting.pop(decorate, None)
             return handler
 
         waiting[decorate] = verb

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from index.values.values import Map, Value
 from server.config.model import Config, Limits
 from server.config.rights import Rights
 from server.config.tokens import Key
+from server.connections import connection
 from server.daemon.serve import serve
 from tests.server.peers import Peer
 
@@ -192,6 +193,44 @@ async def test_a_narrowed_token_is_good_for_less_and_for_as_long_as_it_says(url:
                 Refused, match="the token 'gate' narrowed from 'admin' does not allow to observe"
             ):
                 await space.matches("q($x)")
+
+
+async def test_the_epoch_of_an_answer_shows_whether_a_fact_was_there(url: str) -> None:
+    """As SECURITY.md says, under *What is not promised*."""
+    async with (
+        dataspace.connect(url, token=ADMIN) as admin,
+        dataspace.connect(url, token=SENSOR) as sensor,
+    ):
+        await admin.assert_(Record("reading", 1, 42))
+        before = await admin.sync()
+        assert await _asserted(sensor, Record("reading", 1, 42)) == before
+        assert await _asserted(sensor, Record("reading", 1, 43)) == before + 1
+
+
+async def _asserted(space: dataspace.RemoteSpace, fact: Record) -> int:
+    draft = space.draft()
+    draft.assert_(fact)
+    return await space.commit(draft)
+
+
+async def test_a_clock_that_is_set_forward_ends_what_has_expired(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CLOCK_SECONDS", 0.01)
+    ahead = timedelta()
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Clock:
+            return cls.fromtimestamp((datetime.now(tz) + ahead).timestamp(), tz)
+
+    monkeypatch.setattr(connection, "datetime", Clock)
+    tomorrow = narrow(ADMIN, Map({"until": datetime.now(UTC) + timedelta(hours=23)}))
+    with trio.fail_after(10), pytest.raises(ProtocolError, match="the token expired at"):
+        async with dataspace.connect(url, token=tomorrow) as space:
+            await space.sync()
+            ahead = timedelta(days=1)  # as a clock does that was a day late when the session began
+            await trio.sleep_forever()
 
 
 async def test_no_token_is_ever_written_down(url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -108,6 +108,11 @@ ACQUAINTANCES = {
     "a flood of frames of one byte": (frame(b"\x07") * 200_000, "malformed", "a packet is an array"),
     "an abort of no stream": (packed(p.Abort(1, "", True)), "unexpected", "stream 1 was never opened"),
     "values for no stream": (packed(p.Values(1, 0, (1,), 0)), "unexpected", "stream 1 was never opened"),
+    "values for a stream that the daemon feeds": (
+        packed(opening(3)) + packed(p.Values(3, 0, (1,), 0)),
+        "unexpected",
+        "values for stream 3, which the daemon feeds",
+    ),
     "an ask for no stream": (packed(p.Ask(1, 1, 1)), "unexpected", "stream 1 was never opened"),
     "a stream opened twice": (
         packed(opening(3)) + packed(opening(3)),

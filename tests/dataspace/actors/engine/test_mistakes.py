@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -56,6 +57,17 @@ def test_a_decorator_above_nothing_is_an_error_of_its_turn(verb: str) -> None:
     said = f"turn.{verb} installs nothing by itself: write @turn.{verb}(…) above a function"
     assert crash_of(lambda turn: getattr(turn, verb)(given)) == said
     assert "a function is needed" in crash_of(lambda turn: getattr(turn, verb)(given)(None))
+
+
+@pytest.mark.parametrize("verb", [*PATTERNED, "after"])
+def test_an_actor_that_catches_a_refusal_lives(verb: str) -> None:
+    def boot(turn: Turn) -> None:
+        given: object = "present($who)" if verb in PATTERNED else math.nan
+        handler: object = None if verb in PATTERNED else none
+        with pytest.raises(UsageError):
+            getattr(turn, verb)(given)(handler)
+
+    assert crash_of(boot) == ""
 
 
 def test_a_pattern_that_is_computed_is_a_function_without_arguments() -> None:
