@@ -1,4 +1,4 @@
-"""Patience: for how long callers wait while there is no connection.
+"""AwayLimit: for how long callers wait while there is no connection.
 
 A client reconnects for as long as it lives, so a call waits for the daemon as long.  Where that is too long,
 as in a request handler, a call has the patience of its connection: the call ends with ``Unreachable`` once
@@ -20,7 +20,7 @@ from dataspace.loops.primitives import Scope
 T = TypeVar("T")
 
 
-class Patience:
+class AwayLimit:
     """Of one client, for the daemon at ``url``: ``seconds`` for each call, None to wait for ever."""
 
     def __init__(self, url: str, seconds: float | None) -> None:

@@ -27,7 +27,7 @@ from dataspace.client.session.identity import ClientIdentity
 from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
 from dataspace.client.session.offers import OutgoingOffer
-from dataspace.client.session.patience import Patience
+from dataspace.client.session.patience import AwayLimit
 from dataspace.client.session.pending import PendingAbort, PendingRequest
 from dataspace.client.session.portions import TurnLimits
 from dataspace.client.session.ports import Lasting, Stream
@@ -98,7 +98,7 @@ class ClientSession:
         self.lasting: Final[set[Lasting]] = set()
         """Objects that are notified of a reconnect; each adds and removes itself."""
         self.uplink: Final = Uplink(address, self, credentials, reconnect=reconnect, wait=wait, dial=dial)
-        self.patience: Final = Patience(address.url, timeout)
+        self.patience: Final = AwayLimit(address.url, timeout)
         self.forgotten = 0
         """How often the claims have ended and were not asserted again."""
         self.start_soon: Callable[[Callable[[], Awaitable[None]]], None] = _nowhere
