@@ -131,7 +131,7 @@ def test_a_request_that_makes_no_sense_says_why(
 
 def test_a_method_that_there_is_not_names_those_that_there_are(daemon: HttpDaemon) -> None:
     answer = daemon.call("DELETE", FACTS)
-    assert answer.problem()[:2] == (405, "no-method") and answer.headers["allow"] == "GET"
+    assert answer.problem()[:2] == (405, "no-method") and answer.headers["allow"] == "GET, HEAD"
 
 
 def test_one_connection_serves_many_requests_and_nothing_stays(daemon: HttpDaemon) -> None:
