@@ -181,4 +181,7 @@ class HttpConnection:
 
     def _scope_of(self, request: h11.Request) -> dict[str, object]:
         door = self._door
-        return scope_of(request, scheme=door.scheme, server=door.server, peer=self._link.peer, lent=self.lent)
+        more: dict[str, object] = {"lent": self.lent}
+        if request.http_version == b"1.1":
+            more["link"] = self._link
+        return scope_of(request, scheme=door.scheme, server=door.server, peer=self._link.peer, **more)

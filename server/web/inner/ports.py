@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from dataspace.wire.forms import Form
     from server.config.model import Limits
     from server.lane import Lane
     from server.sessions.peer import Peer
@@ -39,5 +40,5 @@ class Door(Protocol):
     def refusal(self, peer: str) -> str:
         """Returns why there is no room for another connection of a peer; empty if there is."""
 
-    def serve(self, link: InnerLink) -> Peer:
-        """Serves the peer at the other end in a task of its own."""
+    def serve(self, link: InnerLink, *, form: Form | None = None) -> Peer:
+        """Serves the peer at the other end in a task of its own, which writes packets as its form says."""

@@ -19,13 +19,16 @@ from typing import Final
 
 from dataspace.codec import unpack_own
 from dataspace.errors import Broken, ProtocolError, Refused
+from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Wanted
+from dataspace.wire.forms import Form, Framed
 from dataspace.wire.frames import Cutter
-from dataspace.wire.session import Role, Session
+from dataspace.wire.session import Role, Session, encode
 from index.values.values import Map, Value
+from relay.delivery.outbox import values_frame
 from server.web.inner.batches import HEAD, Batch
-from server.web.inner.link import InnerLink
+from server.web.inner.link import InnerLink, Pour
 from server.web.inner.ports import Door
 
 LARGEST: Final = 1 << 30
@@ -47,12 +50,25 @@ class Caller:
     """Entered while a session has the place of the request's connection."""
 
 
+@dataclass(slots=True)
+class PacketWriter:
+    """How a session writes control packets and values: as frames, until it pours."""
+
+    encode: Callable[[p.Packet], bytes] = encode
+    framed: Framed = values_frame
+
+    def form(self) -> Form:
+        """Returns the form of a session, which writes as this says at the time."""
+        return Form(Cutter(), lambda packet: self.encode(packet), lambda *each: self.framed(*each))
+
+
 class InnerSession:
     """A session that has been welcomed, with one stream at a time."""
 
-    def __init__(self, link: InnerLink) -> None:
+    def __init__(self, link: InnerLink, writing: PacketWriter) -> None:
         self.welcome: p.Welcome
         self._link = link
+        self._writing = writing
         self._session = Session(Role.CLIENT, max_frame=LARGEST, max_elements=LARGEST)
         self._cutter = Cutter(LARGEST)
         self._bodies: deque[bytes] = deque()
@@ -145,6 +161,25 @@ class InnerSession:
         self.say(p.Open(self._streams, Map(spec), *reading.credit))
         return reading
 
+    async def settle(self) -> list[p.Packet | Batch]:
+        """Returns what the daemon has sent until now; it sends no values beyond what it was asked for."""
+        self.say(p.Ping(0))
+        found: list[p.Packet | Batch] = []
+        while not (found and isinstance(found[-1], p.Pong) and self._link.is_empty and not self._bodies):
+            found.append(await self.next())
+        return found
+
+    async def pour(self, into: Link, pour: Pour, writing: PacketWriter, stalled: float) -> None:
+        """Lets the session write its streams to a link by itself, past the route, until all is written.
+
+        Nothing may be on its way to the route (``settle``).  Raises ``OSError`` for a client that takes
+        nothing for ``stalled`` seconds, and where the session ends before.
+        """
+        self._writing.encode, self._writing.framed = writing.encode, writing.framed
+        self._link.pour(into, pour)
+        self.say(p.Ask(self._streams, LARGEST, LARGEST * LARGEST))
+        await self._link.wait_poured(stalled)
+
     def end(self) -> None:
         """Says goodbye, and drops what still comes."""
         if not self._session.parted:
@@ -202,9 +237,9 @@ async def inner_session(
     refusal = door.refusal(caller.peer)
     if refusal:
         raise NotAdmitted("limit", refusal)
-    link = InnerLink(caller.peer)
-    served = door.serve(link)
-    session = InnerSession(link)
+    link, writing = InnerLink(caller.peer), PacketWriter()
+    served = door.serve(link, form=writing.form())
+    session = InnerSession(link, writing)
     with caller.lent():
         try:
             try:

@@ -16,18 +16,22 @@ from typing import Final
 import orjson
 import trio
 
-from dataspace.errors import DataspaceError, Refused
+from dataspace.codec import array_head
+from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused
+from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.observing import MOST_PACE
 from index.patterns.patterns import capture_names
 from index.values.values import Record, Value
+from relay.delivery.outbox import values_size
 from server.web.inner.batches import Batch, decoded
+from server.web.inner.link import Pour
 from server.web.inner.ports import Door
-from server.web.inner.sessions import InnerSession, Reading, inner_session
+from server.web.inner.sessions import InnerSession, PacketWriter, Reading, inner_session
 from server.web.routes.parameters import PATTERN, POLICY, SPACE, Asked, Parameter
 from server.web.routes.problems import Problem, problem_of
 from server.web.routes.rows import EpochWriter, part_of
-from server.web.routes.streaming import Out, Streaming
+from server.web.routes.streaming import Out, Streaming, chunk
 
 BEAT: Final = 15.0
 """Seconds after which a comment is written where nothing else was, for proxies that close what is silent."""
@@ -38,8 +42,9 @@ PATIENCE: Final = 0.5
 MOST_AHEAD: Final = 4096
 
 SHARED: Final = 64
-SHARED_BYTES: Final = 32 << 10
-"""Batches whose text is kept for the other streams of a pattern, and the bytes of one, as it was packed."""
+SHARED_BYTES: Final = 40 << 10
+"""Batches whose text is kept for the other streams of a pattern, and the bytes of one as it was packed:
+a full frame has a little more than 32 KiB."""
 
 RESTARTS: Final = frozenset(["epoch-gone", "epoch-lost", "epoch-ahead"])
 """Codes which say that a stream cannot go on after an epoch, though there is a state."""
@@ -88,7 +93,8 @@ async def observe(door: Door, asked: Asked) -> Streaming:
             return
         async with inner_session(door, caller, asked.space, heartbeat=BEAT) as session:
             out.beside(keep, session)
-            await Telling(session, out, spec, last, window).run()
+            stalled = door.limits.stalled_seconds
+            await Telling(session, out, spec, last, window, stalled).run()
 
     return Streaming(run)
 
@@ -104,13 +110,22 @@ class Telling:
     """One stream of events."""
 
     def __init__(
-        self, session: InnerSession, out: Out, spec: dict[str, Value], last: int | None, window: int | None
+        self,
+        session: InnerSession,
+        out: Out,
+        spec: dict[str, Value],
+        last: int | None,
+        window: int | None,
+        stalled: float,
     ) -> None:
         self._session = session
         self._out = out
+        self._stalled = stalled
         self._spec = spec
         self._last = last
-        self._window = window
+        self._may_pour = window is None and out.link is not None
+        self._window = 1 if self._may_pour else window
+        self._pour = Pour()
         self._told = -1 if last is None else last
         self._events = EventTexts(capture_names(spec["pattern"]))
         self._reading = self._open()
@@ -125,10 +140,63 @@ class Telling:
             while not isinstance(packet, p.Done):
                 packet = await self._next()
                 await self._tell(packet)
+                if self._out.link is not None and self._may_pour and isinstance(packet, Batch):
+                    await self._pour_into(self._out.link)
+                    return
         except DataspaceError as error:
             if not self._out.started:
                 raise
             await self._write(self._problem(problem_of(error)))
+
+    async def _pour_into(self, link: Link) -> None:
+        """Has the session write the events to the client by itself, as it writes to one of a WebSocket."""
+        for packet in await self._session.settle():
+            if isinstance(packet, p.Error):
+                raise Refused(packet.code, packet.text)
+            if not isinstance(packet, p.Pong):
+                await self._tell(packet)
+            if isinstance(packet, p.Done):
+                return
+        writing = PacketWriter(self._control, self._framed)
+        await self._session.pour(link, self._pour, writing, self._stalled)
+
+    def _framed(self, stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:
+        """Returns the chunk of a frame of values, and what the frame costs in credit."""
+        events = self._events
+        known = (
+            _shared_chunk(events.names, count, body) if events.whole and len(body) <= SHARED_BYTES else None
+        )
+        if known is None:
+            said = chunk(b"".join(map(events.text, decoded(array_head(count) + body + b"\0"))))
+            self._told = max(self._told, events.told)
+        else:
+            said, self._told = known
+        self._pour.made += len(said)
+        return said, values_size(stream, first, count, body, left)
+
+    def _control(self, packet: p.Packet) -> bytes:
+        """Returns the chunk that stands for a packet which is no value; none after the end."""
+        if self._pour.is_over:
+            return b""
+        said = b""
+        match packet:
+            case p.Reached(epoch, _):
+                said = self._reached(epoch)
+            case p.Ping():
+                said = b": beat\n\n" if self._events.whole else b""
+            case p.Done():
+                said, self._pour.is_over = self._end(), True
+            case p.Error(_, code, text):
+                said, self._pour.is_over = self._problem(problem_of(Refused(code, text))), True
+            case p.Bye(code, text):
+                error = ProtocolError(code, text) if code else Broken("the daemon ended the session")
+                said, self._pour.is_over = self._problem(problem_of(error)), True
+        said = chunk(said)
+        self._pour.made += len(said)
+        return said
+
+    def _end(self) -> bytes:
+        return b"id: %d\nevent: end\ndata: {}\n\n" % max(self._told, self._upto)
 
     def _problem(self, problem: Problem) -> bytes:
         """Returns the last event; in the midst of an epoch a comment, since readers keep nothing of that
@@ -177,7 +245,7 @@ class Telling:
             case p.Reached(epoch, _):
                 await self._write(self._reached(epoch))
             case p.Done():
-                await self._write(b"id: %d\nevent: end\ndata: {}\n\n" % max(self._told, self._upto))
+                await self._write(self._end())
             case _:
                 await self._write(b": beat\n\n" if self._events.whole else b"")
 
@@ -244,3 +312,13 @@ def _shared(names: tuple[str, ...], content: bytes) -> tuple[bytes, int] | None:
     events = EventTexts(names)
     text = b"".join(map(events.text, decoded(content)))
     return (text, events.told) if events.whole else None
+
+
+@lru_cache(maxsize=SHARED)
+def _shared_chunk(names: tuple[str, ...], count: int, body: bytes) -> tuple[bytes, int] | None:
+    """Returns the chunk for so many packed values, and the newest epoch in it; None if that is not whole.
+
+    Streams at the same position are given the same ``body``, whose hash is computed once.
+    """
+    known = _shared(names, array_head(count) + body + b"\0")
+    return None if known is None else (chunk(known[0]), known[1])

@@ -14,6 +14,7 @@ import trio
 from starlette.types import Receive, Scope, Send
 
 from dataspace.errors import DataspaceError
+from dataspace.transport.sockets import Link
 from server.web.routes.problems import problem_of
 
 SLICE_SECONDS: Final = 0.005
@@ -23,7 +24,9 @@ SLICE_SECONDS: Final = 0.005
 class Out:
     """What a response is written to."""
 
-    def __init__(self, send: Send, nursery: trio.Nursery) -> None:
+    def __init__(self, send: Send, nursery: trio.Nursery, link: Link | None = None) -> None:
+        self.link: Final = link
+        """The client's link, if that is known: ``chunk`` makes parts of the body for it, past ``write``."""
         self._send = send
         self._nursery = nursery
         self._whole: tuple[Mapping[str, str], bytes, int] | None = None
@@ -91,6 +94,15 @@ class Paced:
             await self.flush()
 
 
+def chunk(data: bytes) -> bytes:
+    """Returns a part of a body as it stands on the link of a client (RFC 9112, 7.1).
+
+    >>> chunk(b"hi"), chunk(b"")
+    (b'2\\r\\nhi\\r\\n', b'')
+    """
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+
+
 Run: TypeAlias = Callable[[Out], Awaitable[None]]
 
 
@@ -103,7 +115,7 @@ class Streaming:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch, receive, nursery.cancel_scope)
-            out = Out(send, nursery)
+            out = Out(send, nursery, scope.get("state", {}).get("link"))
             try:
                 await self._run(out)
                 await out.finish()

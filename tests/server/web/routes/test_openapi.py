@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 import dataspace
 import server
+from dataspace.wire.forms import Form
 from server.config.model import Limits
 from server.lane import Lane
 from server.web.inner.link import InnerLink
@@ -38,7 +39,7 @@ class Nobody:
     def refusal(self, _peer: str) -> str:
         return "closed"
 
-    def serve(self, _link: InnerLink) -> Any:
+    def serve(self, _link: InnerLink, *, form: Form | None = None) -> Any:
         raise AssertionError("it was refused")
 
 
