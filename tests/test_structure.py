@@ -80,7 +80,12 @@ def test_rooms_are_small() -> None:
 
 @pytest.mark.slow
 async def test_a_request_goes_through_few_files() -> None:
-    for name, files in (await walked()).items():
+    fewest = await walked()
+    for _ in range(2):  # beside other work the daemon's periodic work may fall into every round
+        if all(len(files) <= WALKS[name] for name, files in fewest.items()):
+            break
+        fewest = {name: fewest[name] & files for name, files in (await walked()).items()}
+    for name, files in fewest.items():
         hold(len(files), WALKS[name], f"WALKS[{name!r}]", sorted(files))
 
 
