@@ -28,6 +28,7 @@ PACKAGED = (
     "static/*",
     "inspector/*.*",
     "inspector/views/*.*",
+    "wire/*.txt",
     "monitoring/*.json",
     "monitoring/*.yml",
 )

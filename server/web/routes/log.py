@@ -24,6 +24,9 @@ PARAMETERS: Final = (
     Parameter("until", "the last epoch, at most the newest on disk (default: that)", kind="number"),
     Parameter("who", "true: a line for each change, with its owners, client and token", kind="flag"),
 )
+PAGE: Final = 250
+"""Changes that are asked for at once with who made them, and so read in one step."""
+
 TOGETHER: Final = 100
 """Lines that are written in one step."""
 
@@ -76,7 +79,7 @@ async def _lines(session: InnerSession, asked: Asked, out: Out) -> None:
 async def _lines_with_who(session: InnerSession, pattern: Value, after: int, upto: int, out: Out) -> None:
     names = capture_names(pattern)
     while after < upto:
-        page = await session.request("who", {"pattern": pattern, "after": after, "upto": upto})
+        page = await session.request("who", {"pattern": pattern, "after": after, "upto": upto, "most": PAGE})
         assert isinstance(page, Map) and isinstance(page["changes"], tuple)  # by WIRE.md
         for some in batched(page["changes"], TOGETHER):
             await _write(out, b"".join([change_line(names, each) for each in some if isinstance(each, Map)]))
