@@ -18,7 +18,7 @@ from typing import Final
 
 from dataspace.flows.flows import Flow
 from dataspace.flows.inputs import Facts, Messages
-from dataspace.flows.mermaid import Part
+from dataspace.flows.mermaid import DiagramPart
 from dataspace.flows.results import Derived
 from index.errors import UsageError
 from index.values.values import Record, Value, key
@@ -97,7 +97,7 @@ class FlowHost:
                 driven.flow, driven.facts, driven.messages = None, [], []
             self._changes.append((driven.error, +1))
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[DiagramPart]:
         """Returns the running flows, for a drawing."""
         return [
             driven.flow.part(f"flow {name}, ")

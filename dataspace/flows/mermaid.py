@@ -15,7 +15,7 @@ from dataspace.flows.graphs import Edge, Graph, Strata
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DiagramPart:
     """A graph in a drawing; ``kinds`` has the kind of a node, where its name does not state it."""
 
     title: str
@@ -24,7 +24,7 @@ class Part:
     kinds: Mapping[str, str] | None = None
 
 
-def mermaid(*parts: Part) -> str:
+def mermaid(*parts: DiagramPart) -> str:
     """Returns the text of a mermaid flowchart of graphs that are not connected."""
     lines = ["flowchart LR"]
     blocking: list[int] = []
@@ -42,7 +42,7 @@ def mermaid(*parts: Part) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rows(*parts: Part) -> Iterator[dict[str, str | int | bool]]:
+def rows(*parts: DiagramPart) -> Iterator[dict[str, str | int | bool]]:
     """Yields the same for programs: a row for each node with its stratum, then one for each edge.
 
     Names of nodes are as drawn, and differ within one graph; ``part`` counts the graphs.
@@ -60,11 +60,11 @@ def rows(*parts: Part) -> Iterator[dict[str, str | int | bool]]:
             yield ends | {"port": edge.port} | how
 
 
-def _numbers(part: Part, prefix: str) -> dict[str, str]:
+def _numbers(part: DiagramPart, prefix: str) -> dict[str, str]:
     return {name: f"{prefix}n{at}" for at, name in enumerate(part.graph.nodes, start=1)}
 
 
-def _boxes(part: Part, prefix: str) -> Iterator[str]:
+def _boxes(part: DiagramPart, prefix: str) -> Iterator[str]:
     """Yields the strata with their members."""
     number = _numbers(part, prefix)
     title = _escaped(part.title)
@@ -75,7 +75,7 @@ def _boxes(part: Part, prefix: str) -> Iterator[str]:
         yield "    end"
 
 
-def _edges(part: Part, prefix: str) -> Iterator[tuple[str, bool]]:
+def _edges(part: DiagramPart, prefix: str) -> Iterator[tuple[str, bool]]:
     """Yields the links, each with True if it leads into an input that blocks."""
     number, handoffs = _numbers(part, prefix), set(part.strata.handoffs)
     for at, edge in enumerate(part.graph.edges):

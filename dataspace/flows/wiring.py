@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dataspace.flows.graphs import Edge, Graph, Strata
-from dataspace.flows.mermaid import Part, mermaid
+from dataspace.flows.mermaid import DiagramPart, mermaid
 from dataspace.flows.operators import Operator, Port
 from dataspace.flows.outputs import Outcome
 from index.errors import UsageError
@@ -70,10 +70,10 @@ class Wiring:
         crossed."""
         return mermaid(self.part())
 
-    def part(self, title: str = "") -> Part:
+    def part(self, title: str = "") -> DiagramPart:
         """Returns the graph as a part of a drawing."""
         graph = self.graph()
-        return Part(title, graph, graph.strata(), self.kinds)
+        return DiagramPart(title, graph, graph.strata(), self.kinds)
 
     def checked(self) -> list[tuple[Edge, str]]:
         """Returns the edges, each with the kind of its input and the output that it comes from."""

@@ -130,7 +130,7 @@ class Handles(MutableMapping[int, Value]):
         return f"Handles({dict(self.items())!r:.80})"
 
 
-class Places(Mapping[Hashable, Value]):
+class ClaimPlaces(Mapping[Hashable, Value]):
     """Values by place where each is kept elsewhere: ``value`` returns the one at a place that is ``held``."""
 
     __slots__ = ("_held", "_value")

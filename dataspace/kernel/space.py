@@ -26,7 +26,7 @@ from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Captures
 from dataspace.kernel.derivation import RULES, RuleHost
 from dataspace.kernel.epochs import Claims, Epoch
-from dataspace.kernel.handles import ALL, FRESH, SECRET, Handles, Held, Places
+from dataspace.kernel.handles import ALL, FRESH, SECRET, ClaimPlaces, Handles, Held
 from dataspace.kernel.interests import Interest, Interests, tell_each
 from dataspace.kernel.limits import SpaceLimits, SpaceStatistics, size_of, weights
 from dataspace.kernel.rule_facts import RuleQuotas, bounds_of, rules_in
@@ -254,7 +254,7 @@ class Space:
     def places(self, owner: str) -> Mapping[Hashable, Value]:
         """What an owner claims, by place (``handles.handle_at``), or by key for rules: no copy.  O(1)."""
         if owner == RULES:
-            return Places(self.rules.held, self.index.value)
+            return ClaimPlaces(self.rules.held, self.index.value)
         held = self._claims.get(owner)
         return {} if held is None else held.places  # type: ignore[return-value]  # it is only read
 

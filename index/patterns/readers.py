@@ -52,7 +52,7 @@ class HandlerCode:
 
     captures: tuple[Path, ...]
     paths: Visible
-    rows: Rows
+    rows: ReaderRows
     read: RowReader
     gain: Callable[..., None] | None = None
     lose: Callable[..., None] | None = None
@@ -85,7 +85,7 @@ def handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
 
 
 def _walking_handler_code(captures: tuple[Path, ...]) -> HandlerCode:
-    rows = Rows(captures)
+    rows = ReaderRows(captures)
     return HandlerCode(captures, frozenset(captures), rows, rows.read)
 
 
@@ -100,7 +100,7 @@ def _handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
         "gain", "handler, value, news", [*text.further(captures, _Text.write_row_and_place), *_GAIN]
     )
     lose = text.function("lose", "handler, value, news", [*text.further(captures, _Text.write_place), *_LOSE])
-    return HandlerCode(captures, frozenset(captures), Rows(captures), read, gain, lose)
+    return HandlerCode(captures, frozenset(captures), ReaderRows(captures), read, gain, lose)
 
 
 _GAIN: Final = [
@@ -415,7 +415,7 @@ def _defined(text: str, name: str) -> Callable[..., Any]:
 # -- walking ------------------------------------------------------------------------------------------
 
 
-class Rows:
+class ReaderRows:
     """Reads the parts of values at certain paths, by walking (HOWITWORKS, "projectMany")."""
 
     __slots__ = ("_lone", "_paths")
@@ -450,7 +450,7 @@ class Places:
     __slots__ = ("_checks", "_rows")
 
     def __init__(self, paths: tuple[Path, ...], checks: tuple[Check, ...]) -> None:
-        self._rows = Rows(paths)
+        self._rows = ReaderRows(paths)
         self._checks = checks
 
     def place(self, value: Value) -> Hashable:
@@ -464,7 +464,7 @@ class Places:
 
 def walking_matches(form: Skeleton) -> RowReader:
     """Returns the same as ``match_reader``, without generated code."""
-    wanted, places, rows = form.place, Places(*form.group), Rows(form.captures)
+    wanted, places, rows = form.place, Places(*form.group), ReaderRows(form.captures)
 
     def read(value: Value) -> Captures | None:
         for path, of_class in form.shape:

@@ -21,7 +21,7 @@ from dataspace.errors import UsageError
 from relay.backup.files import copy_staged, copy_topics
 from relay.backup.logs import NEW, CopiedLog, copy_log
 from relay.backup.manifest import BackedUp, Manifest, is_backup
-from relay.backup.pace import Pace
+from relay.backup.pace import CopyPace
 from relay.journal.recovery import verify_topics
 from relay.log.reader import LogReader, verify
 from relay.store.errors import LogDamaged, translated
@@ -35,7 +35,7 @@ PARTIAL: Final = ".partial"
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class BackupDone:
     """What a backup did: the logs by space, the bytes of topics and staged batches, bytes copied in all."""
 
     logs: dict[str, CopiedLog]
@@ -75,7 +75,7 @@ def beside(target: Path) -> Path:
     return target.with_name(target.name + PARTIAL)
 
 
-def back_up(data: Path, target: Path, pace: Pace) -> Done:
+def back_up(data: Path, target: Path, pace: CopyPace) -> BackupDone:
     """Makes or continues a backup in ``target``, which must be its working directory; does not rename it.
 
     Raises ``NotThisLog``, ``LogDamaged`` or ``LogFailed``; then it can be continued by another call.
@@ -96,7 +96,7 @@ def back_up(data: Path, target: Path, pace: Pace) -> Done:
         raise LogDamaged(f"the backup is not whole, and is not to be used: {damage}")
     _forget_parts(target)
     Manifest(tuple(noted)).write(target)
-    return Done(logs, topics, staged, pace.copied)
+    return BackupDone(logs, topics, staged, pace.copied)
 
 
 def publish(made: Path, target: Path) -> None:

@@ -23,7 +23,7 @@ from dataspace.errors import UsageError
 from dataspace.faults import reach
 from relay.backup.logs import NotThisLog
 from relay.backup.manifest import NAME, Manifest
-from relay.backup.pace import Pace
+from relay.backup.pace import CopyPace
 from relay.backup.store import PROBE, Store, StoreFailed
 from relay.store.errors import LogDamaged, translated
 from relay.store.private import DIRECTORY_MODE, make_private
@@ -104,7 +104,7 @@ def check_identity(before: Stored | None, identity: str, store: Store) -> None:
         )
 
 
-def push(backup: Path, store: Store, pace: Pace) -> Pushed:
+def push(backup: Path, store: Store, pace: CopyPace) -> Pushed:
     """Writes what a store lacks of the backup in a directory, which must not change meanwhile.
 
     Raises ``StoreFailed``; written blocks stay, and another call continues.
@@ -123,7 +123,7 @@ def push(backup: Path, store: Store, pace: Pace) -> Pushed:
 
 
 def _push_file(
-    backup: Path, path: str, store: Store, there: dict[str, int], written: dict[str, int], pace: Pace
+    backup: Path, path: str, store: Store, there: dict[str, int], written: dict[str, int], pace: CopyPace
 ) -> StoredFile:
     blocks: list[str] = []
     size = 0
@@ -170,7 +170,7 @@ def _forget(store: Store, names: Iterable[str]) -> str:
     return ""
 
 
-def fetch(found: Stored, store: Store, directory: Path, pace: Pace) -> None:
+def fetch(found: Stored, store: Store, directory: Path, pace: CopyPace) -> None:
     """Fetches a backup from a store into a directory; blocks that are there already are not fetched again.
 
     Raises ``StoreFailed`` for a missing block, ``LogDamaged`` for an altered block.
@@ -182,7 +182,7 @@ def fetch(found: Stored, store: Store, directory: Path, pace: Pace) -> None:
         _fetch_file(file, store, directory, pace)
 
 
-def _fetch_file(file: StoredFile, store: Store, directory: Path, pace: Pace) -> None:
+def _fetch_file(file: StoredFile, store: Store, directory: Path, pace: CopyPace) -> None:
     path = directory / file.path
     with translated("write", path):
         path.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dataspace.errors import UsageError
-from relay.backup.source import Moment, Snapshot
+from relay.backup.source import Moment, SourceSnapshot
 from relay.log.segments import Segment, cut
 
 
@@ -27,7 +27,7 @@ class Cut:
     epoch: int
     time: int
     segment: int
-    snapshot: Snapshot | None
+    snapshot: SourceSnapshot | None
 
 
 def at_end(log: Moment) -> Cut:
@@ -75,7 +75,7 @@ def _cut(log: Moment, epoch: int) -> Cut:
     return Cut(reached, time, ordinal, _base(log, reached, ordinal if whole else ordinal - 1))
 
 
-def _base(log: Moment, epoch: int, last: int) -> Snapshot | None:
+def _base(log: Moment, epoch: int, last: int) -> SourceSnapshot | None:
     """Returns the newest snapshot after a segment that is not later than the last whole one."""
     for snapshot in reversed(log.snapshots()):
         if snapshot.segment <= last:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dataspace.faults import reach
-from relay.backup.pace import Pace
+from relay.backup.pace import CopyPace
 from relay.backup.target import put_mark, replace, settle
 from relay.journal.reader import JournalReader
 from relay.journal.upgrade import opened
@@ -30,13 +30,13 @@ PAGES: Final = 256
 STAGED: Final = "staged.sqlite"
 
 
-def copy_staged(source: Path, target: Path, pace: Pace, what: str) -> int:
+def copy_staged(source: Path, target: Path, pace: CopyPace, what: str) -> int:
     """Copies what is staged in a data directory, if there is such a file; returns its bytes."""
     copied, _ = _copy(source / STAGED, target / STAGED, pace, what, "SELECT count(*) FROM staged")
     return copied
 
 
-def copy_topics(source: Path, target: Path, pace: Pace, what: str) -> int:
+def copy_topics(source: Path, target: Path, pace: CopyPace, what: str) -> int:
     """Copies the durable topics of a data directory, if there are any, and their mark; returns bytes.
 
     The copy has the format of today.
@@ -51,7 +51,7 @@ def copy_topics(source: Path, target: Path, pace: Pace, what: str) -> int:
     return copied
 
 
-def _copy(source: Path, target: Path, pace: Pace, what: str, question: str) -> tuple[int, int]:
+def _copy(source: Path, target: Path, pace: CopyPace, what: str, question: str) -> tuple[int, int]:
     """Returns the bytes of the copy, and a number that the source held at its moment."""
     if not source.exists():
         return 0, 0
@@ -75,7 +75,7 @@ def _copy(source: Path, target: Path, pace: Pace, what: str, question: str) -> t
     return size, number
 
 
-def _copy_pages(source: sqlite3.Connection, new: Path, pace: Pace, what: str) -> None:
+def _copy_pages(source: sqlite3.Connection, new: Path, pace: CopyPace, what: str) -> None:
     page = source.execute("PRAGMA page_size").fetchone()[0]
     left = source.execute("PRAGMA page_count").fetchone()[0]
 

@@ -19,8 +19,8 @@ from typing import Final, TypeVar
 
 from dataspace.errors import DataspaceError
 from dataspace.faults import reach
-from relay.backup.pace import Pace
-from relay.backup.source import End, LogSource, Moment, Snapshot
+from relay.backup.pace import CopyPace
+from relay.backup.source import LogSource, Moment, SourceEnd, SourceSnapshot
 from relay.backup.target import LogTarget, put_mark, replace
 from relay.log.reader import LogReader
 from relay.log.segments import FORMAT, Segment
@@ -74,7 +74,7 @@ class CopiedLog:
     anew: bool
 
 
-def copy_log(source: Path, target: Path, pace: Pace, what: str) -> CopiedLog:
+def copy_log(source: Path, target: Path, pace: CopyPace, what: str) -> CopiedLog:
     """Brings the copy in a directory up to date, or makes one; O(missing segments).  ``what`` names it for
     reports.
 
@@ -90,7 +90,7 @@ def copy_log(source: Path, target: Path, pace: Pace, what: str) -> CopiedLog:
 class _Copy:
     """One attempt: ``patient`` if it may read in many moments."""
 
-    def __init__(self, log: LogSource, directory: Path, pace: Pace, what: str, *, patient: bool) -> None:
+    def __init__(self, log: LogSource, directory: Path, pace: CopyPace, what: str, *, patient: bool) -> None:
         self._log = log
         self._directory = directory
         self._pace = pace
@@ -210,7 +210,7 @@ class _Copy:
             meta=meta,
         )
 
-    def _copy_snapshot(self, target: LogTarget, now: Moment, snapshot: Snapshot) -> None:
+    def _copy_snapshot(self, target: LogTarget, now: Moment, snapshot: SourceSnapshot) -> None:
         target.begin_snapshot(snapshot)
         for rows in parts(now.chunks(snapshot), lambda row: len(row[3])):
             target.add_chunks(rows)
@@ -218,7 +218,7 @@ class _Copy:
             reach("backup-chunks")
 
 
-def _mark(end: End, reserved: int) -> AcknowledgedMark:
+def _mark(end: SourceEnd, reserved: int) -> AcknowledgedMark:
     return AcknowledgedMark(end.epoch, end.segment, reserved, end.checksum)
 
 

@@ -16,7 +16,7 @@ MADE_UP: Final = 1.0
 """Seconds of slowness that may be made up for by a faster copy."""
 
 
-class Pace:
+class CopyPace:
     """Counts the bytes that were copied, and waits where that is faster than ``rate`` bytes in a second."""
 
     def __init__(

@@ -26,7 +26,7 @@ from relay.backup.cutting import Cut, at_end, at_epoch, at_time, kept
 from relay.backup.files import copy_staged, copy_topics
 from relay.backup.logs import parts
 from relay.backup.manifest import Manifest
-from relay.backup.pace import Pace
+from relay.backup.pace import CopyPace
 from relay.backup.source import LogSource, Moment
 from relay.backup.target import LogTarget, put_mark, settle
 from relay.journal.reader import JournalReader
@@ -60,7 +60,7 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RestoreWanted:
     """The moment to restore: an epoch of ``main``, or a time in microseconds; neither for all there is."""
 
     epoch: int | None = None
@@ -94,7 +94,7 @@ def begin(made: Path) -> None:
                 each.unlink()
 
 
-def restore(backup: Path, target: Path, wanted: Wanted, pace: Pace) -> dict[str, Restored]:
+def restore(backup: Path, target: Path, wanted: RestoreWanted, pace: CopyPace) -> dict[str, Restored]:
     """Restores all spaces of a backup into a new directory; returns what was restored, by space.  O(backup).
 
     An epoch is one of ``main``; the other spaces are restored to the time of it.  Raises ``UsageError`` for
@@ -114,7 +114,7 @@ def restore(backup: Path, target: Path, wanted: Wanted, pace: Pace) -> dict[str,
             passed = max(0, time.time_ns() // 1000 - read.get(name, log.end.time))
             restored[name] = done = _restore_log(log, where, place, passed, pace, f"space {name}")
         if wanted.epoch is not None and name == MAIN:
-            wanted = Wanted(time=done.time)
+            wanted = RestoreWanted(time=done.time)
         copy_staged(directory, place, pace, f"staged {name}")
     if copy_topics(backup, target, pace, "topics"):
         _renumber_topics(target)
@@ -125,7 +125,7 @@ def restore(backup: Path, target: Path, wanted: Wanted, pace: Pace) -> dict[str,
     return restored
 
 
-def _where(log: Moment, wanted: Wanted, space: str) -> Cut:
+def _where(log: Moment, wanted: RestoreWanted, space: str) -> Cut:
     try:
         if wanted.epoch is not None:
             return at_epoch(log, wanted.epoch)
@@ -134,7 +134,9 @@ def _where(log: Moment, wanted: Wanted, space: str) -> Cut:
         raise UsageError(f"space {space}: {error}") from None
 
 
-def _restore_log(log: Moment, where: Cut, directory: Path, passed: int, pace: Pace, what: str) -> Restored:
+def _restore_log(
+    log: Moment, where: Cut, directory: Path, passed: int, pace: CopyPace, what: str
+) -> Restored:
     identity = uuid.uuid4().hex
     issued = max(log.reserved, log.end.epoch) + BLOCK + passed * FASTEST // 1_000_000
     target = LogTarget(directory / "log.sqlite")

@@ -24,7 +24,7 @@ from relay.store.storage import Storage, check_format
 Row = tuple[Any, ...]
 
 
-class End(NamedTuple):
+class SourceEnd(NamedTuple):
     """The newest segment, the newest epoch, the segment's checksum, and the time of the epoch in
     microseconds.
     """
@@ -35,7 +35,7 @@ class End(NamedTuple):
     time: int
 
 
-class Snapshot(NamedTuple):
+class SourceSnapshot(NamedTuple):
     """Number, segment, epoch, time and chunks of a complete snapshot."""
 
     number: int
@@ -59,7 +59,7 @@ class Moment:
         self.reserved: Final[int] = self.meta.get("reserved", 0)
         rows = self.rows("SELECT segment, last, checksum, until FROM segments ORDER BY segment DESC LIMIT 1")
         anchor = self.meta.get("anchor", bytes(CHECKSUM_BYTES))
-        self.end: Final = End(*rows[0]) if rows else End(0, 0, anchor, 0)
+        self.end: Final = SourceEnd(*rows[0]) if rows else SourceEnd(0, 0, anchor, 0)
         self.first: Final = self._first_needed()
         """The oldest segment that is needed, as ``Chain.first_needed`` says, also by the oldest snapshot."""
 
@@ -103,15 +103,15 @@ class Moment:
             first, previous = first + 1, segment.checksum
             yield segment
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[SourceSnapshot]:
         """Returns the complete snapshots, the oldest first: a log has one, a backup may have several."""
         question = (
             "SELECT snapshot, segment, epoch, time, chunks FROM snapshots"
             " WHERE chunks IS NOT NULL ORDER BY snapshot"
         )
-        return [Snapshot(*row) for row in self.rows(question)]
+        return [SourceSnapshot(*row) for row in self.rows(question)]
 
-    def chunks(self, snapshot: Snapshot) -> Iterator[Row]:
+    def chunks(self, snapshot: SourceSnapshot) -> Iterator[Row]:
         """Yields the rows of a snapshot's chunks, in order."""
         question = "SELECT * FROM chunks WHERE snapshot = ? ORDER BY chunk"
         yield from self._connection.execute(question, (snapshot.number,))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dataspace.codec import pack
-from relay.backup.source import Row, Snapshot
+from relay.backup.source import Row, SourceSnapshot
 from relay.log.chain import put_meta, read_meta
 from relay.log.log import SCHEMA
 from relay.log.reader import LogReader
@@ -55,11 +55,11 @@ class LogTarget:
             newest = segments[-1]
             self.segment, self.epoch, self.checksum = newest.ordinal, newest.last, newest.checksum
 
-    def holds(self, snapshot: Snapshot) -> bool:
+    def holds(self, snapshot: SourceSnapshot) -> bool:
         """True if this snapshot is the newest one here."""
         return bool(self.meta.get("snapshot") == pack(tuple(snapshot)))
 
-    def begin_snapshot(self, snapshot: Snapshot) -> None:
+    def begin_snapshot(self, snapshot: SourceSnapshot) -> None:
         """Begins a snapshot, which nothing reads before the header names it."""
         with self._storage.transaction() as connection:
             row = (*snapshot[:4], None)
@@ -72,7 +72,7 @@ class LogTarget:
 
     def complete(
         self,
-        snapshot: Snapshot | None,
+        snapshot: SourceSnapshot | None,
         *,
         first: int,
         kept: int,

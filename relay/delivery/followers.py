@@ -26,7 +26,7 @@ from relay.delivery.memory import MemoryBudget
 from relay.delivery.pacing import Pacing
 from relay.delivery.packed import PackedChanges
 from relay.delivery.policies import SlowCounts
-from relay.delivery.shared import Bounds, SharedQueue
+from relay.delivery.shared import QueueBounds, SharedQueue
 
 _LEFT: Final = -1
 
@@ -38,12 +38,12 @@ class Delivery:
         self,
         room: MemoryBudget | None = None,
         counts: SlowCounts | None = None,
-        bounds: Bounds | None = None,
+        bounds: QueueBounds | None = None,
         pacing: Pacing | None = None,
     ) -> None:
         self.room: Final = room or MemoryBudget()
         self.counts: Final = counts or SlowCounts()
-        self.bounds: Final = bounds or Bounds()
+        self.bounds: Final = bounds or QueueBounds()
         self.pacing: Final = Pacing() if pacing is None else pacing
         self.patterns = 0
         """Patterns that are followed."""
@@ -232,7 +232,7 @@ class Follower:
         return self._take_over(() if self.queue is None else self.queue.part(self))
 
     @property
-    def _bounds(self) -> Bounds:
+    def _bounds(self) -> QueueBounds:
         """Returns what may wait in a queue of its own."""
         return self._delivery.bounds
 

@@ -23,7 +23,7 @@ from dataspace.wire.observing import Policy
 from relay.delivery.followers import Delivery, Follower, PatternQueue
 from relay.delivery.net_changes import net_of
 from relay.delivery.packed import PackedChanges
-from relay.delivery.shared import Bounds
+from relay.delivery.shared import QueueBounds
 
 
 class PacedFollower(Follower):
@@ -73,7 +73,7 @@ class PacedFollower(Follower):
             self._wakes_at = None
 
     @property
-    def _bounds(self) -> Bounds:
+    def _bounds(self) -> QueueBounds:
         """Returns what may wait in a queue of its own.
 
         Twice the messages: as many as otherwise may have come before its turn, and a reader that takes all at

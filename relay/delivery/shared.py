@@ -29,7 +29,7 @@ from relay.delivery.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class QueueBounds:
     """Bounds of one observer's waiting values: changes, messages among them, and bytes."""
 
     changes: int = LIMIT
@@ -73,7 +73,7 @@ class SharedQueue:
         "newest",
     )
 
-    def __init__(self, room: MemoryBudget, bounds: Bounds) -> None:
+    def __init__(self, room: MemoryBudget, bounds: QueueBounds) -> None:
         self._room = room
         self._bounds = bounds
         self._waiting: Waiting | None = None

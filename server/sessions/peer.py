@@ -82,7 +82,7 @@ class Peer:
         self.permit: Permit = OPEN
         """The permit of the bearer, apart for the sake of every turn."""
         self.bearer = Bearer(OPEN, DAEMON if trusted else Principal.of_peer(link.peer))
-        self.places: Final = Places(shared, self.principal)
+        self.places: Final = StreamPlaces(shared, self.principal)
         self.lost = False
         """True if the connection was lost, rather than ended by one of its two ends."""
         self.gone = False
@@ -238,7 +238,7 @@ class Peer:
         self._scope.cancel()
 
 
-class Places:
+class StreamPlaces:
     """The places of one connection: as a stranger, as a connection, and for its streams."""
 
     __slots__ = ("_about", "_shared", "account")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dataspace.errors import Refused, UsageError
-from dataspace.flows.mermaid import Part, mermaid, rows
+from dataspace.flows.mermaid import DiagramPart, mermaid, rows
 from dataspace.kernel.actions import Action
 from dataspace.kernel.bulk_assertions import replacing
 from dataspace.kernel.derivation import RULES, RuleHost
@@ -72,7 +72,7 @@ def sight_of(asker: Permit) -> Sight:
     return Sight(lambda fact: asker.allows_observe(lit(fact)), asker.allows_observe)
 
 
-def _graph(host: RuleHost, explainer: Explainer | None, sight: Sight | None) -> list[Part]:
+def _graph(host: RuleHost, explainer: Explainer | None, sight: Sight | None) -> list[DiagramPart]:
     """Returns the graphs of rules and flows; refused where something in them may not be observed."""
     parts = [] if explainer is None else [explainer.part()]
     parts += (flows := host.flows.parts())

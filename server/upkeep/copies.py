@@ -18,10 +18,10 @@ from typing import Final
 
 from dataspace.errors import UsageError
 from relay.backup import restore as restoring
-from relay.backup.backup import Done, back_up, publish, working_directory
+from relay.backup.backup import BackupDone, back_up, publish, working_directory
 from relay.backup.cutting import text_of
-from relay.backup.pace import Pace
-from relay.backup.restore import Restored, Wanted
+from relay.backup.pace import CopyPace
+from relay.backup.restore import Restored, RestoreWanted
 from server.config.model import default_data
 from server.config.units import size
 from server.daemon.lock import locked
@@ -37,10 +37,10 @@ def backup(args: argparse.Namespace) -> int:
     data, target = args.data or default_data(), args.target
     rate = None if args.rate is None else size(args.rate)
     made = working_directory(data, target)
-    with Progress(quiet=args.quiet) as progress:
+    with CopyProgress(quiet=args.quiet) as progress:
         try:
             with locked(made):
-                done = back_up(data, made, Pace(rate, progress.report))
+                done = back_up(data, made, CopyPace(rate, progress.report))
         except KeyboardInterrupt:
             progress.end()
             kept = "what was copied is kept" if made == target else f"what was copied is kept in {made}"
@@ -51,7 +51,7 @@ def backup(args: argparse.Namespace) -> int:
     return 0
 
 
-def print_backup(done: Done, target: Path) -> None:
+def print_backup(done: BackupDone, target: Path) -> None:
     """Prints the content of a backup and the copied bytes."""
     for name, log in done.logs.items():
         held = f"epochs {log.oldest} to {log.epoch}, of {text_of(log.time)}" if log.epoch else "no epoch yet"
@@ -63,10 +63,10 @@ def print_backup(done: Done, target: Path) -> None:
 def restore(args: argparse.Namespace) -> int:
     """Restores a backup into a new directory; returns the exit code."""
     made = restoring.working_directory(args.target)
-    with Progress(quiet=args.quiet) as progress, locked(made):
+    with CopyProgress(quiet=args.quiet) as progress, locked(made):
         try:
             restoring.begin(made)
-            done = restoring.restore(args.backup, made, _wanted(args.at), Pace(None, progress.report))
+            done = restoring.restore(args.backup, made, _wanted(args.at), CopyPace(None, progress.report))
         except BaseException as error:
             progress.end()
             shutil.rmtree(made, ignore_errors=True)
@@ -81,10 +81,10 @@ def restore(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(at: int | datetime | None) -> Wanted:
+def _wanted(at: int | datetime | None) -> RestoreWanted:
     if isinstance(at, datetime):
-        return Wanted(time=int(at.timestamp() * 1e6))
-    return Wanted(epoch=at)
+        return RestoreWanted(time=int(at.timestamp() * 1e6))
+    return RestoreWanted(epoch=at)
 
 
 def _print_restored(name: str, done: Restored) -> None:
@@ -95,7 +95,7 @@ def _print_restored(name: str, done: Restored) -> None:
     )
 
 
-class Progress:
+class CopyProgress:
     """One line about how far a copy is, on the standard error; as a context, which ends it."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -106,7 +106,7 @@ class Progress:
             self._next += 20 * EVERY
         self._shown = False
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> CopyProgress:
         return self
 
     def __exit__(self, *_: object) -> None:

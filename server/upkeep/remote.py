@@ -22,7 +22,7 @@ from relay.backup import restore as restoring
 from relay.backup.backup import MAIN, back_up, publish, spaces_of, working_directory
 from relay.backup.blocks import LOCK, Pushed, check_identity, fetch, newest, push, wanted
 from relay.backup.manifest import is_backup
-from relay.backup.pace import Pace
+from relay.backup.pace import CopyPace
 from relay.backup.source import identity_of
 from relay.backup.store import Store
 from server.config.model import default_data
@@ -31,7 +31,7 @@ from server.daemon.lock import locked
 from server.upkeep import copies
 
 if TYPE_CHECKING:
-    from relay.backup.backup import Done
+    from relay.backup.backup import BackupDone
 
 
 def backup(args: argparse.Namespace) -> int:
@@ -41,16 +41,16 @@ def backup(args: argparse.Namespace) -> int:
     rate = None if args.rate is None else size(args.rate)
     made = working_directory(data, via)
     store = Store(args.target)
-    with copies.Progress(quiet=args.quiet) as progress:
+    with copies.CopyProgress(quiet=args.quiet) as progress:
         try:
             _look(store, data)
-            pace = Pace(rate, progress.report)
+            pace = CopyPace(rate, progress.report)
             made = _with_history(via, made, store, pace)
             with locked(made):
                 done = back_up(data, made, pace)
             publish(made, via)
             with locked(via):
-                pushed = push(via, store, Pace(rate, progress.report))
+                pushed = push(via, store, CopyPace(rate, progress.report))
         except KeyboardInterrupt:
             progress.end()
             print(
@@ -68,7 +68,7 @@ def _look(store: Store, data: Path) -> None:
     check_identity(newest(store), identity_of(spaces_of(data)[MAIN]), store)
 
 
-def _with_history(via: Path, made: Path, store: Store, pace: Pace) -> Path:
+def _with_history(via: Path, made: Path, store: Store, pace: CopyPace) -> Path:
     """Returns the directory to back up into; fetches an earlier backup if it is in the store alone.
 
     Else the older snapshots in it, and what retention has deleted since, would be gone from the store.
@@ -99,7 +99,7 @@ def _fetching(directory: Path) -> Iterator[None]:
         yield
 
 
-def _print(done: Done, pushed: Pushed, via: Path, store: Store) -> None:
+def _print(done: BackupDone, pushed: Pushed, via: Path, store: Store) -> None:
     copies.print_backup(done, via)
     print(
         f"{store.shown} is whole: {copies.mebibytes(pushed.held)} in all, {pushed.blocks} blocks"
@@ -118,10 +118,10 @@ def restore(args: argparse.Namespace) -> int:
     restoring.working_directory(target)
     store, fetched = Store(args.backup), target.with_name(f"{target.name}.fetched")
     found = wanted(store)
-    with copies.Progress(quiet=args.quiet) as progress:
+    with copies.CopyProgress(quiet=args.quiet) as progress:
         try:
             with _fetching(fetched):
-                fetch(found, store, fetched, Pace(None, progress.report))
+                fetch(found, store, fetched, CopyPace(None, progress.report))
         except KeyboardInterrupt:
             progress.end()
             print(

@@ -2,7 +2,7 @@
 
 An *assertion* asserts one fact; a *pattern watch* calls handlers for what matches a pattern, through a
 ``PatternObserver`` that it registers with the space.  What an epoch means to all watches of one actor is one
-``Delivery``.
+``EventDelivery``.
 
 Always: an endpoint has a handle exactly while its fact is, or in this turn becomes, claimed; a delivery calls
 handlers of additions, then of messages, then of removals.
@@ -160,7 +160,7 @@ class PatternObserver:
             actor, home, epoch = watch.facet.actor, watch.home, changes.number
             delivery = actor.delivery
             if delivery is None or delivery.epoch != epoch or delivery.home is not home:
-                made = actor.delivery = delivery = Delivery(actor, home, epoch)
+                made = actor.delivery = delivery = EventDelivery(actor, home, epoch)
                 actor.engine.enqueue(made)
             delivery.parts.append((self, changes))
 
@@ -272,7 +272,7 @@ class PatternWatch(Endpoint):
 # -- delivery -----------------------------------------------------------------------------------------
 
 
-class Delivery(ActorEvent):
+class EventDelivery(ActorEvent):
     """One epoch of one space, as far as it concerns an actor: additions, then messages, then removals."""
 
     __slots__ = ("epoch", "home", "parts")

@@ -20,7 +20,7 @@ from index.patterns.text import unparse
 from index.values.values import Value
 
 
-class Kind(enum.Enum):
+class ColumnKind(enum.Enum):
     """What a column holds: the Arrow type, and the type in pandas without nulls and with them."""
 
     NULL = ("null", "object", "object")
@@ -38,16 +38,16 @@ class Kind(enum.Enum):
         return str(self.value[2] if None in values else self.value[1])
 
 
-_KINDS: Final[dict[type, Kind]] = {
-    bool: Kind.BOOL,
-    float: Kind.FLOAT,
-    str: Kind.TEXT,
-    bytes: Kind.BYTES,
-    datetime: Kind.TIME,
+_KINDS: Final[dict[type, ColumnKind]] = {
+    bool: ColumnKind.BOOL,
+    float: ColumnKind.FLOAT,
+    str: ColumnKind.TEXT,
+    bytes: ColumnKind.BYTES,
+    datetime: ColumnKind.TIME,
 }
 
 
-def kind_of(values: Sequence[Value]) -> Kind:
+def kind_of(values: Sequence[Value]) -> ColumnKind:
     """Returns what a column of these values holds; O(values).
 
     >>> kind_of([1, None, 2]), kind_of([1, 1 << 63]), kind_of([1, 1.0]), kind_of([-1, 1 << 63])
@@ -55,22 +55,22 @@ def kind_of(values: Sequence[Value]) -> Kind:
     """
     kinds = {type(value) for value in values} - {type(None)}
     if not kinds:
-        return Kind.NULL
+        return ColumnKind.NULL
     if len(kinds) > 1:
-        return Kind.OTHER
+        return ColumnKind.OTHER
     (kind,) = kinds
     if kind is not int:
-        return _KINDS.get(kind, Kind.OTHER)
+        return _KINDS.get(kind, ColumnKind.OTHER)
     numbers = [value for value in values if isinstance(value, int)]
     lowest, highest = min(numbers), max(numbers)
     if lowest >= -(1 << 63) and highest < 1 << 63:
-        return Kind.INT
-    return Kind.UINT if lowest >= 0 and highest < 1 << 64 else Kind.OTHER
+        return ColumnKind.INT
+    return ColumnKind.UINT if lowest >= 0 and highest < 1 << 64 else ColumnKind.OTHER
 
 
-def plain(kind: Kind, values: Sequence[Value]) -> list[object]:
+def plain(kind: ColumnKind, values: Sequence[Value]) -> list[object]:
     """Returns the values of a column as its table has them: as text where it has no type for them."""
-    if kind is not Kind.OTHER:
+    if kind is not ColumnKind.OTHER:
         return list(values)
     return [None if value is None else unparse(value) for value in values]
 
@@ -85,8 +85,10 @@ def arrow_table(names: Sequence[str], rows: Sequence[Sequence[Value]], epoch: in
     for at, name in enumerate(names):
         values = [row[at] for row in rows]
         kind = kind_of(values)
-        made = arrow.timestamp("us", "UTC") if kind is Kind.TIME else getattr(arrow, kind.value[0])()
-        fields.append(arrow.field(name, made, metadata={"dataspace": "text"} if kind is Kind.OTHER else None))
+        made = arrow.timestamp("us", "UTC") if kind is ColumnKind.TIME else getattr(arrow, kind.value[0])()
+        fields.append(
+            arrow.field(name, made, metadata={"dataspace": "text"} if kind is ColumnKind.OTHER else None)
+        )
         arrays.append(arrow.array(plain(kind, values), made))
     schema = arrow.schema(fields, metadata={"dataspace.epoch": str(epoch)})
     if not fields:  # a table without columns has rows all the same

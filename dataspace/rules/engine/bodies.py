@@ -16,8 +16,8 @@ from dataspace.rules.engine.query import candidates, evaluate
 from dataspace.rules.language.arithmetic import compare
 from dataspace.rules.language.syntax import Comparison, Rule, Variable
 from dataspace.rules.relations.budgets import Budget
-from dataspace.rules.relations.join_orders import BoundAtom, Look, plan
-from dataspace.rules.relations.terms import Row, Term, Terms
+from dataspace.rules.relations.join_orders import BoundAtom, LookUp, plan
+from dataspace.rules.relations.terms import Row, RuleTerm, Terms
 from index.values.values import Value, same
 
 UNCALCULATED: Final = (ArithmeticError, ValueError, TypeError)
@@ -39,9 +39,9 @@ class Body:
         self._comparisons = [each for each in rule.body if isinstance(each, Comparison)]
         self._terms = terms
         self._paid = paid
-        self._plans: dict[frozenset[str], list[Look]] = {}
+        self._plans: dict[frozenset[str], list[LookUp]] = {}
 
-    def holds(self, known: dict[str, Term], *, settled: bool) -> bool:
+    def holds(self, known: dict[str, RuleTerm], *, settled: bool) -> bool:
         """True if all atoms hold together with these values, and nothing else refutes them.
 
         Negations are looked at only where the tick is ``settled``.
@@ -52,10 +52,10 @@ class Body:
         looks = self._plans.get(names)
         if looks is None:
             steps = plan(self._head, self._positive, None, names)
-            looks = self._plans[names] = [step for step in steps if isinstance(step, Look)]
+            looks = self._plans[names] = [step for step in steps if isinstance(step, LookUp)]
         return self._from(looks, 0, known, settled=settled)
 
-    def _from(self, looks: list[Look], depth: int, known: dict[str, Term], *, settled: bool) -> bool:
+    def _from(self, looks: list[LookUp], depth: int, known: dict[str, RuleTerm], *, settled: bool) -> bool:
         if depth == len(looks):
             return self._admits(known, settled=settled)
         atom, bound = looks[depth].atom, looks[depth].bound
@@ -70,7 +70,7 @@ class Body:
                     return True
         return False
 
-    def _admits(self, known: dict[str, Term], *, settled: bool) -> bool:
+    def _admits(self, known: dict[str, RuleTerm], *, settled: bool) -> bool:
         """True if no comparison and no negation refutes these values, as far as they are known."""
         values = {name: term.value for name, term in known.items()}
         waiting, moved = self._comparisons, True

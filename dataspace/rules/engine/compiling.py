@@ -58,7 +58,7 @@ from dataspace.rules.language.syntax import (
 from dataspace.rules.relations.budgets import FACT_BYTES, Budget
 from dataspace.rules.relations.costs import SAMPLED, Meter
 from dataspace.rules.relations.failures import RuleFailed, message_of
-from dataspace.rules.relations.join_orders import Bind, BoundAtom, Look, Step, plan
+from dataspace.rules.relations.join_orders import Bind, BoundAtom, LookUp, Step, plan
 from dataspace.rules.relations.relations import Relation
 from dataspace.rules.relations.terms import MAX_FACT, Terms, size_in_facts, too_large
 from index.generated import Script, tuple_of
@@ -134,7 +134,7 @@ class RuleTrigger:
         self._stands = stands
         self._steps = plan(compiler.rule, compiler.atoms, atom)
         for step in self._steps:
-            if isinstance(step, Look) and step.opens:
+            if isinstance(step, LookUp) and step.opens:
                 step.atom.relation.index(step.bound)
 
     def write(self, script: Script, fields: Sequence[str]) -> None:
@@ -177,7 +177,7 @@ class _Text:
         if self._stands and self._stamps:
             self._line("born = st[2]")
         for step in steps:
-            if isinstance(step, Look):
+            if isinstance(step, LookUp):
                 self._look(step)
             elif isinstance(step, Bind):
                 term = self._term(step.to)  # first: where that raises, the variable is not known yet
@@ -203,7 +203,7 @@ class _Text:
 
     # -- the body -------------------------------------------------------------------------------------
 
-    def _look(self, step: Look) -> None:
+    def _look(self, step: LookUp) -> None:
         atom = step.atom
         names = [self._variable(name) for name in atom.names]
         states = self._bind(atom.relation.states)
@@ -223,7 +223,7 @@ class _Text:
         else:
             self._search(step, names, skipped=skipped)
 
-    def _search(self, step: Look, names: list[str], *, skipped: bool) -> None:
+    def _search(self, step: LookUp, names: list[str], *, skipped: bool) -> None:
         """Writes a loop over the rows with the columns that are bound."""
         atom = step.atom
         index = self._bind(atom.relation.index(step.bound))

@@ -31,7 +31,7 @@ HeadAt: TypeAlias = tuple[Hashable, int, bool]
 """What stands for what a rule derives: its label, how many fields it has, whether it is a message."""
 
 
-class Asked(NamedTuple):
+class AskedPart(NamedTuple):
     """An atom's question: its class, or any; the key of its pattern, and the pattern."""
 
     root: Class | None
@@ -45,7 +45,7 @@ class Ports:
 
     head: HeadAt
     label: Value
-    asks: tuple[Asked, ...]
+    asks: tuple[AskedPart, ...]
 
     @property
     def arity(self) -> int:
@@ -74,9 +74,9 @@ def placed(number: int, rule: Rule) -> PlacedRule:
     return PlacedRule(number, rule, Ports(at, head.label, tuple(asks)))
 
 
-def _asked(pattern: Value) -> Asked:
+def _asked(pattern: Value) -> AskedPart:
     form = skeleton(pattern)
-    return Asked(root_of(form), key(pattern), form)
+    return AskedPart(root_of(form), key(pattern), form)
 
 
 def parted(rules: Iterable[PlacedRule]) -> list[list[PlacedRule]]:

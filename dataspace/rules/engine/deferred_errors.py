@@ -16,7 +16,7 @@ from typing import Final
 
 from dataspace.rules.engine.bodies import Body
 from dataspace.rules.relations.failures import LimitReached, RuleFailed, message_of
-from dataspace.rules.relations.terms import Term
+from dataspace.rules.relations.terms import RuleTerm
 
 MOST: Final = 10_000
 """Errors of one tick that are kept; the next one fails its rule at once."""
@@ -28,14 +28,14 @@ class DeferredErrors:
     __slots__ = ("noted",)
 
     def __init__(self) -> None:
-        self.noted: Final[list[tuple[RuleFailed, Body, dict[str, Term]]]] = []
+        self.noted: Final[list[tuple[RuleFailed, Body, dict[str, RuleTerm]]]] = []
 
-    def about(self, body: Body, *, comes: bool) -> Callable[[Exception, dict[str, Term]], None]:
+    def about(self, body: Body, *, comes: bool) -> Callable[[Exception, dict[str, RuleTerm]], None]:
         """Returns the function that a rule calls when an expression has raised, for a row that comes or
         goes."""
         return partial(self._note, body) if comes else _pass_over
 
-    def _note(self, body: Body, error: Exception, row: dict[str, Term]) -> None:
+    def _note(self, body: Body, error: Exception, row: dict[str, RuleTerm]) -> None:
         """Keeps what may stand in the end.
 
         A premise that is not there yet sets the rule off once more when it comes: without it nothing need be
@@ -58,7 +58,7 @@ class DeferredErrors:
         self.noted.clear()
 
 
-def _pass_over(error: Exception, row: dict[str, Term]) -> None:
+def _pass_over(error: Exception, row: dict[str, RuleTerm]) -> None:
     """Ignores an error, unless a limit was reached: the row that goes was no derivation when it came."""
     if isinstance(error, RuleFailed) and not (error.row or error.overran):
         error.row = {name: term.value for name, term in row.items()}

@@ -22,7 +22,7 @@ from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.derived_relations import HeadRelation
 from dataspace.rules.relations.join_orders import BoundAtom
 from dataspace.rules.relations.relations import Relation
-from dataspace.rules.relations.views import Form, View, form_of
+from dataspace.rules.relations.views import View, ViewForm, form_of
 from index.patterns.text import unparse
 from index.values.positions import Class, label_class
 from index.values.values import key
@@ -262,7 +262,7 @@ class DependencyGraph:
         self.atoms.append(bound)
         self.asked.append(asked)
 
-    def _new_view(self, form: Form) -> View:
+    def _new_view(self, form: ViewForm) -> View:
         place, growth = key(form.pattern), self.growth
         view = self._shared.get(place)
         if view is None or any(self.matching(view)):

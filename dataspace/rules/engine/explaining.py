@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Protocol
 
-from dataspace.flows.mermaid import Part
+from dataspace.flows.mermaid import DiagramPart
 from dataspace.rules.engine.dependencies import GROUP, DependencyGraph
 from dataspace.rules.engine.query import (
     FILED,
@@ -40,7 +40,7 @@ from dataspace.rules.relations.derived_relations import HeadRelation
 from dataspace.rules.relations.join_orders import BoundAtom, failed_text, plan, step_text
 from dataspace.rules.relations.proofs import HIDDEN_RULE, WITHHELD, Owners, Proof, Sight, withheld
 from dataspace.rules.relations.relations import Relation, State
-from dataspace.rules.relations.terms import Term, Terms
+from dataspace.rules.relations.terms import RuleTerm, Terms
 from dataspace.rules.relations.views import View
 from index.patterns.patterns import matcher
 from index.patterns.text import unparse
@@ -263,7 +263,7 @@ class Explainer:
                         return fact
         return None
 
-    def _fixed(self, pattern: Value) -> dict[int, Term]:
+    def _fixed(self, pattern: Value) -> dict[int, RuleTerm]:
         """Returns the terms of the fields that are constants, so that not all rows have to become facts."""
         if not isinstance(pattern, Record) or is_open(pattern):
             return {}
@@ -416,9 +416,9 @@ class Explainer:
             steps = [step_text(step) for step in plan(rule, atoms, atom)]
             yield f"{atom.atom} -> {', '.join([*steps, str(rule.head)])}"
 
-    def part(self) -> Part:
+    def part(self) -> DiagramPart:
         """Returns strata, handoffs and inputs that block, to be drawn."""
-        return Part("", self._dependencies.graph, self._dependencies.strata)
+        return DiagramPart("", self._dependencies.graph, self._dependencies.strata)
 
     def monotonicity(self) -> str:
         """Returns which rules only ever add facts when facts are added, and which not, and at which input."""

@@ -24,9 +24,9 @@ from dataspace.rules.language.syntax import (
     Structure,
     Variable,
 )
-from dataspace.rules.relations.join_orders import Bind, BoundAtom, Look, Step, plan
+from dataspace.rules.relations.join_orders import Bind, BoundAtom, LookUp, Step, plan
 from dataspace.rules.relations.relations import Relation, State
-from dataspace.rules.relations.terms import Row, Term, Terms
+from dataspace.rules.relations.terms import Row, RuleTerm, Terms
 from index.errors import UsageError
 from index.values.values import Record, Value, same
 
@@ -74,7 +74,7 @@ class Lookups:
         self._allowance = allowance
         self._made: dict[tuple[int, tuple[int, ...]], dict[Row, list[tuple[Row, State]]]] = {}
 
-    def candidates(self, relation: Relation, given: dict[int, Term]) -> Iterable[tuple[Row, State]]:
+    def candidates(self, relation: Relation, given: dict[int, RuleTerm]) -> Iterable[tuple[Row, State]]:
         """Returns rows that include all rows with these terms; ``SearchedEnough`` beyond the allowance."""
         columns = tuple(sorted(given))
         is_found = len(columns) == relation.width or columns in relation.indexes
@@ -144,7 +144,7 @@ class Solver:
 
     def _step(self, step: Step, so_far: Solution) -> Iterator[Solution]:
         try:
-            if isinstance(step, Look):
+            if isinstance(step, LookUp):
                 yield from self._look(step, so_far)
             elif isinstance(step, Bind):
                 yield Solution(so_far.known | {step.name: evaluate(step.to, so_far.known)}, so_far.rows)
@@ -153,7 +153,7 @@ class Solver:
         except (UsageError, ZeroDivisionError):
             return
 
-    def _look(self, step: Look, so_far: Solution) -> Iterator[Solution]:
+    def _look(self, step: LookUp, so_far: Solution) -> Iterator[Solution]:
         atom = step.atom
         given = {at: self._terms.of(so_far.known[atom.names[at]]) for at in step.bound}
         found = self._found(atom.relation, given)
@@ -167,14 +167,14 @@ class Solver:
                 known.update((name, term.value) for name, term in zip(atom.names, row, strict=True))
                 yield Solution(known, so_far.rows | {atom.at: row})
 
-    def _found(self, relation: Relation, given: dict[int, Term]) -> Iterator[Row]:
+    def _found(self, relation: Relation, given: dict[int, RuleTerm]) -> Iterator[Row]:
         for row, state in self._lookups.candidates(relation, given):
             self._allowance.spend()
             if state[2] and all(row[at] is term for at, term in given.items()):
                 yield row
 
 
-def candidates(relation: Relation, given: dict[int, Term]) -> Iterable[tuple[Row, State]]:
+def candidates(relation: Relation, given: dict[int, RuleTerm]) -> Iterable[tuple[Row, State]]:
     """Returns rows that include all rows with these terms."""
     if len(given) == relation.width:
         row: Row = tuple([given[at] for at in range(relation.width)])

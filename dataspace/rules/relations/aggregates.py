@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from sortedcontainers import SortedDict
 
-from dataspace.rules.relations.terms import Term
+from dataspace.rules.relations.terms import RuleTerm
 from index.errors import UsageError
 from index.values.order import order_key
 from index.values.values import Value
@@ -29,7 +29,7 @@ _SCALE: Final = 1 << 1074
 class Accumulator(Protocol):
     """One aggregate of one group."""
 
-    def change(self, term: Term, by: int) -> None:
+    def change(self, term: RuleTerm, by: int) -> None:
         """Takes a value in (+1) or out (-1); ``UsageError`` for a value that it cannot take."""
 
     def value(self) -> Value:
@@ -48,7 +48,7 @@ class Sum:
         self._scaled = 0
         self._odd = [0, 0, 0]  # of inf, of -inf, of nan
 
-    def change(self, term: Term, by: int) -> None:
+    def change(self, term: RuleTerm, by: int) -> None:
         number = term.value
         if number.__class__ is int:
             self._whole += by * number
@@ -102,7 +102,7 @@ class _Sorted:
     def __init__(self) -> None:
         self._entries = SortedDict()
 
-    def change(self, term: Term, by: int) -> None:
+    def change(self, term: RuleTerm, by: int) -> None:
         at = order_key(term.value)
         entry = self._entries.get(at)
         if entry is None:
@@ -119,7 +119,7 @@ class Least(_Sorted):
     __slots__ = ()
 
     def value(self) -> Value:
-        term: Term = self._entries.peekitem(0)[1][1]
+        term: RuleTerm = self._entries.peekitem(0)[1][1]
         return term.value
 
 
@@ -129,7 +129,7 @@ class Greatest(_Sorted):
     __slots__ = ()
 
     def value(self) -> Value:
-        term: Term = self._entries.peekitem(-1)[1][1]
+        term: RuleTerm = self._entries.peekitem(-1)[1][1]
         return term.value
 
 

@@ -35,7 +35,7 @@ class BoundAtom:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LookUp:
     """One step: look up an atom, by the columns that are bound."""
 
     atom: BoundAtom
@@ -55,7 +55,7 @@ class Bind:
     to: Expression
 
 
-Step = Look | Bind | Comparison
+Step = LookUp | Bind | Comparison
 
 
 def plan(
@@ -91,8 +91,8 @@ def _rank(atom: BoundAtom, bound: set[str]) -> tuple[bool, int, int, int]:
     return left > 0, -known, left, atom.at
 
 
-def _look(atom: BoundAtom, bound: set[str]) -> Look:
-    return Look(atom, tuple([at for at, name in enumerate(atom.names) if name in bound]))
+def _look(atom: BoundAtom, bound: set[str]) -> LookUp:
+    return LookUp(atom, tuple([at for at, name in enumerate(atom.names) if name in bound]))
 
 
 def _ask(asking: list[BoundAtom | Comparison], bound: set[str], steps: list[Step]) -> None:
@@ -127,7 +127,7 @@ def _asked(literal: BoundAtom | Comparison, bound: set[str]) -> Step | None:
 def step_text(step: Step) -> str:
     """Returns a step as explanations show it."""
     match step:
-        case Look(atom, bound):
+        case LookUp(atom, bound):
             columns = ", ".join(map(str, bound)) or "nothing"
             how = "check" if len(bound) == len(atom.names) else f"by {columns}"
             return f"{atom.atom} ({how})"
@@ -140,9 +140,9 @@ def step_text(step: Step) -> str:
 def failed_text(step: Step) -> str:
     """Returns why a step finds nothing."""
     match step:
-        case Look(atom, _) if atom.atom.negated:
+        case LookUp(atom, _) if atom.atom.negated:
             return f"there is a match of {Structure(atom.atom.pattern)}"
-        case Look(atom, _):
+        case LookUp(atom, _):
             return f"no match of {atom.atom}"
         case _:
             return f"{step_text(step)} does not hold"

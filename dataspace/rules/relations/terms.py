@@ -37,7 +37,7 @@ TOO_DEEP: Final = 1 << 40
 _SMALL_BYTES: Final = 8
 
 
-class Term:
+class RuleTerm:
     """The one stand-in of a value; ``text`` is empty until it is asked for by ``term_text``.
 
     ``size`` is about how many bytes it takes in a fact, or ``TOO_DEEP``.
@@ -54,7 +54,7 @@ class Term:
         return f"<{self.value!r}>"
 
 
-def term_text(term: Term) -> str:
+def term_text(term: RuleTerm) -> str:
     """Returns the text of a term's value; O(size) once, then O(1)."""
     if not term.text:
         term.text = text_of(term.value)
@@ -82,10 +82,10 @@ def _size_at(at: Hashable, value: Value) -> int:
     return TEXT_FACTOR * len(at) if kind is bytes else _SMALL_BYTES  # type: ignore[arg-type]  # bytes
 
 
-Row: TypeAlias = tuple[Term, ...]
+Row: TypeAlias = tuple[RuleTerm, ...]
 
 
-class _Reference(weakref.ref[Term]):
+class _Reference(weakref.ref[RuleTerm]):
     __slots__ = ("at",)
 
     at: Hashable
@@ -101,7 +101,7 @@ class Terms:
     def __len__(self) -> int:
         return len(self._references)
 
-    def of(self, value: Value) -> Term:
+    def of(self, value: Value) -> RuleTerm:
         """Returns the term of a value; O(1) for small values, else O(size)."""
         at = key(value)
         known = self._references.get(at)
@@ -111,8 +111,8 @@ class Terms:
                 return term
         return self._made(at, value)
 
-    def _make(self, at: Hashable, value: Value) -> Term:
-        term = Term(value, _size_at(at, value))
+    def _make(self, at: Hashable, value: Value) -> RuleTerm:
+        term = RuleTerm(value, _size_at(at, value))
         reference = self._references[at] = _Reference(term, self._forget)
         reference.at = at
         return term
@@ -132,7 +132,7 @@ class Terms:
         of = self.of
         return tuple([of(value) for value in values])
 
-    def _forget(self, reference: weakref.ref[Term]) -> None:
+    def _forget(self, reference: weakref.ref[RuleTerm]) -> None:
         assert isinstance(reference, _Reference)  # it was made above
         if self._references.get(reference.at) is reference:
             del self._references[reference.at]

@@ -29,28 +29,28 @@ Projection: TypeAlias = Callable[[Row], Row | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ViewForm:
     """The pattern of an atom with its variables numbered, and the names that they had."""
 
     pattern: Value
     names: tuple[str, ...]
 
 
-def form_of(atom: Atom, *, everything: bool) -> Form:
+def form_of(atom: Atom, *, everything: bool) -> ViewForm:
     """Returns the form of an atom; with ``everything``, what it discards is a variable without a name."""
     at = key(atom.pattern), everything
     known = _FORMS.get(at)
     if known is None:
         _bound(_FORMS)
         numbering = _Numbering(everything=everything)
-        known = _FORMS[at] = Form(numbering.pattern(atom.pattern), tuple(numbering.names))
+        known = _FORMS[at] = ViewForm(numbering.pattern(atom.pattern), tuple(numbering.names))
     return known
 
 
 MAX_KNOWN: Final = 4096
 """Patterns whose findings are kept: a component is made anew with each rule that joins it."""
 
-_FORMS: Final[dict[tuple[Hashable, bool], Form]] = {}
+_FORMS: Final[dict[tuple[Hashable, bool], ViewForm]] = {}
 _READ: Final[dict[Hashable, tuple[Skeleton, RowReader, str]]] = {}
 
 
@@ -120,7 +120,7 @@ class View(Relation):
 
     __slots__ = ("form", "read", "skeleton", "wanted")
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: ViewForm) -> None:
         self.form = form
         self.wanted: set[Columns] = set()  # which indexes were asked for, until the engine has noted them
         self.skeleton, self.read, shown = _read(form.pattern)

@@ -38,11 +38,11 @@ AWAY: Final = (Broken, Closed, Unreachable)
 """What a daemon that is away for a moment looks like."""
 
 _open: Final[dict[BulkClient, int]] = {}
-_idle: Final[dict[tuple[int, Peer], list[BulkClient]]] = {}
+_idle: Final[dict[tuple[int, DaemonPeer], list[BulkClient]]] = {}
 
 
 @contextmanager
-def lent(peer: Peer) -> Iterator[BulkClient]:
+def lent(peer: DaemonPeer) -> Iterator[BulkClient]:
     """A link to a daemon, kept afterwards unless its user failed or left early.
 
     Raises ``Unreachable`` when no daemon answers, ``ProtocolError`` for a token that it does not accept.
@@ -73,7 +73,7 @@ def close_all() -> None:
     _idle.clear()
 
 
-class Patience:
+class RetryPatience:
     """How much longer a daemon may be away: ``bound`` seconds since it last answered."""
 
     def __init__(self, bound: float) -> None:
@@ -127,9 +127,9 @@ def _is_lasting(error: DataspaceError) -> bool:
     return isinstance(cause, ssl.SSLCertVerificationError) or any(each in reason for each in LASTING)
 
 
-def asked(peer: Peer, bound: float, question: Callable[[BulkClient], T]) -> T:
+def asked(peer: DaemonPeer, bound: float, question: Callable[[BulkClient], T]) -> T:
     """Returns the answer to a question, which is asked again while the daemon is away, for ``bound`` s."""
-    patience = Patience(bound)
+    patience = RetryPatience(bound)
     while True:
         try:
             with lent(peer) as link:
@@ -143,7 +143,7 @@ SYSTEM_TLS: Final = Tls()
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class DaemonPeer:
     """A daemon, one of its spaces, and the credentials for it."""
 
     url: str
@@ -161,7 +161,7 @@ class Peer:
             raise ProtocolError(error.code, _about_token(self, error.text)) from None
 
 
-def _about_token(peer: Peer, refusal: str) -> str:
+def _about_token(peer: DaemonPeer, refusal: str) -> str:
     """Returns what a daemon says of a token, for a user of options."""
     if not peer.token:
         return (

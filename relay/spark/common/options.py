@@ -20,7 +20,7 @@ from dataspace.transport.addresses import default_url, parse_url
 from dataspace.transport.credentials import Tls, default_token, read_token
 from dataspace.wire.features import MAIN
 from relay.spark.common import parsing as values
-from relay.spark.common.connections import Peer
+from relay.spark.common.connections import DaemonPeer
 from relay.spark.common.parsing import First, Last, Malformed, OptionBag, Start
 
 CARRY_BYTES: Final = 256 * 1024
@@ -35,7 +35,7 @@ class StreamOptions:
     pattern.
     """
 
-    peers: tuple[Peer, ...]
+    peers: tuple[DaemonPeer, ...]
     topic: str | None
     pattern: str
     starts: tuple[Start, ...]
@@ -58,7 +58,7 @@ class ReadOptions:
     Of these there are as many as ``peers``.
     """
 
-    peers: tuple[Peer, ...]
+    peers: tuple[DaemonPeer, ...]
     topic: str | None
     pattern: str
     partitions: int
@@ -82,7 +82,7 @@ class SinkOptions:
     ride along with its message instead of being staged.
     """
 
-    peer: Peer
+    peer: DaemonPeer
     template: str | None
     label: str | None
     writer: str | None
@@ -292,7 +292,7 @@ def _pattern(read: OptionBag) -> str:
     )
 
 
-def _peers(read: OptionBag, urls: Sequence[str]) -> tuple[Peer, ...]:
+def _peers(read: OptionBag, urls: Sequence[str]) -> tuple[DaemonPeer, ...]:
     """Returns the daemons of the addresses, with the credentials of the options, else of this process's
     environment."""
     said, files = read.text("token"), read.text("tokenFile")
@@ -307,7 +307,7 @@ def _peers(read: OptionBag, urls: Sequence[str]) -> tuple[Peer, ...]:
         server_name=read.text("tlsServerName") or default.server_name,
     )
     space = read.text("space") or MAIN
-    return tuple([Peer(url, token, tls, space) for url in urls])
+    return tuple([DaemonPeer(url, token, tls, space) for url in urls])
 
 
 def _writer(read: OptionBag) -> str | None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dataspace.client.bulk.client import BulkClient
     from dataspace.client.bulk.packed import PackedColumns
     from index.values.values import Value
-    from relay.spark.common.connections import Peer
+    from relay.spark.common.connections import DaemonPeer
     from relay.spark.common.options import SinkOptions
     from relay.spark.sink.facts import FactWriter, Part
 
@@ -169,7 +169,7 @@ def _explained(refusal: Refused, options: SinkOptions, batch: StagedBatch) -> Re
     return Refused(refusal.code, f"{said}: give a number that is higher with every write")
 
 
-_permitted: Final[set[tuple[Peer, str]]] = set()
+_permitted: Final[set[tuple[DaemonPeer, str]]] = set()
 """Pairs of peer and owner that were checked in this process: each batch of a stream makes a new writer."""
 
 

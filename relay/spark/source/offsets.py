@@ -41,7 +41,7 @@ class DataLoss(DataspaceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class OffsetOrigin:
     """Where reading begins: with the state at ``epoch`` (a snapshot), or with the first change after it."""
 
     kind: Literal["snapshot", "after"]
@@ -54,7 +54,7 @@ class Offset:
 
     epoch: int
     space: str
-    origin: Origin | None = None
+    origin: OffsetOrigin | None = None
 
     def json(self) -> Json:
         """The form that Spark keeps; the order of its keys never varies.
@@ -68,12 +68,12 @@ class Offset:
         return said
 
     @property
-    def pending(self) -> Origin | None:
+    def pending(self) -> OffsetOrigin | None:
         """The origin, as long as nothing has been read from it."""
         match self.origin:
-            case Origin("snapshot", at) if self.epoch < at:
+            case OffsetOrigin("snapshot", at) if self.epoch < at:
                 return self.origin
-            case Origin("after", at) if self.epoch == at:
+            case OffsetOrigin("after", at) if self.epoch == at:
                 return self.origin
         return None
 
@@ -101,9 +101,9 @@ def offset(said: Json) -> Offset:
     """The offset that a text from a checkpoint means; ``DataLoss`` if it is none of ours."""
     match said:
         case {"epoch": int(epoch), "space": str(space), "from": {"snapshot": int(at)}}:
-            return Offset(epoch, space, Origin("snapshot", at))
+            return Offset(epoch, space, OffsetOrigin("snapshot", at))
         case {"epoch": int(epoch), "space": str(space), "from": {"after": int(at)}}:
-            return Offset(epoch, space, Origin("after", at))
+            return Offset(epoch, space, OffsetOrigin("after", at))
         case {"epoch": int(epoch), "space": str(space)} if "from" not in said:
             return Offset(epoch, space)
     raise DataLoss(f"the checkpoint holds {said!r}, which is no offset of a dataspace")
@@ -117,7 +117,7 @@ def beginning(start: Numbered, now: LogFrontier, *, fail: bool = True) -> Offset
     """
     match start:
         case "snapshot" if now.epoch > 0:
-            return Offset(0, now.space, Origin("snapshot", now.epoch))
+            return Offset(0, now.space, OffsetOrigin("snapshot", now.epoch))
         case "snapshot" | "latest":
             return _after(now.epoch, now.space)
         case "earliest":
@@ -133,7 +133,7 @@ def beginning_after(epoch: int, now: LogFrontier) -> Offset:
 
 def _after(epoch: int, space: str) -> Offset:
     epoch = max(epoch, 0)
-    return Offset(epoch, space, Origin("after", epoch))
+    return Offset(epoch, space, OffsetOrigin("after", epoch))
 
 
 def _numbered(start: int, now: LogFrontier, *, fail: bool) -> Offset:

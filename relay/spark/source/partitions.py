@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dataspace.client.bulk.client import LogFrontier
-    from relay.spark.common.connections import Peer
+    from relay.spark.common.connections import DaemonPeer
     from relay.spark.common.options import ReadOptions, StreamOptions
     from relay.spark.common.schema import Columns
 
@@ -100,14 +100,16 @@ def check_rights(options: StreamOptions | ReadOptions, columns: Columns) -> None
 
 
 def frontier(
-    peer: Peer, options: StreamOptions | ReadOptions, after: int | None = None, timeout: float = 0.0
+    peer: DaemonPeer, options: StreamOptions | ReadOptions, after: int | None = None, timeout: float = 0.0
 ) -> LogFrontier:
     """How far a daemon is, as soon as that is beyond an epoch or the seconds are over."""
     reading = reading_of(options.topic)
     return asked(peer, options.connect_timeout, lambda link: reading.frontier(link, after, timeout))
 
 
-def before_time(peer: Peer, options: StreamOptions | ReadOptions, time: tuple[int, ...], space: str) -> int:
+def before_time(
+    peer: DaemonPeer, options: StreamOptions | ReadOptions, time: tuple[int, ...], space: str
+) -> int:
     """The epoch of a topic after which those at or after a time begin."""
     reading = reading_of(options.topic)
     return asked(peer, options.connect_timeout, lambda link: reading.before(link, time, space))

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dataspace.client.bulk.client import LogFrontier
-    from relay.spark.common.connections import Peer
+    from relay.spark.common.connections import DaemonPeer
     from relay.spark.common.options import StreamOptions
     from relay.spark.common.parsing import Start
 
@@ -159,7 +159,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     asked(peer, self._options.connect_timeout, says)
             self._done = done
 
-    def _begun(self, peer: Peer, start: Start, now: LogFrontier) -> offsets.Offset:
+    def _begun(self, peer: DaemonPeer, start: Start, now: LogFrontier) -> offsets.Offset:
         """Where reading begins at one daemon."""
         if isinstance(start, tuple):
             return offsets.beginning_after(before_time(peer, self._options, start, now.space), now)
@@ -181,7 +181,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_of(said, [peer.url for peer in self._options.peers], self._options.pattern)
 
     def _following(
-        self, peer: Peer, here: offsets.Offset, now: LogFrontier, *, limited: bool
+        self, peer: DaemonPeer, here: offsets.Offset, now: LogFrontier, *, limited: bool
     ) -> offsets.Offset:
         """Where the next batch ends for one daemon; ``here`` where there is nothing to read."""
         options = self._options

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dataspace.errors import Refused
-from relay.spark.common.connections import AWAY, Patience, Peer, asked, lent
+from relay.spark.common.connections import AWAY, DaemonPeer, RetryPatience, asked, lent
 from relay.spark.common.schema import Columns
 from relay.spark.source import offsets
 from relay.spark.source.offsets import Span
@@ -37,7 +37,7 @@ class Task:
 
     options: StreamOptions | ReadOptions
     columns: Columns
-    peer: Peer
+    peer: DaemonPeer
     span: Span
     space: str
 
@@ -89,7 +89,7 @@ class _Place:
 def blocks(task: Task) -> Iterator[Block]:
     """All blocks of a task, once each row, however often the link breaks in between."""
     place = _Place(task.span)
-    patience = Patience(task.options.connect_timeout)
+    patience = RetryPatience(task.options.connect_timeout)
     while not place.left.empty:
         try:
             with lent(task.peer) as link:

@@ -25,7 +25,7 @@ _ARRAYS: Final = {0xDC: 2, 0xDD: 4}
 """The same for the count of an array; those of up to 15 have it in the first one."""
 
 
-class Batch:
+class EventBatch:
     """The values of one frame, which costs ``size`` bytes of credit."""
 
     __slots__ = ("content", "count", "size", "stream")

@@ -27,7 +27,7 @@ from dataspace.wire.frames import Cutter
 from dataspace.wire.session import Role, Session, encode
 from index.values.values import Map, Value
 from relay.delivery.outbox import values_frame
-from server.web.inner.batches import HEAD, Batch
+from server.web.inner.batches import HEAD, EventBatch
 from server.web.inner.link import InnerLink, Pour
 from server.web.inner.ports import Door
 
@@ -104,7 +104,7 @@ class InnerSession:
             raise Broken("the daemon ended the session")
         return chunk
 
-    async def next(self) -> p.Packet | Batch:
+    async def next(self) -> p.Packet | EventBatch:
         """Returns the next packet, and values as they came; takes nothing when cancelled.
 
         Raises ``ProtocolError`` for a goodbye with a reason, and ``Broken`` for one without.
@@ -113,7 +113,7 @@ class InnerSession:
             self._bodies.extend(self._cutter.feed(await self._chunk()))
         body = self._bodies.popleft()
         if body.startswith(HEAD):
-            return Batch(body)
+            return EventBatch(body)
         packet = p.read(unpack_own(body))
         match packet:
             case p.Ping(number):
@@ -161,10 +161,10 @@ class InnerSession:
         self.say(p.Open(self._streams, Map(spec), *reading.credit))
         return reading
 
-    async def settle(self) -> list[p.Packet | Batch]:
+    async def settle(self) -> list[p.Packet | EventBatch]:
         """Returns what the daemon has sent until now; it sends no values beyond what it was asked for."""
         self.say(p.Ping(0))
-        found: list[p.Packet | Batch] = []
+        found: list[p.Packet | EventBatch] = []
         while not (found and isinstance(found[-1], p.Pong) and self._link.is_empty and not self._bodies):
             found.append(await self.next())
         return found
@@ -197,7 +197,7 @@ class Reading:
         self._taken = self._taken_size = 0
         self.credit = items, WINDOW_BYTES
 
-    async def next(self) -> Batch | p.Reached | p.Done | p.Ping:
+    async def next(self) -> EventBatch | p.Reached | p.Done | p.Ping:
         """Returns values, how far the stream is, its end, or a ping of a session that has nothing to say.
 
         Raises ``Refused`` for an error of the stream.
@@ -207,7 +207,7 @@ class Reading:
         while True:
             packet = await self._session.next()
             match packet:
-                case Batch(stream=self._number):
+                case EventBatch(stream=self._number):
                     self._taken += packet.count
                     self._taken_size += packet.size
                     return packet

@@ -13,7 +13,7 @@ from dataspace.topics.gathering import Gathered, Gathering
 from dataspace.topics.subscriber import Subscriber
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
-from server.web.inner.batches import Batch
+from server.web.inner.batches import EventBatch
 from server.web.inner.sessions import InnerSession
 
 OPEN_BYTES: Final = 8 << 20
@@ -40,7 +40,7 @@ class LiveTopic:
         Raises ``Refused`` for an error of the stream, or where too much is open.
         """
         match await self._reading.next():
-            case Batch() as batch:
+            case EventBatch() as batch:
                 return [epoch for value in batch.values for epoch in self._take(value)]
             case p.Done():
                 self.is_over = True

@@ -24,7 +24,7 @@ from dataspace.wire.observing import MOST_PACE
 from index.patterns.patterns import capture_names
 from index.values.values import Record, Value
 from relay.delivery.outbox import values_size
-from server.web.inner.batches import Batch, decoded
+from server.web.inner.batches import EventBatch, decoded
 from server.web.inner.link import Pour
 from server.web.inner.ports import Door
 from server.web.inner.sessions import InnerSession, PacketWriter, Reading, inner_session
@@ -140,7 +140,7 @@ class Telling:
             while not isinstance(packet, p.Done):
                 packet = await self._next()
                 await self._tell(packet)
-                if self._out.link is not None and self._may_pour and isinstance(packet, Batch):
+                if self._out.link is not None and self._may_pour and isinstance(packet, EventBatch):
                     await self._pour_into(self._out.link)
                     return
         except DataspaceError as error:
@@ -212,7 +212,7 @@ class Telling:
         past = {name: value for name, value in self._spec.items() if name != "as_of"}
         return self._session.open({**past, "after": last}, self._window)
 
-    async def _next(self) -> Batch | p.Packet | None:
+    async def _next(self) -> EventBatch | p.Packet | None:
         """Returns what comes next; None if nothing has come when the status must be sent.
 
         A stream that cannot go on after the last event begins anew with the state, if it may.
@@ -228,7 +228,7 @@ class Telling:
                 raise
             self._reading, self._told = self._session.open(self._spec, self._window), -1
             self._has_begun = True
-        self._has_begun = self._has_begun or isinstance(packet, Batch)
+        self._has_begun = self._has_begun or isinstance(packet, EventBatch)
         return packet
 
     def _may_restate(self) -> bool:
@@ -238,9 +238,9 @@ class Telling:
         follows = spec.get("snapshot", True) is True and not past
         return self._last is not None and follows and policy in ("conflate", "drop")
 
-    async def _tell(self, packet: Batch | p.Packet | None) -> None:
+    async def _tell(self, packet: EventBatch | p.Packet | None) -> None:
         match packet:
-            case Batch():
+            case EventBatch():
                 await self._write(self._told_of(packet))
             case p.Reached(epoch, _):
                 await self._write(self._reached(epoch))
@@ -249,7 +249,7 @@ class Telling:
             case _:
                 await self._write(b": beat\n\n" if self._events.whole else b"")
 
-    def _told_of(self, batch: Batch) -> bytes:
+    def _told_of(self, batch: EventBatch) -> bytes:
         """Returns the text of some values: the text that another stream has written, if these are whole."""
         events = self._events
         if events.whole and len(batch.content) <= SHARED_BYTES:

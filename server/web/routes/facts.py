@@ -11,7 +11,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM
 from index.patterns.patterns import capture_names
 from index.values.values import Value
-from server.web.inner.batches import Batch
+from server.web.inner.batches import EventBatch
 from server.web.inner.ports import Door
 from server.web.inner.sessions import InnerSession, Reading, inner_session
 from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter
@@ -101,7 +101,7 @@ async def _parts(reading: Reading) -> list[Part]:
     while True:
         packet = await reading.next()
         assert not isinstance(packet, p.Done)  # a state comes first
-        if isinstance(packet, Batch):
+        if isinstance(packet, EventBatch):
             return [part_of(value) for value in packet.values]
 
 

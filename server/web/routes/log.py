@@ -9,7 +9,7 @@ from dataspace.steps import batched
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
-from server.web.inner.batches import Batch
+from server.web.inner.batches import EventBatch
 from server.web.inner.ports import Door
 from server.web.inner.sessions import InnerSession, inner_session
 from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter
@@ -63,7 +63,7 @@ async def _lines(session: InnerSession, asked: Asked, out: Out) -> None:
     writer = EpochWriter(capture_names(pattern))
     try:
         while not isinstance(packet := await reading.next(), p.Done):
-            if isinstance(packet, Batch):
+            if isinstance(packet, EventBatch):
                 pieces = [
                     writer.part(part_of(value)) + (b"\n" if writer.whole else b"") for value in packet.values
                 ]

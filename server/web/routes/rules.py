@@ -13,7 +13,7 @@ from dataspace.wire.features import MAIN
 from index.patterns.text import parse_pattern
 from index.values.jsons import Json, to_json
 from index.values.values import Map, Value
-from server.web.inner.batches import Batch
+from server.web.inner.batches import EventBatch
 from server.web.inner.ports import Door
 from server.web.inner.sessions import InnerSession, inner_session
 from server.web.routes.parameters import SPACE, Asked, Parameter
@@ -75,7 +75,7 @@ async def _matches(session: InnerSession, space: str, pattern: str) -> list[tupl
     rows: list[tuple[Value, ...]] = []
     while True:
         packet = await reading.next()
-        if isinstance(packet, Batch):
+        if isinstance(packet, EventBatch):
             for value in packet.values:
                 part = part_of(value)
                 rows += map(tuple, part.added)

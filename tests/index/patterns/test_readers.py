@@ -11,7 +11,7 @@ from index import emitter
 from index.patterns.patterns import capture, exact, matcher, skeleton
 from index.patterns.readers import (
     Places,
-    Rows,
+    ReaderRows,
     alike_reader,
     group_code,
     handler_code,
@@ -35,7 +35,7 @@ def test_of_any_pattern_and_any_value(data: st.DataObject, pattern: Value) -> No
         handler = handler_code(form.shape, form.captures)
         group = group_code(form.shape, paths, form.checks, handler)
         assert group.place(value) == Places(paths, form.checks).place(value)
-        assert _text(handler.read(value)) == _text(Rows(form.captures).read(value))
+        assert _text(handler.read(value)) == _text(ReaderRows(form.captures).read(value))
 
 
 def _text(row: object) -> str:

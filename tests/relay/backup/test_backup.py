@@ -19,8 +19,8 @@ from relay.backup import logs, restore as restoring
 from relay.backup.backup import back_up, beside, publish, working_directory
 from relay.backup.logs import NotThisLog
 from relay.backup.manifest import Manifest
-from relay.backup.pace import Pace
-from relay.backup.restore import Wanted, restore
+from relay.backup.pace import CopyPace
+from relay.backup.restore import RestoreWanted, restore
 from relay.log.compaction import compact
 from relay.log.log import BLOCK, Log
 from relay.log.reader import LogReader, verify
@@ -33,7 +33,7 @@ from tests.relay.log.test_retention import EVERYTHING, LATE, write_snapshot
 pytestmark = pytest.mark.slow
 
 SECOND = 1_000_000
-ALL = Wanted()
+ALL = RestoreWanted()
 Report = Callable[[str, int], None]
 
 
@@ -48,14 +48,14 @@ def small_portions() -> Iterator[None]:
 
 def backed_up(data: Path, target: Path, report: Report | None = None) -> Path:
     made = working_directory(data, target)
-    back_up(data, made, Pace(report=report))
+    back_up(data, made, CopyPace(report=report))
     publish(made, target)
     return target
 
 
-def restored(backup: Path, target: Path, wanted: Wanted = ALL) -> Path:
+def restored(backup: Path, target: Path, wanted: RestoreWanted = ALL) -> Path:
     made = restoring.working_directory(target)
-    restore(backup, made, wanted, Pace())
+    restore(backup, made, wanted, CopyPace())
     publish(made, target)
     return target
 
@@ -92,7 +92,7 @@ def _check(top: Path, history: History, wanted: int) -> None:
     assert (noted.epoch, noted.oldest, noted.identity) == (last, oldest, found.identity)
     at = max(oldest, min(wanted, last))
     try:
-        restored(top / "backup", top / "restored", Wanted(epoch=at) if last else Wanted())
+        restored(top / "backup", top / "restored", RestoreWanted(epoch=at) if last else RestoreWanted())
     except UsageError as error:
         assert (oldest > 1 and "past retention" in str(error)) or at > last
         return
@@ -143,9 +143,9 @@ def numbers(directory: Path) -> list[int]:
 def test_a_second_backup_copies_what_is_new(log: Log, data: Path, tmp_path: Path) -> None:
     backed_up(data, tmp_path / "backup")
     write(log, 10, 12)
-    done = back_up(data, working_directory(data, tmp_path / "backup"), Pace())
+    done = back_up(data, working_directory(data, tmp_path / "backup"), CopyPace())
     assert (done.logs["main"].added, done.logs["main"].epoch, done.logs["main"].anew) == (3, 12, False)
-    assert back_up(data, tmp_path / "backup", Pace()).logs["main"].added == 0
+    assert back_up(data, tmp_path / "backup", CopyPace()).logs["main"].added == 0
     assert verify(tmp_path / "backup").statistics.last == 12
 
 
@@ -161,7 +161,7 @@ def test_an_interrupted_backup_is_continued(log: Log, data: Path, tmp_path: Path
     with pytest.raises(KeyboardInterrupt):
         backed_up(data, target, interrupt)
     assert not target.exists()
-    done = back_up(data, working_directory(data, target), Pace())
+    done = back_up(data, working_directory(data, target), CopyPace())
     assert done.logs["main"].added == 9 - 4
     publish(beside(target), target)
     assert numbers(restored(target, tmp_path / "restored")) == list(range(1, 10))
@@ -207,7 +207,7 @@ def test_a_backup_that_was_overtaken_is_made_anew_in_its_place(log: Log, data: P
     snapshot(log)
     trim(log)
     write(log, 15, 15)
-    done = back_up(data, backup, Pace())
+    done = back_up(data, backup, CopyPace())
     assert done.logs["main"].anew
     assert verify(backup).statistics.oldest == 14 and not verify(backup).damages
     assert sorted(each.name for each in backup.iterdir() if "log" in each.name) == ["log.sqlite"]
@@ -223,12 +223,12 @@ def test_a_compacted_log_is_copied_anew(data: Path, tmp_path: Path) -> None:
     closed(data)
     backup = backed_up(data, tmp_path / "backup")
     compact(data)
-    done = back_up(data, backup, Pace())
+    done = back_up(data, backup, CopyPace())
     assert done.logs["main"].anew and not verify(backup).damages
     again = Log.open(data)
     write(again, again.next_epoch, again.next_epoch)
     again.close()
-    assert back_up(data, backup, Pace()).logs["main"].added == 1
+    assert back_up(data, backup, CopyPace()).logs["main"].added == 1
 
 
 def test_another_log_is_refused_and_the_backup_stays(log: Log, data: Path, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_another_log_is_refused_and_the_backup_stays(log: Log, data: Path, tmp_p
     write(other, 1, 20)
     other.close()
     with pytest.raises(NotThisLog, match="is a copy of the log"):
-        back_up(tmp_path / "other", backup, Pace())
+        back_up(tmp_path / "other", backup, CopyPace())
     assert verify(backup).statistics.last == 9 and not verify(backup).damages
 
 
@@ -250,7 +250,7 @@ def test_a_log_that_has_gone_on_differently_is_refused(data: Path, tmp_path: Pat
         again.close()
     backup = backed_up(data, tmp_path / "backup")
     with pytest.raises(NotThisLog, match="has gone on differently"):
-        back_up(tmp_path / "earlier", backup, Pace())
+        back_up(tmp_path / "earlier", backup, CopyPace())
     assert not verify(backup).damages
 
 
@@ -273,7 +273,7 @@ def test_a_directory_with_something_else_in_it_is_refused(data: Path, tmp_path: 
     with pytest.raises(UsageError, match="is not empty; give a new directory"):
         restoring.working_directory(tmp_path / "mine")
     with pytest.raises(UsageError, match="is no backup: there is no backup"):
-        restore(tmp_path / "mine", tmp_path / "new", Wanted(), Pace())
+        restore(tmp_path / "mine", tmp_path / "new", RestoreWanted(), CopyPace())
 
 
 # -- moments ------------------------------------------------------------------------------------------
@@ -282,13 +282,13 @@ def test_a_directory_with_something_else_in_it_is_refused(data: Path, tmp_path: 
 def test_a_time_is_the_last_epoch_that_is_not_later(log: Log, data: Path, tmp_path: Path) -> None:
     backup = backed_up(data, tmp_path / "backup")
     for at, last in ((3 * SECOND, 3), (4 * SECOND - 1, 3), (99 * SECOND, 9)):
-        done = restore(backup, tmp_path / f"at{at}", Wanted(time=at), Pace())
+        done = restore(backup, tmp_path / f"at{at}", RestoreWanted(time=at), CopyPace())
         assert (done["main"].epoch, done["main"].newest) == (last, 9)
         assert numbers(tmp_path / f"at{at}") == list(range(1, last + 1))
-    assert restore(backup, tmp_path / "before", Wanted(time=0), Pace())["main"].epoch == 0
+    assert restore(backup, tmp_path / "before", RestoreWanted(time=0), CopyPace())["main"].epoch == 0
     for epoch_number in (0, 10):
         with pytest.raises(UsageError, match=f"space main: epoch {epoch_number} is wanted, the"):
-            restore(backup, tmp_path / f"no{epoch_number}", Wanted(epoch=epoch_number), Pace())
+            restore(backup, tmp_path / f"no{epoch_number}", RestoreWanted(epoch=epoch_number), CopyPace())
 
 
 def test_a_backup_keeps_the_states_from_which_an_earlier_epoch_can_be_restored(
@@ -301,12 +301,12 @@ def test_a_backup_keeps_the_states_from_which_an_earlier_epoch_can_be_restored(
     write(log, 10, 13)
     snapshot(log)
     backed_up(data, backup)
-    assert numbers(restored(backup, tmp_path / "restored", Wanted(epoch=11))) == [9, 10, 11]
+    assert numbers(restored(backup, tmp_path / "restored", RestoreWanted(epoch=11))) == [9, 10, 11]
     with closing(Log.open(tmp_path / "restored")) as then:
         assert len(then.recover().owners["durable:EWR"]) == 11
     fresh = backed_up(data, tmp_path / "fresh")
     with pytest.raises(UsageError, match=r"epoch 11 cannot be restored.* the oldest state in .* epoch 13"):
-        restore(fresh, tmp_path / "late", Wanted(epoch=11), Pace())
+        restore(fresh, tmp_path / "late", RestoreWanted(epoch=11), CopyPace())
 
 
 def test_numbers_go_on_beyond_all_that_may_have_been_given_out_since(
@@ -314,7 +314,7 @@ def test_numbers_go_on_beyond_all_that_may_have_been_given_out_since(
 ) -> None:
     backup = backed_up(data, tmp_path / "backup")
     read = Manifest.read(backup).spaces[0].read
-    done = restore(backup, tmp_path / "restored", Wanted(epoch=4), Pace())["main"]
+    done = restore(backup, tmp_path / "restored", RestoreWanted(epoch=4), CopyPace())["main"]
     seconds = (time.time_ns() // 1000 - read) / 1e6
     assert 9 + 2 * BLOCK < done.next_epoch <= log.reserved + BLOCK + seconds * restoring.FASTEST + 1
     with closing(Log.open(tmp_path / "restored")) as then:
@@ -327,7 +327,7 @@ def test_numbers_go_on_beyond_all_that_may_have_been_given_out_since(
 def test_a_named_reader_has_read_no_more_than_there_is(log: Log, data: Path, tmp_path: Path) -> None:
     log.acknowledge("spark", 8, 0)
     backup = backed_up(data, tmp_path / "backup")
-    restore(backup, tmp_path / "restored", Wanted(epoch=4), Pace())
+    restore(backup, tmp_path / "restored", RestoreWanted(epoch=4), CopyPace())
     with closing(Log.open(tmp_path / "restored")) as then:
         assert [(each.name, each.epoch) for each in then.readers] == [("spark", 4)]
 
@@ -346,7 +346,7 @@ def test_a_rate_is_kept_and_a_pause_is_made_up_for() -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    pace = Pace(100.0, clock=lambda: now[0], sleep=sleep)
+    pace = CopyPace(100.0, clock=lambda: now[0], sleep=sleep)
     pace.spent("x", 50)
     assert now[0] == pytest.approx(0.5) and max(slept) <= 0.25
     now[0] = 100.0

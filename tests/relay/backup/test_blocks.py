@@ -14,7 +14,7 @@ from relay.backup import blocks
 from relay.backup.backup import back_up, damages
 from relay.backup.blocks import fetch, newest, push, wanted
 from relay.backup.logs import NotThisLog
-from relay.backup.pace import Pace
+from relay.backup.pace import CopyPace
 from relay.backup.store import Store, StoreFailed
 from relay.log.log import Log
 from relay.store.errors import LogDamaged
@@ -55,7 +55,7 @@ class Life:
             append(log, epoch(number, flight(number)))
         log.close()
         self._epochs += count
-        back_up(self._data, self.backup, Pace())
+        back_up(self._data, self.backup, CopyPace())
         return self.backup
 
 
@@ -70,7 +70,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def fetched(store: Store, folder: Path) -> dict[str, bytes]:
-    fetch(wanted(store), store, folder, Pace())
+    fetch(wanted(store), store, folder, CopyPace())
     assert not list(damages(folder))
     return contents(folder)
 
@@ -79,12 +79,12 @@ def test_what_is_fetched_is_what_was_pushed_and_only_what_is_new_is_written(
     life: Life, store: Store, place: Path, tmp_path: Path
 ) -> None:
     backup = life.grow(400)
-    first = push(backup, store, Pace())
+    first = push(backup, store, CopyPace())
     assert first.blocks > 8
     assert fetched(store, tmp_path / "fetched") == contents(backup)
-    assert push(backup, store, Pace()).blocks == 0, "nothing has changed"
+    assert push(backup, store, CopyPace()).blocks == 0, "nothing has changed"
     life.grow(3)
-    second = push(backup, store, Pace())
+    second = push(backup, store, CopyPace())
     assert 0 < second.blocks < first.blocks / 2
     assert fetched(store, tmp_path / "fetched") == contents(backup), "over what was fetched before"
     (index,) = place.glob("manifest-*")
@@ -96,7 +96,7 @@ def test_parts_that_an_interrupted_run_left_are_not_taken_for_whole(
     life: Life, store: Store, place: Path, tmp_path: Path
 ) -> None:
     backup = life.grow(50)
-    push(backup, store, Pace())
+    push(backup, store, CopyPace())
     before = contents(backup)
     life.grow(50)
     body = b'{"format": 1'
@@ -106,13 +106,13 @@ def test_parts_that_an_interrupted_run_left_are_not_taken_for_whole(
         if not block.exists():
             block.write_bytes(content[:100])
     assert fetched(store, tmp_path / "fetched") == before
-    push(backup, store, Pace())
+    push(backup, store, CopyPace())
     assert fetched(store, tmp_path / "fetched") == contents(backup)
     assert len(list(place.glob("manifest-*"))) == 1
 
 
 def test_what_was_altered_or_is_gone_is_named(life: Life, store: Store, place: Path, tmp_path: Path) -> None:
-    push(life.grow(50), store, Pace())
+    push(life.grow(50), store, CopyPace())
     victim = max(place.glob("block-*"), key=lambda each: each.stat().st_size)
     whole = victim.read_bytes()
     victim.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
@@ -130,13 +130,13 @@ def test_another_log_and_another_writer_are_refused(
     life: Life, store: Store, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backup = life.grow(20)
-    push(backup, store, Pace())
+    push(backup, store, CopyPace())
     with pytest.raises(NotThisLog, match=r"holds a backup of the log .*; back up to another URL"):
-        push(Life(tmp_path / "other").grow(5), store, Pace())
+        push(Life(tmp_path / "other").grow(5), store, CopyPace())
     life.grow(20)
     copied = tmp_path / "copied"
     shutil.copytree(place, copied)
-    push(backup, Store(f"local://{copied}"), Pace())
+    push(backup, Store(f"local://{copied}"), CopyPace())
 
     def beside(name: str) -> None:
         """Another writer finishes first."""
@@ -146,19 +146,19 @@ def test_another_log_and_another_writer_are_refused(
 
     monkeypatch.setattr(blocks, "reach", beside)
     with pytest.raises(StoreFailed, match="let one backup at a time write there"):
-        push(backup, store, Pace())
+        push(backup, store, CopyPace())
 
 
 def test_objects_that_may_not_be_deleted_do_no_harm(
     life: Life, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    push(life.grow(20), store, Pace())
+    push(life.grow(20), store, CopyPace())
 
     def refuse(_names: object) -> None:
         raise StoreFailed("cannot delete from local://: denied")
 
     monkeypatch.setattr(store, "delete", refuse)
-    done = push(life.grow(20), store, Pace())
+    done = push(life.grow(20), store, CopyPace())
     assert "are still there: cannot delete" in done.kept
     assert fetched(store, tmp_path / "fetched") == contents(life.backup)
 
@@ -166,7 +166,7 @@ def test_objects_that_may_not_be_deleted_do_no_harm(
 def test_a_manifest_reaches_nothing_outside_its_directory(
     store: Store, place: Path, life: Life, tmp_path: Path
 ) -> None:
-    push(life.grow(5), store, Pace())
+    push(life.grow(5), store, CopyPace())
     (index,) = place.glob("manifest-*")
     for path in ("../escaped", "/escaped", ""):
         body = json.loads(index.read_bytes())
@@ -174,7 +174,7 @@ def test_a_manifest_reaches_nothing_outside_its_directory(
         text = json.dumps(body).encode()
         (place / f"manifest-00000005-{sha256(text).hexdigest()}.json").write_bytes(text)
         with pytest.raises(UsageError, match="which is not in its directory"):
-            fetch(wanted(store), store, tmp_path / "fetched", Pace())
+            fetch(wanted(store), store, tmp_path / "fetched", CopyPace())
 
 
 def test_a_format_of_another_version_is_refused(store: Store, place: Path) -> None:

@@ -25,7 +25,7 @@ from relay.delivery.net_changes import net_of
 from relay.delivery.paced import PacedFollower
 from relay.delivery.pacing import Pacing
 from relay.delivery.policies import SlowCounts
-from relay.delivery.shared import Bounds
+from relay.delivery.shared import QueueBounds
 
 IDLE = 4096
 """Bytes that an observer and its queue take themselves, which streams and patterns are counted for."""
@@ -70,7 +70,7 @@ def reachable(roots: Iterable[object], shared: Iterable[object]) -> int:
 class Machine:
     """Spaces' worth of patterns with observers of all kinds, and one budget for all of them."""
 
-    def __init__(self, bounds: Bounds, limit: int) -> None:
+    def __init__(self, bounds: QueueBounds, limit: int) -> None:
         self.space = Space("main")
         self.now = 0.0
         self.delivery = Delivery(MemoryBudget(limit), SlowCounts(), bounds, Pacing(lambda: self.now))
@@ -177,11 +177,13 @@ _steps = st.lists(
     ),
     max_size=30,
 )
-_bounds = st.builds(Bounds, st.integers(1, 30), st.integers(1, 20), st.sampled_from([20, 10_000, 400_000]))
+_bounds = st.builds(
+    QueueBounds, st.integers(1, 30), st.integers(1, 20), st.sampled_from([20, 10_000, 400_000])
+)
 _limits = st.sampled_from([0, 100_000, 1 << 30])
 
 
-def _run(bounds: Bounds, limit: int, steps: list[tuple[object, ...]]) -> None:
+def _run(bounds: QueueBounds, limit: int, steps: list[tuple[object, ...]]) -> None:
     machine = Machine(bounds, limit)
     for name, *args in steps:
         getattr(machine, str(name))(*args)
@@ -192,7 +194,7 @@ def _run(bounds: Bounds, limit: int, steps: list[tuple[object, ...]]) -> None:
 @given(_bounds, _limits, _steps)
 @settings(max_examples=60)
 def test_the_bytes_that_are_counted_lie_there(
-    bounds: Bounds, limit: int, steps: list[tuple[object, ...]]
+    bounds: QueueBounds, limit: int, steps: list[tuple[object, ...]]
 ) -> None:
     openings: list[tuple[object, ...]] = [("open", policy, 0, False) for policy in Policy]
     _run(bounds, limit, openings + steps)
@@ -202,7 +204,7 @@ def test_the_bytes_that_are_counted_lie_there(
 @pytest.mark.torture(long=True)
 @settings(max_examples=5000)
 @given(_bounds, _limits, st.lists(_steps, min_size=2, max_size=4))
-def test_they_do_over_long(bounds: Bounds, limit: int, steps: list[list[tuple[object, ...]]]) -> None:
+def test_they_do_over_long(bounds: QueueBounds, limit: int, steps: list[list[tuple[object, ...]]]) -> None:
     openings: list[tuple[object, ...]] = [
         ("open", policy, place, False) for policy in Policy for place in range(4)
     ]
@@ -212,7 +214,7 @@ def test_they_do_over_long(bounds: Bounds, limit: int, steps: list[list[tuple[ob
 @pytest.mark.parametrize("policy", Policy)
 def test_what_waits_for_those_who_take_nothing_is_bounded_by_the_budget(policy: Policy) -> None:
     limit, many = 1 << 20, 8
-    machine = Machine(Bounds(), limit)
+    machine = Machine(QueueBounds(), limit)
     for place in range(many):
         machine.open(policy, place, False)
     for n in range(400):

@@ -20,7 +20,7 @@ from relay.delivery.followers import Delivery, Follower
 from relay.delivery.memory import MemoryBudget
 from relay.delivery.packed import PART_BYTES
 from relay.delivery.policies import SlowCounts
-from relay.delivery.shared import Bounds
+from relay.delivery.shared import QueueBounds
 
 PATTERN = Record("n", capture("n"))
 PLENTY = 1 << 40
@@ -67,7 +67,7 @@ class Pair:
 class Machine:
     """A space with observers that come, read, go behind and leave; every one of them as a pair."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: QueueBounds) -> None:
         self.writer = Writer()
         self.bounds = bounds
         self.delivery = Delivery(bounds=bounds)
@@ -190,10 +190,10 @@ _steps = st.lists(
     ),
     max_size=40,
 )
-_bounds = st.builds(Bounds, st.integers(1, 9), st.integers(1, 6), st.integers(20, 300))
+_bounds = st.builds(QueueBounds, st.integers(1, 9), st.integers(1, 6), st.integers(20, 300))
 
 
-def _run(bounds: Bounds, steps: list[tuple[object, ...]]) -> None:
+def _run(bounds: QueueBounds, steps: list[tuple[object, ...]]) -> None:
     machine = Machine(bounds)
     for name, *args in steps:
         getattr(machine, str(name))(*args)
@@ -202,7 +202,9 @@ def _run(bounds: Bounds, steps: list[tuple[object, ...]]) -> None:
 
 
 @given(_bounds, _steps)
-def test_it_takes_what_a_queue_of_its_own_would_have(bounds: Bounds, steps: list[tuple[object, ...]]) -> None:
+def test_it_takes_what_a_queue_of_its_own_would_have(
+    bounds: QueueBounds, steps: list[tuple[object, ...]]
+) -> None:
     _run(bounds, steps)
 
 
@@ -210,7 +212,7 @@ def test_it_takes_what_a_queue_of_its_own_would_have(bounds: Bounds, steps: list
 @pytest.mark.torture(long=True)
 @settings(max_examples=2000)
 @given(_bounds, st.lists(_steps, min_size=2, max_size=4))
-def test_it_does_over_long(bounds: Bounds, steps: list[list[tuple[object, ...]]]) -> None:
+def test_it_does_over_long(bounds: QueueBounds, steps: list[list[tuple[object, ...]]]) -> None:
     openings: list[tuple[object, ...]] = [("open", policy, True) for policy in Policy]
     _run(bounds, openings + [step for some in steps for step in some])
 
@@ -286,7 +288,7 @@ def test_what_waits_for_all_is_counted_once_and_deleted_after_the_last() -> None
 
 
 def test_one_that_reads_nothing_leaves_alone() -> None:
-    told = Told(3, delivery=Delivery(bounds=Bounds(changes=4)))
+    told = Told(3, delivery=Delivery(bounds=QueueBounds(changes=4)))
     for number in range(50):
         told.writer.turn([number])
         for each in told.followers[1:]:
@@ -323,7 +325,7 @@ def test_a_large_epoch_leaves_in_the_same_parts(text: str) -> None:
 
 
 def test_one_that_leaves_amid_an_epoch_takes_the_rest_of_it_first() -> None:
-    told = Told(2, delivery=Delivery(bounds=Bounds(changes=2 * PART)))
+    told = Told(2, delivery=Delivery(bounds=QueueBounds(changes=2 * PART)))
     told.writer.turn(list(range(2 * PART)))
     slow, good = told.followers
     whole = good.take_packed(9, PLENTY)[1]

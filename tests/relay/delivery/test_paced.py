@@ -17,7 +17,7 @@ from index.values.values import Value
 from relay.delivery.followers import Delivery, Follower
 from relay.delivery.paced import PacedFollower
 from relay.delivery.pacing import LEAST_PART, Pacing
-from relay.delivery.shared import Bounds
+from relay.delivery.shared import QueueBounds
 from tests.relay.delivery.test_followers import PATTERN, PLENTY, Writer
 
 TICK = 1 / 64
@@ -94,7 +94,7 @@ class Watcher:
 class Machine:
     """A space and observers with some paces, one of them without: a state, and all messages."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: QueueBounds) -> None:
         self.writer = Writer()
         self.clock = Clock()
         self.delivery = Delivery(bounds=bounds, pacing=self.clock.pacing)
@@ -189,10 +189,10 @@ _STEPS = st.lists(
     ),
     max_size=50,
 )
-_SMALL = st.builds(Bounds, st.integers(1, 9), st.integers(1, 6), st.integers(20, 300))
+_SMALL = st.builds(QueueBounds, st.integers(1, 9), st.integers(1, 6), st.integers(20, 300))
 
 
-def _run(bounds: Bounds, steps: list[tuple[object, ...]]) -> Machine:
+def _run(bounds: QueueBounds, steps: list[tuple[object, ...]]) -> Machine:
     machine = Machine(bounds)
     for each in machine.watchers:
         each.take()
@@ -206,12 +206,12 @@ def _run(bounds: Bounds, steps: list[tuple[object, ...]]) -> Machine:
 @settings(max_examples=2000 if "TORTURE_ROUNDS" in os.environ else 100)
 @given(_STEPS)
 def test_it_takes_in_its_turn_what_leads_to_the_same_state(steps: list[tuple[object, ...]]) -> None:
-    _run(Bounds(), steps).check_times()
+    _run(QueueBounds(), steps).check_times()
 
 
 @settings(max_examples=2000 if "TORTURE_ROUNDS" in os.environ else 100)
 @given(_SMALL, _STEPS)
-def test_it_does_within_any_bounds(bounds: Bounds, steps: list[tuple[object, ...]]) -> None:
+def test_it_does_within_any_bounds(bounds: QueueBounds, steps: list[tuple[object, ...]]) -> None:
     _run(bounds, steps)
 
 
@@ -221,7 +221,7 @@ def test_it_does_within_any_bounds(bounds: Bounds, steps: list[tuple[object, ...
 class Told:
     """Some watchers of one pattern with one pace of a second."""
 
-    def __init__(self, count: int = 1, bounds: Bounds | None = None) -> None:
+    def __init__(self, count: int = 1, bounds: QueueBounds | None = None) -> None:
         self.writer = Writer()
         self.clock = Clock()
         self.delivery = Delivery(bounds=bounds, pacing=self.clock.pacing)
@@ -305,7 +305,7 @@ def test_what_is_too_large_for_one_value_leaves_in_several_and_what_comes_then_i
 
 
 def test_facts_beyond_the_bounds_become_a_difference_that_does_not_wait_for_its_turn() -> None:
-    told = Told(bounds=Bounds(changes=10))
+    told = Told(bounds=QueueBounds(changes=10))
     watcher = told.watchers[0]
     told.writer.turn([0])
     watcher.take()
@@ -317,7 +317,7 @@ def test_facts_beyond_the_bounds_become_a_difference_that_does_not_wait_for_its_
 
 
 def test_messages_up_to_the_bound_within_one_pace_do_not_end_it() -> None:
-    told = Told(bounds=Bounds(messages=10))
+    told = Told(bounds=QueueBounds(messages=10))
     watcher = told.watchers[0]
     told.writer.turn([0])
     watcher.take()

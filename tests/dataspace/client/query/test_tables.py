@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.client.query.columns import Kind, kind_of
+from dataspace.client.query.columns import ColumnKind, kind_of
 from dataspace.client.query.rows import Rows
 from dataspace.errors import UsageError
 from index.patterns.text import parse, unparse
@@ -59,7 +59,7 @@ def test_a_column_has_the_type_of_its_values_or_their_text(
 def test_nothing_is_lost_in_a_table(column: list[Value]) -> None:
     table = Rows(("v",), [(value,) for value in column], 7).to_arrow()
     found = [freeze(each) for each in table.column("v").to_pylist()]  # Arrow has another object for UTC
-    if kind_of(column) is Kind.OTHER:
+    if kind_of(column) is ColumnKind.OTHER:
         found = [None if each is None else parse(str(each)) for each in found]
     assert len(found) == len(column) and all(map(same, found, column))
 

@@ -11,11 +11,11 @@ import pytest
 
 from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, Unreachable
 from relay.spark.common import connections
-from relay.spark.common.connections import Patience, Peer, asked, close_all, lent
+from relay.spark.common.connections import DaemonPeer, RetryPatience, asked, close_all, lent
 from relay.spark.common.options import sink_options
 from relay.spark.sink.batches import FORGETTING, Handed, StagedBatch, discard
 
-A, B = Peer("tcp://a:1"), Peer("tcp://b:1")
+A, B = DaemonPeer("tcp://a:1"), DaemonPeer("tcp://b:1")
 
 
 class Wire:
@@ -125,7 +125,7 @@ def test_a_daemon_that_stays_away_is_an_error_that_names_the_bound(clock: Clock)
 
 
 def test_the_time_starts_anew_when_the_daemon_has_answered(clock: Clock) -> None:
-    patience = Patience(2.0)
+    patience = RetryPatience(2.0)
     for _ in range(5):
         patience.spent(Broken("gone"))
         patience.spent(Broken("gone"))
@@ -213,6 +213,6 @@ def test_a_daemon_that_wants_a_token_is_told_in_the_words_of_options(
 ) -> None:
     failing(monkeypatch, ProtocolError("unauthorized", "this daemon wants a token: connect(token=…)"))
     with pytest.raises(ProtocolError, match=said) as caught:
-        asked(Peer("tcp://a:1", token), 1.0, number)
+        asked(DaemonPeer("tcp://a:1", token), 1.0, number)
     assert ("connect(" in str(caught.value)) == bool(token)
     assert caught.value.code == "unauthorized"

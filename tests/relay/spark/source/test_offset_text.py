@@ -7,9 +7,9 @@ import json
 import pytest
 
 from dataspace.errors import UsageError
-from relay.spark.source.offsets import DataLoss, Offset, Origin, offsets_of, place
+from relay.spark.source.offsets import DataLoss, Offset, OffsetOrigin, offsets_of, place
 
-ONE, TWO = Offset(7, "s"), Offset(0, "t", Origin("snapshot", 5))
+ONE, TWO = Offset(7, "s"), Offset(0, "t", OffsetOrigin("snapshot", 5))
 
 
 @pytest.mark.parametrize("offsets", [[ONE], [TWO], [ONE, TWO]])

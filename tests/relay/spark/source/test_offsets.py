@@ -13,7 +13,7 @@ from relay.spark.common.parsing import Last, Numbered
 from relay.spark.source.offsets import (
     DataLoss,
     Offset,
-    Origin,
+    OffsetOrigin,
     Span,
     anew,
     beginning,
@@ -40,14 +40,14 @@ def kept(place: Offset) -> Offset:
 @pytest.mark.parametrize(
     ("start", "epoch", "origin"),
     [
-        ("snapshot", 0, Origin("snapshot", 9)),
-        ("latest", 9, Origin("after", 9)),
-        ("earliest", 3, Origin("after", 3)),
-        (6, 5, Origin("after", 5)),
-        (10, 9, Origin("after", 9)),
+        ("snapshot", 0, OffsetOrigin("snapshot", 9)),
+        ("latest", 9, OffsetOrigin("after", 9)),
+        ("earliest", 3, OffsetOrigin("after", 3)),
+        (6, 5, OffsetOrigin("after", 5)),
+        (10, 9, OffsetOrigin("after", 9)),
     ],
 )
-def test_a_stream_begins_where_it_was_told_to(start: Numbered, epoch: int, origin: Origin) -> None:
+def test_a_stream_begins_where_it_was_told_to(start: Numbered, epoch: int, origin: OffsetOrigin) -> None:
     assert beginning(start, at(9, oldest=4)) == Offset(epoch, "s", origin)
 
 
@@ -65,7 +65,7 @@ def test_a_starting_epoch_that_is_gone_or_has_not_come_is_refused() -> None:
 
 
 def test_the_same_offset_is_the_same_text() -> None:
-    place = Offset(7, "s", Origin("snapshot", 5))
+    place = Offset(7, "s", OffsetOrigin("snapshot", 5))
     assert json.dumps(place.json()) == '{"epoch": 7, "space": "s", "from": {"snapshot": 5}}'
     assert json.dumps(kept(place).json()) == json.dumps(place.json())
     assert json.dumps(Offset(7, "s").json()) == '{"epoch": 7, "space": "s"}'
@@ -176,7 +176,7 @@ def test_what_stays_while_another_daemon_moves_on_is_not_read_again() -> None:
     begun = beginning("earliest", at(5))
     first = following(begun, at(5), None)
     stays = following(first, at(5), None)
-    assert kept(first).origin == Origin("after", 0)
+    assert kept(first).origin == OffsetOrigin("after", 0)
     assert span(kept(first), kept(stays)).empty
     assert span(stays, following(stays, at(6), None)) == Span(5, 6)
 

@@ -14,7 +14,7 @@ from dataspace.client.bulk.blocks import Block
 from dataspace.client.bulk.client import LogFrontier
 from dataspace.errors import Broken, Refused, Unreachable
 from relay.spark.common import connections
-from relay.spark.common.connections import Peer
+from relay.spark.common.connections import DaemonPeer
 from relay.spark.common.options import stream_options
 from relay.spark.common.schema import columns, inferred
 from relay.spark.source.offsets import DataLoss, Span
@@ -109,7 +109,9 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def task(span: Span, **options: str) -> Task:
     given = {"pattern": PATTERN, "url": "tcp://a:1", "arrowBatchRows": "3", **options}
-    return Task(stream_options(given), columns(PATTERN, inferred(PATTERN)), Peer("tcp://a:1"), span, "s")
+    return Task(
+        stream_options(given), columns(PATTERN, inferred(PATTERN)), DaemonPeer("tcp://a:1"), span, "s"
+    )
 
 
 def read(of: Task) -> list[Row]:
