@@ -54,7 +54,7 @@ def looking(question: Question, as_of: int | None) -> Generator[Look, State, tup
             if len(facts) + len(rows) > MOST_FACTS:
                 raise Refused("limit", f"a query reads at most {MOST_FACTS} facts: ask for fewer of them")
             filed = label(place)
-            facts += [Record.of(filed, (row[0],)) for row in rows]
+            facts += [Record.of(filed, ((row[0],),)) for row in rows]
         if as_of is not None or len(set(epochs)) == 1:
             return epochs[0] if as_of is None else as_of, facts
         as_of = max(epochs)

@@ -41,7 +41,7 @@ ANSWER: Final = "answer"
 class Question:
     """A query: the patterns whose matches it reads, whole, the rule over them, and the names of its columns.
 
-    The rule reads the matches of the pattern at place ``n`` as records with the label ``facts-n``.
+    The rule reads each match of the pattern at place ``n`` as a record ``facts-n([match])``.
     """
 
     patterns: tuple[Value, ...]
@@ -105,7 +105,8 @@ def _filed(literal: Literal, patterns: dict[str, tuple[int, Value]], known: Mapp
         return literal
     wanted = anonymous(literal.pattern, known)
     place, _ = patterns.setdefault(text_of(wanted), (len(patterns), wanted))
-    return Atom(Record(label(place), literal.pattern), negated=literal.negated)
+    # in a sequence, since a record count(…) that is a field of another one would be taken for an aggregate
+    return Atom(Record(label(place), (literal.pattern,)), negated=literal.negated)
 
 
 def anonymous(pattern: Value, known: Mapping[str, Value]) -> Value:

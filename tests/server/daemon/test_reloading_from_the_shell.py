@@ -106,7 +106,7 @@ def test_what_the_file_says_is_taken_while_sessions_go_on(tmp_path: Path) -> Non
                 assert served.reload().endswith("need a restart: socket_mode, audit")
                 assert next(changes).captures == ("good day",)
 
-            served.write([tmp_path / "no" / "such" / "directory.sock"])
+            served.write([tmp_path / "no" / "d"])
             assert "the configuration is not taken: cannot listen on unix:" in served.reload()
             with connect_blocking(second) as other:
                 assert other.matches("present($who)") == [("before",), ("after",)]

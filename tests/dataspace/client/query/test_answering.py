@@ -107,7 +107,7 @@ def test_states_of_several_epochs_are_fetched_again_as_of_the_newest() -> None:
         steps.send((6, [(Record("b", 1),)]))
     epoch, facts = end.value.value
     assert epoch == 6
-    assert facts == [Record("facts-0", Record("a", 1)), Record("facts-1", Record("b", 1))]
+    assert facts == [Record("facts-0", (Record("a", 1),)), Record("facts-1", (Record("b", 1),))]
 
 
 def test_equal_patterns_are_fetched_once_and_known_values_narrow_them() -> None:
@@ -156,3 +156,10 @@ def test_a_text_that_is_no_query_says_what_is_wrong(text: str, said: str) -> Non
 def test_a_parameter_that_is_no_variable_of_the_text_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no \$z in p\(\$x\)"):
         question("p($x)", {"z": 1})
+
+
+def test_facts_named_like_an_aggregate_are_read_as_any_others() -> None:
+    facts = [Record("count", 5), Record("sum", Record("max", 1)), Record("top", 1, 2)]
+    assert list(rows_of("count($n)", facts)) == [(5,)]
+    assert list(rows_of("sum($x)", facts)) == [(Record("max", 1),)]
+    assert list(rows_of("top($a, $b), count($n)", facts)) == [(1, 2, 5)]
