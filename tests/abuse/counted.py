@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import trio
 
-import server.daemon.serve
 from server.cli.main import main
+from server.daemon import serve
 from server.daemon.daemon import Daemon
 from server.lane import Lane
 
@@ -140,5 +140,5 @@ class CountedDaemon(Daemon):
 if __name__ == "__main__":
     assert Lane.__init__.__kwdefaults__ is not None  # the clock
     Lane.__init__.__kwdefaults__["clock"] = _clock
-    vars(server.daemon.serve)["Daemon"] = CountedDaemon  # the daemon that is served
+    vars(serve)["Daemon"] = CountedDaemon  # the daemon that is served
     sys.exit(main())
