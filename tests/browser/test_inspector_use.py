@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 import dataspace
 from dataspace import Record
@@ -17,6 +19,18 @@ Source = dataspace.BlockingSpace
 
 TITLES = """[...document.querySelectorAll("[title],[aria-label]")]
   .map((each) => each.title + each.ariaLabel).join()"""
+
+WIDEST = {"Turns/s": "99,999", "In/s": "1,023 KiB", "Out/s": "1,023 KiB", "Memory": "1,023 KiB"}
+WIDEST |= {"Streams": "9,999", "Backlog": "99,999", "Lag": "119 min", "Session": "1234567"}
+
+NARROW = """(widest) => [...document.querySelectorAll("[role=columnheader]")].map((head, at) => {
+  const cell = document.querySelectorAll(".grid-row:not([hidden]) [role=gridcell]")[at];
+  const said = cell.textContent;
+  cell.textContent = widest[head.dataset.column] ?? "";
+  const isCut = cell.scrollWidth > cell.clientWidth;
+  cell.textContent = said;
+  return isCut ? head.dataset.column : null;
+}).filter((each) => each !== null)"""
 
 CUT = """[...document.querySelectorAll("[role=columnheader]")]
   .filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.textContent)"""
@@ -56,6 +70,64 @@ def test_the_cursor_stays_on_its_row_while_others_come_and_go(
     expect(page.locator("#fact")).to_have_text('at("d")')
 
 
+def test_a_line_of_the_newest_changes_keeps_the_focus_while_others_come(
+    daemon: DaemonProcess,
+    source: Source,
+    tabs: Callable[..., Tab],
+) -> None:
+    page = go(tabs(), daemon, "facts")
+    look_for(page, "at($who)")
+    expect(page.locator("#facts-said")).to_contain_text("live")
+    first = source.assert_(Record("at", "first")).epoch
+    lines = page.locator("#changes li")
+    expect(lines).to_have_count(1)
+    button = lines.get_by_role("button", name=str(first), exact=True)
+    button.focus()
+    for n in range(5):
+        source.assert_(Record("at", n))
+        expect(lines.first).to_contain_text(f"at({n})")
+    expect(lines).to_have_count(6)
+    expect(button).to_be_focused()
+    for n in range(5, 205):
+        source.assert_(Record("at", n))
+    expect(lines.first).to_contain_text("at(204)")
+    expect(lines).to_have_count(200)
+    said = lines.all_inner_texts()
+    assert [f"at({n})" in line for n, line in zip(range(204, 4, -1), said, strict=True)] == [True] * 200
+
+
+def test_a_busy_space_keeps_no_task_of_the_page_long(
+    chromium: Browser,
+    daemon: DaemonProcess,
+    source: Source,
+    tabs: Callable[..., Tab],
+    tmp_path: Path,
+) -> None:
+    """A hundred changes in a second of whatever there is: no task takes 50 ms of CPU time."""
+    kept = [source.assert_(Record("reading", n, "x" * 60)) for n in range(300)]
+    page = go(tabs(), daemon, "facts")
+    look_for(page, "_")
+    expect(page.locator("#facts-said")).to_contain_text("live")
+    chromium.start_tracing(page=page, path=tmp_path / "trace", categories=["toplevel"])
+    for n in range(200):
+        kept.append(source.assert_(Record("reading", -n, "x" * 60)))
+        source.retract(kept.pop(0))
+        page.wait_for_timeout(20)
+    events = json.loads(chromium.stop_tracing())["traceEvents"]
+    main = {
+        (each["pid"], each["tid"])
+        for each in events
+        if each["name"] == "thread_name" and each["args"]["name"] == "CrRendererMain"
+    }
+    costs = [
+        each.get("tdur", 0) / 1000
+        for each in events
+        if each["name"].endswith("RunTask") and (each["pid"], each["tid"]) in main
+    ]
+    assert len(costs) > 100, "no tasks were recorded"
+    assert max(costs) < 50
+
+
 def test_every_sort_button_is_reached_by_tab_and_keeps_the_focus(
     daemon: DaemonProcess,
     source: Source,
@@ -88,6 +160,7 @@ def test_facts_opens_on_the_labels_that_there_are(
     expect(labels.first).to_have_text("reading/2 3")
     expect(page.locator('#labels button[data-label="door/1"]')).to_have_text("door/1 1")
     assert rows(page) == []
+    expect(page.locator(".grid-empty")).to_be_hidden()  # no fact was asked for, so none is missing
     tab.shot("labels")
     labels.first.click()
     expect(page.locator("#facts-said")).to_contain_text("3 facts, live")
@@ -158,6 +231,7 @@ def test_sessions_show_whole_columns(
         heads = page.locator("[role=columnheader]")
         assert heads.count() == columns
         assert page.evaluate(CUT) == []
+        assert page.evaluate(NARROW, WIDEST) == []
         grid = page.get_by_role("grid", name="Sessions")
         assert grid.evaluate("each => each.scrollWidth <= each.clientWidth"), "columns are out of sight"
         if size is LAPTOP:

@@ -14,21 +14,42 @@ export const clip = (said, most = CELL) => (said.length > most ? `${said.slice(0
 /** Returns the lines of some changes; `ontravel(epoch)` makes their epochs buttons. */
 export function changeList(changes, more, nothing, ontravel = null) {
   if (!changes.length) return [h("li", { class: "note" }, nothing)];
-  const lines = changes.map(({ sign, fact, epoch, micros }) => {
-    const [kind, word] = MARKS[sign];
-    const at = ontravel
-      ? h("button", { type: "button", class: "link", title: `epoch ${epoch}, ${clock(micros)}: travel there`, onclick: () => ontravel(epoch) }, String(epoch))
-      : h("span", { class: "at" }, String(epoch));
-    return h(
-      "li",
-      { "data-change": kind },
-      h("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign),
-      h("span", { class: "off-screen" }, `${word}:`),
-      at,
-      fact === undefined ? h("span", {}, `${word} ${clock(micros)}`) : h("span", {}, clip(text(fact))),
-    );
-  });
+  const lines = changes.map((each) => changeLine(each, ontravel));
   return more ? [...lines, h("li", { class: "note" }, `and ${number(more)} more`)] : lines;
+}
+
+function changeLine({ sign, fact, epoch, micros }, ontravel) {
+  const [kind, word] = MARKS[sign];
+  const at = ontravel
+    ? h("button", { type: "button", class: "link", title: `epoch ${epoch}, ${clock(micros)}: travel there`, onclick: () => ontravel(epoch) }, String(epoch))
+    : h("span", { class: "at" }, String(epoch));
+  return h(
+    "li",
+    { "data-change": kind },
+    h("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign),
+    h("span", { class: "off-screen" }, `${word}:`),
+    at,
+    fact === undefined ? h("span", {}, `${word} ${clock(micros)}`) : h("span", {}, clip(text(fact))),
+  );
+}
+
+/**
+ * Returns a function that shows changes, the newest first, in `place`.
+ *
+ * Lines of changes that were shown before stay the same elements: a line keeps its focus, and ten updates in a second cost their
+ * new lines only.
+ */
+export function changeLines(place, nothing, ontravel) {
+  let shown = null;
+  return (changes) => {
+    const newer = shown?.length ? changes.indexOf(shown[0]) : -1;
+    if (newer < 0 || place.children.length !== shown.length) replace(place, changeList(changes, 0, nothing, ontravel));
+    else if (newer > 0) {
+      place.prepend(...changes.slice(0, newer).map((each) => changeLine(each, ontravel)));
+      while (place.children.length > changes.length) place.lastElementChild.remove();
+    }
+    shown = changes;
+  };
 }
 
 export class Detail {

@@ -8,7 +8,7 @@
 import { Record, capture, captureNames, parse, text } from "../../static/dataspace.js";
 import { clock, frame, h, number, replace } from "../dom.js";
 import { KEPT, Live } from "../live.js";
-import { Detail, changeList, clip } from "../detail.js";
+import { Detail, changeLines, changeList, clip } from "../detail.js";
 import { Owners } from "../owners.js";
 import { table } from "../table.js";
 import { Travel } from "../travel.js";
@@ -61,6 +61,7 @@ class Facts {
     });
     this.changes = h("ul", { class: "list changes", id: "changes", "aria-label": "Changes" });
     this.changesTitle = h("h2", {}, "Newest changes");
+    this.showRecent = changeLines(this.changes, "Nothing has changed since this page looks.", (epoch) => this.travel.to(epoch));
     this.travel = new Travel(app, {
       onlive: () => this.#toLive(),
       onpast: (past) => this.#toPast(past),
@@ -85,16 +86,16 @@ class Facts {
       ),
       this.travel.element,
       this.said,
-      h(
+      (this.split = h(
         "div",
-        { class: "split" },
+        { class: "split", hidden: true },
         this.grid.element,
         h("div", { class: "side" }, this.detail.element, h("section", { class: "panel" }, this.changesTitle, this.changes)),
-      ),
+      )),
     );
     this.labels = h("section", { class: "panel", id: "labels", "aria-label": "Labels of the facts that there are", hidden: true });
     place.insertBefore(this.labels, this.travel.element);
-    this.travel.element.hidden = !this.isLogged;
+    this.travel.element.hidden = true; // until there is a pattern
     this.draw = frame(() => this.#draw());
     this.input.value = app.params.get("pattern") ?? "";
     this.#begin();
@@ -195,6 +196,8 @@ class Facts {
     this.app.calm();
     this.pattern = pattern;
     this.labels.hidden = true;
+    this.split.hidden = false;
+    this.travel.element.hidden = !this.isLogged;
     this.looking?.close();
     this.app.keep({ pattern: this.input.value.trim() });
     this.live?.stop();
@@ -278,7 +281,7 @@ class Facts {
       return;
     }
     this.changesTitle.textContent = "Newest changes";
-    replace(this.changes, changeList(live.recent, 0, "Nothing has changed since this page looks.", (epoch) => this.travel.to(epoch)));
+    this.showRecent(live.recent);
     if (live.epoch === null) {
       this.#say(live.loading ? `reading the state: ${number(live.loading)} facts so far…` : "reading the state…");
       return;

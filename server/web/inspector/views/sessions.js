@@ -20,7 +20,7 @@ const live = (said) => (each) => (each.state === "connected" ? said(each) : "");
 /** Columns; a narrow page has the `essential` ones, and beside the panel of one session are those that are not `aside`. */
 const COLUMNS = [
   { title: "Session", width: "4.5rem", align: "right", sort: (each) => Number(each.session), cell: (each) => String(each.session), essential: true },
-  { title: "Name", width: "minmax(7rem, 2fr)", sort: (each) => each.name, cell: (each, isMine) => (isMine ? `this page (${each.name})` : each.name), essential: true },
+  { title: "Name", width: "minmax(7rem, 3fr)", sort: (each) => each.name, cell: (each, isMine) => (isMine ? `this page (${each.name})` : each.name), essential: true },
   { title: "Space", width: "minmax(3.5rem, 1fr)", sort: (each) => each.space, cell: (each) => each.space },
   {
     title: "State",
@@ -30,19 +30,19 @@ const COLUMNS = [
     essential: true,
   },
   { title: "Turns/s", width: "4.25rem", align: "right", sort: (each) => Number(each.turns_per_second ?? 0), cell: live((each) => number(each.turns_per_second)) },
-  { title: "In/s", width: "4.5rem", align: "right", sort: (each) => Number(each.received_bytes_per_second ?? 0), cell: live((each) => bytes(each.received_bytes_per_second)), aside: true },
-  { title: "Out/s", width: "4.5rem", align: "right", sort: (each) => Number(each.sent_bytes_per_second ?? 0), cell: live((each) => bytes(each.sent_bytes_per_second)), aside: true },
+  { title: "In/s", width: "5.25rem", align: "right", sort: (each) => Number(each.received_bytes_per_second ?? 0), cell: live((each) => bytes(each.received_bytes_per_second)), aside: true },
+  { title: "Out/s", width: "5.25rem", align: "right", sort: (each) => Number(each.sent_bytes_per_second ?? 0), cell: live((each) => bytes(each.sent_bytes_per_second)), aside: true },
   { title: "Streams", width: "4.5rem", align: "right", sort: (each) => Number(each.streams ?? 0), cell: live((each) => number(each.streams)), aside: true },
   { title: "Backlog", width: "4.5rem", align: "right", sort: (each) => Number(each.backlog ?? 0), cell: live((each) => number(each.backlog)) },
   {
     title: "Lag",
-    width: "3.75rem",
+    width: "4.5rem",
     align: "right",
     sort: (each) => Number(each.lag_seconds ?? 0),
     cell: live((each) => ({ text: span(Number(each.lag_seconds) * 1000), class: Number(each.lag_seconds) >= BEHIND ? "warn" : "" })),
     essential: true,
   },
-  { title: "Memory", width: "4.75rem", align: "right", sort: (each) => Number(each.memory_bytes ?? 0), cell: live((each) => bytes(each.memory_bytes)), aside: true },
+  { title: "Memory", width: "5.25rem", align: "right", sort: (each) => Number(each.memory_bytes ?? 0), cell: live((each) => bytes(each.memory_bytes)), aside: true },
   { title: "Principal", width: "minmax(7rem, 1.5fr)", sort: (each) => each.principal, cell: (each) => each.principal },
 ];
 const chosen = (isAlone) => COLUMNS.filter(({ essential, aside }) => (narrow.matches ? essential : isAlone || !aside));
