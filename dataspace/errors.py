@@ -88,6 +88,11 @@ class ExpectationFailed(Refused):
         return _count(self.found.get("epoch"))
 
 
+def refusal_of(code: str, text: str, found: Map) -> Refused:
+    """Returns the refusal that a packet states; ``found`` is empty unless an expectation does not hold."""
+    return ExpectationFailed(code, text, found) if found else Refused(code, text)
+
+
 def _count(value: Value) -> int:
     return value if isinstance(value, int) else 0
 

@@ -70,9 +70,9 @@ server/owners               dataspace/kernel relay/log server/config server/lane
 server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/log relay/store server/config server/lane server/owners server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/logs server/owners server/spaces server/system
 server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions
-server/conditions           dataspace/kernel dataspace/wire relay/log server/lane server/sessions server/spaces
+server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces
 server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/lane server/owners server/sessions server/spaces server/system
-server/publication          dataspace/kernel dataspace/wire server/config server/owners server/sessions server/spaces
+server/publication          dataspace/kernel dataspace/wire server/conditions server/config server/owners server/sessions server/spaces
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/lane server/owners server/sessions server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/logs server/sessions server/spaces
 server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/lane server/owners server/publication server/sessions server/spaces server/streams server/topics

@@ -213,11 +213,15 @@ class Answer(NamedTuple):
 
 
 class Denied(NamedTuple):
-    """The request of this number was refused; nothing of it happened."""
+    """The request of this number was refused; nothing of it happened.
+
+    ``found`` has the same content as in a ``Refusal``.
+    """
 
     number: int
     code: str
     text: str
+    found: Map = EMPTY
 
 
 Packet: TypeAlias = (
@@ -320,7 +324,7 @@ TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     37: (Done, (_number,)),
     38: (Error, (_number, _text, _text)),
     39: (Answer, (_number, _any)),
-    40: (Denied, (_number, _text, _text)),
+    40: (Denied, (_number, _text, _text, _map)),
     41: (Available, (_number, _number)),
     42: (Reached, (_number, _numbers)),
 }
@@ -330,6 +334,7 @@ NUMBERS: Final[dict[type[Packet], int]] = {kind: number for number, (kind, _) in
 DEFAULTS: Final[dict[type[Packet], tuple[Value, ...]]] = {
     Turn: ((), (), ""),
     Refusal: (EMPTY,),
+    Denied: (EMPTY,),
 }
 """The values of last fields that are left out on the wire where they and all after them are empty."""
 
@@ -345,7 +350,7 @@ def written(packet: Packet) -> tuple[Value, ...]:
     """
     kind = packet.__class__
     fields: tuple[Value, ...] = (NUMBERS[kind], *packet)
-    if kind is Turn or kind is Refusal:
+    if kind is Turn or kind is Refusal or kind is Denied:
         least = len(fields) - len(DEFAULTS[kind])
         end = len(fields)
         while end > least and not fields[end - 1]:

@@ -1,7 +1,8 @@
 """The command ``dataspace``: calls the function of each command, and maps errors to exit codes.
 
 Always: exit code 0 after success (an interrupt of something that runs until interrupted is that), 1 when
-something was refused or failed, 2 for an invalid command line, 3 when no daemon answered.
+something was refused or failed, 2 for an invalid command line, 3 when no daemon answered, 4 when something
+that was expected does not hold, so that nothing was done.
 """
 
 from __future__ import annotations

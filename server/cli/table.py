@@ -12,7 +12,7 @@ import argparse
 from typing import Final
 
 from server.cli import arguments as a
-from server.cli.arguments import JSON, JSON_LINES, Command, flag, one_of, option, repeated, word
+from server.cli.arguments import JSON, JSON_LINES, Argument, Command, flag, one_of, option, repeated, word
 from server.cli.operating import DATA, KEEPING, OPERATING
 
 DESCRIPTION: Final = "A shared space of facts. A fact exists as long as at least one owner asserts it."
@@ -63,6 +63,19 @@ _FORMS: Final = (
 )
 
 
+_IF: Final = (
+    repeated(
+        "--expect PATTERN", "do nothing (exit code 4) unless a fact matches; may be given several times"
+    ),
+    repeated("--absent PATTERN", "do nothing (exit code 4) if a fact matches; may be given several times"),
+)
+
+
+def _unchanged(which: str) -> Argument:
+    help = f"do nothing (exit code 4) if {which} came or went after EPOCH"
+    return option("--unchanged-since EPOCH", help, type=a.epoch_or_zero)
+
+
 def _range(args: argparse.Namespace) -> str:
     for name, first in (("--from", "since"), ("--after", "after")):
         began, ended = getattr(args, first, None), args.until
@@ -73,6 +86,14 @@ def _range(args: argparse.Namespace) -> str:
 
 def _observed(args: argparse.Namespace) -> str:
     return "--conflate needs --from" if args.conflate and args.since is None else _range(args)
+
+
+def _streamed(args: argparse.Namespace) -> str:
+    return (
+        "--expect and --absent need messages, not -"
+        if "-" in args.message and (args.expect or args.absent)
+        else ""
+    )
 
 
 def _owned(args: argparse.Namespace) -> str:
@@ -99,6 +120,7 @@ USING: Final = (
             option("--grace TIME", "keep the facts for TIME after a lost connection, such as 10s"),
             option("--lease TIME", "keep the facts for TIME after this command or the daemon is killed"),
             option("--durable --owner NAME", "assert for the durable owner NAME, and return at once"),
+            *_IF, _unchanged("one of the facts"),
         ),
         epilog="Give a program after --: dataspace assert 'busy(\"backup\")' -- ./backup.sh", check=_owned,
         at_prompt=(
@@ -118,6 +140,7 @@ USING: Final = (
                        " it"),
                 required=True,
             ),
+            *_IF, _unchanged("a fact that is named, or matches,"),
         ),
         epilog="A pattern retracts all that NAME asserts and the pattern matches: dataspace retract 'task(_,"
         " \"done\")' --durable NAME",
@@ -131,12 +154,14 @@ USING: Final = (
             word("FACT", "a record, such as 'config(\"billing\", \"rate\", 7)'"),
             option("--key PATTERN", "which facts it replaces; else all fields but the last"),
             option("--durable --owner NAME", "owner of the fact", required=True),
+            *_IF, _unchanged("a fact with the key"),
         ),
         at_prompt=("Change", "put rate(7) --owner board  assert a fact in place of one with the same key"),
         epilog="""\
 examples:
   dataspace put 'config("billing", "rate", 7)' --durable operations
   dataspace put 'place("v1", 3, 4)' --key 'place("v1", _, _)' --durable map
+  dataspace put 'config("speed", 8)' --durable ops --expect 'config("speed", 7)'
 
 FACT takes the place of what NAME asserts with the same key, in one epoch: no observer sees both, or none.
 The key is all fields but the last, or what PATTERN matches. Each owner has one fact for each key.
@@ -211,7 +236,9 @@ joined by this command.
             word("MESSAGE",
                    "such as 'say(\"Alice\", \"hi\")'; - to send each line of standard input as it comes",
                    nargs="+"),
+            *_IF,
         ),
+        check=_streamed,
         at_prompt=("Change", 'send say("hi")  send a message, which does not last'),
     ),
     Command("log", "print the changes of past epochs; check, compact or export a log",

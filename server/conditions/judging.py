@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from dataspace.errors import Refused
 from dataspace.kernel.expectations import (
@@ -35,6 +35,10 @@ from index.values.values import Value, keys
 from relay.log.recent import Recent
 from server.spaces.conditions import FILED_BYTES, QUICK, Conditions
 from server.spaces.space import HostedSpace
+
+if TYPE_CHECKING:
+    from server.config.rights import Permit
+    from server.lane import Work
 
 JUDGED: Final = 1_024
 """Facts and changes that are compared one by one in the step of a commit, in 1 to 2 ms."""
@@ -67,6 +71,17 @@ class Judgement:
         self._filed_values = 0
 
     # -- beforehand -----------------------------------------------------------------------------------
+
+    async def prepare_in_lane(self, work: Work, asker: Hashable, admit: Admit) -> None:
+        """Does ``prepare`` in the turn of ``work`` in the lane; first reads back epochs of the previous daemon,
+        if an expectation is about them."""
+        home = self._home
+        for each in self._expected:
+            if each.expected.kind == UNCHANGED and home.commits.recent.lacks(since := _since(each)):
+                work.leave()  # reading has a turn of its own
+                await home.recalling.recall(home.commits.recent, home.log, since, home.lane.work(asker))
+                await work.enter()
+        await work.go_on(self.prepare(admit))
 
     def prepare(self, admit: Admit) -> Steps[None]:
         """Does in steps what would take long in ``decide``.
@@ -264,9 +279,16 @@ class Judgement:
         return False
 
 
-def since_epochs(expected: Sequence[Condition]) -> list[int]:
-    """Returns the epochs since which something is expected to be unchanged."""
-    return [_since(each) for each in expected if each.expected.kind == UNCHANGED]
+def reading(packed: Sequence[Value], permit: Permit) -> Steps[list[Condition]]:
+    """Returns the expectations of a packet, in steps; raises ``Refused`` or ``UsageError`` for expectations
+    that are not allowed."""
+    expected: list[Condition] = []
+    for each in Condition.reading(packed):
+        if not permit.open:
+            permit.check_observe(each.expected.pattern)
+        expected.append(each)
+        yield
+    return expected
 
 
 def _since(condition: Condition) -> int:

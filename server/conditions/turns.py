@@ -18,13 +18,11 @@ from typing import Final
 
 from dataspace.errors import ExpectationFailed, Refused, UsageError
 from dataspace.kernel.actions import Action
-from dataspace.kernel.expectations import Condition
 from dataspace.kernel.turns import MOST_OWNERS, Part
-from dataspace.steps import Steps, at_once
+from dataspace.steps import at_once
 from dataspace.wire import packets as p
-from server.conditions.judging import AT_ONCE, Judgement, since_epochs
+from server.conditions.judging import AT_ONCE, Judgement, reading
 from server.conditions.searching import TurnSearches, check_owners
-from server.lane import Work
 from server.sessions.peer import Peer
 
 TEXT: Final = 4000
@@ -39,7 +37,7 @@ def commit_at_once(peer: Peer, turn: p.Turn) -> bool:
     if len(turn.expected) > AT_ONCE:
         return False
     try:
-        judgement = Judgement(peer.home, at_once(_read(peer, turn)))
+        judgement = Judgement(peer.home, at_once(reading(turn.expected, peer.permit)))
         return _commit(peer, turn, judgement.decide_at_once, TurnSearches(peer.home))
     except (Refused, UsageError) as error:
         _refuse(peer, turn.sequence, error)
@@ -50,11 +48,11 @@ async def commit_conditional(peer: Peer, turn: p.Turn) -> None:
     """Does the same, and waits for its work in the lane."""
     try:
         async with peer.work() as work:
-            expected = await work.go_on(_read(peer, turn))
+            expected = await work.go_on(reading(turn.expected, peer.permit))
             judgement, searches = Judgement(peer.home, expected), TurnSearches(peer.home)
             try:
                 while True:
-                    await _prepare(peer, expected, judgement, work)
+                    await judgement.prepare_in_lane(work, peer.asker, peer.account.grow)
                     await searches.prepare(_parts(peer, turn), work)
                     if peer.gone or _commit(peer, turn, judgement.decide, searches):
                         return  # its connection may have ended meanwhile
@@ -63,30 +61,6 @@ async def commit_conditional(peer: Peer, turn: p.Turn) -> None:
                 searches.close()
     except (Refused, UsageError) as error:
         _refuse(peer, turn.sequence, error)
-
-
-async def _prepare(peer: Peer, expected: Sequence[Condition], judgement: Judgement, work: Work) -> None:
-    """Prepares a judgement in turns of the lane; first reads back epochs of the previous daemon, where
-    something is to be unchanged since then."""
-    home = peer.home
-    for since in since_epochs(expected):
-        if home.commits.recent.lacks(since):
-            work.leave()  # reading has a turn of its own
-            await home.recalling.recall(home.commits.recent, home.log, since, peer.work())
-            await work.enter()
-    await work.go_on(judgement.prepare(peer.account.grow))
-
-
-def _read(peer: Peer, turn: p.Turn) -> Steps[list[Condition]]:
-    """Returns the expectations of a turn, in steps; raises ``Refused`` or ``UsageError`` for expectations
-    that are not allowed."""
-    expected: list[Condition] = []
-    for each in Condition.reading(turn.expected):
-        if not peer.permit.open:
-            peer.permit.check_observe(each.expected.pattern)
-        expected.append(each)
-        yield
-    return expected
 
 
 def _refuse(peer: Peer, sequence: int, error: Refused | UsageError) -> None:

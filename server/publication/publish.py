@@ -10,6 +10,8 @@ Always: nothing staged is seen before it is published; a publication is one epoc
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterable, Sequence
+from contextlib import closing
+from functools import partial
 from typing import Final, TypeVar, cast
 
 import trio
@@ -21,6 +23,7 @@ from dataspace.kernel.epochs import Origin
 from dataspace.kernel.turns import keys_in_steps
 from dataspace.wire.slices import unpacking
 from index.values.values import Value
+from server.conditions.judging import Judgement, reading
 from server.config.rights import OPEN, Permit
 from server.owners.accounts import Account
 from server.owners.bearers import LEASE, TRUSTED, Bearer
@@ -121,6 +124,7 @@ async def publish(
     sequence: int,
     replace: bool,
     by: Value = None,
+    expect: Sequence[Value] = (),
     exclusive: bool = False,
     discard: tuple[str, ...] | None = None,
     close: tuple[str, ...] | None = None,
@@ -132,33 +136,45 @@ async def publish(
     ``client`` is the bearer's own, or one to which it has a right, or numbered within the owner (``Bearer``).
     Operations in any packed form may stand in place of a key: they were never staged.  All are checked by the
     rights of the ``bearer``, whichever client staged them.  An exclusive publisher has the owner until
-    another one begins to publish (``Publishers``).  Published batches are discarded then, or everything under
-    ``discard``; ``discard`` and ``close`` have the meaning of ``Staging.discard``.
+    another one begins to publish (``Publishers``).  Expectations are judged in the epoch of the turn: if one
+    does not hold, ``ExpectationFailed`` is raised, and the number may be used again.  Published batches are
+    discarded then, or everything under ``discard``; ``discard`` and ``close`` have the meaning
+    of ``Staging.discard``.
     """
     name = bearer.owner(owner)
     identity = bearer.publisher(client, name, home.clients)
     reach("publish-before-commit")
-    async with home.publishing:
-        epoch = await _published(home, identity, sequence)
-        if epoch is None:
-            known = home.clients.get(identity, account)
-            if origin is not None:
-                known.comes_from(*origin[1:])
-            if exclusive:
-                home.publishers.check(name, identity, began=known.sequence > 0)
-            operations = await _staged(home, keys, bearer, account)
-            if name.startswith(LEASE):
-                home.leases.grant(name, account)
-            plan = await _planned(home, name, operations, bearer.principal, replace=replace, by=by)
-            if name.startswith(LEASE):
-                home.leases.grant(name, account)  # again, as it may have ended meanwhile
-            epoch = home.commit(
-                name, plan.actions, client=known, sequence=sequence, account=account, publication=True
-            ).number
-            if exclusive:
-                home.publishers.published(name, identity, epoch)
-            home.flush()
-            await _in_turn(home, bearer.principal, plan.settling())
+    expected = await home.lane.work(bearer.principal).do(reading(expect, bearer.permit)) if expect else []
+    with closing(Judgement(home, expected)) as judgement:
+        judge = partial(_judge, home, judgement, bearer, account)
+        if expected and await _published(home, identity, sequence) is None:
+            await judge()  # what takes long, before other publications have to wait
+        async with home.publishing:
+            epoch = await _published(home, identity, sequence)
+            if epoch is None:
+                known = home.clients.get(identity, account)
+                if origin is not None:
+                    known.comes_from(*origin[1:])
+                if exclusive:
+                    home.publishers.check(name, identity, began=known.sequence > 0)
+                operations = await _staged(home, keys, bearer, account)
+                while True:
+                    if expected:
+                        await judge()
+                    if name.startswith(LEASE):
+                        home.leases.grant(name, account)
+                    plan = await _planned(home, name, operations, bearer.principal, replace=replace, by=by)
+                    if judgement.decide():
+                        break
+                if name.startswith(LEASE):
+                    home.leases.grant(name, account)  # again, as it may have ended meanwhile
+                epoch = home.commit(
+                    name, plan.actions, client=known, sequence=sequence, account=account, publication=True
+                ).number
+                if exclusive:
+                    home.publishers.published(name, identity, epoch)
+                home.flush()
+                await _in_turn(home, bearer.principal, plan.settling())
     home.flush()
     await home.commits.wait_durable(epoch)
     reach("publish-after-commit")
@@ -166,6 +182,21 @@ async def publish(
     dropped = staged if discard is None else [discard]
     await home.staging.discard(*dropped, close=close, by=bearer.holder)
     return epoch
+
+
+async def _judge(home: HostedSpace, judgement: Judgement, bearer: Bearer, account: Account | None) -> None:
+    """Prepares what is expected in the lane until it is decided; raises ``ExpectationFailed`` if it does not
+    hold now."""
+    grow = _nothing if account is None else account.grow
+    while True:
+        async with home.lane.work(bearer.principal) as work:
+            await judgement.prepare_in_lane(work, bearer.principal, grow)
+        if judgement.decide():
+            return
+
+
+def _nothing(_facts: int, _size: int) -> None:
+    """Has no bound: the daemon itself files facts."""
 
 
 async def _planned(

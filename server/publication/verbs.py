@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from dataspace.errors import Refused
+from dataspace.kernel.expectations import are_expectations
 from dataspace.wire.arguments import key, number, text, texts
 from index.values.values import Map, Value
 from server.publication.publish import prepare, publish, stage, stage_packed
@@ -56,12 +57,21 @@ async def _publish(peer: Peer, arguments: Map) -> Value:
         sequence=number(arguments, "sequence"),
         replace=arguments.get("replace") is True,
         by=arguments.get("by"),
+        expect=_expected(arguments),
         exclusive=arguments.get("exclusive") is True,
         discard=texts(arguments, "discard") if "discard" in arguments else None,
         close=texts(arguments, "close") if "close" in arguments else None,
         account=peer.account,
         origin=peer.own.client.origin,
     )
+
+
+def _expected(arguments: Map) -> tuple[Value, ...]:
+    """Returns the expectations of a publication."""
+    expected = arguments.get("expect", ())
+    if not isinstance(expected, tuple) or not are_expectations(expected):
+        raise Refused("bad-request", f"expect must be an array of expectations, got {expected!r:.60}")
+    return expected
 
 
 VERBS: Final[Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -152,7 +152,12 @@ class Peer:
 
     def work(self) -> Work:
         """Returns a piece of background work, which takes turns with that of other tokens and connections."""
-        return self.shared.lane.work(self.permit.principal or self.number)
+        return self.shared.lane.work(self.asker)
+
+    @property
+    def asker(self) -> Hashable:
+        """Whose background work shares turns of the lane."""
+        return self.permit.principal or self.number
 
     def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         """Runs a task of this peer, which ends with it."""

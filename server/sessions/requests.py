@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.errors import ExpectationFailed, ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
 from relay.store.errors import LogDamaged, LogFailed
@@ -83,6 +83,8 @@ async def answer(
 async def _carry_out(asker: A, request: p.Request, verb: Callable[[A, Map], Awaitable[Value]]) -> None:
     try:
         value = await verb(asker, request.arguments)
+    except ExpectationFailed as refusal:
+        asker.say(p.Denied(request.number, refusal.code, refusal.text[:4000], refusal.found))
     except (Refused, ProtocolError) as refusal:
         asker.say(p.Denied(request.number, refusal.code, refusal.text[:4000]))
     except (LogFailed, LogDamaged) as failure:

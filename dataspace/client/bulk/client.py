@@ -23,7 +23,7 @@ from dataspace.client.bulk.blocks import Block, block
 from dataspace.client.bulk.packed import PackedColumns, Pairs
 from dataspace.client.session.portions import TurnLimits
 from dataspace.codec import most_elements, pack
-from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
+from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable, refusal_of
 from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.transport.addresses import Address, parse_url, unreachable
 from dataspace.transport.credentials import Credentials, Tls, said_by_tls
@@ -325,8 +325,8 @@ class BulkClient:
             match packet:
                 case p.Answer(answered, value) if answered == number:
                     return value
-                case p.Denied(answered, code, text) if answered == number:
-                    raise Refused(code, text)
+                case p.Denied(answered, code, text, found) if answered == number:
+                    raise refusal_of(code, text, found)
                 case _:
                     self._unasked(packet)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.client import BulkClient
 from dataspace.client.session.portions import portions
-from dataspace.errors import Broken, Refused
+from dataspace.errors import Broken, Refused, refusal_of
 from dataspace.kernel.actions import Action
 from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.wire import packets as p
@@ -27,6 +27,7 @@ from index.values.values import Map, Value
 
 if TYPE_CHECKING:
     from dataspace.client.query.rows import Rows
+    from dataspace.kernel.expectations import Expectation
 
 
 class ShortClient(BulkClient):
@@ -73,12 +74,15 @@ class ShortClient(BulkClient):
         except StopIteration as end:
             return answered(asked, *end.value)
 
-    def commit(self, actions: Sequence[Action], owner: str = "") -> int:
+    def commit(
+        self, actions: Sequence[Action], owner: str = "", *, expected: Sequence[Expectation] = ()
+    ) -> int:
         """Commits one turn, of the session or of a durable owner; returns its epoch.
 
-        Raises ``Refused`` where nothing has happened.
+        Raises ``Refused`` where nothing has happened, ``ExpectationFailed`` where what is ``expected`` does
+        not hold.
         """
-        turn = self._turn(actions, owner)
+        turn = self._turn(actions, owner)._replace(expected=tuple([each.packed() for each in expected]))
         self.limits.check(encode(turn), turn.actions)
         self._sequence = turn.sequence
         self._send(turn)
@@ -111,7 +115,7 @@ class ShortClient(BulkClient):
             match packet:
                 case p.Accepted(first, epochs) if first <= sequence < first + len(epochs):
                     return epochs[sequence - first]
-                case p.Refusal(refused, code, text, _) if refused == sequence:
-                    raise Refused(code, text)
+                case p.Refusal(refused, code, text, found) if refused == sequence:
+                    raise refusal_of(code, text, found)
                 case _:
                     self._unasked(packet)

@@ -39,11 +39,11 @@ from dataspace.errors import (
     Broken,
     Closed,
     DataspaceError,
-    ExpectationFailed,
     ProtocolError,
     Refused,
     Unreachable,
     UsageError,
+    refusal_of,
 )
 from dataspace.kernel.actions import Action
 from dataspace.kernel.expectations import Expectation
@@ -390,8 +390,7 @@ class ClientSession:
                     self.in_flight.accept(at, epoch)
                 self._room.set()
             case p.Refusal(sequence, code, text, found):
-                refusal = ExpectationFailed(code, text, found) if found else Refused(code, text)
-                self._refused(sequence, refusal)
+                self._refused(sequence, refusal_of(code, text, found))
             case p.Available(stream, items):
                 observation = self._streams.get(stream)
                 if observation is not None:
@@ -419,8 +418,8 @@ class ClientSession:
                     observation.fail(Refused(code, text))
             case p.Answer(number, value):
                 self._requests.pop(number, PendingRequest()).answer(value)
-            case p.Denied(number, code, text):
-                self._requests.pop(number, PendingRequest()).fail(Refused(code, text))
+            case p.Denied(number, code, text, found):
+                self._requests.pop(number, PendingRequest()).fail(refusal_of(code, text, found))
             case _:
                 pass
 

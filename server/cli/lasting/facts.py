@@ -22,8 +22,8 @@ from dataspace.client.observations import Observation
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent
 from dataspace.client.session.turns import Ticket
 from dataspace.client.space import RemoteSpace
-from dataspace.errors import Refused, UsageError
-from dataspace.facts import as_it_is
+from dataspace.errors import ExpectationFailed, Refused, UsageError
+from dataspace.facts import as_it_is, literally
 from dataspace.kernel.actions import SEND
 from dataspace.kernel.epoch_changes import Change, EpochChanges, time_of
 from index.patterns.patterns import capture_names
@@ -31,6 +31,7 @@ from index.patterns.text import unparse
 from index.values.jsons import captures_json
 from index.values.values import Map, Value
 from server.cli.connecting import connect, is_lent, refuse_in_shell
+from server.cli.expecting import expectations, tell
 from server.cli.lasting.run import parsed_lines
 from server.cli.output import (
     change_json,
@@ -66,15 +67,18 @@ async def assert_(args: argparse.Namespace) -> int:
     seconds = duration(args.hold) if args.hold else math.inf
     grace = duration(args.grace) if args.grace else 0.0
     lease = duration(args.lease) if args.lease else 0.0
+    expected = expectations(args, map(literally, facts))
     async with connect(args, grace=grace, lease=lease) as space:
         _follow_connection(space, args)
-        turn = space.draft()
+        turn = space.draft(expect=expected)
         for fact in facts:
             turn.assert_(as_it_is(fact))
         epochs: list[int] = []
         try:
             for part in space.cut(turn):
                 epochs.append(await space.commit(part))
+        except ExpectationFailed as failed:
+            return tell(failed, expected)
         except Refused:
             say_accepted(epochs)
             raise

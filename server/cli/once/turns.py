@@ -12,22 +12,27 @@ from functools import partial
 
 from dataspace.client.bulk.short import ShortClient
 from dataspace.codec import pack
-from dataspace.errors import Refused, UsageError
-from dataspace.facts import key_pattern
-from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
+from dataspace.errors import ExpectationFailed, Refused, UsageError
+from dataspace.facts import key_pattern, literally
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND, WITHDRAW, Action
+from dataspace.kernel.expectations import FOUND_ROWS, Expectation
 from index.patterns.patterns import lit, matcher
 from index.patterns.text import unparse
-from index.values.values import Map, Value, same
+from index.values.values import Map, Record, Value, same
 from server.cli.connecting import connect_short, durable_handle, held_here
+from server.cli.expecting import check_single, expectations, tell
 from server.cli.output import counted, epochs_text, say, say_accepted
 from server.cli.values import given, has_pattern, parsed, read
 
 
 def send(args: argparse.Namespace) -> int:
     """Sends messages, all in one turn."""
-    messages = given(args.message)
+    messages, expected = given(args.message), expectations(args)
     with connect_short(args) as space:
-        epoch = space.commit([(SEND, message) for message in messages])
+        try:
+            epoch = space.commit([(SEND, message) for message in messages], expected=expected)
+        except ExpectationFailed as failed:
+            return tell(failed, expected)
     say(f"sent {counted(len(messages), 'message')} in epoch {epoch}")
     return 0
 
@@ -35,8 +40,13 @@ def send(args: argparse.Namespace) -> int:
 def assert_(args: argparse.Namespace) -> int:
     """Asserts facts for a durable owner."""
     facts = list({durable_handle(fact): fact for fact in given(args.fact)}.values())
+    expected = expectations(args, map(literally, facts))
+    actions: list[Action] = [(ASSERT, durable_handle(fact), fact) for fact in facts]
     with connect_short(args) as space:
-        epochs = _commit(space, args, facts, [(ASSERT, durable_handle(fact), fact) for fact in facts])
+        try:
+            epochs = _commit(space, args, facts, actions, expected)
+        except ExpectationFailed as failed:
+            return tell(failed, expected)
     say(f"asserted {counted(len(facts), 'fact')} in {epochs_text(epochs)}")
     return 0
 
@@ -60,6 +70,9 @@ def retract(args: argparse.Namespace) -> int:
             facts.append(value)
     epochs: list[int] = []
     count = len(facts)
+    expected = expectations(args, [*map(literally, facts), *patterns])
+    if expected:
+        return _retract_if(args, owner, facts, patterns, expected)
     with connect_short(args) as space:
         if facts:
             epochs += _commit(space, args, facts, [(RETRACT, durable_handle(fact)) for fact in facts])
@@ -71,6 +84,25 @@ def retract(args: argparse.Namespace) -> int:
             epochs += [each for each in answer["epochs"] if isinstance(each, int)]
     where = f" in {epochs_text(epochs)}" if epochs else f": {owner} asserts nothing that matches"
     say(f"retracted {counted(count, 'fact')}{where}")
+    return 0
+
+
+def _retract_if(
+    args: argparse.Namespace,
+    owner: str,
+    facts: Sequence[Value],
+    patterns: Sequence[Value],
+    expected: Sequence[Expectation],
+) -> int:
+    """Retracts facts, and facts that patterns match, in one turn that expects something."""
+    actions: list[Action] = [(RETRACT, durable_handle(fact)) for fact in facts]
+    actions += [(WITHDRAW, pattern) for pattern in patterns]
+    with connect_short(args) as space:
+        try:
+            epochs = _commit(space, args, facts, actions, expected, owner)
+        except ExpectationFailed as failed:
+            return tell(failed, expected)
+    say(f"retracted what {owner} asserts of it in {epochs_text(epochs)}")
     return 0
 
 
@@ -86,8 +118,12 @@ def _retract_own(args: argparse.Namespace) -> int:
                 f"this shell asserts nothing that {text} matches; of a durable owner? name it with --owner"
             )
         going |= found
+    expected = expectations(args, map(literally, going.values()))
     with connect_short(args) as space:
-        epoch = space.commit([(RETRACT, handle) for handle in going])
+        try:
+            epoch = space.commit([(RETRACT, handle) for handle in going], expected=expected)
+        except ExpectationFailed as failed:
+            return tell(failed, expected)
     say(f"retracted {counted(len(going), 'fact')} in epoch {epoch}")
     return 0
 
@@ -109,29 +145,46 @@ def _lease(name: str) -> str:
 def put(args: argparse.Namespace) -> int:
     """Asserts a fact in place of what its durable owner asserts with the same key."""
     (fact,) = given([args.fact])
+    key = key_pattern(fact, args.key)
+    expected = expectations(args, [key])
     told: dict[str, Value] = {
         "keys": (pack((("assert", fact),)),),
         "owner": args.durable,
         "client": f"~put-{uuid.uuid4().hex}",
         "sequence": 1,
-        "by": key_pattern(fact, args.key),
+        "by": key,
+        "expect": tuple([each.packed() for each in expected]),
     }
     with connect_short(args) as space:
-        epoch = space.request("publish", told)
+        try:
+            epoch = space.request("publish", told)
+        except ExpectationFailed as failed:
+            now = () if failed.rows else space.state(Record("$", None, None, key)).added
+            return tell(failed, expected, [each for (each,) in now][:FOUND_ROWS])
     assert isinstance(epoch, int)  # by WIRE.md
     say(f"put {unparse(fact):.200} in epoch {epoch}")
     return 0
 
 
 def _commit(
-    space: ShortClient, args: argparse.Namespace, facts: Sequence[Value], actions: Sequence[Action]
+    space: ShortClient,
+    args: argparse.Namespace,
+    facts: Sequence[Value],
+    actions: Sequence[Action],
+    expected: Sequence[Expectation] = (),
+    owner: str = "",
 ) -> list[int]:
     """Commits one turn, or several if one cannot hold all; returns their epochs."""
     epochs: list[int] = []
+    owner = owner or args.durable
     try:
-        for part in space.cut(actions, args.durable):
-            epochs.append(space.commit(part, args.durable))
+        parts = space.cut(actions, owner)
+        check_single(expected, len(parts))
+        for part in parts:
+            epochs.append(space.commit(part, owner, expected=expected))
     except Refused as refusal:
+        if isinstance(refusal, ExpectationFailed):
+            raise
         say_accepted(epochs)
         which = unparse(facts[0]) if len(facts) == 1 else f"one of these {len(facts)} facts"
         said = {

@@ -25,6 +25,7 @@ from dataspace.client.space import RemoteSpace
 from dataspace.errors import DataspaceError, Refused
 from dataspace.kernel.actions import Action
 from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.expectations import Expectation
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
 from server.cli.connecting import connect
@@ -187,11 +188,13 @@ class LentClient:
 
         return self._line.call(ask)
 
-    def commit(self, actions: Sequence[Action], owner: str = "") -> int:
+    def commit(
+        self, actions: Sequence[Action], owner: str = "", *, expected: Sequence[Expectation] = ()
+    ) -> int:
         """Commits one turn, of the session or of a durable owner; returns its epoch."""
 
         async def work(space: RemoteSpace) -> int:
-            ticket = await space.session.submit(tuple(actions), owner=owner or None)
+            ticket = await space.session.submit(tuple(actions), tuple(expected), owner or None)
             return await ticket.wait()
 
         return self._line.call(work)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dataspace.codec import unpack_own
-from dataspace.errors import Broken, ProtocolError, Refused
+from dataspace.errors import Broken, ProtocolError, Refused, refusal_of
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Wanted
@@ -141,8 +141,8 @@ class InnerSession:
             match await self.next():
                 case p.Answer(number, value) if number == asked:
                     return value
-                case p.Denied(number, code, text) if number == asked:
-                    raise Refused(code, text)
+                case p.Denied(number, code, text, found) if number == asked:
+                    raise refusal_of(code, text, found)
 
     async def turn(self, space: str, actions: tuple[tuple[Value, ...], ...], traceparent: str = "") -> int:
         """Commits a turn of the session, and returns its epoch once that is on disk."""

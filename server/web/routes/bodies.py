@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from dataspace.errors import ProtocolError, UsageError
 from dataspace.steps import Steps
+from index.patterns.text import parse_pattern
 from index.values.values import Value
 from server.config.principals import Principal
 from server.web.inner.ports import Door
@@ -33,6 +34,10 @@ SMALL: Final = 32
 async def read_object(door: Door, asked: Asked, known: Iterable[str]) -> dict[str, Any]:
     """Returns the JSON object in a body, which has no other keys than those ``known``; raises ``Problem``."""
     request = asked.request
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        text = f"the body must not be encoded, got Content-Encoding: {coding:.60}"
+        raise Problem("media-type", text, headers={"accept-encoding": "identity"})
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem("media-type", f"the body must be application/json, got {kind!r:.60}")
@@ -80,30 +85,44 @@ def _too_large(found: str, most: int) -> Problem:
     return Problem("limit", f"{found}, the limit is limits.frame_bytes={most}: send several requests", 413)
 
 
-def read_text(said: dict[str, Any], name: str, default: str | None = None) -> str:
-    """Returns a member that is text."""
-    value = said.get(name, default)
+def read_text(said: dict[str, Any], name: str, path: str = "") -> str:
+    """Returns a member that is text; ``path`` is where the object stands."""
+    value = said.get(name)
     if not isinstance(value, str):
-        raise Problem("bad-request", f"{name} must be text, got {_kind(value)}")
+        raise Problem("bad-request", f"{_at(path, name)} must be text, got {_kind(value)}")
     return value
 
 
-def read_number(said: dict[str, Any], name: str) -> int:
+def read_pattern(said: dict[str, Any], name: str, path: str = "") -> Value:
+    """Returns a member that is a pattern as text."""
+    text = read_text(said, name, path)
+    try:
+        return parse_pattern(text)
+    except UsageError as error:
+        raise Problem("bad-request", f"{_at(path, name)}: {error}") from None
+
+
+def read_number(said: dict[str, Any], name: str, path: str = "") -> int:
     """Returns a member that is a number from 0."""
     value = said.get(name)
     if value.__class__ is not int or not 0 <= value < 1 << 63:
-        raise Problem("bad-request", f"{name} must be a number from 0 to 2^63-1, got {value!r:.60}")
+        where = _at(path, name)
+        raise Problem("bad-request", f"{where} must be a number from 0 to 2^63-1, got {value!r:.60}")
     return int(value)
 
 
-def read_list(said: dict[str, Any], name: str, most: int) -> list[Any]:
-    """Returns a member that is an array of 1 to ``most`` elements."""
-    value = said.get(name)
+def read_list(said: dict[str, Any], name: str, most: int, *, least: int = 1, path: str = "") -> list[Any]:
+    """Returns a member that is an array of ``least`` to ``most`` elements."""
+    value, where = said.get(name), _at(path, name)
     if not isinstance(value, list):
-        raise Problem("bad-request", f"{name} must be an array, got {_kind(value)}")
-    if not 1 <= len(value) <= most:
-        raise Problem("bad-request", f"{name} must have 1 to {most} elements, got {len(value)}")
+        raise Problem("bad-request", f"{where} must be an array, got {_kind(value)}")
+    if not least <= len(value) <= most:
+        raise Problem("bad-request", f"{where} must have {least} to {most} elements, got {len(value)}")
     return value
+
+
+def _at(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def read_value(said: object, path: str) -> Steps[Value]:

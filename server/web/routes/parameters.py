@@ -22,6 +22,17 @@ from server.web.routes.problems import Problem
 Kind: TypeAlias = Literal["text", "number", "flag", "pattern", "value"]
 Place: TypeAlias = Literal["query", "path", "header"]
 
+PRECONDITIONS: Final = ("If-Match", "If-Unmodified-Since")
+"""Headers by which a client wants nothing done unless something holds."""
+
+OF_CACHES: Final = ("If-None-Match", "If-Modified-Since")
+"""The same, which a GET may ignore: the whole answer is right then."""
+
+NOT_JUDGED: Final = (
+    "is not judged here; a turn may expect"
+    ' {"unchanged": PATTERN, "since": EPOCH}, with the epoch that facts has answered'
+)
+
 MOST: Final = (1 << 63) - 1
 
 SCHEMAS: Final[Mapping[Kind, dict[str, object]]] = {
@@ -112,6 +123,10 @@ def _read(request: Request, parameters: tuple[Parameter, ...]) -> dict[str, Any]
         if name not in known:
             listed = f"known are {', '.join(known)}" if known else "there are none"
             raise Problem("bad-request", f"no parameter {name!r:.60}, {listed}")
+    understood = [each.name for each in parameters if each.place == "header"]
+    for name in PRECONDITIONS if request.method in ("GET", "HEAD") else (*PRECONDITIONS, *OF_CACHES):
+        if name in request.headers and name not in understood:
+            raise Problem("bad-request", f"{name} {NOT_JUDGED}")
     found: dict[str, Any] = {}
     for each in parameters:
         said = _given(request, each)

@@ -76,11 +76,20 @@ ALSO: Final = {
 class Problem(DataspaceError):
     """An error that is answered with a problem of this code; ``status`` where it is not the code's own."""
 
-    def __init__(self, code: str, text: str, status: int = 0, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        text: str,
+        status: int = 0,
+        headers: dict[str, str] | None = None,
+        more: dict[str, object] | None = None,
+    ) -> None:
         super().__init__(code, text)
         self.code = code
         self.text = text
         self.status = status or STATUS.get(code) or ALSO.get(code, 400)
+        self.more = more or {}
+        """Further members of its JSON."""
         self.headers = {**_headers(code, self.status), **(headers or {})}
 
     def body(self) -> bytes:
@@ -90,6 +99,7 @@ class Problem(DataspaceError):
             "status": self.status,
             "code": self.code,
             "detail": self.text,
+            **self.more,
         }
         return orjson.dumps(said)
 

@@ -10,19 +10,20 @@ is answered with its epoch.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Final
 
 import orjson
 from starlette.responses import Response
 
 from dataspace.codec import array_head, pack
-from dataspace.errors import DataspaceError
+from dataspace.errors import DataspaceError, ExpectationFailed
 from dataspace.kernel.actions import SEND
+from dataspace.kernel.expectations import MOST_EXPECTED, Expectation, absent, exactly, unchanged
 from dataspace.steps import Steps
 from dataspace.wire.features import SYSTEM
 from dataspace.wire.packets import MAX_TEXT
-from index.patterns.text import parse_pattern
+from index.patterns.patterns import capture_names
 from index.values.values import Value
 from server.web.inner.ports import Door
 from server.web.inner.sessions import InnerSession, inner_session
@@ -32,11 +33,13 @@ from server.web.routes.bodies import (
     read_list,
     read_number,
     read_object,
+    read_pattern,
     read_text,
     read_value,
 )
 from server.web.routes.parameters import SPACE, Asked, Parameter
 from server.web.routes.problems import Problem, problem_of
+from server.web.routes.rows import rows_json
 
 VALUE: Final[dict[str, object]] = {"$ref": "#/components/schemas/Value"}
 ACTION: Final = {
@@ -51,6 +54,26 @@ ACTION: Final = {
             "required": ["replace", "with"],
             "additionalProperties": False,
         },
+    ]
+}
+PATTERN_TEXT: Final[dict[str, object]] = {"type": "string", "description": "a pattern as text"}
+ROWS: Final[dict[str, object]] = {
+    "type": "array",
+    "items": {"type": ["object", "array"]},
+    "description": "captures, by name as facts has them, or in their order",
+}
+EPOCH: Final[dict[str, object]] = {"type": "integer", "minimum": 0}
+EXPECTATIONS: Final[dict[str, dict[str, dict[str, object]]]] = {
+    "absent": {"absent": PATTERN_TEXT},
+    "exactly": {"exactly": PATTERN_TEXT, "rows": ROWS},
+    "unchanged": {"unchanged": PATTERN_TEXT, "since": EPOCH},
+}
+"""The members of each expectation, by the name of its pattern."""
+
+EXPECTATION: Final[dict[str, object]] = {
+    "oneOf": [
+        {"type": "object", "properties": each, "required": list(each), "additionalProperties": False}
+        for each in EXPECTATIONS.values()
     ]
 }
 TRACEPARENT: Final = Parameter(
@@ -77,6 +100,12 @@ TURN: Final[dict[str, object]] = {
             "type": "string",
             "description": "a pattern: a fact takes the place of those of the owner with the same captures",
         },
+        "expect": {
+            "type": "array",
+            "maxItems": MOST_EXPECTED,
+            "items": EXPECTATION,
+            "description": "what must hold in the state before the turn, or it is answered with 412",
+        },
         "actions": {"type": "array", "minItems": 1, "items": ACTION},
     },
 }
@@ -88,8 +117,14 @@ MESSAGES: Final[dict[str, object]] = {
 }
 
 VERBS: Final = frozenset(["assert", "retract", "send"])
-MEMBERS: Final = ("owner", "client", "sequence", "by", "actions")
+MEMBERS: Final = ("owner", "client", "sequence", "by", "expect", "actions")
+EXPECTED_FORMS: Final = (
+    '{"absent": PATTERN}, {"exactly": PATTERN, "rows": [...]} and {"unchanged": PATTERN, "since": EPOCH}'
+)
 FORMS: Final = '{"assert": VALUE}, {"retract": VALUE}, {"replace": VALUE, "with": VALUE} and {"send": VALUE}'
+
+MOST_ROWS: Final = 1 << 20
+"""Rows of one expectation: more than a body has; ``limits.expected_facts`` bounds them."""
 
 TOO_MUCH: Final = 422
 """The status of the code ``limit`` where a turn is too much as it is: to send it again is of no use."""
@@ -100,6 +135,12 @@ async def turns(door: Door, asked: Asked) -> Response:
     async with inner_session(door, asked.caller, asked.space) as session:
         said = await read_object(door, asked, MEMBERS)
         arguments = _publication(said)
+        names: list[tuple[str, ...]] = []
+        if "expect" in said:
+            expect = read_list(said, "expect", MOST_EXPECTED, least=0)
+            made = await in_steps(door, asked, read_each(expect, "expect", _expectation))
+            arguments["expect"] = tuple([each.packed() for each in made])
+            names = [capture_names(each.pattern) for each in made]
         listed = read_list(said, "actions", _most(session))
         operations = await in_steps(door, asked, read_each(listed, "actions", _packed))
         count = sum([pairs for pairs, _ in operations])
@@ -108,7 +149,7 @@ async def turns(door: Door, asked: Asked) -> Response:
             arguments["traceparent"] = asked.values["traceparent"][:MAX_TEXT]
         if asked.space == SYSTEM:
             raise Problem("read-only", f"space {SYSTEM!r} can only be observed")
-        return await _epoch(session.request("publish", arguments))
+        return await _epoch(session.request("publish", arguments), names)
 
 
 async def messages(door: Door, asked: Asked) -> Response:
@@ -139,8 +180,41 @@ def _publication(said: dict[str, Any]) -> dict[str, Value]:
         "sequence": read_number(said, "sequence") if numbered else 1,
     }
     if "by" in said:
-        arguments["by"] = parse_pattern(read_text(said, "by"))
+        arguments["by"] = read_pattern(said, "by")
     return arguments
+
+
+def _expectation(said: object, path: str) -> Steps[Expectation]:
+    """Reads one expectation."""
+    kind = next((each for each in EXPECTATIONS if isinstance(said, dict) and each in said), None)
+    if not isinstance(said, dict) or kind is None or said.keys() != EXPECTATIONS[kind].keys():
+        raise Problem("bad-request", f"{path} must be one of {EXPECTED_FORMS}, got {_shown(said)}")
+    pattern = read_pattern(said, kind, path)
+    match kind:
+        case "absent":
+            return absent(pattern)
+        case "unchanged":
+            return unchanged(pattern, since=read_number(said, "since", path))
+    names = capture_names(pattern)
+    rows = []
+    for at, row in enumerate(read_list(said, "rows", MOST_ROWS, least=0, path=path)):
+        where = f"{path}.rows[{at}]"
+        if isinstance(row, dict):
+            if row.keys() != set(names):
+                raise Problem("bad-request", f"{where} must have {_listed(names)}, got {_listed(row)}")
+            row = [row[name] for name in names]
+        if not isinstance(row, list):
+            raise Problem("bad-request", f"{where} must be an object or an array of captures")
+        rows.append((yield from read_value(row, where)))
+    return exactly(pattern, rows)  # type: ignore[arg-type]  # arrays, as was checked
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))[:200] or "no members"
+
+
+def _shown(said: object) -> str:
+    return f"an object with {_listed(said)}" if isinstance(said, dict) else f"{said!r:.60}"
 
 
 def _packed(said: object, path: str) -> Steps[tuple[int, bytes]]:
@@ -154,14 +228,23 @@ def _packed(said: object, path: str) -> Steps[tuple[int, bytes]]:
             return 2, asserted + pack(
                 ("retract", (yield from read_value(said["replace"], f"{path}.replace")))
             )
-    names = f"an object with {', '.join(map(repr, said))}" if isinstance(said, dict) else f"{said!r:.60}"
-    raise Problem("bad-request", f"{path} must be one of {FORMS}, got {names:.200}")
+    raise Problem("bad-request", f"{path} must be one of {FORMS}, got {_shown(said)}")
 
 
-async def _epoch(committed: Awaitable[Value]) -> Response:
-    """Returns the epoch of a turn as the answer; a turn beyond a limit cannot be taken as it is."""
+async def _epoch(committed: Awaitable[Value], names: Sequence[tuple[str, ...]] = ()) -> Response:
+    """Returns the epoch of a turn as the answer; a turn beyond a limit cannot be taken as it is.
+
+    ``names`` has the names of captures, for each expectation.
+    """
     try:
         epoch = await committed
+    except ExpectationFailed as failed:
+        at = failed.number - 1
+        rows = b"[%b]" % rows_json(names[at], failed.rows)
+        found = {"expectation": at, "rows": orjson.Fragment(rows), "count": failed.count}
+        if failed.epoch:
+            found["epoch"] = failed.epoch
+        raise Problem(failed.code, failed.text, more=found) from None
     except DataspaceError as error:
         raise problem_of(error, limit=TOO_MUCH) from None
     return Response(orjson.dumps({"epoch": epoch}) + b"\n", media_type="application/json")

@@ -396,7 +396,7 @@ export class Session {
       case ANSWER:
         return this.#settle(first, (request) => request.resolve(second));
       case DENIED:
-        return this.#settle(first, (request) => request.reject(new Refused(second, third)));
+        return this.#settle(first, (request) => request.reject(refusalOf(second, third, fourth)));
       case PING:
         return this.send([PONG, first]);
       case BYE:

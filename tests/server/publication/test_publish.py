@@ -10,13 +10,16 @@ import pytest
 import trio
 
 import dataspace
-from dataspace import Record, Refused, RemoteSpace
+from dataspace import ExpectationFailed, Record, Refused, RemoteSpace, absent, exactly, unchanged
 from dataspace.client.bulk.packed import PackedColumns
+from dataspace.kernel.expectations import Expectation
 from dataspace.kernel.limits import SpaceLimits
 from index.patterns.text import parse_pattern
 from index.values.values import Map
 from server.config.model import Limits
 from server.config.quotas import Quotas
+
+BY = parse_pattern("q($k, _)")
 
 
 async def stage(space: RemoteSpace, key: str, *numbers: int) -> None:
@@ -64,6 +67,44 @@ async def test_operations_may_come_with_the_publication_between_what_was_staged(
             epoch = await seen.next_epoch()
         assert epoch is not None
         assert list(epoch.added) == [(1,), (2,), (3,)]
+
+
+async def test_a_publication_happens_only_if_what_it_expects_holds_in_its_own_epoch(url: str) -> None:
+    async def put(sequence: int, number: int, *expect: Expectation) -> object:
+        rows = PackedColumns("assert", "q", [[1], [number]], 1).packed()
+        told = {"keys": (rows,), "owner": "w", "client": "c", "sequence": sequence, "by": BY}
+        expected = tuple([each.packed() for each in expect])
+        return await space.request("publish", Map({**told, "expect": expected}))
+
+    async with dataspace.connect(url) as space:
+        epoch = await put(1, 1, absent("q(_, _)"))
+        assert await put(1, 1, absent("q(_, _)")) == epoch, "it has happened, and is judged no more"
+        with pytest.raises(ExpectationFailed, match="found") as failed:
+            await put(2, 2, absent("nothing()"), exactly("q(1, $n)", [(2,)]))
+        assert (failed.value.number, failed.value.rows, failed.value.count) == (2, [(1,)], 1)
+        await put(2, 2, exactly("q(1, $n)", [(1,)]), unchanged("q(1, _)", since=epoch))  # type: ignore[arg-type]
+        assert await space.matches("q(1, $)") == [(2,)]
+
+        outcomes: list[object] = []
+
+        async def race(number: int) -> None:
+            try:
+                rows = PackedColumns("assert", "q", [[1], [number]], 1).packed()
+                told = {"keys": (rows,), "owner": "w", "client": f"r{number}", "sequence": 1, "by": BY}
+                told["expect"] = (exactly("q(1, $n)", [(2,)]).packed(),)
+                outcomes.append(await space.request("publish", Map(told)))
+            except ExpectationFailed:
+                pass
+
+        async with trio.open_nursery() as nursery:
+            for number in range(10, 26):
+                nursery.start_soon(race, number)
+        assert len(outcomes) == 1, "of those that expect the same one alone happens"
+        for wrong in (1, ((9, "q"),), (absent("q()").packed(), 1)):
+            with pytest.raises(Refused, match=r"malformed|bad-request"):
+                await space.request(
+                    "publish", Map({"keys": (), "owner": "w", "client": "c", "sequence": 9, "expect": wrong})
+                )
 
 
 async def test_what_a_session_of_the_same_owner_changes_is_known_to_the_next_publication(url: str) -> None:
