@@ -66,7 +66,7 @@ server/system               dataspace/kernel dataspace/wire
 server/lane
 server/logs
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log
-server/owners               dataspace/kernel relay/log server/config server/lane
+server/owners               dataspace/kernel relay/log server/config
 server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/log relay/store server/config server/lane server/owners server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/logs server/owners server/spaces server/system
 server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -133,7 +134,7 @@ class Storage:
     def size(self) -> int:
         """Returns the bytes on disk, the write-ahead log included."""
         files = [self.path, self.path.with_name(self.path.name + "-wal")]
-        return sum(file.stat().st_size for file in files if file.exists())
+        return sum(map(file_bytes, files))
 
     def used(self) -> int:
         """Returns the bytes of the file in use: deleted pages are used again before the file grows."""
@@ -219,3 +220,12 @@ _PRAGMAS: Final[Sequence[str]] = (
     f"wal_autocheckpoint={CHECKPOINT_PAGES}",
     f"journal_size_limit={KEPT_WAL_BYTES}",
 )
+
+
+def file_bytes(path: Path) -> int:
+    """Returns the bytes of a file; 0 for a directory or a file that was just deleted."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0

@@ -45,7 +45,7 @@ class TurnSearches:
                 continue
             search = self._open.enter_context(home.searches.of(owner, actions))
             work.leave()  # else the one that has the lock would wait for this turn
-            async with home.withdrawals.of(owner):  # requests that wait here have begun no search
+            async with home.withdrawing(owner):  # requests that wait here have begun no search
                 await work.enter()
                 home.finish_ending(owner)
                 await work.go_on(search.reading())

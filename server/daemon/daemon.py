@@ -23,7 +23,7 @@ from dataspace.wire.session import Role, Session
 from index.values.values import Map, Value
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
-from server.claims import leases, owners, withdrawal
+from server import claims
 from server.config.model import Config, SpaceConfig
 from server.config.rights import Permit
 from server.connections.connection import Connection
@@ -98,9 +98,7 @@ class Daemon(DaemonState):
             **past.VERBS,
             **attribution.VERBS,
             **publication.VERBS,
-            **leases.VERBS,
-            **owners.VERBS,
-            **withdrawal.VERBS,
+            **claims.VERBS,
             **hosting_verbs(self.hosting),
             **session_verbs(self),
             **TopicVerbs(self.topic_connections).table(),

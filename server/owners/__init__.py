@@ -1,1 +1,1 @@
-"""Owners of facts beyond one connection: turn numbers, leases, deadlines, publishers."""
+"""Owners of facts beyond one connection: turn numbers, leases, accounts."""

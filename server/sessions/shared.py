@@ -24,8 +24,7 @@ from server.sessions.counts import Counts
 from server.sessions.flushing import Flushing
 from server.sessions.memory import Memory, resident_bytes, waiting_limit
 from server.sessions.watch import Watch
-from server.spaces.space import HostedSpace, now
-from server.spaces.statuses import no_space
+from server.spaces.space import HostedSpace, no_space, now
 from server.system import SystemSpace
 
 if TYPE_CHECKING:

@@ -1,17 +1,16 @@
-"""Endings: owners that have ended with so many facts that these go a few at a time.
+"""Endings: the claims of owners that have ended are retracted, together where they are few, else in steps.
 
-What an owner claims is retracted in one turn when it ends, and a turn cannot be interrupted: a million facts
-would be seconds in which nobody else is served.  An owner with more facts than one turn may have got them in
-several, so it loses them in several, the oldest first.  Meanwhile it is no owner any more: when another one
-of its name comes, what is left goes at once.
+Owners that end in one moment share a turn (``Departures``).  An owner with more claims than one turn may
+retract loses them in several turns (``Endings``).
 
-Always: an owner that has ended loses all its facts, in the end by the next start of the daemon; one with no
-more facts than a turn may have loses them in one epoch.
+Always: an owner that has ended loses all its facts, in the end by the next start of the daemon; an owner with
+no more facts than a turn may have loses them in one epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -21,6 +20,102 @@ from server.lane import Lane
 if TYPE_CHECKING:
     from relay.log.writer import GroupCommit
 
+
+MOST: Final = 4_096
+"""Claims that one turn retracts, unless owners that were noted together have more: others would wait."""
+
+
+class Departures:
+    """The owners that have ended and still claim facts.
+
+    ``end`` retracts together all claims of some owners, and raises nothing; ``count`` returns the number of
+    claims of an owner.
+
+    When a switch fails or a program is killed, a thousand sessions end at once.  An epoch for each, and a
+    write to each observer for each epoch, costs several times what the retractions cost.  So ``soon`` only
+    notes an owner, and ``due`` retracts all noted owners, in as few turns as possible.  Where those are so
+    many that others would wait, they go one turn after another in the lane.
+
+    Always: noted owners are retracted in order, and before any turn that is committed later, unless they have
+    more facts than one turn; an owner that is written to again has lost its earlier facts; owners that were
+    noted together end together; the claims that end together are bounded, unless one such group alone has
+    more.
+    """
+
+    __slots__ = ("_arrived", "_count", "_end", "_owners", "_size", "noted")
+
+    def __init__(self, end: Callable[[Sequence[str]], None], count: Callable[[str], int]) -> None:
+        self._end = end
+        self._count = count
+        self._arrived = trio.Event()
+        self._owners: set[str] = set()
+        self._size = 0
+        self.noted: deque[Sequence[str]] = deque()
+        """Groups of owners that wait for their end; read by every turn."""
+
+    def soon(self, owners: Sequence[str]) -> None:
+        """Notes that these owners end, together; O(owners)."""
+        self.noted.append(owners)
+        self._owners.update(owners)
+        self._size += sum(map(self._count, owners))
+
+    def due(self) -> None:
+        """Ends all owners that were noted, in that order, unless they claim more than one turn retracts; then
+        ``run`` does."""
+        if self._size <= MOST or len(self.noted) == 1:
+            self.now()
+        else:
+            self._arrived.set()
+
+    def due_before(self, owner: str) -> None:
+        """Does ``due`` before a turn of an owner, which ends at once if it was noted."""
+        if owner in self._owners:
+            self._owners.discard(owner)
+            self._end([owner])
+        if self.noted:
+            self.due()
+
+    def now(self) -> None:
+        """Ends all owners that were noted, in that order; O(their claims)."""
+        while self.noted:
+            self.some()
+
+    def some(self) -> None:
+        """Ends the first of the owners that were noted, as many as one turn retracts."""
+        together: list[str] = []
+        size = 0
+        while self.noted:
+            owners = [each for each in self.noted[0] if each in self._owners]
+            more = sum(map(self._count, owners))
+            if together and size + more > MOST:
+                break
+            self.noted.popleft()
+            self._owners.difference_update(owners)
+            together += owners
+            size += more
+        if not self.noted:
+            self._size = 0
+        if together:
+            self._end(together)
+
+    async def in_turns(self, lane: Lane, asker: Hashable) -> None:
+        """Ends all owners that were noted: at once if they are few, else one turn in each slice."""
+        if self.noted:
+            self.due()
+        while self.noted:
+            async with lane.work(asker) as work:
+                self.some()
+                await work.finish()
+
+    async def run(self, lane: Lane, asker: Hashable, flush: Callable[[], None]) -> None:
+        """Ends in the lane the owners that were too many for ``due``, until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived = trio.Event()
+            await self.in_turns(lane, asker)
+            flush()
+
+
 STEP: Final = 1024
 """Facts that go in one epoch, in some 5 to 10 ms."""
 
@@ -29,6 +124,11 @@ class Endings:
     """The owners that have ended and still claim something.
 
     ``step`` retracts some of what an owner claims, at most so many facts, and returns True if any are left.
+
+    A turn cannot be interrupted: to retract a million facts in one would be seconds in which no client is
+    served.  An owner with more facts than one turn may have got them in several, so it loses them in several,
+    the oldest first.  Meanwhile it is no owner any more: when another one of its name comes, what is left
+    goes at once.
     """
 
     def __init__(

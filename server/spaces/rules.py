@@ -1,7 +1,7 @@
-"""Questions about the rules of a space, and the rules that the daemon itself holds.
+"""Rules and flows of a space: questions about them, and the rules and flows of the configuration.
 
-Rules are facts.  Those in the configuration are claimed by an owner of their own, which is updated at each
-start.
+Rules are facts.  The rules of the configuration are claimed by an owner of their own, which is updated at
+each start.  Flows are functions that the configuration names, and run in the turns of the space.
 
 Always: a question changes nothing; after a start the daemon holds exactly the rules that it was given.
 """
@@ -9,23 +9,29 @@ Always: a question changes nothing; after a start the daemon holds exactly the r
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
+import trio
+
 from dataspace.errors import Refused, UsageError
+from dataspace.flows.flows import Flow
+from dataspace.flows.inputs import Interval, Streamed
 from dataspace.flows.mermaid import DiagramPart, mermaid, rows
 from dataspace.kernel.actions import Action
 from dataspace.kernel.bulk_assertions import replacing
 from dataspace.kernel.derivation import RULES, RuleHost
-from dataspace.kernel.space import Space
+from dataspace.kernel.space import Space, Submit
 from dataspace.rules.engine.explaining import Explainer, Owners, Proof, Sight
+from dataspace.running.flows import pump
 from index.patterns.patterns import lit
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value, key
 from server.config.rights import Permit
 from server.config.rules import RuleText, RuleTexts, name_of, text_of
+from server.system import SystemSpace
 
 logger = logging.getLogger("dataspace")
 
@@ -136,7 +142,25 @@ def _proof(host: RuleHost, explainer: Explainer, about: Value) -> Proof | None:
     return proof
 
 
-def startable_facts(space: Space, given: Sequence[Path | RuleText]) -> list[Value]:
+def hold_from_start(space: Space, given: Sequence[Path | RuleText], time: int, submit: Submit) -> None:
+    """Makes the first turn of a space that has started, with the rules of the configuration.
+
+    Their errors are logged, and end nothing.
+    """
+    facts = _startable(space, given)
+    rules = actions_to_hold(space, facts)
+    try:
+        if rules:
+            space.commit(OWNER, rules, time, submit=submit)
+    except Refused as refusal:
+        logger.error("rules of space %s stay as the log has them: %s", space.name, refusal)
+        rules = ()
+    if not rules:
+        space.advance(time, submit=submit)
+    warn_of_errors(space.rules, facts)
+
+
+def _startable(space: Space, given: Sequence[Path | RuleText]) -> list[Value]:
     """Returns the rule facts that a daemon holds from its start on, and logs what is wrong with files.
 
     One bad file does not keep a daemon from starting.  A file that cannot be read leaves the rules of its
@@ -153,7 +177,23 @@ def startable_facts(space: Space, given: Sequence[Path | RuleText]) -> list[Valu
     return facts
 
 
-def reloaded_facts(space: Space, given: Sequence[Path | RuleText]) -> tuple[list[Value], list[str]]:
+def hold_from_now(
+    space: Space, given: Sequence[Path | RuleText], commit: Callable[[str, Sequence[Action]], object]
+) -> tuple[bool, list[str]]:
+    """Makes these the rules that the daemon holds, in one turn.
+
+    Returns whether others were held before, and the errors of the rules that are not taken.  Raises what
+    ``commit`` raises.
+    """
+    facts, errors = _reloaded(space, given)
+    rules = actions_to_hold(space, facts)
+    if rules:
+        commit(OWNER, rules)
+        warn_of_errors(space.rules, facts)
+    return bool(rules), errors
+
+
+def _reloaded(space: Space, given: Sequence[Path | RuleText]) -> tuple[list[Value], list[str]]:
     """Returns the rule facts that a running daemon holds from now on, and the errors of the others.
 
     A text that cannot be read or carried out, or not together with those before it, leaves the rules of its
@@ -188,3 +228,78 @@ def warn_of_errors(host: RuleHost, facts: Sequence[Value]) -> None:
 def actions_to_hold(space: Space, facts: Sequence[Value]) -> tuple[Action, ...]:
     """Returns the actions that make these the rules that the daemon holds."""
     return replacing(space.claims(OWNER), facts, space.fresh_handle(OWNER))
+
+
+def rules_status(rules: RuleHost, suspended: int) -> dict[str, object]:
+    """Returns how many rules there are, ``suspended`` of them, and which one takes most time."""
+    counts, (name, spent, total) = rules.statistics(), rules.costliest()
+    return {
+        "rules": 0 if counts is None else counts.rules,
+        "rule_texts": 0 if counts is None else counts.texts - counts.failed,
+        "rules_suspended": suspended,
+        "rules_milliseconds": total // 1_000_000,
+        "costliest_rule": name,
+        "costliest_rule_milliseconds": spent // 1_000_000,
+    }
+
+
+class Suspensions:
+    """States in the space ``system`` which rules of a space are suspended."""
+
+    def __init__(self, name: str, rules: RuleHost, system: SystemSpace) -> None:
+        self._name = name
+        self._rules = rules
+        self._system = system
+        self._stated: dict[Record, None] = {}
+        rules.on_error = self._state
+
+    def __len__(self) -> int:
+        """Returns how many there are."""
+        return len(self._stated)
+
+    def _state(self) -> None:
+        found: dict[Record, None] = {
+            Record("suspended", self._name, name, reason): None for name, _, reason in self._rules.suspended()
+        }
+        self._system.state(
+            [each for each in found if each not in self._stated],
+            [each for each in self._stated if each not in found],
+        )
+        self._stated = found
+
+
+class HostedFlows:
+    """The flows of one space, by their titles.
+
+    Each is a ``module:function`` that makes a flow (``dataspace.rules``) of its arguments.  It is attached
+    before the first client is served, so that its facts exist from the start, like derived facts.  Flows that
+    read streams or clocks run in tasks beside the sessions.
+
+    Always: a flow that cannot be made or ordered in strata ends the start of the daemon, with its name; a
+    later error in a flow or in a stream of it ends that flow alone.
+    """
+
+    def __init__(self, flows: Mapping[str, Flow]) -> None:
+        self._flows = flows
+
+    def attach(self, space: Space) -> None:
+        """Runs the flows in the turns of a space, from the next one on."""
+        for name, flow in self._flows.items():
+            try:
+                space.rules.attach(name, flow)
+            except UsageError as error:
+                raise UsageError(f"flow {name}: {error}") from None
+
+    async def run(self, turn: Callable[[], object]) -> None:
+        """Reads their streams and clocks until cancelled; ``turn`` makes a turn of the space."""
+        async with trio.open_nursery() as nursery:
+            for name, flow in self._flows.items():
+                if any(isinstance(each, Streamed | Interval) for each in flow.operators.values()):
+                    nursery.start_soon(_pump, name, flow, turn)
+
+
+async def _pump(name: str, flow: Flow, turn: Callable[[], object]) -> None:
+    try:
+        await pump(flow, turn=turn)
+    except Exception:  # a flow's fence: a stream that fails must not end the daemon
+        logger.exception("flow %s is fed no more", name)

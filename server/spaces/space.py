@@ -11,7 +11,6 @@ Always: one task at a time touches the space; an epoch is acknowledged only when
 from __future__ import annotations
 
 import logging
-import stat
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -19,6 +18,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -32,31 +32,35 @@ from dataspace.kernel.turns import Admit, Part
 from dataspace.wire.features import SYSTEM
 from index.values.values import Map
 from relay.log.log import Log
+from relay.log.reader import LogReader
+from relay.log.recent import Recent
 from relay.log.retention import Retention
 from relay.log.trimming import retain
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from relay.store.staging import Staging
+from relay.store.storage import file_bytes
 from server.config.model import Limits, SpaceConfig
 from server.config.names import check_name
 from server.config.rules import RuleText
-from server.lane import Lane
+from server.lane import Lane, Work
 from server.owners.accounts import Account, Holdings
-from server.owners.departures import Departures
 from server.owners.leases import Leases
-from server.owners.publishers import Publishers
 from server.owners.turn_numbers import Client, Clients
 from server.spaces.conditions import Conditions
-from server.spaces.endings import Endings
-from server.spaces.flows import HostedFlows
-from server.spaces.ledger import Ledgers
-from server.spaces.prepared import Prepared
-from server.spaces.recalling import Recalling
-from server.spaces.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_errors
+from server.spaces.endings import Departures, Endings
+from server.spaces.ledger import Ledgers, Publishers
+from server.spaces.packed import Prepared
+from server.spaces.rules import (
+    OWNER,
+    HostedFlows,
+    Suspensions,
+    hold_from_now,
+    hold_from_start,
+    rules_status,
+)
 from server.spaces.searches import Searches
 from server.spaces.sessions import Sessions
-from server.spaces.statuses import Suspensions, no_space, rules_status
-from server.spaces.withdrawals import Withdrawals
 from server.system import SystemSpace
 
 logger = logging.getLogger("dataspace")
@@ -104,7 +108,7 @@ class HostedSpace:
         self.log = log
         self.identity = log.identity
         self.publishing = trio.Lock()
-        self.withdrawals = Withdrawals()
+        self._withdrawals: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self.recalling = Recalling()
         self.rules_due = trio.Event()
         self.sessions = Sessions(self)
@@ -143,7 +147,7 @@ class HostedSpace:
         self.space.end(gone, now(), submit=self.commits.submit)
         self.leases.recover(self.space.owners())
         self.flows.attach(self.space)
-        self._hold_rules_from_start()
+        hold_from_start(self.space, self.settings.rules, now(), self.commits.submit)
         logger.info(
             "space %s: recovered %d facts at epoch %d, %d owners did not survive",
             self.name,
@@ -152,32 +156,13 @@ class HostedSpace:
             len(gone),
         )
 
-    def _hold_rules_from_start(self) -> None:
-        """Holds the rules of the configuration; their errors are logged, and end nothing."""
-        facts = startable_facts(self.space, self.settings.rules)
-        rules = actions_to_hold(self.space, facts)
-        try:
-            if rules:
-                self.space.commit(OWNER, rules, now(), submit=self.commits.submit)
-        except Refused as refusal:
-            logger.error("rules of space %s stay as the log has them: %s", self.name, refusal)
-            rules = ()
-        if not rules:
-            self.space.advance(now(), submit=self.commits.submit)
-        warn_of_errors(self.space.rules, facts)
-
     def take_rules(self, given: Sequence[Path | RuleText]) -> tuple[bool, list[str]]:
         """Makes these the rules that the daemon holds, in one turn.
 
         Returns whether others were held before, and the errors of the rules that are not taken.  Raises
         ``Refused``, and nothing has happened, where the turn is beyond a limit.
         """
-        facts, errors = reloaded_facts(self.space, given)
-        rules = actions_to_hold(self.space, facts)
-        if rules:
-            self.commit(OWNER, rules)
-            warn_of_errors(self.space.rules, facts)
-        return bool(rules), errors
+        return hold_from_now(self.space, given, self.commit)
 
     def relimit(self, limits: Limits, own: SpaceLimits, retention: Retention) -> None:
         """Takes the limits of the daemon, the limits of the space and its retention, from now on."""
@@ -455,6 +440,14 @@ class HostedSpace:
                 known |= await trio.to_thread.run_sync(find)
         return known
 
+    def withdrawing(self, owner: str) -> trio.Lock:
+        """Returns the lock under which claims of an owner are searched for and taken back.
+
+        A search takes several slices of the lane, and two of one owner would look at the same claims.  A lock
+        exists only while a request holds it or waits for it.
+        """
+        return self._withdrawals.setdefault(owner, trio.Lock())
+
     # -- looking --------------------------------------------------------------------------------------
 
     def limits_map(self) -> Map:
@@ -503,10 +496,28 @@ class HostedSpace:
         }
 
 
-def file_bytes(path: Path) -> int:
-    """Returns the bytes of a file; 0 for a directory or a file that was just deleted."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+class Recalling:
+    """Reads the last epochs of the previous daemon back into memory, once, for all clients that go on from
+    there: observers that come back, and turns that expect something unchanged.
+
+    Always: one reads, and the others wait for it; the reading has its turn in the lane, and runs in a thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = trio.Lock()
+
+    async def recall(self, recent: Recent, log: LogReader, after: int, work: Work) -> bool:
+        """Returns True if all epochs beyond ``after`` are in memory; reads epochs of the previous daemon."""
+        if recent.lacks(after):
+            async with self._lock:
+                if recent.lacks(after):  # else another one has read it meanwhile
+                    async with work:
+                        read = await trio.to_thread.run_sync(recent.missing, log, after)
+                    if read is not None:
+                        recent.put_before(after, read)
+        return after >= recent.after
+
+
+def no_space(name: str, names: Collection[str]) -> Refused:
+    """Returns the refusal of a name that no space has; ``names`` are the existing ones."""
+    return Refused("no-space", f"no space named {name!r:.80}, there is {', '.join(map(repr, names))}")

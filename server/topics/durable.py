@@ -26,7 +26,7 @@ from relay.topics.catch_up import CatchUp
 from relay.topics.feed import Feed
 from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
-from server.owners.deadlines import Deadlines
+from server.owners.leases import Deadlines
 from server.topics.catalogue import TopicEntry, Topics
 
 logger = logging.getLogger("dataspace")

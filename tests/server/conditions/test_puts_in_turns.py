@@ -339,7 +339,7 @@ async def test_a_connection_that_ends_while_it_is_looked_for_changes_nothing(tmp
     with trio.fail_after(60):
         async with inside(tmp_path) as made:
             wire, other = await prepared(made, 2)
-            async with made.home.withdrawals.of(OWNER):
+            async with made.home.withdrawing(OWNER):
                 await wire.say(p.Turn(1, "main", "ops", ((WITHDRAW, parse_pattern("_")),)))
                 await other.say(p.Turn(1, "main", "", ((ASSERT, 1, "here"),)))
                 assert isinstance(await other.hear(), p.Accepted), "no other turn waits for it"

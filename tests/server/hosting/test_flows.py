@@ -17,7 +17,7 @@ from index.values.values import Map
 from server.config.model import Config, HostedFlow
 from server.daemon.serve import serve
 from server.hosting.loading import made_flow
-from server.spaces.flows import HostedFlows
+from server.spaces.rules import HostedFlows
 
 MODULE = "tests.server.hosting.flowing"
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, strategies as st
 from dataspace.codec import pack
 from dataspace.errors import Refused
 from index.values.values import Map, Value
-from server.claims.owners import said_of
+from server.claims import said_of
 from server.config.principals import Principal
 from server.config.rights import Permit, Rights
 from server.owners.bearers import TRUSTED, Bearer, stated

@@ -10,8 +10,7 @@ import trio.testing
 from hypothesis import given, strategies as st
 
 from server.lane import Lane
-from server.owners import departures
-from server.owners.departures import Departures
+from server.spaces.endings import MOST, Departures
 
 
 def _ended(sizes: Sequence[Sequence[int]]) -> list[list[str]]:
@@ -56,7 +55,7 @@ class Ended:
 
 
 def test_many_do_not_end_before_the_turn_of_another_and_an_owner_that_comes_again_ends_alone() -> None:
-    ended = Ended(dict.fromkeys("abc", departures.MOST))
+    ended = Ended(dict.fromkeys("abc", MOST))
     for owner in "abc":
         ended.departed.soon([owner])
     ended.departed.due_before("other")
@@ -93,7 +92,7 @@ async def test_many_end_in_the_lane_a_turn_in_each_slice() -> None:
 )
 def test_no_owner_keeps_what_it_had_and_none_loses_what_it_has_again(steps: list[tuple[str, int]]) -> None:
     """Numbers stand for owners; one that ended may come again, as leases do, and is written to first."""
-    ended = Ended({str(n): departures.MOST // 2 for n in range(6)})
+    ended = Ended({str(n): MOST // 2 for n in range(6)})
     gone: set[str] = set()
     for step, number in steps:
         owner = str(number)
@@ -104,7 +103,7 @@ def test_no_owner_keeps_what_it_had_and_none_loses_what_it_has_again(steps: list
             ended.departed.due_before(owner)
             assert owner not in gone or not ended.claims[owner]
             gone.discard(owner)
-            ended.claims[owner] = departures.MOST // 2
+            ended.claims[owner] = MOST // 2
         elif step == "turn":
             ended.departed.due_before("other")
         elif step == "due":
@@ -115,7 +114,7 @@ def test_no_owner_keeps_what_it_had_and_none_loses_what_it_has_again(steps: list
     assert {owner for owner, size in ended.claims.items() if not size} == gone
 
 
-@given(st.lists(st.lists(st.integers(0, departures.MOST + 1), min_size=1, max_size=3), max_size=8))
+@given(st.lists(st.lists(st.integers(0, MOST + 1), min_size=1, max_size=3), max_size=8))
 def test_turns_are_bounded_groups_whole_and_all_in_order(sizes: list[list[int]]) -> None:
     turns = _ended(sizes)
     assert [owner for turn in turns for owner in turn] == [
@@ -124,8 +123,6 @@ def test_turns_are_bounded_groups_whole_and_all_in_order(sizes: list[list[int]])
     groups = [[int(owner.split(".")[0]) for owner in turn] for turn in turns]
     for before, after in pairwise(groups):
         assert before[-1] < after[0], "a group is divided"
-        assert sum(map(sum, [sizes[at] for at in {*before, after[0]}])) > departures.MOST, (
-            "two turns would be one"
-        )
+        assert sum(map(sum, [sizes[at] for at in {*before, after[0]}])) > MOST, "two turns would be one"
     for turn in groups:
-        assert len({*turn}) == 1 or sum([sum(sizes[at]) for at in {*turn}]) <= departures.MOST
+        assert len({*turn}) == 1 or sum([sum(sizes[at]) for at in {*turn}]) <= MOST

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dataspace.errors import Refused
-from server.owners import publishers as writers
-from server.owners.publishers import Publishers
+from server.spaces import ledger
+from server.spaces.ledger import Publishers
 
 
 def test_whoever_begins_takes_the_writer_and_whoever_had_it_is_refused() -> None:
@@ -40,7 +40,7 @@ def test_the_epoch_is_that_of_taking_over() -> None:
 
 
 def test_those_who_have_not_published_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "KNOWN", 2)
+    monkeypatch.setattr(ledger, "WRITERS", 2)
     many = Publishers()
     for owner in ("v", "w", "v", "x"):
         many.published(owner, "a", 1)

@@ -14,7 +14,7 @@ from dataspace.transport.tokens import narrow
 from dataspace.wire import packets as p
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Record, Value
-from server.claims.owners import said_of
+from server.claims import said_of
 from server.config.rights import Rights
 from server.config.tokens import Key
 from tests.server.owners.test_foreign_names import APART, LEASE, Guest, publication

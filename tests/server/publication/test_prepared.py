@@ -18,8 +18,7 @@ from server.config.rights import Rights
 from server.config.tokens import Key
 from server.daemon.serve import serve
 from server.publication import publish as publishing
-from server.spaces.packed import Operations, read
-from server.spaces.prepared import Prepared
+from server.spaces.packed import Operations, Prepared, read
 from tests.server.processes import DaemonProcess
 
 ONE = PackedColumns("assert", "n", [[1]], 1).packed()

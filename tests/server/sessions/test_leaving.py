@@ -13,7 +13,7 @@ import dataspace
 from dataspace.kernel.actions import ASSERT
 from dataspace.wire import packets as p
 from index.values.values import Value
-from server.owners.departures import Departures
+from server.spaces.endings import Departures
 from tests.server.peers import Peer, fact, opening, turn
 from tests.server.streams.inside import inside
 

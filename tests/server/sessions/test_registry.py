@@ -26,7 +26,7 @@ N = Record("n", capture())
 
 
 class Held:
-    """``server.spaces.ports.SessionSpace`` over a real space."""
+    """``server.spaces.sessions.SessionSpace`` over a real space."""
 
     incarnation = 3
     limits = Limits()
@@ -67,7 +67,7 @@ class Nowhere:
 
 
 class Caller:
-    """``server.spaces.ports.SessionPeer``."""
+    """``server.spaces.sessions.SessionPeer``."""
 
     bearer = TRUSTED
     account = Accounts(Quotas()).of(TRUSTED.principal)

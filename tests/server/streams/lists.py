@@ -29,7 +29,7 @@ from server.config.quotas import Quotas
 from server.config.rights import OPEN
 from server.lane import Lane, Work
 from server.owners.accounts import Accounts
-from server.spaces.recalling import Recalling
+from server.spaces.space import Recalling
 from server.streams.observations import Observations
 from server.streams.replay import ReplaySlots
 from server.system import SystemSpace

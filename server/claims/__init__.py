@@ -1,1 +1,0 @@
-"""Requests about what owners claim: leases, who claims what, and withdrawal."""
