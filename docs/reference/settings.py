@@ -8,8 +8,7 @@ from pathlib import Path
 
 from docs.reference.tables import code, table
 from server.config import settings as read
-from server.config.settings import SETTINGS, Read, Setting
-from server.config.web import names, origins
+from server.config.settings import SETTINGS, Read, Setting, names, origins
 
 HEAD = """\
 # Settings

@@ -36,8 +36,9 @@ from server.config.model import (
     Slow,
     SpaceConfig,
     Traces,
+    Web,
 )
-from server.config.quotas import PUBLICATION_AMONG_TOKENS, Quotas
+from server.config.principals import PUBLICATION_AMONG_TOKENS, Quotas
 from server.config.rights import KNOWN as RIGHTS, Rights
 from server.config.rules import RuleText
 from server.config.settings import (
@@ -57,7 +58,6 @@ from server.config.settings import (
     unknown,
 )
 from server.config.tokens import Key
-from server.config.web import Web
 
 TABLES: Final = ("spaces", "rules", "actors", "flows", "tokens")
 _PUBLICATION: Final = "quota.actions_per_publication"

@@ -18,11 +18,30 @@ from dataspace.wire.frames import MAX_FRAME
 from index.values.values import Value
 from relay.delivery.memory import WAITING_BYTES
 from relay.log.retention import Retention
-from server.config.names import IDENTITIES, NAME_BYTES
-from server.config.quotas import Quotas
+from server.config.principals import IDENTITIES, NAME_BYTES, Quotas
 from server.config.rules import RuleText
 from server.config.tokens import Key
-from server.config.web import Web
+
+ANY: Final = "*"
+"""Stands for all origins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """Limits of one HTTP connection, in bytes and seconds, and the origins of pages that are not its own."""
+
+    origins: tuple[str, ...] = ()
+    """Origins whose pages may connect beside the daemon's own, such as ``https://app.example``; or ``*``."""
+    header_bytes: int = 16 << 10
+    """Bytes of the first line and the headers of a request."""
+    header_seconds: float = 10.0
+    """From the first moment of a connection, or of waiting for its next request's first byte to its end."""
+    idle_seconds: float = 60.0
+    """Between two requests of a connection."""
+    body_bytes: int = 4 << 20
+    body_seconds: float = 30.0
+    """For the body of a request, from its headers on."""
+
 
 DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
 DEFAULT_URL: Final = "tcp://127.0.0.1:7377"

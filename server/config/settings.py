@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -30,11 +31,11 @@ from server.config.model import (
     Limits,
     Slow,
     Traces,
+    Web,
     default_data,
 )
-from server.config.quotas import Quotas
+from server.config.principals import Quotas
 from server.config.units import duration, size
-from server.config.web import Web, names, origins
 
 PREFIX: Final = "DATASPACE_SERVE_"
 CONFIG: Final = f"{PREFIX}CONFIG"
@@ -64,6 +65,9 @@ class Setting:
         """The name of the setting in the environment."""
         return PREFIX + self.name.replace(".", "_").upper()
 
+
+_ORIGIN: Final = re.compile(r"\*|https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
+_NAME: Final = re.compile(r"[a-z0-9._-]+")
 
 DEFAULT: Final = "default"
 """The source of a value that is not stated anywhere."""
@@ -106,6 +110,38 @@ def count(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= END:
         raise UsageError("a number below 2^63 is needed")
     raise UsageError(f"a number from 0 is needed, not {value!r:.80}")
+
+
+def origins(value: object) -> tuple[str, ...]:
+    """Returns one or several origins, separated by commas in text.
+
+    >>> origins("https://app.example, http://localhost:5173")
+    ('https://app.example', 'http://localhost:5173')
+    """
+    return _several(value, _ORIGIN, "an origin such as 'https://app.example', or '*' for all,")
+
+
+def names(value: object) -> tuple[str, ...]:
+    """Returns one or several names of machines, separated by commas in text.
+
+    >>> names("a.example, b.example")
+    ('a.example', 'b.example')
+    """
+    return _several(value, _NAME, "a name without a port, such as 'metrics.internal',")
+
+
+def _several(value: object, form: re.Pattern[str], what: str) -> tuple[str, ...]:
+    given = value.split(",") if isinstance(value, str) else value
+    if not isinstance(given, list | tuple):
+        raise UsageError(f"{what} or an array of them is needed, not {value!r:.80}")
+    found = []
+    for each in given:
+        if each != "":
+            said = each.strip().lower() if isinstance(each, str) else ""
+            if not form.fullmatch(said):
+                raise UsageError(f"{what} is needed, not {each!r:.80}")
+            found.append(said)
+    return tuple(found)
 
 
 def seconds(value: object) -> float:

@@ -1,7 +1,7 @@
 """The daemon: its spaces, and the connections that it serves.
 
 Always: after the end of a connection, what its retractions gave other connections to send is flushed; a
-connection without a hello counts as unauthenticated.
+connection without a hello counts as unauthenticated; nothing of HTTP is loaded without an address for it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import os
 import resource
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import Final
 
 import trio
 
+from dataspace.errors import UsageError
+from dataspace.transport.addresses import WEB_EXTRA, parse_listen
 from dataspace.transport.sockets import Link
 from dataspace.version import __version__, compiled_parts
 from dataspace.wire.features import MAIN
@@ -27,7 +30,7 @@ from server import claims
 from server.config.model import Config, SpaceConfig
 from server.config.rights import Permit
 from server.connections.connection import Connection
-from server.connections.listeners import Listener
+from server.connections.listeners import Doorkeeper, Listener, accept
 from server.daemon.draining import Draining, drain_verb
 from server.hosting.actors import HostedActors
 from server.hosting.loading import made_flow
@@ -144,6 +147,22 @@ class Daemon(DaemonState):
         self.peers.start_soon(connection.run)
         return connection
 
+    async def accept_on(self, listener: Listener) -> None:
+        """Accepts the peers of a listener until the daemon is drained, or a reload closes the listener."""
+        with listener.accepting:
+            self.draining.accepting.append(listener.accepting)
+            await accept(self._doorkeeper(listener), listener)
+
+    def _doorkeeper(self, listener: Listener) -> Doorkeeper:
+        """Returns what admits and serves the connections of a listener."""
+        if not listener.address.web:
+            return self
+        from server.web.door import WebDoor  # a daemon without HTTP does not load it
+        from server.web.routes.app import application
+
+        app = application(self, self.config.web.origins)
+        return WebDoor(self, self.serve, listener, self.config.web, app, self.peers)
+
     def turned_away(self, refusal: str) -> bytes:
         """Returns what is sent to a connection for which there is no room."""
         return Session(Role.SERVER).send(Bye("limit", refusal))
@@ -206,3 +225,14 @@ def _status_of(daemon: Daemon) -> Verb:
         return daemon.status(peer.home, peer.permit)
 
     return status
+
+
+def check_extras(config: Config) -> None:
+    """Raises ``UsageError`` if there is an address for HTTP and not what it needs."""
+    if not any(parse_listen(each).web for each in config.listen):
+        return
+    missing = [name for name in WEB_EXTRA if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"an address for http needs {', '.join(missing)}: pip install 'dataspace-server[web]'"
+        )

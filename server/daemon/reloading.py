@@ -13,22 +13,25 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
 from dataspace.errors import DataspaceError
-from server.config.model import Config, Logging, Slow
+from dataspace.transport.addresses import parse_listen
+from server.config.model import Config, Limits, Logging, Slow
 from server.config.tokens import Keys
-from server.daemon.doors import prepare_listeners
+from server.connections.listeners import Listener, context_for, open_listener
+from server.daemon.daemon import check_extras
 from server.daemon.exposure import warnings
-from server.daemon.relimiting import take_limits
 from server.logs import LOGGER, set_form, set_level
+from server.sessions.memory import memory_limit, waiting_limit
 
 if TYPE_CHECKING:
+    from dataspace.kernel.limits import SpaceLimits
     from server.daemon.daemon import Daemon
 
 logger = logging.getLogger(LOGGER)
@@ -56,6 +59,24 @@ but the audit file."""
 SETTINGS: Final = ("limits", "space_limits", "quotas", "retention", "spaces", "verbose")
 """Of these, what is applied without a word of its own is named."""
 
+LATER: Final = frozenset(["identities", "name_bytes", "all_replays", "staged_seconds"])
+"""Limits of the daemon that are a part of how something is kept."""
+
+LATER_OF_SPACE: Final = frozenset(
+    [
+        "rules",
+        "derived_per_turn",
+        "derived_bytes_per_turn",
+        "derived_bytes",
+        "derive_work",
+        "derive_work_per_action",
+        "rule_reads",
+    ]
+)
+"""Limits of a space that its rules are compiled and run with."""
+
+Kind = TypeVar("Kind", "Limits", "SpaceLimits")
+
 
 async def reload_on_hangup(
     daemon: Daemon,
@@ -82,7 +103,7 @@ def reload(daemon: Daemon, config: Config) -> str:
     nothing has changed.  O(sessions).
     """
     actors = daemon.hosting.prepare(config)
-    listeners = prepare_listeners(daemon, config)
+    listeners = _prepare_listeners(daemon, config)
     later = [each.name for each in fields(Config) if _differs(each.name, daemon.config, config)]
     later += ["spaces"] if _places(daemon.config) != _places(config) else []
     daemon.keys = Keys(config.keys)
@@ -180,3 +201,97 @@ def _expel(daemon: Daemon) -> int:
     waiting = [home.sessions.end_waiting(keys.stands) for home in daemon.spaces.values()]
     daemon.flush()
     return len(connected) + sum(waiting)
+
+
+def take_limits(daemon: Daemon, config: Config) -> tuple[Config, list[str]]:
+    """Takes the limits, quotas and retention of a configuration; O(spaces + principals).
+
+    Returns the configuration that holds now, in these, and the names of limits that need a restart.
+
+    Always: existing state stays, even if it is beyond a new limit: it only cannot grow; open connections keep
+    the limits of one connection that they began with; a limit that cannot be taken keeps its old value and is
+    named.
+    """
+    before = daemon.config
+    limits, later = _taken(before.limits, config.limits, LATER, "limits")
+    daemon.limits = limits
+    daemon.memory.limit = memory_limit(limits.memory)
+    daemon.delivery.room.limit = waiting_limit(limits.waiting_bytes, daemon.memory.limit)
+    daemon.topics.relimit(retained=limits.retained_bytes)
+    daemon.accounts.give_quotas(config.quotas_of_tokens(), config.quotas)
+    main, more = _taken(before.space_limits, config.space_limits, LATER_OF_SPACE, "limits")
+    later += more
+    wanted = {each.name: each for each in config.all_spaces()}
+    spaces = []
+    for each in before.spaces:
+        if (now := wanted.get(each.name)) is None:
+            spaces.append(each)
+            continue
+        its, more = _taken(each.limits, now.limits, LATER_OF_SPACE, f"spaces.{each.name}.limits")
+        later += [name for name in more if f"limits.{name.rpartition('.')[2]}" not in later]
+        spaces.append(replace(each, limits=its, retention=now.retention))
+    taken = replace(
+        before,
+        limits=limits,
+        space_limits=main,
+        quotas=config.quotas,
+        retention=config.retention,
+        spaces=tuple(spaces),
+    )
+    for each in taken.all_spaces():
+        daemon.spaces[each.name].relimit(limits, each.limits, each.retention)
+    return taken, later
+
+
+def _taken(before: Kind, wanted: Kind, later: frozenset[str], group: str) -> tuple[Kind, list[str]]:
+    """Returns limits with what of the wanted ones can be taken, and the names of the others that differ."""
+    kept: dict[str, Any] = {name: getattr(before, name) for name in later}
+    return replace(wanted, **kept), [
+        f"{group}.{name}" for name in _different(before, wanted) if name in later
+    ]
+
+
+def _different(one: Kind, other: Kind) -> Iterator[str]:
+    for each in fields(one):
+        if getattr(one, each.name) != getattr(other, each.name):
+            yield each.name
+
+
+def _prepare_listeners(daemon: Daemon, config: Config) -> Callable[[], list[str]]:
+    """Opens the addresses that are new; returns a function that takes all, and returns which changed.
+
+    Connections of an address that is closed go on.
+
+    Raises ``CannotListen`` and ``UsageError``, and nothing has happened.
+    """
+    check_extras(config)
+    addresses = [parse_listen(text) for text in config.listen]
+    context = context_for(config, addresses)
+    left = list(zip(daemon.config.listen, daemon.listeners, strict=True))
+    listeners: list[Listener] = []
+    opened: list[Listener] = []
+    try:
+        for said, address in zip(config.listen, addresses, strict=True):
+            at = next((at for at, (text, _) in enumerate(left) if text == said), None)
+            if at is None:
+                opened.append(open_listener(address, context, config.socket_mode))
+            listeners.append(opened[-1] if at is None else left.pop(at)[1])
+    except BaseException:
+        for listener in opened:
+            listener.close()
+        raise
+
+    def take() -> list[str]:
+        for _, listener in left:
+            listener.accepting.cancel()
+            listener.close()
+        for listener in listeners:
+            if listener.address.tls:
+                listener.context = context
+        daemon.listeners = listeners
+        for listener in opened:
+            daemon.peers.start_soon(daemon.accept_on, listener)
+        closed = [f"no longer listening on {listener.name}" for _, listener in left]
+        return [*[f"listening on {listener.name}" for listener in opened], *closed]
+
+    return take

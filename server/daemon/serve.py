@@ -22,15 +22,13 @@ from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from server.config.model import Config
 from server.connections.listeners import Listener, open_listener, open_listeners
-from server.daemon.daemon import Daemon
-from server.daemon.doors import accept_on, check_extras
+from server.daemon.daemon import Daemon, check_extras
 from server.daemon.exposure import warnings
 from server.daemon.lock import DataUnusable, locked
 from server.daemon.reloading import reload_on_hangup
-from server.daemon.throttle import Throttle
-from server.logs import AUDIT, audit_to
-from server.monitoring.loop import measure_lag, watch_rules
+from server.logs import AUDIT, Throttle, audit_to
 from server.monitoring.pages import exposition
+from server.monitoring.rates import measure_lag, watch_rules
 from server.tracing.tracing import Tracing, tracing_by
 
 SWITCH_SECONDS: Final = 0.00005
@@ -144,7 +142,7 @@ async def _run(
                 await home.commits.wait_durable(home.space.epoch)
             async with trio.open_nursery() as daemon.peers:
                 for listener in daemon.listeners:
-                    daemon.peers.start_soon(accept_on, daemon, listener)
+                    daemon.peers.start_soon(daemon.accept_on, listener)
                 for home in spaces:
                     daemon.peers.start_soon(home.run)
                 daemon.peers.start_soon(daemon.durable_topics.run)

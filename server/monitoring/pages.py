@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from dataspace.errors import UsageError
-from server.monitoring.health import ailments
 from server.monitoring.readings import Reading, readings
 from server.monitoring.survey import Frontiers, survey
 
@@ -31,6 +30,9 @@ PATHS: Final = (METRICS, "/healthz", "/readyz")
 Headers = list[tuple[str, str]]
 Answer = tuple[int, Headers, bytes]
 """A status of HTTP, headers, and a body."""
+
+STUCK_SECONDS: Final = 10.0
+"""Seconds that one write to the disk may take before the log counts as not writable."""
 
 
 def exposition() -> Exposition:
@@ -98,3 +100,21 @@ def _text(status: int, said: str) -> Answer:
         [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")],
         said.encode(),
     )
+
+
+def ailments(daemon: DaemonState) -> Iterator[str]:
+    """Yields what keeps the daemon from writing its logs, without paths; O(spaces).
+
+    A daemon is *healthy* if its loop turns and its logs can be written: restart it if it is not for long. It
+    is *ready* if it is healthy, has started and does not end: send new clients elsewhere if it is not.
+
+    Always: an answer shows that the loop turns; a disk that does not answer is noticed by the write that
+    waits for it.
+    """
+    for name, writer in daemon.writers:
+        if writer.failure is not None:
+            yield f"{name} has failed, the daemon's log says why"
+        elif writer.full is not None:
+            yield f"{name} waits for room on the disk"
+        elif writer.writing_since and (spent := time.perf_counter() - writer.writing_since) > STUCK_SECONDS:
+            yield f"{name}: the disk has not answered for {spent:.0f} s"

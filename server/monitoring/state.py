@@ -5,14 +5,12 @@ Metrics, health and the requests about sessions read it; the daemon extends it w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from relay.journal.journal import Journal
 from relay.journal.writer import TopicWriter
 from relay.store.durations import Durations
-from server.monitoring.loop import BOUNDS
-from server.monitoring.rates import Rates
-from server.monitoring.readiness import Readiness
+from server.monitoring.rates import BOUNDS, Rates
 from server.sessions.peer import Peer
 from server.sessions.shared import Guest, Shared
 from server.spaces.space import now
@@ -27,6 +25,36 @@ if TYPE_CHECKING:
     from server.sessions.counts import Counts
     from server.sessions.flushing import Flushing
     from server.sessions.watch import Watch
+
+STARTING: Final = "the daemon is starting"
+STOPPING: Final = "the daemon is stopping"
+
+
+class Readiness:
+    """Why no clients should be sent to the daemon now; nothing while they should.
+
+    Always: a daemon that has begun to end is not ready again.
+
+    >>> readiness = Readiness()
+    >>> readiness.begin(); readiness.reason
+    ''
+    >>> readiness.end("draining"); readiness.begin(); readiness.reason
+    'draining'
+    """
+
+    def __init__(self) -> None:
+        self.reason = STARTING
+        self._over = False
+
+    def begin(self) -> None:
+        """Notes that clients are admitted; does nothing after ``end``."""
+        if not self._over:
+            self.reason = ""
+
+    def end(self, reason: str = STOPPING) -> None:
+        """Notes that no more clients should come, for good; the first reason stays."""
+        if not self._over:
+            self._over, self.reason = True, reason
 
 
 class DaemonState(Shared):

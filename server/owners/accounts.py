@@ -13,8 +13,7 @@ from weakref import WeakValueDictionary
 
 import trio
 
-from server.config.principals import DAEMON, Principal
-from server.config.quotas import Quotas
+from server.config.principals import DAEMON, Principal, Quotas
 
 CONNECTION_BYTES: Final = 32 << 10
 """About what a connection takes beside what waits for it."""

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 import trio
 
 from dataspace.errors import Refused
-from server.config.names import NAME_BYTES, check_name
+from server.config.principals import NAME_BYTES, check_name
 from server.owners.accounts import Account
 from server.owners.bearers import LEASE as PREFIX
 

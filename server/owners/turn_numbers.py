@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import Refused
 from dataspace.kernel.epochs import Origin
-from server.config.names import IDENTITIES, NAME_BYTES, check_name
+from server.config.principals import IDENTITIES, NAME_BYTES, check_name
 from server.owners.accounts import Account
 
 if TYPE_CHECKING:

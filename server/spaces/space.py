@@ -41,7 +41,7 @@ from relay.store.errors import LogFailed
 from relay.store.staging import Staging
 from relay.store.storage import file_bytes
 from server.config.model import Limits, SpaceConfig
-from server.config.names import check_name
+from server.config.principals import check_name
 from server.config.rules import RuleText
 from server.lane import Lane, Work
 from server.owners.accounts import Account, Holdings

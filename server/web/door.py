@@ -7,7 +7,7 @@ from typing import Final
 import trio
 
 from dataspace.transport.sockets import Link
-from server.config.web import Web
+from server.config.model import Web
 from server.connections.listeners import Listener
 from server.sessions.shared import Shared
 from server.web.asgi import App

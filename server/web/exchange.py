@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import h11
 import trio
 
-from server.config.web import Web
+from server.config.model import Web
 from server.web.asgi import App, ClientGone, Message, Scope
 from server.web.guard import safe
 from server.web.problems import Headers, problem

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from server.config.web import ANY, Web
+from server.config.model import ANY, Web
 
 _HOST: Final = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
 _PORTS: Final = {"http": "80", "https": "443"}

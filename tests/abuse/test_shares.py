@@ -19,7 +19,7 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire import packets as p
 from dataspace.wire.session import encode
 from index.values.values import Map, Record, Value
-from server.config.quotas import Quotas
+from server.config.principals import Quotas
 from tests.abuse.lines import ELSEWHERE, Client, Line
 from tests.abuse.oracle import Violation
 from tests.abuse.sizes import LARGE, report

@@ -12,7 +12,7 @@ import dataspace
 from dataspace import Record
 from dataspace.kernel.limits import SpaceLimits
 from server.config.model import Config, Limits
-from server.config.quotas import Quotas
+from server.config.principals import Quotas
 from server.daemon.serve import serve
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy

@@ -19,12 +19,11 @@ from index.values.values import Map
 from server.cli.main import main
 from server.cli.parser import parser
 from server.config.file import TABLES, Loaded, load
-from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, Slow, Traces
-from server.config.quotas import Quotas
+from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, Slow, Traces, Web
+from server.config.principals import Quotas
 from server.config.report import check_lines
 from server.config.rules import RuleText
 from server.config.settings import PREFIX, SETTINGS, config_file
-from server.config.web import Web
 from tests import structure
 
 WHOLE = """
@@ -379,7 +378,7 @@ def test_every_limit_is_read_by_the_product() -> None:
     read = {
         name
         for file in structure.product()
-        if not file.name.startswith("server/config/") and file.name != "server/daemon/relimiting.py"
+        if not file.name.startswith("server/config/") and file.name != "server/daemon/reloading.py"
         for node in ast.walk(file.tree)
         for name in (
             [node.attr]

@@ -13,7 +13,7 @@ from dataspace.wire.features import Wanted
 from server.config.model import Config, Limits
 from server.config.tokens import Key
 from server.daemon.serve import serve
-from server.daemon.throttle import KINDS, LINES, MOST, NAMED, WINDOW, Throttle
+from server.logs import KINDS, LINES, MOST, NAMED, WINDOW, Throttle
 from tests.server.peers import Peer
 
 

@@ -8,8 +8,7 @@ import pytest
 import trio
 
 from dataspace.errors import Refused
-from server.config.principals import DAEMON, Principal
-from server.config.quotas import Quotas
+from server.config.principals import DAEMON, Principal, Quotas
 from server.owners.accounts import COUNTED, Accounts, Holdings
 
 ONE, OTHER = Principal("address", ("10.0.0.1",)), Principal("address", ("10.0.0.2",))

@@ -21,7 +21,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.patterns.text import parse_pattern, unparse
 from index.values.values import Map, Value
-from server.config.quotas import Quotas
+from server.config.principals import Quotas
 from server.config.rights import Rights
 from server.config.tokens import Key
 from tests.server.processes import DaemonProcess

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.errors import Refused
-from server.config.principals import Principal
-from server.config.quotas import Quotas
+from server.config.principals import Principal, Quotas
 from server.owners.accounts import Accounts
 from server.owners.turn_numbers import KEPT, OWN_PASSED, PASSED, WINDOW, Client, Clients
 

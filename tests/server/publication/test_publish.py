@@ -17,7 +17,7 @@ from dataspace.kernel.limits import SpaceLimits
 from index.patterns.text import parse_pattern
 from index.values.values import Map
 from server.config.model import Limits
-from server.config.quotas import Quotas
+from server.config.principals import Quotas
 
 BY = parse_pattern("q($k, _)")
 

@@ -17,7 +17,7 @@ from dataspace.wire.features import Wanted
 from index.patterns.patterns import capture, observe
 from index.values.values import Map
 from server.config.model import Limits
-from server.config.quotas import Quotas
+from server.config.principals import Quotas
 from tests.server.peers import PLENTY, Peer, fact, hello, opening, turn
 from tests.server.proxies import Proxy
 

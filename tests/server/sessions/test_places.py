@@ -17,7 +17,7 @@ from dataspace.wire import packets as p
 from index.patterns.patterns import capture
 from index.values.values import Map, Record, Value
 from server.config.model import Config, Limits
-from server.config.quotas import Quotas
+from server.config.principals import Quotas
 from server.daemon.serve import serve
 from tests.server.peers import Peer, fact, opening, turn
 

@@ -16,7 +16,7 @@ from dataspace.wire.features import Wanted
 from index.patterns.patterns import capture, observe
 from index.values.values import Record
 from server.config.model import Limits
-from server.config.quotas import Quotas
+from server.config.principals import Quotas
 from server.owners.accounts import Accounts
 from server.owners.bearers import TRUSTED
 from server.owners.turn_numbers import Clients

@@ -24,8 +24,7 @@ from relay.delivery.followers import Delivery
 from relay.delivery.outbox import OutStream
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
-from server.config.principals import DAEMON
-from server.config.quotas import Quotas
+from server.config.principals import DAEMON, Quotas
 from server.config.rights import OPEN
 from server.lane import Lane, Work
 from server.owners.accounts import Accounts

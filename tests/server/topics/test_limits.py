@@ -19,7 +19,7 @@ from relay.journal.journal import MAX_READERS
 from relay.topics.publisher import MAX_COUNT, MAX_HELD, MAX_OPEN, MAX_UPPER
 from relay.topics.topic import MAX_PARTITIONS, MAX_TOPIC_TIMES
 from server.config.model import Limits
-from server.config.quotas import Quotas
+from server.config.principals import Quotas
 from server.topics.catalogue import MAX_RETAIN, MAX_TOPICS
 from server.topics.durable import MAX_AWAY, MAX_RETAIN as MAX_DURABLE
 from server.topics.following import MAX_AGE, MAX_NAME, MAX_PRODUCERS, MAX_TIMES, SPARE

@@ -10,9 +10,8 @@ import pytest
 import trio
 
 from relay.log.log import Log
-from server.config.model import Config, Limits
-from server.config.quotas import Quotas
-from server.config.web import Web
+from server.config.model import Config, Limits, Web
+from server.config.principals import Quotas
 from server.connections.listeners import accept, open_listeners
 from server.daemon.daemon import Daemon
 from server.daemon.serve import serve

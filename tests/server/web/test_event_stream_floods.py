@@ -8,7 +8,7 @@ import trio
 import dataspace
 from dataspace import Record
 from server.config.model import Limits
-from server.config.quotas import Quotas
+from server.config.principals import Quotas
 from tests.server.web_client import Doors, Plain
 
 OBSERVE = b"GET /v1/spaces/main/observe?pattern=seen($n) HTTP/1.1\r\nHost: localhost\r\n\r\n"

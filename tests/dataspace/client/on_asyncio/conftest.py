@@ -10,7 +10,7 @@ import pytest
 
 from dataspace.kernel.limits import SpaceLimits
 from server.config.model import Config, Limits
-from server.config.quotas import Quotas
+from server.config.principals import Quotas
 from server.daemon.serve import serve
 from tests.dataspace.client.on_asyncio.runs import Host
 from tests.server.processes import DaemonProcess
