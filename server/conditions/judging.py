@@ -73,8 +73,8 @@ class Judgement:
     # -- beforehand -----------------------------------------------------------------------------------
 
     async def prepare_in_lane(self, work: Work, asker: Hashable, admit: Admit) -> None:
-        """Does ``prepare`` in the turn of ``work`` in the lane; first reads back epochs of the previous daemon,
-        if an expectation is about them."""
+        """Does ``prepare`` in the turn of ``work`` in the lane; first reads back epochs of the previous
+        daemon, if an expectation is about them."""
         home = self._home
         for each in self._expected:
             if each.expected.kind == UNCHANGED and home.commits.recent.lacks(since := _since(each)):
