@@ -23,6 +23,12 @@ from docs.reference import generate
 
 LINK: Final = re.compile(r"\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCE: Final = re.compile(r"^(```|~~~)")
+RANKS: Final = {"words.md": 4, "recipes/beside/": 0.1, "internals/": 0.3, "project/": 0.5}
+"""How much more, or less, pages count in search than others: by the beginning of their places.
+
+Who searches for a lock looks for a lock here, not for the program that has one in Redis.
+"""
+
 FROM: Final = re.compile(r"^<!-- from (\S+): (.+) -->$", re.MULTILINE)
 
 
@@ -36,7 +42,18 @@ def assembled() -> Iterator[tuple[str, str]]:
     place_of = {page.file: page.place for page in pages if page.file is not None}
     made = generate()
     for page in pages:
-        yield page.place, made[page.place] if page.file is None else _text(page, page.file, place_of)
+        text = made[page.place] if page.file is None else _text(page, page.file, place_of)
+        yield page.place, _ranked(page.place, text)
+
+
+def _ranked(place: str, text: str) -> str:
+    """Returns the text of a page, after its rank in search where that has one.
+
+    >>> _ranked("internals/wire.md", "# Wire")
+    '---\\nsearch: {boost: 0.3}\\n---\\n# Wire'
+    """
+    ranks = [rank for begin, rank in RANKS.items() if place.startswith(begin)]
+    return f"---\nsearch: {{boost: {ranks[0]}}}\n---\n{text}" if ranks else text
 
 
 def _text(page: Page, file: Path, place_of: dict[Path, str]) -> str:

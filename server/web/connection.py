@@ -166,13 +166,15 @@ class HttpConnection:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Gives the place of the connection to the session of its request, counted for its bearer."""
+        """Gives the places of the connection to the session of its request, counted for its bearer."""
         self._give_place()
+        self._door.shared.left(self)
         try:
             yield
-        finally:
+        finally:  # the session has given back its own
             self._is_counted = True
-            self.account.give("connections", -1)  # the session has given back its own
+            self.account.give("connections", -1)
+            self._door.shared.enter(self)
 
     def _give_place(self) -> None:
         if self._is_counted:

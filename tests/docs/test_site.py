@@ -84,11 +84,22 @@ def test_pages_for_users_are_apart_from_pages_for_implementers() -> None:
         "exactly once",
         "failover",
         "TTL",
+        "authentication",
+        "performance",
     ],
 )
 def test_a_word_that_users_search_for_leads_to_a_page(word: str) -> None:
     rows = [line for line in SITE["words.md"].splitlines() if word in line.partition(" | ")[0]]
     assert rows and all("](" in row for row in rows)
+
+
+def test_search_shows_what_is_here_before_programs_for_other_servers_and_pages_for_implementers() -> None:
+    ranks = {
+        place: float(re.match(r"---\nsearch: \{boost: ([\d.]+)\}\n---\n|", text)[1] or 1)  # type: ignore[index]
+        for place, text in SITE.items()
+    }
+    assert ranks["words.md"] > ranks["recipes/lock.md"] > ranks["internals/wire.md"]
+    assert {ranks[place] for place in SITE if place.startswith("recipes/beside/")} == {min(ranks.values())}
 
 
 def test_the_first_page_says_how_to_install() -> None:

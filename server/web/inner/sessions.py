@@ -234,13 +234,13 @@ async def inner_session(
 
     Raises ``Refused`` or ``ProtocolError`` for a caller that is not admitted.
     """
-    refusal = door.refusal(caller.peer)
-    if refusal:
-        raise NotAdmitted("limit", refusal)
-    link, writing = InnerLink(caller.peer), PacketWriter()
-    served = door.serve(link, form=writing.form())
-    session = InnerSession(link, writing)
     with caller.lent():
+        refusal = door.refusal(caller.peer)
+        if refusal:
+            raise NotAdmitted("limit", refusal)
+        link, writing = InnerLink(caller.peer), PacketWriter()
+        served = door.serve(link, form=writing.form())
+        session = InnerSession(link, writing)
         try:
             try:
                 await session.greet(caller, space, heartbeat)

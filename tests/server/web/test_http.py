@@ -618,7 +618,9 @@ async def test_health_is_answered_beyond_the_quota_of_connections(doors: Doors) 
                 assert (await other.response())[0] == 503
 
 
-@pytest.mark.parametrize("quotas", [Quotas(connections=6)])
+@pytest.mark.parametrize(
+    ("quotas", "limits"), [(Quotas(connections=6), Limits()), (Quotas(), Limits(connections=6))]
+)
 async def test_an_event_stream_takes_one_place_and_gives_it_back(doors: Doors) -> None:
     with trio.fail_after(20):
         for again in (False, True):
