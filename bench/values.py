@@ -34,8 +34,7 @@ from index.patterns.text import parse, unparse
 from index.trie.trie import Index
 from index.values.freezing import freeze
 from index.values.jsons import from_json, to_json
-from index.values.order import order_key
-from index.values.values import Map, Record, Value, key
+from index.values.values import Map, Record, Value, key, order_key
 from tests.index import floods
 
 COUNT: Final = 100_000

@@ -3,8 +3,7 @@
 from dataspace.facts import literal
 from index.values.freezing import bounded, freeze
 from index.values.jsons import captures_json, from_json, to_json
-from index.values.order import order_key
-from index.values.values import Map, Record, Value, key, keys, same
+from index.values.values import Map, Record, Value, key, keys, order_key, same
 
 __all__ = [
     "Map",

@@ -19,8 +19,7 @@ from sortedcontainers import SortedKeyList
 from dataspace.flows.operators import TICK, Emit, Operator, Port, Ports, Remembering, added, pair
 from index.errors import UsageError
 from index.values.freezing import is_flat
-from index.values.order import order_key
-from index.values.values import key, same
+from index.values.values import key, order_key, same
 
 BLOCKING: Final = (Port(blocking=True),)
 

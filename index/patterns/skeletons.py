@@ -18,22 +18,22 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from index.errors import UsageError
-from index.patterns.moves import Move, visit
-from index.values.order import DEEPEST
 from index.values.positions import (
     MAPPING,
     MISSING,
     SEQUENCE,
     Class,
+    Move,
     Path,
     Shape,
     Step,
     label_class,
     project,
     size_of,
+    visit,
 )
 from index.values.scanner import WORD
-from index.values.values import Map, Record, Value, key, keys, same, text_of
+from index.values.values import DEEPEST, Map, Record, Value, key, keys, same, text_of
 
 Pattern: TypeAlias = Value
 

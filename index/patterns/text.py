@@ -27,10 +27,9 @@ from index.values.atoms import (
     string_text,
     time_text,
 )
-from index.values.order import DEEPEST, below
 from index.values.refusals import no_value
 from index.values.scanner import WORD, ParseError, Scanner
-from index.values.values import Map, Record, Value, key
+from index.values.values import DEEPEST, Map, Record, Value, below, key
 
 MAX_DEPTH: Final = 64
 """Default limit of nested levels; as many as the wire carries."""

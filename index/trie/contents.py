@@ -6,7 +6,8 @@ reaches.  The handlers concerned are only collected in ``News``; the index calls
 done.
 
 Always: a value is filed where its structure determines, once, however many copies there are; a patch that is
-refused has changed nothing; a handler is installed and removed whole or not at all, whatever raises.
+refused has changed nothing; a handler is installed and removed whole or not at all, whatever raises; a
+handler counts a restricted value if and only if the handler captures within the value's paths.
 """
 
 from __future__ import annotations
@@ -18,13 +19,11 @@ from typing import Final, NamedTuple, TypeGuard
 from index.errors import UsageError
 from index.patterns.events import Callback, Cleanup, Entry, Restricted, Visible
 from index.patterns.skeletons import Skeleton
-from index.trie import visibility
-from index.trie.fillings import Filling
 from index.trie.invariants import nodes_below
 from index.trie.nodes import At, Handler, News, Node, Values, at_of
-from index.trie.tree import Tree, enter, leave, of_class_at
+from index.trie.tree import Filling, Tree, enter, leave, of_class_at
 from index.values.freezing import frozen
-from index.values.positions import Class, class_of
+from index.values.positions import MISSING, Class, class_of
 from index.values.values import Record, Value
 
 
@@ -310,7 +309,7 @@ class Contents:
         values = self.values
         if type(entry) is Restricted:
             values[at] = entry.value
-            visibility.appear(self.visible, at, entry, self.tree.reached(entry.value), news)
+            _appear_restricted(self.visible, at, entry, self.tree.reached(entry.value), news)
             return
         value: Value = entry
         values[at] = value
@@ -329,7 +328,7 @@ class Contents:
             self._file_pending([at])
         value = self.values.pop(at)
         if self.visible and at in self.visible:
-            visibility.vanish(self.visible, at, value, self.tree.reached(value), news)
+            _vanish_restricted(self.visible, at, value, self.tree.reached(value), news)
             return
         for group in self._root.each:
             group.drop(group, at, value, news)
@@ -417,3 +416,65 @@ def are_unrestricted(things: Sequence[Entry]) -> TypeGuard[Sequence[Value]]:
         if type(thing) is Restricted:
             return False
     return True
+
+
+# -- restricted values -----------------------------------------------------------------------------
+#
+# A restricted value is in the tables like any other, under a key that includes its restriction (HOWITWORKS);
+# only the handlers of a leaf are checked one by one. Restricted values are rare, so this is short and not
+# fast.
+
+
+def _appear_restricted(
+    visible: dict[At, Visible], at: At, entry: Restricted, nodes: list[Node], news: News
+) -> None:
+    """Files a restricted value in all nodes that it reaches."""
+    visible[at] = entry.paths
+    value = entry.value
+    for node in nodes:
+        node.values[at] = value
+        for group in node.each:
+            place = group.place(value)
+            if place is MISSING:
+                continue
+            leaf = group.leaves.get(place)
+            if leaf is None:
+                group.rest(at, place, node.values)
+                continue
+            leaf.values[at] = value
+            for handler in leaf.handlers:
+                if handler.code.paths <= entry.paths:
+                    handler.gain(handler, value, news)
+
+
+def _vanish_restricted(
+    visible: dict[At, Visible], at: At, value: Value, nodes: list[Node], news: News
+) -> None:
+    """Takes a restricted value out of all nodes that it reached."""
+    paths = visible.pop(at)
+    for node in nodes:
+        node.values.pop(at, None)  # already removed from the root's table
+        for group in node.each:
+            place = group.place(value)
+            if place is MISSING:
+                continue
+            leaf = group.leaves.get(place)
+            if leaf is None:
+                group.rouse(at, place)
+                continue
+            del leaf.values[at]
+            for handler in leaf.handlers:
+                if handler.code.paths <= paths:
+                    handler.lose(handler, value, news)
+
+
+def collect_restricted(value: Value, paths: Visible | None, nodes: list[Node], news: News) -> None:
+    """Adds to ``news`` the handlers that a message concerns; those within ``paths`` if it is restricted."""
+    for node in nodes:
+        for group in node.each:
+            leaf = group.leaves.get(group.place(value))
+            if leaf is not None:
+                for handler in leaf.handlers:
+                    row = handler.row(value, paths)
+                    if row is not None:
+                        news.append((handler, row))

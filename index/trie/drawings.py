@@ -16,11 +16,10 @@ from itertools import islice
 from typing import Final
 
 from index.errors import UsageError
-from index.patterns.moves import Move
 from index.patterns.skeletons import Check, CheckKind
 from index.patterns.text import unparse
 from index.trie.nodes import Group, GroupKey, Leaf, Node
-from index.values.positions import MAPPING, SEQUENCE, Class, Missing, Path, project
+from index.values.positions import MAPPING, SEQUENCE, Class, Missing, Move, Path, project
 from index.values.values import SECRET, Value, whole_text
 
 DEEPEST: Final = 48

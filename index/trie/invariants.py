@@ -13,9 +13,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from index.errors import InternalError
 from index.patterns.events import Entry, Restricted, Visible
-from index.patterns.moves import TO_THE_ROOT, to_moves, visit
 from index.trie.nodes import At, Group, Handler, Leaf, Node, Values, at_of
-from index.values.positions import MISSING, class_of, project
+from index.values.positions import MISSING, TO_THE_ROOT, class_of, project, to_moves, visit
 from index.values.values import Value, keys
 
 

@@ -18,10 +18,9 @@ from collections.abc import Hashable, Sequence
 from typing import TypeAlias
 
 from index.patterns.events import MESSAGE, Callback, Captures, Cleanup, Entry, Event, Restricted, Visible
-from index.patterns.moves import TO_THE_ROOT, Move
 from index.patterns.readers import GroupCode, HandlerCode, group_code
 from index.patterns.skeletons import Check
-from index.values.positions import MISSING, Class, Path, Shape
+from index.values.positions import MISSING, TO_THE_ROOT, Class, Move, Path, Shape
 from index.values.values import COMPILED, Record, Value, key, keys
 
 At: TypeAlias = Hashable

@@ -31,13 +31,13 @@ from index.patterns.events import (
 )
 from index.patterns.readers import alike_reader, match_reader
 from index.patterns.skeletons import Skeleton
-from index.trie import visibility
 from index.trie.contents import (
     Contents,
     IndexStatistics,
     Net,
     all_entries,
     are_unrestricted,
+    collect_restricted,
     completed,
     entry_of,
     not_here,
@@ -75,7 +75,7 @@ NOTHING: Final = (False, False)
 class Index:
     """All values and all handlers.  Not safe for threads; a callback must not change it, nor raise.
 
-    A value may be ``Restricted`` to the handlers that capture within given paths (``visibility``).  The same
+    A value may be ``Restricted`` to the handlers that capture within given paths.  The same
     value under another restriction, or under none, is another one here.
     """
 
@@ -477,7 +477,7 @@ class Index:
         """Collects the handlers of a message; nothing is kept."""
         paths = message.paths if isinstance(message, Restricted) else None
         value = plain(message)
-        visibility.collect(value, paths, self._tree.reached(value), news)
+        collect_restricted(value, paths, self._tree.reached(value), news)
 
     def _tell_all(self, grown: News, said: News, gone: News) -> None:
         """Calls the callbacks of a patch: additions, then messages, then removals."""

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Final, TypeGuard
 
 from index.errors import UsageError
-from index.values.order import DEEPEST
-from index.values.values import MAX_DEPTH, Map, Record, Value, freeze_at
+from index.values.values import DEEPEST, MAX_DEPTH, Map, Record, Value, freeze_at
 
 
 def freeze(thing: object, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:

@@ -27,9 +27,8 @@ from typing import Final, TypeAlias
 from index.errors import UsageError
 from index.values.atoms import integer, integer_text, time, time_text
 from index.values.freezing import bounded, freeze
-from index.values.order import DEEPEST, below
 from index.values.refusals import no_value
-from index.values.values import Map, Record, Value
+from index.values.values import DEEPEST, Map, Record, Value, below
 
 Json: TypeAlias = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 

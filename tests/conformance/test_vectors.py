@@ -18,8 +18,7 @@ from index.errors import UsageError
 from index.patterns.patterns import capture_names, matcher
 from index.patterns.text import parse, parse_pattern, unparse
 from index.values.jsons import from_json
-from index.values.order import order_key
-from index.values.values import same
+from index.values.values import order_key, same
 from tests.conformance.vectors import FILES, FOLDER, plain, written
 
 

@@ -17,8 +17,7 @@ from dataspace.codec import pack, unpack
 from index.patterns.patterns import capture_names, matcher
 from index.patterns.text import parse, unparse
 from index.values.jsons import Json, to_json
-from index.values.order import order_key
-from index.values.values import Map, Record, Value
+from index.values.values import Map, Record, Value, order_key
 
 FOLDER: Final = Path(__file__).parent
 

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from index import emitter
-from index.emitter import emitted
-from index.generated import Script
+from index.emitter import Script, emitted
 from index.patterns.patterns import capture, matcher
 from index.patterns.skeletons import skeleton
 from index.patterns.text import parse_pattern

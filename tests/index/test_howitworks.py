@@ -11,14 +11,13 @@ from hypothesis import given, strategies as st
 
 from index.errors import UsageError
 from index.patterns.events import Restricted
-from index.patterns.moves import apply, compute, to_moves, to_paths, visit
 from index.patterns.patterns import DISCARD, capture, discard, exact, observe, skeleton
 from index.patterns.readers import handler_code
 from index.patterns.skeletons import Check, CheckKind
 from index.patterns.text import parse, parse_pattern
 from index.trie.tree import reached
 from index.trie.trie import Event, Index
-from index.values.positions import MISSING, Path, class_of, project
+from index.values.positions import MISSING, Path, apply, class_of, compute, project, to_moves, to_paths, visit
 from index.values.values import COMPILED, Record, Value
 from tests.index.strategies import patterns
 

@@ -18,8 +18,7 @@ from index.patterns.text import ParseError, parse, parse_pattern, unparse
 from index.trie.trie import Index
 from index.values.freezing import bounded, freeze
 from index.values.jsons import from_json, to_json
-from index.values.order import order_key
-from index.values.values import Map, Record, Value, key, keys, row_text, same, text_of
+from index.values.values import Map, Record, Value, key, keys, order_key, row_text, same, text_of
 from tests.index.strategies import anything
 
 SHAPES: Mapping[str, Callable[[Value], object]] = {

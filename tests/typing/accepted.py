@@ -14,8 +14,7 @@ from dataspace.client.session.turns import Claim
 from dataspace.kernel.epoch_changes import Change
 from index.patterns.patterns import capture
 from index.values.freezing import freeze
-from index.values.order import order_key
-from index.values.values import Map, Record, Value, key, same
+from index.values.values import Map, Record, Value, key, order_key, same
 
 
 class Reading(NamedTuple):

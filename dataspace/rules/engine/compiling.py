@@ -61,7 +61,7 @@ from dataspace.rules.relations.failures import RuleFailed, message_of
 from dataspace.rules.relations.join_orders import Bind, BoundAtom, LookUp, Step, plan
 from dataspace.rules.relations.relations import Relation
 from dataspace.rules.relations.terms import MAX_FACT, Terms, size_in_facts, too_large
-from index.generated import Script, tuple_of
+from index.emitter import Script, tuple_of
 
 
 @dataclass(frozen=True, slots=True)

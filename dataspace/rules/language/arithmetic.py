@@ -17,8 +17,7 @@ from dataspace.rules.language.syntax import Structure, template_variables
 from index.errors import UsageError
 from index.patterns.text import unparse
 from index.values.freezing import freeze
-from index.values.order import order_key
-from index.values.values import Map, Record, Value
+from index.values.values import Map, Record, Value, order_key
 
 MAX_BITS: Final = 4096
 """How large an integer, and 8 × how long a text or a sequence, an expression may make."""

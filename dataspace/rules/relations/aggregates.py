@@ -19,8 +19,7 @@ from sortedcontainers import SortedDict
 
 from dataspace.rules.relations.terms import RuleTerm
 from index.errors import UsageError
-from index.values.order import order_key
-from index.values.values import Value
+from index.values.values import Value, order_key
 
 _SCALE: Final = 1 << 1074
 """Every float is a whole multiple of 1 ÷ this."""

@@ -17,7 +17,7 @@ from dataspace.rules.language.syntax import Verb
 from dataspace.rules.relations.relations import Called, Relation, State
 from dataspace.rules.relations.terms import Row, Terms, term_text
 from dataspace.rules.relations.views import View
-from index.generated import Script, tuple_of
+from index.emitter import Script, tuple_of
 from index.patterns.text import unparse
 from index.values.columns import record_frame
 from index.values.values import Record, Value, key

@@ -18,7 +18,7 @@ from dataspace.rules.relations.budgets import FACT_BYTES, Budget
 from dataspace.rules.relations.failures import RuleFailed
 from dataspace.rules.relations.relations import Relation, State
 from dataspace.rules.relations.terms import MAX_FACT, Row, Terms, size_in_facts, too_large
-from index.generated import Script, tuple_of
+from index.emitter import Script, tuple_of
 
 
 class _Group:

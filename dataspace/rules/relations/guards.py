@@ -13,7 +13,7 @@ from functools import cached_property
 
 from dataspace.rules.relations.relations import Relation, State, Trigger
 from dataspace.rules.relations.terms import Row
-from index.generated import Script, tuple_of
+from index.emitter import Script, tuple_of
 
 
 class Fenced:

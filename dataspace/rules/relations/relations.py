@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from dataspace.rules.relations.terms import Row
-from index.generated import Script
+from index.emitter import Script
 from index.values.values import Value
 
 State: TypeAlias = list[Any]

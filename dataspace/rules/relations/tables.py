@@ -36,7 +36,7 @@ from dataspace.rules.relations.guards import Fenced
 from dataspace.rules.relations.relations import Columns, Relation, State, Table, Trigger
 from dataspace.rules.relations.terms import Terms
 from dataspace.rules.relations.views import View
-from index.generated import Script, tuple_of
+from index.emitter import Script, tuple_of
 from index.values.values import Value
 
 UNROLLED: Final = 8

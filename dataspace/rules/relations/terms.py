@@ -15,8 +15,8 @@ import weakref
 from collections.abc import Hashable
 from typing import Final, TypeAlias
 
+from index.emitter import Script
 from index.errors import UsageError
-from index.generated import Script
 from index.values.freezing import bounded
 from index.values.values import SECRET, SMALL, Value, key, text_of
 

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from dataspace.rules.language.syntax import Atom
 from dataspace.rules.relations.relations import Columns, Index, Relation
 from dataspace.rules.relations.terms import MAX_FACT, Row, Terms
-from index.generated import Script, tuple_of
+from index.emitter import Script, tuple_of
 from index.patterns.patterns import skeleton
 from index.patterns.readers import RowReader, match_reader
 from index.patterns.skeletons import CheckKind, Skeleton

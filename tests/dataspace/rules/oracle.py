@@ -21,8 +21,7 @@ from dataspace.rules.language.syntax import (
 )
 from index.patterns.patterns import matcher
 from index.patterns.skeletons import skeleton
-from index.values.order import order_key
-from index.values.values import Map, Record, Value, key, same
+from index.values.values import Map, Record, Value, key, order_key, same
 
 Facts = dict[object, Value]
 Solution = dict[str, Value]

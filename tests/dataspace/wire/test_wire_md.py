@@ -27,8 +27,7 @@ from dataspace.wire.features import WANTED
 from dataspace.wire.observing import OPTIONS
 from dataspace.wire.session import Role, Session, encode
 from index.patterns.patterns import capture, matcher
-from index.values.order import order_key
-from index.values.values import Map, Record, Value, same
+from index.values.values import Map, Record, Value, order_key, same
 from server.config.model import Config
 from server.daemon.serve import serve
 

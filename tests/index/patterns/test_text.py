@@ -19,8 +19,7 @@ from index.patterns.patterns import capture, discard, exact, lit, observe
 from index.patterns.text import MAX_DEPTH, ParseError, Reader, parse, parse_pattern, unparse, unparse_pattern
 from index.values.freezing import freeze
 from index.values.jsons import from_json, to_json
-from index.values.order import DEEPEST
-from index.values.values import Map, Record, Value, same, text_of
+from index.values.values import DEEPEST, Map, Record, Value, same, text_of
 from tests.index.strategies import anything, patterns
 
 # -- round trips --------------------------------------------------------------------------------------

@@ -20,8 +20,7 @@ from hypothesis import example, given, strategies as st
 from index.errors import UsageError
 from index.values.columns import record_frame, records
 from index.values.freezing import freeze
-from index.values.order import order_key
-from index.values.values import Map, Record, Value, key, keys, same, text_of
+from index.values.values import Map, Record, Value, key, keys, order_key, same, text_of
 from tests.strategies import distinct, values
 
 HUGE = 1 << 20_000

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 
 from dataspace.kernel.epochs import Epoch
-from index.values.order import order_key
+from index.values.values import order_key
 from relay.log import compaction as compacting
 from relay.log.compaction import compact
 from relay.log.log import Log

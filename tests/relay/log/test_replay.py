@@ -15,8 +15,7 @@ from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.space import Space
 from index.patterns.patterns import DISCARD, capture
-from index.values.order import order_key
-from index.values.values import Record, Value, key
+from index.values.values import Record, Value, key, order_key
 from relay.log.log import Log
 from relay.log.replay import Live, Replay, state_at
 from relay.log.segments import encode

@@ -11,8 +11,7 @@ from hypothesis import given, strategies as st
 
 from dataspace.errors import Refused
 from dataspace.kernel.epochs import Epoch
-from index.values.order import order_key
-from index.values.values import Value
+from index.values.values import Value, order_key
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.log.replay import Replay, state_at
