@@ -19,9 +19,9 @@ import tracemalloc
 from collections.abc import Callable
 
 from bench._figures import command_line, show
+from dataspace.actors.engine.actors import ActorSpace
 from dataspace.actors.engine.engine import Engine
 from dataspace.actors.engine.records import record
-from dataspace.actors.engine.spaces import ActorSpace
 from dataspace.actors.engine.turns import Turn
 from examples.actors import box_and_client
 from index.patterns.patterns import capture, skeleton

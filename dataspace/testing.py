@@ -18,9 +18,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dataspace.actors.engine.actors import Actor, Call
+from dataspace.actors.engine.actors import Actor, Call, Handler
 from dataspace.actors.engine.engine import Engine
-from dataspace.actors.engine.ports import Handler
 from dataspace.actors.engine.records import pattern_of
 from dataspace.actors.engine.tracing import Trace
 from dataspace.actors.engine.turns import Turn

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dataspace.faces import face
 
 if TYPE_CHECKING:
-    from dataspace.actors.engine.actors import Actor as Actor, Facet as Facet
+    from dataspace.actors.engine.actors import Actor as Actor, ActorSpace as ActorSpace, Facet as Facet
     from dataspace.actors.engine.endpoints import Rank as Rank
     from dataspace.actors.engine.engine import Engine as Engine, EngineStatistics as EngineStatistics
     from dataspace.actors.engine.fields import DerivedField as DerivedField, Field as Field
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         pattern_of as pattern_of,
         record as record,
     )
-    from dataspace.actors.engine.spaces import ActorSpace as ActorSpace
     from dataspace.actors.engine.tracing import Trace as Trace, TurnRecord as TurnRecord
     from dataspace.actors.engine.turns import Turn as Turn
     from dataspace.actors.rendering import mermaid as mermaid, readable as readable
@@ -28,11 +27,10 @@ if TYPE_CHECKING:
 __all__, __getattr__ = face(
     __name__,
     {
-        "dataspace.actors.engine.actors": "Actor Facet",
+        "dataspace.actors.engine.actors": "Actor ActorSpace Facet",
         "dataspace.actors.engine.endpoints": "Rank",
         "dataspace.actors.engine.engine": "Engine EngineStatistics",
         "dataspace.actors.engine.fields": "DerivedField Field",
-        "dataspace.actors.engine.spaces": "ActorSpace",
         "dataspace.actors.engine.records": "RecordOf pattern_of record",
         "dataspace.actors.rendering": "mermaid readable",
         "dataspace.actors.engine.tracing": "Trace TurnRecord",

@@ -18,8 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
-from dataspace.actors.engine.actors import FacetResource
-from dataspace.actors.engine.ports import Handler
+from dataspace.actors.engine.actors import ActorRuntime, ActorSpace, FacetResource, Handler
 from dataspace.actors.engine.records import pattern_of, record
 from dataspace.facts import as_it_is, fact_of
 from index.errors import UsageError
@@ -27,8 +26,6 @@ from index.patterns.patterns import DISCARD, Pattern, capture, matcher, observe,
 from index.values.values import Record, Value, key
 
 if TYPE_CHECKING:
-    from dataspace.actors.engine.actors import ActorRuntime
-    from dataspace.actors.engine.spaces import ActorSpace
     from dataspace.actors.engine.turns import Turn
 
 Outbound = record("outbound", "what")

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from dataspace.actors.engine.actors import Facet
-from dataspace.actors.engine.ports import Handler
+from dataspace.actors.engine.actors import Facet, Handler
 from dataspace.actors.engine.records import record
 from dataspace.actors.supervision import Restart, Supervised, supervise
 from index.patterns.patterns import capture

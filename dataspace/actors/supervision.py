@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dataspace.actors.engine.actors import Actor, Call, Facet, FacetResource
+from dataspace.actors.engine.actors import Actor, Call, Facet, FacetResource, Handler
 from dataspace.actors.engine.handlers import name_of
-from dataspace.actors.engine.ports import Handler
 from dataspace.errors import ActorCrashed
 
 if TYPE_CHECKING:

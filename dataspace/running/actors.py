@@ -4,8 +4,9 @@
 
 It is apart from the engine because the engine never waits.
 
-Always: the engine is stepped from one task; other tasks run after ``SLICE`` turns at the latest; a linked
-task ends with its facet.
+Always: the engine is _stepped from one task; other tasks run after ``SLICE`` turns at the latest; a linked
+task ends with its facet.  A linked task runs step by step, so that the watchdog can name a task that does
+not yield; awaits, exceptions and results are the same as without that.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from dataspace.actors.engine.actors import Actor, Call, Facet, FacetResource
+from dataspace.actors.engine.actors import Actor, AsyncFunction, Call, Facet, FacetResource, Handler
 from dataspace.actors.engine.engine import Engine
 from dataspace.actors.engine.handlers import bound, crash_of, is_within, leaves
-from dataspace.actors.engine.ports import AsyncFunction, Handler
 from dataspace.actors.engine.turns import Turn
 from dataspace.errors import ActorCrashed
-from dataspace.running.stepping import stepped
+
+if TYPE_CHECKING:
+    from dataspace.actors.engine.actors import Actor, AsyncFunction
+    from dataspace.actors.engine.engine import Engine
+
 
 logger = logging.getLogger("dataspace.actors")
 
@@ -80,7 +85,7 @@ class Shell:
         self, engine: Engine | None = None, *, after: Callable[[], Awaitable[None]] | None = None
     ) -> None:
         self.engine = engine or Engine(clock=trio.current_time, wall=wall)
-        self.engine.tasks = self
+        self.engine.start_task = self.start
         self.engine.on_ready = self._wake
         self.token = trio.lowlevel.current_trio_token()
         self.after = after
@@ -97,7 +102,7 @@ class Shell:
         return Outside(self, actor.root)
 
     def start(
-        self, facet: Facet, function: AsyncFunction, args: tuple[object, ...], *, keep: bool
+        self, facet: Facet, function: AsyncFunction, args: tuple[object, ...], keep: bool
     ) -> FacetResource:
         """Starts a linked task when the running turn has committed."""
         task = LinkedTask(facet)
@@ -151,7 +156,7 @@ class Shell:
         self.running.add(task)
         try:
             with task.scope:
-                await stepped(self.engine, actor, function, outside, *args)
+                await _stepped(self.engine, actor, function, outside, *args)
         except BaseException as error:  # a task's fence: its error ends its actor and no other
             if not trio.lowlevel.in_trio_task():
                 raise  # it never ends: the loop was dropped, and with it this coroutine
@@ -201,3 +206,35 @@ async def run(boot: Handler, *args: object, space: str = "main") -> None:
 def log_crash(crash: ActorCrashed) -> None:
     """Logs a crash with its cause."""
     logger.error("%s", crash, exc_info=crash.__cause__, extra={"event": "actor-crashed"})
+
+
+# -- steps of linked tasks -------------------------------------------------------------------------
+
+
+async def _stepped(engine: Engine, actor: Actor, function: AsyncFunction, *args: object) -> object:
+    """Awaits a function and returns its result; during each step ``engine.stepping`` is its actor."""
+
+    async def whole() -> object:
+        return await function(*args)
+
+    return await _drive(engine, actor, whole())
+
+
+@types.coroutine
+def _drive(
+    engine: Engine, actor: Actor, coroutine: Coroutine[Any, Any, object]
+) -> Generator[Any, Any, object]:
+    resume, value = coroutine.send, None
+    while True:
+        engine.steps += 1
+        engine.stepping = actor
+        try:
+            wanted = resume(value)
+        except StopIteration as end:
+            return end.value
+        finally:
+            engine.stepping = None
+        try:
+            resume, value = coroutine.send, (yield wanted)
+        except BaseException as thrown:  # noqa: BLE001  # it is for the function, whatever it is
+            resume, value = coroutine.throw, thrown

@@ -20,9 +20,8 @@ from typing import Final
 
 import trio
 
-from dataspace.actors.engine.actors import ActorEvent, Call
+from dataspace.actors.engine.actors import ActorEvent, Call, Handler
 from dataspace.actors.engine.engine import Engine
-from dataspace.actors.engine.ports import Handler
 from dataspace.client.connect import connect
 from dataspace.client.observations import Observation
 from dataspace.client.session.events import ConnectionEvent

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataspace import Value
 from dataspace.actors import Turn, record
-from dataspace.actors.engine.ports import Handler
+from dataspace.actors.engine.actors import Handler
 from dataspace.testing import Room
 from dataspace.text import unparse
 

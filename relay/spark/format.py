@@ -6,9 +6,13 @@ pickles it by name, so this package must be importable wherever it runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from dataspace.errors import DataspaceError
@@ -19,14 +23,6 @@ from relay.spark.sink.sink import BatchSink, StreamSink
 from relay.spark.source.batch import ChangesReader
 from relay.spark.source.source import ChangesStream
 from relay.spark.tuning.workers import spare_collections
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSourceReader,
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        DataSourceWriter,
-    )
 
 
 class Dataspace(DataSource):

@@ -17,9 +17,8 @@ from typing import Final
 
 import trio
 
-from dataspace.actors.engine.actors import Actor
+from dataspace.actors.engine.actors import Actor, ActorSpace
 from dataspace.actors.engine.engine import Engine
-from dataspace.actors.engine.spaces import ActorSpace
 from dataspace.actors.engine.turns import Turn
 from dataspace.actors.services import Require, service
 from dataspace.actors.supervision import Supervised, supervise

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dataspace.actors.engine.actors import Handler
 from dataspace.actors.engine.engine import Engine
-from dataspace.actors.engine.ports import Handler
 from dataspace.actors.engine.tracing import Trace, TurnRecord
 from dataspace.actors.engine.turns import Turn
 from dataspace.actors.rendering import BEGINNING, Diagram, Text

@@ -24,9 +24,8 @@ from typing import IO, Final
 
 import trio
 
-from dataspace.actors.engine.actors import Actor
+from dataspace.actors.engine.actors import Actor, Handler
 from dataspace.actors.engine.engine import Engine
-from dataspace.actors.engine.ports import Handler
 from dataspace.client.connect import connect
 from dataspace.codec import pack, unpack_own
 from dataspace.errors import ActorCrashed

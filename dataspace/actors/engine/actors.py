@@ -1,36 +1,60 @@
 """Actors: an actor, its facets, its events, and what a running turn collects for it.
 
 An actor has facets and gets events, a facet belongs to an actor, and a turn collects effects of facets.
-These classes refer to each other both ways, so they are one file.  They only record state: ``engine`` runs
-turns, ``settling`` ends them.  What asserts and observes for a facet is in ``endpoints``.
+These classes refer to each other both ways, so they are one file, with the state of the engine that they use
+(``ActorRuntime``).  They only record state: ``engine`` runs turns and ends them.  What asserts and observes
+for a facet is in ``endpoints``, its fields are in ``fields``.  Timers read no clock: ``due`` returns the
+timers that are due at a given time, ``next`` the time of the next one.
 
-Always: the claims of an actor end with it; a facet is in the list of its parent while it lives; events of
-one actor are handled in the order in which they were queued; nothing in the effects of a turn has changed
-anything outside of its actor, and a turn that raises drops them whole.
+Always: every change of actors to a space goes through ``commit`` and ``end`` of an ``ActorSpace``; the claims
+of an actor end with it; a timer ends with its facet, and a repeating one keeps to multiples of its period; a
+facet is in the list of its parent while it lives; events of one actor are handled in the order in which they
+were queued; nothing in the effects of a turn has changed anything outside of its actor, and a turn that
+raises drops them whole.
 """
 
 from __future__ import annotations
 
-import contextvars
+import enum
+import heapq
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
+from itertools import count
+from typing import Any, Final, Self, TypeAlias
 
 from dataspace.actors.engine.handlers import checked_name
-from dataspace.actors.engine.ports import AsyncFunction, Context, Handler, Runtime, Scope
-from dataspace.actors.engine.spaces import ActorSpace
 from dataspace.errors import ActorCrashed
-from dataspace.kernel.actions import Action
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
+from dataspace.kernel.space import Space
 from index.errors import UsageError
 from index.values.values import Value
 
-if TYPE_CHECKING:
-    from dataspace.actors.engine.fields import Computation, DerivedField
-    from dataspace.actors.engine.ports import OpenDelivery, Owned, Registration, TimerQueue
+Handler: TypeAlias = Callable[..., object]
+AsyncFunction: TypeAlias = Callable[..., Awaitable[object]]
 
 FACETS: Final = 100_000
 """Facets that an actor may have; an actor that leaks facets crashes, and the others go on."""
+
+
+Commit: TypeAlias = Callable[[str, Sequence[Action], int], object]
+End: TypeAlias = Callable[[str], None]
+
+
+class ActorSpace:
+    """One space, and how turns are committed to it; a daemon commits through its log."""
+
+    __slots__ = ("commit", "depth", "end", "name", "space")
+
+    def __init__(self, space: Space, wall: Callable[[], int], commit: Commit | None, end: End | None) -> None:
+        self.space = space
+        self.name = checked_name(space.name, "a space")
+        self.depth = 0
+        """How many layers lie between this space and the outermost one."""
+        self.commit: Commit = commit or space.act
+        """Commits the actions of an owner; the time is in microseconds since 1970 UTC."""
+        self.end: End = end or (lambda owner: (space.end((owner,), wall()), None)[1])
 
 
 class Actor:
@@ -65,7 +89,8 @@ class Actor:
         self.touched: dict[ActorSpace, None] = {}
         """The other spaces in which it has claimed something."""
         self.inner: ActorSpace | None = None
-        self.delivery: OpenDelivery | None = None
+        self.delivery: ActorEvent | None = None
+        """The event of the newest epoch, while it waits."""
         self.crash: ActorCrashed | None = None
         self.ended = False
         self.turns = 0
@@ -113,9 +138,9 @@ class Facet:
         self.number = actor.next_facet()
         self.name = name if name.__class__ is str and name.isascii() else checked_name(name, "a facet")
         self.children: dict[Facet, None] = {}
-        self.endpoints: dict[Owned, None] = {}
+        self.endpoints: dict[Endpoint, None] = {}
         self.resources: dict[FacetResource, None] | None = None
-        self.computations: list[Owned] | None = None
+        self.computations: list[Dependent] | None = None
         self.on_stop: deque[Handler] | None = None
         self.thens: list[Handler] | None = None
         self.preventers = 0
@@ -130,7 +155,7 @@ class Facet:
         """True if nothing can happen in it any more."""
         return not (self.endpoints or self.children or self.resources or self.preventers)
 
-    def encloses(self, inner: Scope | None) -> bool:
+    def encloses(self, inner: Facet | None) -> bool:
         """True if another facet is this one or below it; O(depth)."""
         while inner is not None:
             if inner is self:
@@ -153,6 +178,31 @@ class Facet:
         return self.name or str(self.number)
 
 
+class Context:
+    """One facet and one space: what the handlers of the facet get, as a ``Turn``."""
+
+    __slots__ = ("facet", "home")
+
+    def __init__(self, facet: Facet, home: ActorSpace) -> None:
+        self.facet = facet
+        self.home = home
+
+    def at(self, home: ActorSpace) -> Self:
+        """Returns the turn of the same facet for another space."""
+        return self.__class__(self.facet, home)
+
+    def check_running(self) -> None:
+        """Raises ``UsageError`` unless a turn of this actor runs."""
+        actor = self.facet.actor
+        running = actor.engine.running
+        if running is not actor:
+            used = f"a turn of {running.name}" if running is not None else "no turn; enter by external"
+            raise UsageError(f"this turn is of actor {actor.name}, used in {used}")
+
+
+# -- what belongs to a facet ---------------------------------------------------------------------------
+
+
 class FacetResource:
     """Something that keeps a facet from being inert and ends with it: a task, a timer, a link."""
 
@@ -160,6 +210,153 @@ class FacetResource:
 
     def close(self) -> None:
         """Ends it: the facet has ended."""
+
+
+class Dependent:
+    """A computation, as fields, facets and turns see it: it runs again when a field that it read changes."""
+
+    __slots__ = ("facet", "live", "name", "reads")
+
+    def __init__(self, facet: Facet, name: str) -> None:
+        self.facet = facet
+        self.name = name
+        self.reads: dict[Any, None] = {}
+        """The fields that it read when it last ran."""
+        self.live = True
+
+    @abstractmethod
+    def damage(self) -> None:
+        """Marks it to run again before the turn commits: a field that it read has changed."""
+
+    @abstractmethod
+    def repair(self) -> None:
+        """Runs it again, unless it has ended."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Ends it; the caller has checked that a turn of its actor runs."""
+
+
+class NoValue(enum.Enum):
+    """Stands for no fact and no pattern; ``None`` is a value."""
+
+    NO_VALUE = "no value"
+
+
+NO_VALUE: Final = NoValue.NO_VALUE
+
+
+class Endpoint:
+    """One fact that a facet claims in a space, or none for the moment."""
+
+    __slots__ = ("computation", "facet", "handle", "home")
+
+    def __init__(self, facet: Facet, home: ActorSpace) -> None:
+        self.facet = facet
+        self.home = home
+        self.handle: int | None = None
+        self.computation: Dependent | None = None
+        facet.endpoints[self] = None
+
+    def claim(self, value: Value | NoValue) -> None:
+        """Claims a fact in place of the one before, or none; observers see no gap."""
+        actor, before = self.facet.actor, self.handle
+        if value is NO_VALUE:
+            if before is not None:
+                actor.act(self.home, (RETRACT, before))
+            self.handle = None
+            return
+        self.handle = actor.next_handle()
+        if before is None:
+            actor.act(self.home, (ASSERT, self.handle, value))
+        else:
+            actor.act(self.home, (REPLACE, before, self.handle, value))
+
+    def close(self) -> None:
+        """Ends it, in a turn of its actor, unless it has ended.  ``UsageError`` elsewhere."""
+        facet = self.facet
+        facet.turn.check_running()
+        if self in facet.endpoints:
+            self.end()
+            facet.actor.engine.effects.touched[facet] = None  # which may have nothing left to do
+
+    def end(self) -> None:
+        """Ends it; the caller has checked that it has not ended."""
+        if self.computation is not None:
+            self.computation.end()
+        if self.handle is not None:
+            self.claim(NO_VALUE)
+        self.facet.endpoints.pop(self, None)
+
+    def _check(self) -> None:
+        """Raises ``UsageError`` unless a turn of its actor runs and it has not ended."""
+        self.facet.turn.check_running()
+        if self not in self.facet.endpoints:
+            raise UsageError(f"an endpoint of facet {self.facet} of actor {self.facet.actor.name} has ended")
+
+
+class Timer(FacetResource):
+    """One timer; ``period`` is in seconds, None for once."""
+
+    __slots__ = ("at", "closed", "facet", "function", "period", "timers")
+
+    def __init__(
+        self, timers: Timers, facet: Facet, at: float, period: float | None, function: Handler
+    ) -> None:
+        self.timers = timers
+        self.facet = facet
+        self.at = at
+        self.period = period
+        self.function = function
+        self.closed = False
+
+    def fire(self) -> None:
+        """Queues a call of its function, unless it is closed; adds it again if it repeats."""
+        if self.closed:
+            return
+        engine = self.facet.actor.engine
+        if self.period is None:
+            self.close()
+            engine.enqueue(Call(self.facet, "timer", self._last))
+        else:
+            engine.enqueue(Call(self.facet, "timer", self.function))
+            now = engine.clock()
+            self.at += self.period * max(1, -(-(now - self.at) // self.period))
+            self.timers.add(self)
+
+    def _last(self, turn: object) -> None:
+        self.facet.release(self)
+        self.function(turn)
+
+    def close(self) -> None:
+        """Ends it: it does not fire any more."""
+        self.closed = True
+
+
+class Timers:
+    """All timers of an engine, the next one first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._order = count()
+
+    def add(self, timer: Timer) -> None:
+        """Adds a timer; O(log timers)."""
+        heapq.heappush(self._heap, (timer.at, next(self._order), timer))
+
+    def due(self, now: float) -> list[Timer]:
+        """Removes the timers that are due and returns them in order of time."""
+        due = []
+        while self._heap and self._heap[0][0] <= now:
+            due.append(heapq.heappop(self._heap)[2])
+        return due
+
+    @property
+    def next(self) -> float | None:
+        """When the next one is due, None if none waits."""
+        while self._heap and self._heap[0][2].closed:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
 
 
 # -- events -------------------------------------------------------------------------------------------
@@ -221,8 +418,10 @@ class Effects:
         self.actions = actions
         self.elsewhere: dict[ActorSpace, list[Action]] = {}
         """Actions in spaces other than the actor's."""
-        self.opened: list[Registration] = []
-        self.closed: list[Registration] = []
+        self.opened: list[Callable[[], object]] = []
+        """Functions that register observers of patterns with their spaces, if they still live."""
+        self.closed: list[Callable[[], object]] = []
+        """Functions that remove observers of patterns from their spaces."""
         self.spawns: list[Spawn] = []
         self.calls: list[ActorEvent] = []
         self.starts: list[Callable[[], object]] = []
@@ -231,8 +430,10 @@ class Effects:
         self.scripts: list[tuple[Facet, Handler]] = []
         self.stopping: list[Facet] = []
         self.hooks: list[tuple[Facet, Handler]] = []
-        self.damaged: dict[Computation, None] = {}
-        self.stale: dict[DerivedField[object], None] = {}
+        self.damaged: dict[Dependent, None] = {}
+        """Computations that read a changed field."""
+        self.stale: dict[Dependent, None] = {}
+        """Computations of derived fields that read a changed field."""
         self.touched: dict[Facet, None] = {}
         """Facets that may have become inert."""
         self.undecorated: dict[object, str] | None = None
@@ -258,72 +459,92 @@ class Spawn:
         self.initial = initial
 
 
+StartTask: TypeAlias = Callable[[Facet, AsyncFunction, tuple[object, ...], bool], FacetResource]
+"""Starts a linked task of a facet when the running turn has committed; True keeps the facet after its end."""
+
+
 # -- what runs them -----------------------------------------------------------------------------------
 
 
-class Tasks(Protocol):
-    """Runs linked tasks, which the engine cannot do."""
+class ActorRuntime:
+    """The state of an engine that actors, facets, fields and turns use; ``Engine`` runs turns with it.
 
-    def start(
-        self, facet: Facet, function: AsyncFunction, args: tuple[object, ...], *, keep: bool
-    ) -> FacetResource:
-        """Starts a task of a facet when the running turn has committed."""
+    ``clock`` gives seconds for timers, ``wall`` microseconds since 1970 UTC for epochs, and ``context`` is
+    the class of what handlers get.
+    """
 
+    def __init__(self, clock: Callable[[], float], wall: Callable[[], int], context: type[Context]) -> None:
+        self.clock = clock
+        self.wall = wall
+        self.context = copy_context()
+        """The usual context variables; handlers that are made under others run under those."""
+        self.timers = Timers()
+        self.actors: dict[int, Actor] = {}
+        self.start_task: StartTask | None = None
+        """Runs linked tasks, if a shell does."""
+        self.on_ready: Callable[[], None] | None = None
+        self.turns = 0
+        """Turns run so far; the number of the running one."""
+        self.turn = 0
+        """The number of the running turn; 0 between turns."""
+        self.running: Actor | None = None
+        self.scope: Facet | None = None
+        """The facet whose code runs; its fields and the fields of the facets around it may be used."""
+        self.computation: Dependent | None = None
+        """The computation that runs and depends on the fields that it reads."""
+        self.actions: list[Action] = []
+        """What the running turn does in its actor's own space; empty between turns."""
+        self._effects: Effects | None = None
+        self._queue: deque[ActorEvent] = deque()
+        self._numbered = 0
+        self._raised: tuple[BaseException | None, Facet | None] = (None, None)
+        self._context: type[Context] = context
 
-class ActorRuntime(Runtime, Protocol):
-    """An engine, as actors, facets and turns see it."""
-
-    turn: int
-    """The number of the running turn; 0 between turns."""
-    actions: list[Action]
-    """What the running turn does in the space of its actor."""
-
-    @property
-    def running(self) -> Actor | None:
-        """The actor whose turn runs; None between turns."""
-
-    @property
-    def effects(self) -> Effects:
-        """What the running turn must still do besides its actions."""
-
-    @property
-    def actors(self) -> Mapping[int, Actor]:
-        """The actors that live, by number."""
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        """The clock of timers, in seconds."""
-
-    @property
-    def wall(self) -> Callable[[], int]:
-        """The time in microseconds since 1970 UTC."""
-
-    @property
-    def context(self) -> contextvars.Context:
-        """The context variables under which handlers run unless others were set."""
-
-    @property
-    def timers(self) -> TimerQueue:
-        """Where timers wait."""
-
-    @property
-    def tasks(self) -> Tasks | None:
-        """What runs linked tasks, if anything does."""
-
-    def home(self, space: str) -> ActorSpace:
-        """Returns a new space for actors."""
+    def home(self, space: Space | str, *, commit: Commit | None = None, end: End | None = None) -> ActorSpace:
+        """Returns a space for actors: a new one by name, or an existing one with its way of committing."""
+        return ActorSpace(
+            space if isinstance(space, Space) else Space(checked_name(space, "a space")),
+            self.wall,
+            commit,
+            end,
+        )
 
     def make(self, name: str, home: ActorSpace, *, daemon: bool, program: str = "") -> Actor:
         """Returns an actor that is not started."""
+        self._numbered += 1
+        return Actor(self, self._numbered, name, home, daemon=daemon, program=program)
 
     def open_facet(self, actor: Actor, parent: Facet | None, name: str = "") -> Facet:
-        """Returns a new facet with the context that its handlers get."""
+        """Returns a new facet with the turn that its handlers get."""
+        facet = Facet(actor, parent, name)
+        facet.turn = self._context(facet, actor.home)
+        return facet
 
-    def enter(self, facet: Facet) -> Context:
-        """Makes a facet the running scope; returns its context."""
+    def end(self, actor: Actor, why: str = "ended from outside") -> None:
+        """Queues the orderly end of an actor, in a turn of its own; does nothing if it has ended."""
+        if actor.number in self.actors:
+            self.enqueue(Call(actor.root, why, lambda turn: turn.stop_actor()))
 
     def enqueue(self, event: ActorEvent) -> None:
         """Queues an event for a turn of its own."""
+        self._queue.append(event)
+        if self.on_ready is not None and len(self._queue) == 1:
+            self.on_ready()
 
-    def end(self, actor: Actor, why: str) -> None:
-        """Queues the orderly end of an actor; does nothing if it has ended."""
+    @property
+    def effects(self) -> Effects:
+        """What the running turn must still do besides its actions; made on first use, in most turns never."""
+        made = self._effects
+        if made is None:
+            made = self._effects = Effects(self.actions)
+        return made
+
+    def enter(self, facet: Facet) -> Context:
+        """Makes a facet the running scope; returns its context."""
+        self.scope = facet
+        return facet.turn
+
+    def note_raised(self, error: BaseException, facet: Facet) -> None:
+        """Records in which facet an error was raised, before facets around it pass it on."""
+        if self._raised[0] is not error:
+            self._raised = (error, facet)

@@ -13,79 +13,25 @@ from __future__ import annotations
 import enum
 from bisect import insort_right
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from dataspace.actors.engine.actors import Actor, ActorEvent, Facet
+from dataspace.actors.engine.actors import (
+    NO_VALUE,
+    Actor,
+    ActorEvent,
+    ActorSpace,
+    Endpoint,
+    Facet,
+    Handler,
+    NoValue,
+)
 from dataspace.actors.engine.handlers import check_takes
-from dataspace.actors.engine.ports import Handler
-from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT
 from dataspace.kernel.changes import Captures, Changes
-from index.errors import UsageError
 from index.patterns.patterns import Pattern, observe, skeleton
 from index.values.values import Value, same
 
 if TYPE_CHECKING:
-    from dataspace.actors.engine.fields import Computation
-    from dataspace.actors.engine.spaces import ActorSpace
     from dataspace.kernel.interests import Interest
-
-
-class NoValue(enum.Enum):
-    """Stands for no fact and no pattern; ``None`` is a value."""
-
-    NO_VALUE = "no value"
-
-
-NO_VALUE: Final = NoValue.NO_VALUE
-
-
-class Endpoint:
-    """One fact that a facet claims in a space, or none for the moment."""
-
-    __slots__ = ("computation", "facet", "handle", "home")
-
-    def __init__(self, facet: Facet, home: ActorSpace) -> None:
-        self.facet = facet
-        self.home = home
-        self.handle: int | None = None
-        self.computation: Computation | None = None
-        facet.endpoints[self] = None
-
-    def claim(self, value: Value | NoValue) -> None:
-        """Claims a fact in place of the one before, or none; observers see no gap."""
-        actor, before = self.facet.actor, self.handle
-        if value is NO_VALUE:
-            if before is not None:
-                actor.act(self.home, (RETRACT, before))
-            self.handle = None
-            return
-        self.handle = actor.next_handle()
-        if before is None:
-            actor.act(self.home, (ASSERT, self.handle, value))
-        else:
-            actor.act(self.home, (REPLACE, before, self.handle, value))
-
-    def close(self) -> None:
-        """Ends it, in a turn of its actor, unless it has ended.  ``UsageError`` elsewhere."""
-        facet = self.facet
-        facet.turn.check_running()
-        if self in facet.endpoints:
-            self.end()
-            facet.actor.engine.effects.touched[facet] = None  # which may have nothing left to do
-
-    def end(self) -> None:
-        """Ends it; the caller has checked that it has not ended."""
-        if self.computation is not None:
-            self.computation.end()
-        if self.handle is not None:
-            self.claim(NO_VALUE)
-        self.facet.endpoints.pop(self, None)
-
-    def _check(self) -> None:
-        """Raises ``UsageError`` unless a turn of its actor runs and it has not ended."""
-        self.facet.turn.check_running()
-        if self not in self.facet.endpoints:
-            raise UsageError(f"an endpoint of facet {self.facet} of actor {self.facet.actor.name} has ended")
 
 
 class Assertion(Endpoint):
@@ -134,7 +80,9 @@ class PatternObserver:
         self.live = True
 
     def register(self) -> None:
-        """Registers it with its space, and offers it what matches now."""
+        """Registers it with its space if it lives, and offers it what matches now."""
+        if not self.live:
+            return
         watch = self.watch
         space = watch.home.space
         self.interest = space.observe(self.pattern, self)
@@ -159,7 +107,7 @@ class PatternObserver:
         ):
             actor, home, epoch = watch.facet.actor, watch.home, changes.number
             delivery = actor.delivery
-            if delivery is None or delivery.epoch != epoch or delivery.home is not home:
+            if type(delivery) is not EventDelivery or delivery.epoch != epoch or delivery.home is not home:
                 made = actor.delivery = delivery = EventDelivery(actor, home, epoch)
                 actor.engine.enqueue(made)
             delivery.parts.append((self, changes))
@@ -175,7 +123,7 @@ class RankedObserver(PatternObserver):
         delivery)."""
         super().offer(changes)
         delivery = self.watch.facet.actor.delivery
-        if delivery is not None and delivery.parts[-1] == (self, changes):
+        if type(delivery) is EventDelivery and delivery.parts[-1] == (self, changes):
             part = delivery.parts.pop()
             insort_right(delivery.parts, part, key=_rank)
 
@@ -230,7 +178,7 @@ class PatternWatch(Endpoint):
         if before is not None:
             if self.lingers is None or not self.lingers(before):
                 before.live = False
-                effects.closed.append(before)
+                effects.closed.append(before.unregister)
             else:
                 self.old[before] = None
             if self.moved is not None:
@@ -242,7 +190,7 @@ class PatternWatch(Endpoint):
         self.observer = None
         if pattern is not NO_VALUE:
             self.observer = self._lingering(pattern) or self._observer_of(pattern)
-            effects.opened.append(self.observer)
+            effects.opened.append(self.observer.register)
         if not self.quiet:
             self.claim(NO_VALUE if pattern is NO_VALUE else observe(pattern))
 
@@ -261,7 +209,7 @@ class PatternWatch(Endpoint):
         """Ends it: its handlers are not called any more."""
         for observer in self.observers():
             observer.live = False
-            self.facet.actor.engine.effects.closed.append(observer)
+            self.facet.actor.engine.effects.closed.append(observer.unregister)
         super().end()
 
     def observers(self) -> list[PatternObserver]:

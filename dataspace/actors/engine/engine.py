@@ -5,29 +5,42 @@ no work is left; then all of it is committed to the spaces as one patch, and spa
 calls take effect.  If anything raises before that, nothing of it happened; the actor has crashed.  The engine
 waits for nothing and reads no clock: a shell (``dataspace.running.actors``) or a test steps it.
 
+*Settling*: scripts run (``on_start``), facets that were stopped stop, computations whose fields changed run
+again, and facets with nothing left to do end; each may cause more of the others.
+
 Always: one turn runs at a time, and events are handled in the order in which they were queued; after an
-actor's end nothing that it claimed is in any space, and its end is reported once.
+actor's end nothing that it claimed is in any space, and its end is reported once.  A facet starts before it
+stops; children stop before their parent; stop actions before continuations, and both in the parent's context;
+a computation runs after all scripts and stops that were due; settling ends, within ``ROUNDS``, ``ACTIONS``
+and ``FACETS``.  A facet of n children stops in O(n).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextvars import copy_context
 from dataclasses import dataclass
+from typing import Final, NoReturn
 
-from dataspace.actors.engine.actors import Actor, ActorEvent, Call, Effects, Facet, Spawn, Tasks
+from dataspace.actors.engine.actors import (
+    FACETS,
+    Actor,
+    ActorEvent,
+    ActorRuntime,
+    ActorSpace,
+    Call,
+    Context,
+    Effects,
+    Facet,
+    Handler,
+    Spawn,
+)
 from dataspace.actors.engine.endpoints import PatternWatch
-from dataspace.actors.engine.handlers import bound, checked_name, crash_of, is_within, name_of
-from dataspace.actors.engine.ports import Context, Dependent, Handler, Scope
-from dataspace.actors.engine.settling import settle
-from dataspace.actors.engine.spaces import ActorSpace, Commit, End
-from dataspace.actors.engine.timers import Timers
+from dataspace.actors.engine.handlers import bound, crash_of, is_within, name_of
 from dataspace.actors.engine.tracing import Tracer
 from dataspace.actors.engine.turns import Turn
 from dataspace.errors import ActorCrashed
 from dataspace.kernel.actions import ASSERT, RETRACT, Action
-from dataspace.kernel.space import Space
 from index.errors import UsageError
 
 
@@ -43,7 +56,7 @@ class EngineStatistics:
     waiting: int
 
 
-class Engine:
+class Engine(ActorRuntime):
     """Runs actors.  Not safe for threads; nothing here waits.
 
     ``clock`` gives seconds for timers, ``wall`` microseconds since 1970 UTC for epochs.
@@ -52,55 +65,25 @@ class Engine:
     def __init__(
         self, *, clock: Callable[[], float] = lambda: 0.0, wall: Callable[[], int] = lambda: 0
     ) -> None:
-        self.clock = clock
-        self.wall = wall
-        self.context = copy_context()
-        """The usual context variables; handlers that are made under others run under those."""
-        self.timers = Timers()
-        self.actors: dict[int, Actor] = {}
+        super().__init__(clock, wall, Turn)
         self.fence: tuple[type[BaseException], ...] = (Exception,)
         """Exceptions that end only the actor that raises them; in a daemon, all.
 
         Others end the actor too, and are then raised by ``run``.
         """
         self.tracer: Tracer | None = None
-        self.tasks: Tasks | None = None
-        self.on_ready: Callable[[], None] | None = None
         self.on_crash: Callable[[ActorCrashed], None] | None = None
         self.on_end: Callable[[Actor], None] | None = None
         self.crashes: deque[ActorCrashed] = deque(maxlen=100)
         self.crashed = 0
         self.inhabitants = 0
-        self.turns = 0
-        self.turn = 0
-        """The number of the running turn; 0 between turns."""
-        self.running: Actor | None = None
         self.stepping: Actor | None = None
         """The actor whose linked task runs, in step ``steps``; None if none does."""
         self.steps = 0
-        self.scope: Scope | None = None
-        """The facet whose code runs; its fields and the fields of the facets around it may be used."""
-        self.computation: Dependent | None = None
-        """The computation that runs and depends on the fields that it reads."""
-        self.actions: list[Action] = []
-        """What the running turn does in its actor's own space; empty between turns."""
-        self._effects: Effects | None = None
-        self._queue: deque[ActorEvent] = deque()
-        self._numbered = 0
-        self._raised: tuple[BaseException | None, Scope | None] = (None, None)
         self._escaping: BaseException | None = None
         """An exception beyond the fence, kept until the engine is consistent and it can be raised."""
 
     # -- spaces and actors ----------------------------------------------------------------------------
-
-    def home(self, space: Space | str, *, commit: Commit | None = None, end: End | None = None) -> ActorSpace:
-        """Returns a space for actors: a new one by name, or an existing one with its way of committing."""
-        return ActorSpace(
-            space if isinstance(space, Space) else Space(checked_name(space, "a space")),
-            self.wall,
-            commit,
-            end,
-        )
 
     def spawn(
         self, boot: Handler, *args: object, home: ActorSpace, name: str = "", daemon: bool = False
@@ -111,22 +94,6 @@ class Engine:
         actor = self.make(name or name_of(boot), home, daemon=daemon)
         self._settle_in(Spawn(actor, bound(self.context, boot), args, []))
         return actor
-
-    def make(self, name: str, home: ActorSpace, *, daemon: bool, program: str = "") -> Actor:
-        """Returns an actor that is not started."""
-        self._numbered += 1
-        return Actor(self, self._numbered, name, home, daemon=daemon, program=program)
-
-    def open_facet(self, actor: Actor, parent: Facet | None, name: str = "") -> Facet:
-        """Returns a new facet with the turn that its handlers get."""
-        facet = Facet(actor, parent, name)
-        facet.turn = Turn(facet, actor.home)
-        return facet
-
-    def end(self, actor: Actor, why: str = "ended from outside") -> None:
-        """Queues the orderly end of an actor, in a turn of its own; does nothing if it has ended."""
-        if actor.number in self.actors:
-            self.enqueue(Call(actor.root, why, Turn.stop_actor))
 
     def statistics(self) -> EngineStatistics:
         """Returns counts; O(actors)."""
@@ -140,25 +107,6 @@ class Engine:
         )
 
     # -- events ---------------------------------------------------------------------------------------
-
-    def enqueue(self, event: ActorEvent) -> None:
-        """Queues an event for a turn of its own."""
-        self._queue.append(event)
-        if self.on_ready is not None and len(self._queue) == 1:
-            self.on_ready()
-
-    @property
-    def effects(self) -> Effects:
-        """What the running turn must still do besides its actions; made on first use, in most turns never."""
-        made = self._effects
-        if made is None:
-            made = self._effects = Effects(self.actions)
-        return made
-
-    def enter(self, facet: Facet) -> Context:
-        """Makes a facet the running scope; returns its context."""
-        self.scope = facet
-        return facet.turn
 
     @property
     def is_idle(self) -> bool:
@@ -211,7 +159,7 @@ class Engine:
         try:
             event.run()
             if self._effects is not None:
-                settle(self, self._effects)
+                _settle(self, self._effects)
                 self._commit(actor, self._effects)
             elif self.actions:
                 actor.home.commit(actor.owner, self.actions, self.wall())
@@ -269,11 +217,10 @@ class Engine:
 
     def _conclude(self, effects: Effects) -> None:
         """Carries out the other effects of a turn that has committed."""
-        for observer in effects.closed:
-            observer.unregister()
-        for observer in effects.opened:
-            if observer.live:
-                observer.register()
+        for unregister in effects.closed:
+            unregister()
+        for register in effects.opened:
+            register()
         for spawn in effects.spawns:
             self._settle_in(spawn)
         for call in effects.calls:
@@ -311,11 +258,6 @@ class Engine:
         self.turn = 0
         if self._escaping is not None:
             self._escape()
-
-    def note_raised(self, error: BaseException, facet: Scope) -> None:
-        """Records in which facet an error was raised, before facets around it pass it on."""
-        if self._raised[0] is not error:
-            self._raised = (error, facet)
 
     def _record_crash(self, crash: ActorCrashed) -> None:
         self.crashes.append(crash)
@@ -372,3 +314,149 @@ def _end_facets(root: Facet) -> None:
                     observer.unregister()
         for resource in list(facet.resources or ()):
             resource.close()
+
+
+# -- settling --------------------------------------------------------------------------------------
+
+
+ROUNDS: Final = 10_000
+"""How many rounds one turn may take, each with what the last one caused."""
+ACTIONS: Final = 500_000
+"""How many scripts, stop actions, continuations and hooks one turn may run."""
+
+
+def _settle(engine: ActorRuntime, effects: Effects) -> None:
+    """Runs what a turn has left until no work is left; ``UsageError`` beyond the limits."""
+    _Settling(engine, effects).run()
+
+
+class _Settling:
+    """The end of one turn, and how much has been done in it."""
+
+    __slots__ = ("actions", "effects", "engine", "first")
+
+    def __init__(self, engine: ActorRuntime, effects: Effects) -> None:
+        self.engine = engine
+        self.effects = effects
+        self.actions = 0
+        self.first: int | None = None
+        """How many facets its actor had ever opened when the first one stopped."""
+
+    def run(self) -> None:
+        """Runs rounds until no work is left."""
+        effects = self.effects
+        for _ in range(ROUNDS):
+            if effects.scripts:
+                self._start()
+            elif effects.stopping:
+                stopping, effects.stopping = effects.stopping, []
+                for facet in stopping:
+                    if facet.ended:
+                        continue
+                    if facet.children or facet.on_stop or effects.scripts:
+                        self._stop(facet)
+                    else:  # as mostly
+                        self._close(facet)
+            elif effects.stale or effects.damaged:
+                _repair(effects)
+            elif effects.touched:
+                _end_inert(effects)
+            elif effects.hooks:
+                hooks, effects.hooks = effects.hooks, []
+                for facet, hook in hooks:
+                    self._call(facet, "a hook before the commit", hook, self.engine.enter(facet))
+            else:
+                if effects.undecorated:
+                    effects.check_decorated()
+                return
+        self._refuse(self.engine.scope, "each round brings about another", "rounds", ROUNDS)
+
+    def _start(self) -> None:
+        """Runs the scripts of facets that have not ended."""
+        scripts, self.effects.scripts = self.effects.scripts, []
+        for facet, script in scripts:
+            if not facet.ended:
+                self._call(facet, "a script (on_start)", script, self.engine.enter(facet))
+
+    def _stop(self, facet: Facet) -> None:
+        """Ends a facet in an orderly way: its children first, and the children that stop actions open
+        meanwhile.
+
+        A loop, as facets may nest deeper than calls.
+        """
+        opened, effects = facet.actor.opened, self.effects
+        if self.first is None:
+            self.first = opened
+        due = [facet]
+        while due:
+            inner = due[-1]
+            inner.stopping = True
+            if effects.scripts:
+                self._start()  # what was opened meanwhile starts before it stops
+            elif inner.children:
+                due += reversed(inner.children)
+            elif inner.on_stop:
+                action = inner.on_stop.popleft()
+                self.engine.scope = inner  # whose fields may be used
+                self._call(inner, "a stop action", action, (inner.parent or inner).turn)
+            else:
+                self._close(due.pop())
+            if facet.actor.opened - self.first > FACETS:
+                self._refuse(
+                    facet, "what stops in it opens facets again", "facets opened while it settles", FACETS
+                )
+
+    def _close(self, facet: Facet) -> None:
+        """Ends a facet that has no children left and whose stop actions have run."""
+        actor, parent, effects = facet.actor, facet.parent, self.effects
+        facet.stopping = facet.ended = True
+        actor.facets -= 1
+        if facet.endpoints:
+            for endpoint in list(facet.endpoints):
+                endpoint.end()
+        if facet.computations:
+            for computation in facet.computations:
+                computation.end()
+        if facet.resources:
+            effects.ended.extend(facet.resources)
+        if parent is None:
+            for handle, (home, _) in actor.claims.items():
+                actor.act(home, (RETRACT, handle))
+            actor.claims = {}
+            return
+        parent.children.pop(facet, None)
+        effects.touched[parent] = None
+        if facet.thens:
+            for then in facet.thens:
+                self._call(facet, "a continuation (then)", then, self.engine.enter(parent))
+
+    def _call(self, facet: Facet, what: str, function: Handler, turn: Context) -> None:
+        """Calls a function of a facet, and counts it."""
+        self.actions += 1
+        if self.actions > ACTIONS:
+            self._refuse(facet, f"{what} brings about others again and again", "actions", ACTIONS)
+        function(turn)
+
+    def _refuse(self, facet: Facet | None, why: str, what: str, limit: int) -> NoReturn:
+        actor = self.engine.running
+        name = actor.name if actor is not None else "?"
+        self.engine.scope = facet
+        raise UsageError(f"a turn of actor {name}, facet {facet} does not end: {why}; {what}, limit {limit}")
+
+
+def _repair(effects: Effects) -> None:
+    """Runs what depends on changed fields, derived fields first."""
+    if effects.stale:
+        due, effects.stale = effects.stale, {}
+    else:
+        due, effects.damaged = effects.damaged, {}
+    for computation in due:
+        computation.repair()
+
+
+def _end_inert(effects: Effects) -> None:
+    touched, effects.touched = effects.touched, {}
+    for facet in touched:
+        if facet.is_inert and not facet.ended and not facet.stopping:
+            facet.stopping = True
+            effects.stopping.append(facet)

@@ -12,13 +12,11 @@ its facet.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from dataspace.actors.engine.actors import Dependent, Facet
 from index.errors import UsageError
 from index.values.values import Map, Record, same
-
-if TYPE_CHECKING:
-    from dataspace.actors.engine.ports import Dependent, Scope
 
 T = TypeVar("T")
 
@@ -26,17 +24,14 @@ ROUNDS: Final = 100
 """How often a computation may run in one turn before ``UsageError`` reports a cycle."""
 
 
-class Computation:
+class Computation(Dependent):
     """A function of fields, the fields that it read, and how to run it again."""
 
-    __slots__ = ("action", "facet", "live", "name", "reads", "runs", "turn")
+    __slots__ = ("action", "runs", "turn")
 
-    def __init__(self, facet: Scope, name: str, action: Callable[[], object]) -> None:
-        self.facet = facet
-        self.name = name
+    def __init__(self, facet: Facet, name: str, action: Callable[[], object]) -> None:
+        super().__init__(facet, name)
         self.action = action
-        self.reads: dict[Field[object], None] = {}
-        self.live = True
         self.runs = 0
         self.turn = 0
 
@@ -69,6 +64,11 @@ class Computation:
         if self.live:
             self.facet.actor.engine.effects.damaged[self] = None
 
+    def repair(self) -> None:
+        """Runs it again, unless it or its facet has ended."""
+        if self.live and not self.facet.ended:
+            self.run()
+
     def forget(self) -> None:
         """Removes its dependencies."""
         for field in self.reads:
@@ -97,7 +97,7 @@ class Field(Generic[T]):
 
     __slots__ = ("_dependents", "_facet", "_value", "_writer", "name")
 
-    def __init__(self, facet: Scope, name: str, value: T) -> None:
+    def __init__(self, facet: Facet, name: str, value: T) -> None:
         self._facet = facet
         self._value = value
         self.name = name
@@ -143,7 +143,7 @@ class DerivedField(Field[T]):
 
     __slots__ = ("_computation", "_computing", "_function", "_stale")
 
-    def __init__(self, facet: Scope, name: str, function: Callable[[], T]) -> None:
+    def __init__(self, facet: Facet, name: str, function: Callable[[], T]) -> None:
         super().__init__(facet, name, None)  # type: ignore[arg-type]  # computed in a moment
         self._function = function
         self._stale = True
@@ -193,10 +193,15 @@ class _DerivedComputation(Computation):
         """Marks it and the fields derived from it as stale; only a changed value damages others."""
         if self.live and not self.derived._stale:
             self.derived._stale = True
-            self.facet.actor.engine.effects.stale[self.derived] = None
+            self.facet.actor.engine.effects.stale[self] = None
             for computation in list(self.derived._dependents):
                 if isinstance(computation, _DerivedComputation):
                     computation.damage()
+
+    def repair(self) -> None:
+        """Computes the field again, unless it has ended."""
+        if self.live:
+            self.derived._refresh()
 
 
 def _cycle(computation: Dependent) -> str:

@@ -3,32 +3,47 @@
 A ``Turn`` stands for one facet; it can be used in the turns of its actor and nowhere else.  Endpoints that
 are made with it belong to that facet and end with it.  Patterns are text (``"present($who)"``) or values.
 
-Always: actions take effect when the turn commits, or not at all.
+A *conversation* is a facet, or an actor, for each match of a pattern, for as long as the match is there: the
+removal of that match ends it, even if the pattern depends on a field and has changed since.  A *query* is a
+field that is kept up to date from what matches a pattern.
+
+Always: actions take effect when the turn commits, or not at all; each match has one facet or actor, though
+the pattern changes and comes back; a former pattern is observed while something begun for it lives.  The
+field of a query holds what the handlers of its actor have been called with, and is up to date before any
+other handler of the same additions, or of the same removals, runs; the callbacks of queries come next.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dataspace.actors.engine import queries
-from dataspace.actors.engine.actors import Call, Facet, FacetResource
-from dataspace.actors.engine.conversations import DuringActors, DuringFacets, FacetLink
+from dataspace.actors.engine.actors import Actor, AsyncFunction, Call, Facet, FacetResource, Handler, Timer
+from dataspace.actors.engine.endpoints import PatternObserver, PatternWatch
 from dataspace.actors.engine.fields import Computation, DerivedField, Field
 from dataspace.actors.engine.handlers import check_plain, checked_name, name_of
-from dataspace.actors.engine.ports import AsyncFunction, Handler
 from dataspace.actors.engine.records import pattern_of
-from dataspace.actors.engine.timers import Timer
 from dataspace.actors.engine.verbs import BasicTurn, Given, check_given
 from dataspace.errors import ActorCrashed
 from index.errors import UsageError
-from index.values.values import Map, Value
+from index.values.values import Map, Value, keys
 
 if TYPE_CHECKING:
-    from dataspace.actors.engine.actors import Actor
+    from dataspace.actors.engine.verbs import BasicTurn
+from collections import Counter
+from typing import TYPE_CHECKING, TypeAlias
+
+from dataspace.actors.engine.endpoints import Rank
+from index.values.values import key
+
+if TYPE_CHECKING:
+    from dataspace.actors.engine.actors import Handler
+    from dataspace.actors.engine.verbs import BasicTurn
+
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Handler)
@@ -59,12 +74,12 @@ class Turn(BasicTurn):
     def during(self, pattern: Given, *, quiet: bool = False) -> Callable[[H], H]:
         """Decorates the setup of a facet for each match; the facet stops when the match is removed."""
         check_given(pattern, "during")
-        return self._decorator("during", lambda handler: DuringFacets(self, pattern, handler, quiet=quiet))
+        return self._decorator("during", lambda handler: _DuringFacets(self, pattern, handler, quiet=quiet))
 
     def during_spawn(self, pattern: Given, *, name: str = "") -> Callable[[H], H]:
         """Decorates the boot of an actor for each match; the actor ends when the match is removed."""
         check_given(pattern, "during_spawn")
-        return self._decorator("during_spawn", lambda handler: DuringActors(self, pattern, handler, name))
+        return self._decorator("during_spawn", lambda handler: _DuringActors(self, pattern, handler, name))
 
     def _decorator(self, verb: str, install: Callable[[Handler], object]) -> Callable[[H], H]:
         self._check()
@@ -207,32 +222,32 @@ class Turn(BasicTurn):
         removed: Handler | None = None,
     ) -> Field[Any]:
         """Returns the field of the value that matched last; ``default`` while there is none."""
-        return queries.value_query(self, name, pattern, default, added, removed)
+        return _value_query(self, name, pattern, default, added, removed)
 
     def query_set(
         self, name: str, pattern: Given, *, added: Handler | None = None, removed: Handler | None = None
     ) -> Field[tuple[Any, ...]]:
         """Returns the field of all matches, in the order in which they appeared."""
-        return queries.set_query(self, name, pattern, added, removed)
+        return _set_query(self, name, pattern, added, removed)
 
     def query_map(
         self, name: str, pattern: Given, *, added: Handler | None = None, removed: Handler | None = None
     ) -> Field[Map]:
         """Returns the field of a map from the first capture to the second; the last of equal keys counts."""
-        return queries.map_query(self, name, pattern, added, removed)
+        return _map_query(self, name, pattern, added, removed)
 
     def query_count(
         self, name: str, pattern: Given, *, added: Handler | None = None, removed: Handler | None = None
     ) -> Field[Map]:
         """Returns the field of a map from the first capture to how many matches have it."""
-        return queries.count_query(self, name, pattern, added, removed)
+        return _count_query(self, name, pattern, added, removed)
 
     # -- actors ----------------------------------------------------------------------------------------
 
     def spawn_link(self, boot: Handler, *args: object, name: str = "", daemon: bool = False) -> Actor:
         """Returns a new actor; its end or crash stops this facet, and it ends when this facet does."""
         actor = self.spawn(boot, *args, name=name, daemon=daemon)
-        FacetLink(self.facet, actor)
+        _FacetLink(self.facet, actor)
         return actor
 
     # -- later -----------------------------------------------------------------------------------------
@@ -304,10 +319,10 @@ class Turn(BasicTurn):
         stops the facet unless ``keep``.  ``UsageError`` without a shell that can run it.
         """
         self._check()
-        tasks = self.facet.actor.engine.tasks
-        if tasks is None:
+        start = self.facet.actor.engine.start_task
+        if start is None:
             raise UsageError("linked tasks need a shell: see dataspace.running.actors")
-        return tasks.start(self.facet, function, args, keep=keep)
+        return start(self.facet, function, args, keep)
 
 
 def _check_seconds(seconds: object, verb: str) -> None:
@@ -315,3 +330,214 @@ def _check_seconds(seconds: object, verb: str) -> None:
         raise UsageError(
             f"{verb} needs seconds, as @turn.{verb}(5), but got {name_of(seconds, 'a function')}"
         )
+
+
+# -- conversations ---------------------------------------------------------------------------------
+
+
+class _During:
+    """The facets and actors that were begun, by match."""
+
+    def __init__(self, turn: BasicTurn, pattern: object, handler: Handler, *, quiet: bool = False) -> None:
+        turn._check_endpoint("a conversation")
+        self.handler = turn._bound(handler)
+        self.watch = made = PatternWatch(turn.facet, turn.home, quiet=quiet)
+        self.begun: dict[PatternObserver, dict[Hashable, object]] = {}
+        made.added, made.removed, made.lingers = self._begin, self._end, self._lingers
+        made.checked = (handler,)
+        turn._follow(made, pattern)
+
+    def _lingers(self, observer: PatternObserver) -> bool:
+        return bool(self.begun.get(observer))
+
+    def _begin(self, turn: BasicTurn, *row: Value) -> None:
+        observer = self.watch.reporting
+        assert observer is not None
+        begun, at = self.begun.setdefault(observer, {}), keys(row)
+        if at not in begun:  # else the pattern had changed and has come back
+            begun[at] = self.start(turn, row)
+
+    def _end(self, turn: BasicTurn, *row: Value) -> None:
+        observer = self.watch.reporting
+        assert observer is not None
+        rows = self.begun.get(observer, {})
+        begun = rows.pop(keys(row), None)
+        if not rows:
+            self.begun.pop(observer, None)
+            if observer is not self.watch.observer:
+                observer.live = False
+                self.watch.old.pop(observer, None)
+                turn.actor.engine.effects.closed.append(observer.unregister)
+        if begun is not None:
+            self.finish(turn, begun)
+
+    @abstractmethod
+    def start(self, turn: BasicTurn, row: tuple[Value, ...]) -> object:
+        """Begins what belongs to a match, and returns it."""
+
+    @abstractmethod
+    def finish(self, turn: BasicTurn, begun: object) -> None:
+        """Ends what ``start`` returned."""
+
+
+class _DuringFacets(_During):
+    """``Turn.during``."""
+
+    def start(self, turn: BasicTurn, row: tuple[Value, ...]) -> object:
+        """Returns a facet that is not inert while the match is there."""
+
+        def setup(inner: BasicTurn) -> None:
+            inner.facet.preventers += 1
+            self.handler(inner, *row)
+
+        return turn.react(setup)
+
+    def finish(self, turn: BasicTurn, begun: object) -> None:
+        """Stops the facet, unless it has stopped itself."""
+        assert isinstance(begun, Facet)
+        turn.stop(begun)
+
+
+class _DuringActors(_During, FacetResource):
+    """``Turn.during_spawn``: an actor begun is always booted before it is ended, and ends with the facet."""
+
+    def __init__(self, turn: BasicTurn, pattern: object, handler: Handler, name: str) -> None:
+        self.name = name
+        super().__init__(turn, pattern, handler)
+        turn.facet.keep(self)
+
+    def start(self, turn: BasicTurn, row: tuple[Value, ...]) -> object:
+        """Returns an actor that does not end by itself while the match is there."""
+
+        def boot(inner: BasicTurn, *captures: Value) -> None:
+            inner.facet.preventers += 1
+            self.handler(inner, *captures)
+
+        return turn.spawn(boot, *row, name=self.name or name_of(self.handler))
+
+    def finish(self, turn: BasicTurn, begun: object) -> None:
+        """Queues the orderly end of the actor."""
+        turn.end_actor(begun)  # type: ignore[arg-type]  # an actor, by start
+
+    def close(self) -> None:
+        """Ends the actors: the facet has ended, perhaps by a crash."""
+        engine = self.watch.facet.actor.engine
+        for rows in self.begun.values():
+            for begun in rows.values():
+                engine.end(begun, "its facet has ended")  # type: ignore[arg-type]  # an actor, by start
+
+
+class _FacetLink(FacetResource):
+    """Ends an actor with a facet, and the facet with the actor."""
+
+    __slots__ = ("actor", "facet")
+
+    def __init__(self, facet: Facet, actor: Actor) -> None:
+        self.facet = facet
+        self.actor = actor
+        facet.keep(self)
+        actor.exits.append(self._ended)
+
+    def close(self) -> None:
+        """Ends the actor: the facet has ended."""
+        if not self.actor.ended:
+            self.actor.engine.end(self.actor, "its link has ended")
+
+    def _ended(self, crash: object) -> None:
+        self.facet.release(self)
+        if not self.facet.ended:
+            self.facet.actor.engine.enqueue(Call(self.facet, "link ended", lambda turn: turn.stop()))
+
+
+# -- queries ---------------------------------------------------------------------------------------
+
+
+Rows: TypeAlias = dict[object, tuple[Value, ...]]
+"""The rows that match now, by key, in the order in which they appeared."""
+
+
+def _value_query(
+    turn: BasicTurn, name: str, pattern: object, default: Any, added: Handler | None, removed: Handler | None
+) -> Field[Any]:
+    """Returns the field of the value that matched last; ``default`` while there is none."""
+
+    def latest(rows: Rows) -> Any:
+        return _unpacked(next(reversed(rows.values()))) if rows else default
+
+    return _query(turn, name, pattern, latest, added, removed)
+
+
+def _set_query(
+    turn: BasicTurn, name: str, pattern: object, added: Handler | None, removed: Handler | None
+) -> Field[tuple[Any, ...]]:
+    """Returns the field of all matches, in the order in which they appeared."""
+    return _query(turn, name, pattern, lambda rows: tuple(map(_unpacked, rows.values())), added, removed)
+
+
+def _map_query(
+    turn: BasicTurn, name: str, pattern: object, added: Handler | None, removed: Handler | None
+) -> Field[Map]:
+    """Returns the field of a map from the first capture to the second; the last of equal keys counts."""
+
+    def mapped(rows: Rows) -> Map:
+        return Map({key(row[0]): (row[0], row[1]) for row in rows.values()}.values())
+
+    def query_map(_turn: BasicTurn, key: Value, value: Value, *more: Value) -> None:
+        """Its parameters are what a pattern has to capture."""
+
+    return _query(turn, name, pattern, mapped, added, removed, query_map)
+
+
+def _count_query(
+    turn: BasicTurn, name: str, pattern: object, added: Handler | None, removed: Handler | None
+) -> Field[Map]:
+    """Returns the field of a map from the first capture to how many matches have it."""
+
+    def counted(rows: Rows) -> Map:
+        firsts = {key(row[0]): row[0] for row in rows.values()}
+        counts = Counter([key(row[0]) for row in rows.values()])
+        return Map([(firsts[at], count) for at, count in counts.items()])
+
+    def query_count(_turn: BasicTurn, key: Value, *more: Value) -> None:
+        """Its parameters are what a pattern has to capture."""
+
+    return _query(turn, name, pattern, counted, added, removed, query_count)
+
+
+def _query(
+    turn: BasicTurn,
+    name: str,
+    pattern: object,
+    value_of: Callable[[Rows], T],
+    added: Handler | None,
+    removed: Handler | None,
+    needs: Handler | None = None,
+) -> Field[T]:
+    """Returns the field of a value computed from what matches; empty again when the pattern changes.
+
+    The pattern must capture what ``needs`` can be called with.
+    """
+    rows: Rows = {}
+    field: Field[T] = turn.field(name, value_of(rows))
+
+    def gain(_: BasicTurn, *row: Value) -> None:
+        rows[key(row)] = row
+        field.value = value_of(rows)
+
+    def lose(_: BasicTurn, *row: Value) -> None:
+        if rows.pop(key(row), None) is not None:
+            field.value = value_of(rows)
+
+    def clear(_: BasicTurn) -> None:
+        rows.clear()
+        field.value = value_of(rows)
+
+    turn._watch(pattern, gain, None, lose, rank=Rank.QUERY, checked=(needs,)).moved = clear
+    if added is not None or removed is not None:
+        turn.observe(pattern, added=added, removed=removed, quiet=True, rank=Rank.QUERY_HANDLER)
+    return field
+
+
+def _unpacked(row: tuple[Value, ...]) -> Any:
+    """Returns the value of a single capture, or the captures as a tuple."""
+    return row[0] if len(row) == 1 else row

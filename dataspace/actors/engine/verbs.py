@@ -1,7 +1,7 @@
 """Verbs: what every other thing that a turn can do is made of.
 
-A ``BasicTurn`` asserts, sends, observes, opens and stops facets, and spawns actors.  Conversations, queries
-and ``Turn``, the class that handlers get, are built on it, so that they need not import one another.
+A ``BasicTurn`` asserts, sends, observes, opens and stops facets, and spawns actors.  ``Turn``, the class that
+handlers get, is built on it, with its conversations and queries.
 
 Always: actions take effect when the turn commits, or not at all.
 """
@@ -10,10 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
-from dataspace.actors.engine.actors import Call, Facet, Spawn
-from dataspace.actors.engine.endpoints import NO_VALUE, Assertion, NoValue, PatternWatch, Rank
+from dataspace.actors.engine.actors import (
+    NO_VALUE,
+    Actor,
+    ActorSpace,
+    Call,
+    Context,
+    Facet,
+    Handler,
+    NoValue,
+    Spawn,
+)
+from dataspace.actors.engine.endpoints import Assertion, PatternWatch, Rank
 from dataspace.actors.engine.fields import Computation, Field
 from dataspace.actors.engine.handlers import bound, check_plain, checked_name, name_of, takes
 from dataspace.actors.engine.records import pattern_of
@@ -24,11 +34,6 @@ from index.patterns.patterns import Pattern, matcher
 from index.values.freezing import is_flat
 from index.values.values import Value
 
-if TYPE_CHECKING:
-    from dataspace.actors.engine.actors import Actor
-    from dataspace.actors.engine.ports import Handler
-    from dataspace.actors.engine.spaces import ActorSpace
-
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -36,14 +41,10 @@ Given: TypeAlias = object
 """A pattern as text or value, or a function that computes one from fields (None: nothing now)."""
 
 
-class BasicTurn:
-    """The context of one facet and one space."""
+class BasicTurn(Context):
+    """The verbs of one facet in one space."""
 
-    __slots__ = ("facet", "home")
-
-    def __init__(self, facet: Facet, home: ActorSpace) -> None:
-        self.facet = facet
-        self.home = home
+    __slots__ = ()
 
     @property
     def actor(self) -> Actor:
@@ -54,10 +55,6 @@ class BasicTurn:
     def now(self) -> float:
         """The clock of timers, in seconds."""
         return self.facet.actor.engine.clock()
-
-    def at(self, home: ActorSpace) -> Self:
-        """Returns the turn of the same facet for another space."""
-        return self.__class__(self.facet, home)
 
     @property
     def inside(self) -> Self:
@@ -285,14 +282,6 @@ class BasicTurn:
         )
 
     # -- checks ----------------------------------------------------------------------------------------
-
-    def check_running(self) -> None:
-        """Raises ``UsageError`` unless a turn of this actor runs."""
-        actor = self.facet.actor
-        running = actor.engine.running
-        if running is not actor:
-            used = f"a turn of {running.name}" if running is not None else "no turn; enter by external"
-            raise UsageError(f"this turn is of actor {actor.name}, used in {used}")
 
     def _check(self) -> None:
         self.check_running()

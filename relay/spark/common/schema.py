@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -23,9 +24,13 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    ByteType,
     DataType,
     DoubleType,
+    IntegerType,
     LongType,
+    MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -37,24 +42,8 @@ from index.patterns.patterns import capture, capture_names, skeleton
 from index.patterns.skeletons import ATOM_CLASSES
 from index.patterns.text import ParseError, parse_pattern, unparse
 from index.values.jsons import to_json
+from index.values.values import Map, Record, Value
 from relay.spark.common.parsing import Malformed
-
-if TYPE_CHECKING:
-    from index.values.values import Value
-
-
-from collections.abc import Callable
-from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
-
-from pyspark.sql.types import (
-    ByteType,
-    IntegerType,
-    MapType,
-    ShortType,
-)
-
-from index.values.values import Map, Record
 
 if TYPE_CHECKING:
     from index.values.values import Value

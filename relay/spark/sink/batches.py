@@ -25,19 +25,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from dataspace.client.bulk.packed import Pairs, unpacked
+from dataspace.client.bulk.packed import PackedColumns, Pairs, unpacked
 from dataspace.codec import most_elements
 from dataspace.errors import DataspaceError, Refused
 from dataspace.faults import reach
-from relay.spark.common.connections import asked, lent
+from relay.spark.common.connections import DaemonPeer, asked, lent
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataspace.client.bulk.client import BulkClient
-    from dataspace.client.bulk.packed import PackedColumns
     from index.values.values import Value
-    from relay.spark.common.connections import DaemonPeer
     from relay.spark.common.options import SinkOptions
     from relay.spark.sink.facts import FactWriter, Part
 

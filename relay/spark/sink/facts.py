@@ -41,14 +41,12 @@ from dataspace.client.bulk.packed import PackedColumns, Pairs
 from dataspace.errors import DataspaceError, UsageError
 from index.patterns.skeletons import ATOM_CLASSES
 from index.values.jsons import from_json
-from index.values.values import Record
+from index.values.values import Record, Value
 from relay.spark.common.schema import CHANGE_TYPE, RESERVED, capture_classes, is_json
 from relay.spark.sink.templates import Build, builder, fields_of, key_pattern, named, parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from index.values.values import Value
 
 Operation: TypeAlias = tuple[str, "Value"]
 

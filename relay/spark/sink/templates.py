@@ -11,16 +11,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from dataspace.errors import UsageError
 from index.patterns.patterns import DISCARD, capture, exact
 from index.patterns.text import ParseError, parse_pattern
-from index.values.values import Map, Record
+from index.values.values import Map, Record, Value
 from relay.spark.common.schema import RESERVED, capture_classes
-
-if TYPE_CHECKING:
-    from index.values.values import Value
 
 Row: TypeAlias = tuple["Value", ...]
 Build: TypeAlias = Callable[[Row], "Value"]

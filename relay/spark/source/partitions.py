@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from relay.spark.common.connections import asked
-from relay.spark.common.schema import columns
+from relay.spark.common.connections import DaemonPeer, asked
+from relay.spark.common.schema import Columns, columns
 from relay.spark.source import offsets
 from relay.spark.source.frontiers import FrontierWatch, together
 from relay.spark.source.offsets import Span
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dataspace.client.bulk.client import LogFrontier
-    from relay.spark.common.connections import DaemonPeer
     from relay.spark.common.options import ReadOptions, StreamOptions
-    from relay.spark.common.schema import Columns
 
 
 class SpanPartition(InputPartition):

@@ -13,14 +13,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
-from relay.spark.common.schema import SEQ
-
-if TYPE_CHECKING:
-    from relay.spark.common.schema import Columns
+from relay.spark.common.schema import SEQ, Columns
 
 RUN_ROWS: Final = 500_000
 """Rows that are sorted at once, and so the rows that a task holds: some 50 MB for three columns."""

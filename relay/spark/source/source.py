@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from relay.spark.common.connections import asked, close_all
+from relay.spark.common.connections import DaemonPeer, asked, close_all
 from relay.spark.common.errors import plain_rows, plainly
 from relay.spark.source import offsets
 from relay.spark.source.offsets import Json, offsets_of, place
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dataspace.client.bulk.client import LogFrontier
-    from relay.spark.common.connections import DaemonPeer
     from relay.spark.common.options import StreamOptions
     from relay.spark.common.parsing import Start
 
