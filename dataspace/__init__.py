@@ -19,10 +19,9 @@ if TYPE_CHECKING:
         BlockingSpace as BlockingSpace,
         connect_blocking as connect_blocking,
     )
-    from dataspace.client.connect import connect as connect
-    from dataspace.client.coordination.holds import Hold as Hold
-    from dataspace.client.coordination.locks import Lock as Lock
-    from dataspace.client.lifetime import Connection as Connection
+    from dataspace.client.connect import Connection as Connection, connect as connect
+    from dataspace.client.holds import Hold as Hold
+    from dataspace.client.locks import Lock as Lock
     from dataspace.client.observations import Observation as Observation
     from dataspace.client.publications import Capability as Capability, Publication as Publication
     from dataspace.client.session.events import (
@@ -70,10 +69,9 @@ __all__, __getattr__ = face(
         ),
         "dataspace.kernel.epoch_changes": "Change EpochChanges",
         "dataspace.kernel.expectations": "Expectation absent exactly unchanged",
-        "dataspace.client.connect": "connect",
-        "dataspace.client.coordination.holds": "Hold",
-        "dataspace.client.coordination.locks": "Lock",
-        "dataspace.client.lifetime": "Connection",
+        "dataspace.client.connect": "Connection connect",
+        "dataspace.client.holds": "Hold",
+        "dataspace.client.locks": "Lock",
         "dataspace.client.observations": "Observation",
         "dataspace.client.publications": "Capability Publication",
         "dataspace.client.space": "RemoteSpace",

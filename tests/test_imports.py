@@ -42,10 +42,9 @@ dataspace/actors/engine     dataspace/kernel
 dataspace/actors            dataspace/actors/engine
 dataspace/testing           dataspace/actors/engine dataspace/kernel
 dataspace/client/session    dataspace/kernel dataspace/loops dataspace/transport dataspace/wire
-dataspace/client/coordination dataspace/client/session dataspace/kernel dataspace/loops
 dataspace/client/query      dataspace/rules/engine dataspace/rules/language dataspace/rules/relations
-dataspace/client            dataspace/client/coordination dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/streams/sources dataspace/streams/stages dataspace/topics dataspace/transport dataspace/wire
-dataspace/client/bulk       dataspace/client dataspace/client/query dataspace/client/session dataspace/kernel dataspace/topics dataspace/transport dataspace/wire
+dataspace/client            dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/streams/sources dataspace/streams/stages dataspace/topics dataspace/transport dataspace/wire
+dataspace/client/bulk       dataspace/client dataspace/client/query dataspace/kernel dataspace/topics dataspace/transport dataspace/wire
 dataspace/running           dataspace/actors/engine dataspace/client dataspace/client/session dataspace/flows dataspace/kernel dataspace/transport
 
 relay/delivery              dataspace/kernel dataspace/wire

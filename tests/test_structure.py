@@ -10,7 +10,7 @@ import pytest
 from tests import structure
 from tests.walks import walked
 
-LONELY_PROTOCOLS: Final = 16
+LONELY_PROTOCOLS: Final = 0
 """Protocols with one implementation in the product and no fake in a test: users can import the class."""
 
 NAMES_TWICE: Final = 3

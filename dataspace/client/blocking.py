@@ -30,8 +30,8 @@ from typing import (
 import trio
 
 from dataspace.client.connect import connect
-from dataspace.client.coordination.holds import Hold
-from dataspace.client.coordination.locks import Held, Lock
+from dataspace.client.holds import Hold
+from dataspace.client.locks import Held, Lock
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Publication
 from dataspace.client.session.events import ConnectionEvent

@@ -14,13 +14,13 @@ the order in which they happened; the buffer is bounded by the credit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from dataspace.client.assembling import Assembler
-from dataspace.errors import DataspaceError, ProtocolError, Refused
+from dataspace.errors import Closed, DataspaceError, ProtocolError, Refused
 from dataspace.kernel.epoch_changes import Change, EpochChanges
 from dataspace.loops.here import loop, parking_lot
 from dataspace.streams.sources.base import Source
@@ -431,3 +431,59 @@ def _copied(error: DataspaceError) -> DataspaceError:
 
 def _said(reason: Reason) -> str:
     return "" if reason is True else f"{type(reason).__name__}: {reason}"
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+async def first(observation: Observation, timeout: float | None) -> tuple[Value, ...]:
+    """Returns the captures of a fact that matches, or of the first fact or message that comes, and closes the
+    observation.
+
+    Raises ``TimeoutError`` after so many seconds.
+    """
+    if timeout is None:
+        return await _first(observation)
+    with loop().move_on_after(timeout):
+        return await _first(observation)
+    raise TimeoutError(f"nothing has matched within {timeout:g} s")
+
+
+async def react_until(
+    observation: Observation, work: Callable[..., Awaitable[object]], *args: object
+) -> tuple[Value, ...]:
+    """Runs ``work(*args)`` until something matches, closes the observation, and returns the captures.
+
+    The work is not begun if there is a match already, and has ended, by a cancellation, when this returns.
+    """
+    try:
+        epochs = observation.epochs()
+        state = await anext(epochs, None)
+        if state is not None and state.added:
+            return state.added[0]
+        async with loop().open_nursery() as nursery:
+            nursery.start_soon(work, *args)
+            row = await _next_row(epochs)
+            nursery.cancel_scope.cancel()
+        return row
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None  # of the work, which is the only task
+        raise
+    finally:
+        observation.close()
+
+
+async def _first(observation: Observation) -> tuple[Value, ...]:
+    try:
+        return await _next_row(observation.epochs())
+    finally:
+        observation.close()
+
+
+async def _next_row(epochs: AsyncIterator[EpochChanges]) -> tuple[Value, ...]:
+    """Returns the captures of the next fact or message."""
+    async for epoch in epochs:
+        for row in [*epoch.added, *epoch.messages]:
+            return row
+    raise Closed("the observation has ended")

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dataspace.client.session.pending import PendingRequest
+from dataspace.client.session.pending import Lasting, PendingRequest
 from dataspace.codec import MAX_ELEMENTS, may_exceed, pack, scan
 from dataspace.errors import AnotherSpace, Broken, DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.loops.here import loop
@@ -148,7 +148,7 @@ class Capability:
             await self._publication._change([(before, -1)])
 
 
-class Publication:
+class Publication(Lasting):
     """One producer in one partition of a topic; made by ``RemoteSpace.publish``.
 
     It begins with one capability, at ``time``, which ``advance`` downgrades; ``hold`` makes more.  A call

@@ -16,13 +16,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack, overload
 
 from dataspace.client.completed import CompletedEpochs
-from dataspace.client.coordination.holds import Hold
-from dataspace.client.coordination.locks import TTL, Held
-from dataspace.client.coordination.puts import Puts
-from dataspace.client.coordination.waits import first, react_until
-from dataspace.client.coordination.withdrawals import withdraw
-from dataspace.client.observations import Observation
+from dataspace.client.holds import Hold
+from dataspace.client.locks import TTL, Held
+from dataspace.client.observations import Observation, first, react_until
 from dataspace.client.publications import Joining, Publication, publishing
+from dataspace.client.puts import Puts, withdraw
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import ClientSession
 from dataspace.client.session.turns import Claim, Draft, HandleNumbers, Others, Ticket
@@ -74,7 +72,7 @@ class RemoteSpace:
         self.owner = who.owner
         self.space = who.space
         self._session = session
-        self._puts = Puts(self)
+        self._puts = Puts(session, who.owner, self.draft, self.commit)
         self._durable = HandleNumbers.durable()
         self._handles = self._durable if who.owner and not who.lease else HandleNumbers(1)
 
@@ -178,7 +176,7 @@ class RemoteSpace:
         long as the connection is open.  A client of the same principal that holds a fact by the same
         ``name``, and with the same ``ttl``, takes the hold over.
         """
-        held = Hold(self, ttl, name)
+        held = Hold(self._session, ttl, name)
         await held.put(fact)
         if renew:
             held.keep()
@@ -189,7 +187,7 @@ class RemoteSpace:
 
         Raises ``TimeoutError`` after so many seconds.
         """
-        return await first(self, pattern, timeout)
+        return await first(self.watch(pattern), timeout)
 
     async def react_until(
         self, pattern: Pattern | str, work: Callable[..., Awaitable[object]], *args: object
@@ -200,7 +198,7 @@ class RemoteSpace:
         that comes, and has ended when this returns; if it ends sooner, its error is raised, or the match is
         waited for.  Later facts and messages are not looked at.
         """
-        return await react_until(self, pattern, work, *args)
+        return await react_until(self.watch(pattern), work, *args)
 
     def lock(
         self, name: object, me: object = None, *, ttl: float = TTL, timeout: float | None = None
@@ -215,12 +213,12 @@ class RemoteSpace:
         seconds.  A block of the blocking client is not cancelled: call ``lock.check()`` before each step.
         """
         who = me if me is not None else self.name
-        return Held(self, name, who, ttl=ttl, timeout=timeout)
+        return Held(self._session, name, who, ttl=ttl, timeout=timeout)
 
     def elect(self, name: object, me: object, *, ttl: float = TTL, timeout: float | None = None) -> Held:
         """Leads for as long as the block runs, once no other client does: a ``lock`` of this name, whose
         holder is announced as the fact ``leader(NAME, ME)`` in the same turn."""
-        return Held(self, name, me, ttl=ttl, timeout=timeout, announce=True)
+        return Held(self._session, name, me, ttl=ttl, timeout=timeout, announce=True)
 
     def watch(self, pattern: Pattern | str) -> Observation:
         """Observes a pattern quietly; see ``observe``."""
@@ -478,8 +476,7 @@ class RemoteSpace:
         them.  Raises ``UsageError`` for a text that is no body, or needs too much work; ``Refused`` for facts
         that may not be observed or are too many.
         """
-        from dataspace.client.query.answering import answered, looking
-        from dataspace.client.query.questions import question
+        from dataspace.client.query.questions import answered, looking, question
 
         asked = question(text, {name: freeze(value) for name, value in parameters.items()})
         steps = looking(asked, await self._epoch(as_of))

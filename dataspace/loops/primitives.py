@@ -15,20 +15,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import trio
 
 
-class Event(Protocol):
-    """Is set once, and wakes every task that waits for it."""
-
-    def is_set(self) -> bool:
-        """Returns True once it is set."""
-
-    def set(self) -> None:
-        """Sets it."""
-
-    async def wait(self) -> object:
-        """Returns once it is set."""
+Event: TypeAlias = "trio.Event | asyncio.Event"
+"""Is set once, and wakes every task that waits for it."""
 
 
 class Scope(Protocol):

@@ -16,7 +16,7 @@ import math
 import time
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
@@ -25,11 +25,6 @@ from dataspace.actors.engine.engine import Engine
 from dataspace.actors.engine.handlers import bound, crash_of, is_within, leaves
 from dataspace.actors.engine.turns import Turn
 from dataspace.errors import ActorCrashed
-
-if TYPE_CHECKING:
-    from dataspace.actors.engine.actors import Actor, AsyncFunction
-    from dataspace.actors.engine.engine import Engine
-
 
 logger = logging.getLogger("dataspace.actors")
 

@@ -4,12 +4,14 @@
 the turn, and flags; the lowest flag says that the trace is recorded.
 
 Always: a text that is no traceparent is None, and never an error of the turn that carries it; a later version
-is read as far as this one goes.
+is read as far as this one goes.  OpenTelemetry is never loaded here, so a client that does not use it does
+not need it.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from typing import Final, NamedTuple
 
 from dataspace.errors import UsageError
@@ -53,3 +55,22 @@ def check_traceparent(text: object) -> str:
     raise UsageError(
         f"a traceparent such as 00-{'4bf92f35' * 4}-{'00f067aa' * 2}-01 is needed, not {text!r:.80}"
     )
+
+
+# -- the trace of a client -------------------------------------------------------------------------
+
+
+def current_traceparent() -> str:
+    """Returns the traceparent of the span that is current for OpenTelemetry; empty where there is none."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return ""
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return ""
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 1:02x}"
+
+
+def no_traceparent() -> str:
+    """Returns none, for a client that was not asked to state the trace that it is in."""
+    return ""

@@ -69,7 +69,7 @@ class PacedFollower(Follower):
         """Drops what waits when the observer has left; may be called again."""
         super().close()
         if self._wakes_at is not None:
-            self._delivery.pacing.forget(self, self._wakes_at)
+            self._delivery.pacing.forget(self.call, self._wakes_at)
             self._wakes_at = None
 
     @property
@@ -123,5 +123,5 @@ class PacedFollower(Follower):
         if pacing.clock() >= self._due:
             return True
         self._wakes_at = self._due
-        pacing.wait(self, self._due)
+        pacing.wait(self.call, self._due)
         return False

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
@@ -26,13 +26,6 @@ SLICE: Final = 16
 """Streams that are written in one step where many have their turn, in about half a millisecond."""
 
 
-class Paced(Protocol):
-    """An observer that waits for its turn."""
-
-    def call(self) -> None:
-        """Called when it has come."""
-
-
 class Pacing:
     """The observers that wait for their turn; ``clock`` returns seconds."""
 
@@ -40,7 +33,7 @@ class Pacing:
 
     def __init__(self, clock: Callable[[], float] = trio.current_time) -> None:
         self.clock: Final = clock
-        self._waiting: dict[float, dict[Paced, None]] = {}
+        self._waiting: dict[float, dict[Callable[[], None], None]] = {}
         self._heap: list[float] = []
         self._due: trio.Event | None = None
 
@@ -64,21 +57,21 @@ class Pacing:
         """
         return math.ceil(self.clock() / pace + LEAST_PART) * pace
 
-    def wait(self, observer: Paced, due: float) -> None:
-        """Calls an observer at a time, unless it is forgotten until then."""
+    def wait(self, call: Callable[[], None], due: float) -> None:
+        """Calls a function of an observer at a time, unless it is forgotten until then."""
         bucket = self._waiting.get(due)
         if bucket is None:
             bucket = self._waiting[due] = {}
             heappush(self._heap, due)
             if self._due is not None and self._heap[0] == due:
                 self._due.set()
-        bucket[observer] = None
+        bucket[call] = None
 
-    def forget(self, observer: Paced, due: float) -> None:
+    def forget(self, call: Callable[[], None], due: float) -> None:
         """Calls it no more; does nothing if it does not wait."""
         bucket = self._waiting.get(due)
         if bucket is not None:
-            bucket.pop(observer, None)
+            bucket.pop(call, None)
 
     @property
     def next(self) -> float:
@@ -90,9 +83,9 @@ class Pacing:
         while self._heap and self._heap[0] <= self.clock():
             bucket = self._waiting[self._heap[0]]
             if bucket:
-                observer = next(iter(bucket))
-                del bucket[observer]
-                observer.call()
+                call = next(iter(bucket))
+                del bucket[call]
+                call()
                 return True
             del self._waiting[heappop(self._heap)]
         return False

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import trio
 
-from dataspace.loops.on_trio import TRIO
+from dataspace.loops.here import TRIO
 from dataspace.transport.addresses import Address
 from relay.store.write_thread import WriteThread
 from server.connections import listeners

@@ -17,28 +17,20 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dataspace.actors.engine.actors import Actor, AsyncFunction, Call, Facet, FacetResource, Handler, Timer
-from dataspace.actors.engine.endpoints import PatternObserver, PatternWatch
+from dataspace.actors.engine.endpoints import PatternObserver, PatternWatch, Rank
 from dataspace.actors.engine.fields import Computation, DerivedField, Field
 from dataspace.actors.engine.handlers import check_plain, checked_name, name_of
 from dataspace.actors.engine.records import pattern_of
 from dataspace.actors.engine.verbs import BasicTurn, Given, check_given
 from dataspace.errors import ActorCrashed
 from index.errors import UsageError
-from index.values.values import Map, Value, keys
-
-if TYPE_CHECKING:
-    from dataspace.actors.engine.verbs import BasicTurn
-from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias
-
-from dataspace.actors.engine.endpoints import Rank
-from index.values.values import key
+from index.values.values import Map, Value, key, keys
 
 if TYPE_CHECKING:
     from dataspace.actors.engine.actors import Handler

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, Self
 from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.blocks import Block, block
 from dataspace.client.bulk.packed import PackedColumns, Pairs
-from dataspace.client.session.portions import TurnLimits
 from dataspace.codec import most_elements, pack
 from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable, refusal_of
 from dataspace.kernel.epoch_changes import EpochChanges
@@ -30,6 +29,7 @@ from dataspace.transport.credentials import Credentials, Tls, said_by_tls
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Wanted
 from dataspace.wire.observing import ObserveOptions
+from dataspace.wire.outgoing import TurnLimits
 from dataspace.wire.session import Role, Session
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value

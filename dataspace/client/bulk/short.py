@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.client import BulkClient
-from dataspace.client.session.portions import portions
 from dataspace.errors import Broken, Refused, refusal_of
 from dataspace.kernel.actions import Action
 from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.wire import packets as p
 from dataspace.wire.observing import ObserveOptions
+from dataspace.wire.outgoing import portions
 from dataspace.wire.session import encode
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
@@ -61,8 +61,7 @@ class ShortClient(BulkClient):
 
     def query(self, text: str, parameters: Mapping[str, Value], *, as_of: int | None = None) -> Rows:
         """Returns the rows of a query; see ``RemoteSpace.query``."""
-        from dataspace.client.query.answering import answered, looking
-        from dataspace.client.query.questions import question
+        from dataspace.client.query.questions import answered, looking, question
 
         asked = question(text, parameters)
         steps = looking(asked, as_of)

@@ -1,19 +1,25 @@
-"""Questions: what a query reads, and the rule that gives its rows.
+"""Questions: what a query reads, the rule that gives its rows, and the states from which they follow.
 
 A query is the body of a rule.  Each of its atoms is a pattern, and the matching facts are fetched as any
 observer gets them, so a query needs the right to observe them.  The rule is carried out over these facts
 alone: each fact is filed under the atom that it was fetched for, so nothing that the rule derives is read by
-it.
+it.  An answer asks for states and gets them, whatever connection fetches them, so that all clients answer
+alike.
 
-Always: equal patterns are fetched once; a parameter is a value, whatever its text looks like.
+Always: equal patterns are fetched once; a parameter is a value, whatever its text looks like; all states are
+of one epoch; no more facts and rows are held than the bounds allow, and a query that needs more is refused
+with the bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
+from dataspace.client.query.rows import Rows
+from dataspace.errors import Refused, UsageError
+from dataspace.rules.engine.program import Program
 from dataspace.rules.language.parser import read_body, read_rule
 from dataspace.rules.language.safety import UnsafeVariable, bound_by, check, names_in
 from dataspace.rules.language.syntax import (
@@ -29,7 +35,7 @@ from dataspace.rules.language.syntax import (
     Verb,
     variables_of,
 )
-from index.errors import UsageError
+from dataspace.rules.relations.budgets import Bounds
 from index.patterns.patterns import DISCARD
 from index.values.values import Map, Record, Value, text_of
 
@@ -150,3 +156,66 @@ def _names(literal: Literal) -> list[str]:
 def _column(argument: Expression | Aggregate) -> str:
     """Returns the name of a column: the variable's name, else the text of the expression."""
     return argument.name if isinstance(argument, Variable) else str(argument)
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+MOST_FACTS: Final = 1_000_000
+"""Facts that one query reads."""
+
+MOST_ROWS: Final = 1_000_000
+"""Rows that one query finds; it looks at five times as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Asks for the first capture of each match of a pattern, as of an epoch or now."""
+
+    pattern: Value
+    as_of: int | None
+
+
+State: TypeAlias = tuple[int, Sequence[tuple[Value, ...]]]
+"""An epoch, and the captures of what matched in it."""
+
+
+def looking(question: Question, as_of: int | None) -> Generator[Look, State, tuple[int, list[Value]]]:
+    """Returns the epoch and the facts of a query, each filed for the rule; yields the states that it needs.
+
+    States of now that are of several epochs are fetched again as of the newest of these.
+    """
+    if not question.patterns:
+        raise UsageError("a query reads facts: name at least one, such as edge($x, $y)")
+    while True:
+        epochs: list[int] = []
+        facts: list[Value] = []
+        for place, pattern in enumerate(question.patterns):
+            epoch, rows = yield Look(Record("$", None, None, pattern), as_of)
+            epochs.append(epoch)
+            if len(facts) + len(rows) > MOST_FACTS:
+                raise Refused("limit", f"a query reads at most {MOST_FACTS} facts: ask for fewer of them")
+            filed = label(place)
+            facts += [Record.of(filed, ((row[0],),)) for row in rows]
+        if as_of is not None or len(set(epochs)) == 1:
+            return epochs[0] if as_of is None else as_of, facts
+        as_of = max(epochs)
+
+
+def answered(question: Question, epoch: int, facts: Sequence[Value]) -> Rows:
+    """Returns the rows that follow from the facts of a query.
+
+    Raises ``UsageError`` where it cannot be carried out, or needs too much work.
+    """
+
+    def given() -> Iterator[Value]:
+        return iter(facts)
+
+    program = Program(given, bounds=Bounds(rows=MOST_ROWS))
+    derived = program.add("query", str(question.rule))
+    for entry in program.entries.values():
+        if entry.error:
+            why = entry.error.split(" (in ")[0].replace(" in one tick", "").replace(" new facts", " rows")
+            raise UsageError(f"the query cannot be carried out: {why}")
+    rows = [fact.fields for fact in derived.added if isinstance(fact, Record)]
+    return Rows(question.names, rows, epoch)

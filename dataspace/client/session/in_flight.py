@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from dataspace.client.session.portions import TurnLimits, portions
 from dataspace.client.session.turns import ClaimSet, Others, Ticket
 from dataspace.errors import DataspaceError, Refused
 from dataspace.kernel.actions import Action
 from dataspace.kernel.expectations import Expectation
 from dataspace.wire import packets as p
+from dataspace.wire.outgoing import TurnLimits, portions
 from dataspace.wire.session import encode
 from index.values.values import Value
 

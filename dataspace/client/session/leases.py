@@ -9,46 +9,39 @@ one are asserted again, in turns of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final
 
-from dataspace.client.session.events import ConnectionChange, ConnectionEvent
-from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.pending import PendingRequest
 from dataspace.errors import Broken, DataspaceError, Refused
 from dataspace.loops.here import loop
 from index.values.values import Map, Value
 
 
-class LeaseHolder(Protocol):
-    """What a lease needs of the session whose turns wait for it."""
-
-    on_connection: Callable[[ConnectionEvent], None]
-
-    @property
-    def in_flight(self) -> InFlight:
-        """Returns the turns in flight."""
-
-    async def request(self, verb: str, arguments: Map) -> Value:
-        """Sends a request and returns its answer."""
-
-    def ask(self, verb: str, arguments: Map, question: PendingRequest) -> None:
-        """Sends a request without waiting; ``question`` is settled by the answer."""
-
-    def release(self, *, fresh: bool) -> int:
-        """Sends what was held, after the claims where these have ended; returns how many there were."""
-
-    def restored(self, *, fresh: bool, facts: int) -> None:
-        """Called when the claims of the lease hold again."""
-
-
 class Lease:
-    """The lease of one client session, for a number of seconds."""
+    """The lease of one client session, for a number of seconds.
 
-    def __init__(self, session: LeaseHolder, owner: str, seconds: float) -> None:
-        self._session = session
-        self._about = Map({"owner": owner})
-        self._seconds = seconds
+    ``request`` sends a request and returns its answer, ``ask`` does not wait: the answer settles a
+    ``PendingRequest``.  ``lost`` is called when the lease has ended, before another one is requested;
+    ``granted`` with True if a lease is new, and with True if it is not the first of the session.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        seconds: float,
+        *,
+        request: Callable[[str, Map], Awaitable[Value]],
+        ask: Callable[[str, Map, PendingRequest], None],
+        lost: Callable[[], None],
+        granted: Callable[[bool, bool], None],
+    ) -> None:
+        self._about: Final = Map({"owner": owner})
+        self._seconds: Final = seconds
+        self._request: Final = request
+        self._ask: Final = ask
+        self._on_lost: Final = lost
+        self._on_granted: Final = granted
         self._asking = False
         self._granted = PendingRequest()
 
@@ -61,7 +54,7 @@ class Lease:
         while True:
             await loop().sleep(self._seconds / 3)
             try:
-                await self._session.request("renew", self._about)
+                await self._request("renew", self._about)
             except Refused:
                 self.lose()
             except Broken:
@@ -70,23 +63,20 @@ class Lease:
     def ask(self) -> None:
         """Requests the lease; there must be a connection, and turns must be held."""
         self._asking = True
-        self._session.ask("lease", self._about, Grant(self))
+        self._ask("lease", self._about, Grant(self))
 
     def lose(self) -> None:
         """Notes that the lease ended before it was renewed: turns are held until another one is granted."""
         if not self._asking:
-            self._session.on_connection(ConnectionEvent(ConnectionChange.LEASE_ENDED))
-            self._session.in_flight.hold()
+            self._on_lost()
             self.ask()
 
     def granted(self, answer: Map) -> None:
         """Notes that the lease was granted, for the first time or again."""
         self._asking = False
-        fresh, again = answer["fresh"] is True, self._granted.is_settled
+        again = self._granted.is_settled
         self._granted.answer(None)
-        facts = self._session.release(fresh=fresh)
-        if again:
-            self._session.restored(fresh=fresh, facts=facts)
+        self._on_granted(answer["fresh"] is True, again)
 
     def fail(self, error: DataspaceError) -> None:
         """Notes that the lease will not be granted."""
@@ -94,7 +84,7 @@ class Lease:
 
     def end(self) -> None:
         """Ends the lease, which retracts its facts."""
-        self._session.ask("release", self._about, PendingRequest())
+        self._ask("release", self._about, PendingRequest())
 
 
 class Grant(PendingRequest):

@@ -1,4 +1,5 @@
-"""Requests and aborts of streams that wait for one answer of the daemon.
+"""What a session passes things on to: streams, requests, aborts, and publications, which outlive a
+connection.
 
 An aborted stream leaves a ``PendingAbort`` in its place until the daemon has confirmed the end, so that
 values that are still on their way have a receiver that drops them.
@@ -8,6 +9,9 @@ connection was lost is sent again to a session that is resumed.
 """
 
 from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Protocol
 
 from dataspace.errors import DataspaceError
 from dataspace.loops.here import loop
@@ -84,3 +88,44 @@ class PendingAbort:
 
     def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
         """Notes a new connection, which has no such stream unless the session was resumed."""
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+class Stream(Protocol):
+    """Receives what comes over a stream: an observation, or a subscription to a topic."""
+
+    def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:
+        """Receives a frame of values; the first has this number, and ``available`` more are ready at the
+        daemon.
+
+        It cost ``size`` bytes of credit.
+        """
+
+    def know(self, total: int) -> None:
+        """Notes that so many values, since the stream was opened, have come or are ready."""
+
+    def reach(self, epoch: int) -> None:
+        """Notes that everything up to this epoch has come, and that it is on the daemon's disk."""
+
+    def finish(self) -> None:
+        """Notes that the stream is complete."""
+
+    def fail(self, error: DataspaceError) -> None:
+        """Notes that the stream has failed, or that the space was closed."""
+
+    def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
+        """Called when the client has reconnected."""
+
+
+class Lasting:
+    """Outlives a connection without being a stream: a publication."""
+
+    @abstractmethod
+    def reconnected(self, *, moved: bool) -> None:
+        """Called when the client has reconnected; ``moved`` if it is to another space."""
+
+    @abstractmethod
+    def fail(self, error: DataspaceError) -> None:
+        """Called when the client will not reconnect."""

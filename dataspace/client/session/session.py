@@ -27,13 +27,9 @@ from dataspace.client.session.identity import ClientIdentity
 from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
 from dataspace.client.session.offers import OutgoingOffer
-from dataspace.client.session.patience import AwayLimit
-from dataspace.client.session.pending import PendingAbort, PendingRequest
-from dataspace.client.session.portions import TurnLimits
-from dataspace.client.session.ports import Lasting, Stream
-from dataspace.client.session.traces import current_traceparent, no_traceparent
+from dataspace.client.session.pending import Lasting, PendingAbort, PendingRequest, Stream
 from dataspace.client.session.turns import ClaimSet, Others, Ticket
-from dataspace.client.session.uplink import Uplink
+from dataspace.client.session.uplink import AwayLimit, Uplink
 from dataspace.errors import (
     AnotherSpace,
     Broken,
@@ -53,6 +49,8 @@ from dataspace.transport.credentials import Credentials
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Granted, Wanted
+from dataspace.wire.outgoing import TurnLimits
+from dataspace.wire.traceparents import current_traceparent, no_traceparent
 from dataspace.wire.windows import ReceiveBudget
 from index.values.values import Map, Value
 
@@ -106,7 +104,7 @@ class ClientSession:
         self._reassert: Final = reassert
         claims = ClaimSet(identity.owner if identity.lease else "")
         self.in_flight: Final = InFlight(identity.space, claims, self._write)
-        self.lease: Final = Lease(self, identity.owner, identity.lease) if identity.lease else None
+        self.lease: Final = self._lease() if identity.lease else None
         self._token = credentials.token
         self._ticket: tuple[int, bytes] | None = None
         self._process: Final = os.urandom(8)
@@ -325,7 +323,22 @@ class ClientSession:
         facts = self.release(fresh=not granted.resumed)
         self._reopen(resumed=granted.resumed, moved=moved)
         if before is not None:
-            self.restored(fresh=not granted.resumed, facts=facts)
+            self._restored(fresh=not granted.resumed, facts=facts)
+
+    def _lease(self) -> Lease:
+        """Returns the lease that the session's turns wait for."""
+
+        def lost() -> None:
+            self.on_connection(ConnectionEvent(ConnectionChange.LEASE_ENDED))
+            self.in_flight.hold()
+
+        def granted(fresh: bool, again: bool) -> None:
+            facts = self.release(fresh=fresh)
+            if again:
+                self._restored(fresh=fresh, facts=facts)
+
+        who = self.identity
+        return Lease(who.owner, who.lease, request=self.request, ask=self.ask, lost=lost, granted=granted)
 
     def _abandon(self, before: str, space: str) -> None:
         """Fails the turns without an answer, which were meant for another space."""
@@ -343,7 +356,7 @@ class ClientSession:
             self.in_flight.forget()
         return self.in_flight.release(restate=fresh and self._reassert)
 
-    def restored(self, *, fresh: bool, facts: int) -> None:
+    def _restored(self, *, fresh: bool, facts: int) -> None:
         """Notes that the client's claims hold again; ``fresh`` if they had ended and ``facts`` were asserted
         again."""
         assert self.welcome is not None  # without a welcome nothing could be asserted

@@ -6,26 +6,29 @@ changed, without knowledge of turns or observations.
 
 Always: the user is called with each welcome, then with each packet in order, then with the loss, and at last,
 once, with the end, which is also the loss where the daemon has ended the session; between a loss and the next
-welcome nothing is sent.
+welcome nothing is sent.  A failed attempt to connect raises ``Unreachable`` with the system's reason, and
+leaves no open socket.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import trio
 
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Unreachable, UsageError
 from dataspace.loops.here import loop
-from dataspace.loops.primitives import TaskStatus
-from dataspace.transport.addresses import Address
-from dataspace.transport.credentials import Credentials
-from dataspace.transport.dialing import open_link
-from dataspace.transport.sockets import Link
+from dataspace.loops.primitives import Scope, TaskStatus
+from dataspace.transport.addresses import Address, unreachable
+from dataspace.transport.credentials import Credentials, said_by_tls
+from dataspace.transport.sockets import Link, SocketLink
+from dataspace.transport.tls import TlsLink
 from dataspace.wire import packets as p
 from dataspace.wire.features import Granted
 from dataspace.wire.heartbeat import Heartbeat
@@ -384,3 +387,91 @@ async def _dial(address: Address, credentials: Credentials) -> Link:
 
 def _new_session() -> Session:
     return Session(Role.CLIENT, max_frame=CLIENT_FRAME, max_elements=CLIENT_FRAME)
+
+
+# -- patience --------------------------------------------------------------------------------------
+#
+# A client reconnects for as long as it lives, so a call waits for the daemon as long. Where that is too long,
+# as in a request handler, a call has the patience of its connection: the call ends with ``Unreachable`` once
+# the daemon has been away for so many seconds. While there is a connection nothing here ends a call.
+
+
+T = TypeVar("T")
+
+
+class AwayLimit:
+    """Of one client, for the daemon at ``url``: ``seconds`` for each call, None to wait for ever."""
+
+    def __init__(self, url: str, seconds: float | None) -> None:
+        if seconds is not None and not seconds > 0:
+            raise UsageError(f"timeout is in seconds, more than 0, or None to wait for ever, not {seconds!r}")
+        self._url: Final = url
+        self._seconds: Final = math.inf if seconds is None else seconds
+        self._loop: Final = loop()
+        self._scopes: dict[Scope, float] = {}
+        self._is_away = True
+
+    def lost(self) -> None:
+        """Notes that the connection is lost: the time of all calls begins."""
+        self._is_away = True
+        now = self._loop.current_time()
+        for scope, seconds in self._scopes.items():
+            scope.deadline = now + seconds
+
+    def returned(self) -> None:
+        """Notes that there is a connection: calls wait for the daemon's answer."""
+        self._is_away = False
+        for scope in self._scopes:
+            scope.deadline = math.inf
+
+    async def wait(self, function: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+        """Returns the result of a function; raises ``Unreachable`` when the daemon has been away for so many
+        seconds, by default the connection's, since the call began."""
+        least = self._seconds if seconds is None else seconds
+        if least == math.inf:
+            return await function()
+        with self._loop.scope() as scope:
+            self._scopes[scope] = least
+            if self._is_away:
+                scope.deadline = self._loop.current_time() + least
+            try:
+                return await function()
+            finally:
+                del self._scopes[scope]
+        raise Unreachable(f"the daemon at {self._url} has been away for {least:g} s")
+
+
+# -- dialing ---------------------------------------------------------------------------------------
+
+
+async def open_link(address: Address, credentials: Credentials, *, timeout: float) -> Link:
+    """Returns a socket connected to a daemon; ``Unreachable`` has the reason and how to start one.  In
+    seconds."""
+    context = credentials.context() if address.tls else None
+    error: OSError | None = None
+    with loop().move_on_after(timeout) as patience:
+        try:
+            link = SocketLink(await _connected(address))
+        except OSError as refused:
+            error = refused
+        else:
+            if context is None:
+                return link
+            secured = TlsLink(link, context, server_name=credentials.server_name(address.host))
+            try:
+                await secured.shake_hands()
+            except BaseException as failure:
+                link.close()
+                if isinstance(failure, ssl.SSLError):
+                    raise Unreachable(f"no TLS with {address.url}: {said_by_tls(failure)}") from failure
+                raise
+            return secured
+    raise unreachable(address, None if patience.cancelled_caught else error)
+
+
+async def _connected(address: Address) -> socket.socket:
+    if address.descriptor is not None:
+        return socket.socket(fileno=address.descriptor)
+    if address.path:
+        return await loop().open_unix(address.path)
+    return await loop().open_tcp(address.host, address.port)

@@ -84,7 +84,7 @@ class ComponentEngine:
         self.waiting: tuple[Sized, ...]
         """The engine has work only if one of these is not empty, or it is ``pending``."""
         self.dependencies: DependencyGraph
-        self.plain: dict[View, Use] = {}
+        self.plain: dict[View, None] = {}
         """The views of base facts that its rules read."""
         self.roots: set[Class | None] = set()
         """The classes of facts that it gets; None for all."""
@@ -180,7 +180,7 @@ class ComponentEngine:
             alias.is_shown = True
         elif self.dependencies.is_plain(view):
             self._base_facts.share(view)
-            self.plain[view] = Use([], [], set())
+            self.plain[view] = None
             come[view] = Use([], [], set())
 
     def _keep_apart(self, view: View) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
-from typing import Protocol
+from typing import Any
 
 from dataspace.flows.mermaid import DiagramPart
 from dataspace.rules.engine.dependencies import GROUP, DependencyGraph
@@ -35,6 +35,7 @@ from dataspace.rules.engine.query import (
     unify,
 )
 from dataspace.rules.language.syntax import Rule, Verb
+from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.costs import Spent
 from dataspace.rules.relations.derived_relations import HeadRelation
 from dataspace.rules.relations.join_orders import BoundAtom, failed_text, plan, step_text
@@ -62,19 +63,6 @@ LOOKED_AT = 50_000
 """Rows that one question may look at; others wait meanwhile, for less than a second."""
 
 
-class Claimed(Protocol):
-    """The facts that are claimed."""
-
-    def look(self, root: Class | None) -> Iterable[Value]:
-        """Returns the values of a class, or all."""
-
-    def count(self, roots: Iterable[Class | None]) -> int:
-        """Returns how many there are of some classes."""
-
-    def holds(self, value: Value) -> bool:
-        """True if a fact is claimed."""
-
-
 class Explainer:
     """Answers questions about the rules of a space; ``spent`` returns the cost of a rule, by its number.
 
@@ -87,7 +75,7 @@ class Explainer:
         dependencies: DependencyGraph,
         terms: Terms,
         spent: Callable[[int], Spent],
-        facts: Claimed,
+        facts: BaseFacts[Any],
         *,
         stated: Callable[[int], Value] = lambda _: None,
         sight: Sight | None = None,

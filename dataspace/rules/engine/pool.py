@@ -175,7 +175,7 @@ class EnginePool:
         for rule in engine.rules:
             if not self.texts.is_sound(rule):
                 self.costs.forget(rule.number)
-        self.base_facts.detach(engine)
+        self.base_facts.detach(engine, engine.plain, engine.claims())
         self.components.remove(engine)
         self.delaying.pop(engine, None)
         self.forbidding -= bool(engine.negated)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from dataspace.rules.relations.guards import Fenced
 from dataspace.rules.relations.relations import Columns
@@ -35,18 +35,8 @@ class Use:
     columns: set[Columns]
 
 
-class FactReader(Protocol):
-    """The engine of a component as base facts see it: it reads some facts, and gets their changes."""
-
-    @property
-    def plain(self) -> Mapping[View, Use]:
-        """Returns the views of base facts that its rules read."""
-
-    def claims(self) -> Iterable[tuple[Class | None, Claim]]:
-        """Yields what to call for claims on facts that are rows of its own, by class; None for all."""
-
-
-_R = TypeVar("_R", bound=FactReader)
+_R = TypeVar("_R")
+"""An engine, which reads some facts and gets their changes."""
 
 
 class _Route(Generic[_R]):
@@ -75,7 +65,7 @@ class BaseFacts(Generic[_R]):
         self.views: dict[Hashable, View] = {}
         self.read = 0
         """How many facts have been read for rules that came later."""
-        self._users: dict[View, dict[_R, None]] = {}
+        self._users: dict[View, dict[_R, Use]] = {}
         self._routes: dict[Class | None, _Route[_R]] = {}
         self._any: _Route[_R] = _Route()
         self._left: set[View] = set()
@@ -213,17 +203,16 @@ class BaseFacts(Generic[_R]):
     ) -> None:
         """Passes to an engine from now on what its rules read, or further ones of them.
 
-        The views are shared already; ``uses`` are added to what the engine has of them.  O(rows) for an index
+        The views are shared already; ``uses`` are added to the engine's earlier ones.  O(rows) for an index
         that is new.
         """
         for view, use in uses.items():
             view.on_insert += use.on_insert
             view.on_delete += use.on_delete
-            known = engine.plain[view]
+            known = self._users.setdefault(view, {}).setdefault(engine, Use([], [], set()))
             known.on_insert.extend(use.on_insert)
             known.on_delete.extend(use.on_delete)
             known.columns.update(use.columns)
-            self._users.setdefault(view, {})[engine] = None
             self._told(view.root).engines[engine] = None
             view.fill()
             write_plain(view, self.terms)
@@ -238,18 +227,17 @@ class BaseFacts(Generic[_R]):
         self._left.discard(view)
         self._give_up(view)
 
-    def detach(self, engine: _R) -> None:
+    def detach(self, engine: _R, views: Iterable[View], claims: Iterable[tuple[Class | None, Claim]]) -> None:
         """Passes nothing more to an engine.  Its views stay until ``prune``: a new engine may read them."""
-        for view in engine.plain:
-            del self._users[view][engine]
+        for view in views:
+            use = self._users[view].pop(engine)
             self._told(view.root).engines.pop(engine, None)
-            use = engine.plain[view]
             gone = {*use.on_insert, *use.on_delete}
             view.on_insert[:] = [each for each in view.on_insert if each not in gone]
             view.on_delete[:] = [each for each in view.on_delete if each not in gone]
             write_plain(view, self.terms)
             self._left.add(view)
-        for root, claim in engine.claims():
+        for root, claim in claims:
             route = self._told(root)
             route.own.remove(claim)
             route.engines.pop(engine, None)
@@ -263,7 +251,7 @@ class BaseFacts(Generic[_R]):
             if not users:
                 self._give_up(view)
                 continue
-            wanted = set().union(*[engine.plain[view].columns for engine in users])
+            wanted = set().union(*[use.columns for use in users.values()])
             if gone := view.indexes.keys() - wanted:
                 for columns in gone:
                     del view.indexes[columns]

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -44,9 +44,6 @@ from index.patterns.text import ParseError, parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Record, Value
 from relay.spark.common.parsing import Malformed
-
-if TYPE_CHECKING:
-    from index.values.values import Value
 
 CHANGE_TYPE: Final = "_change_type"
 EPOCH: Final = "_epoch"

@@ -10,10 +10,10 @@ import pytest
 import trio
 
 from dataspace.client.bulk.client import BulkClient
+from dataspace.client.session.uplink import open_link
 from dataspace.errors import Unreachable, UsageError
 from dataspace.transport.addresses import parse_url
 from dataspace.transport.credentials import Credentials
-from dataspace.transport.dialing import open_link
 from index.patterns.text import parse as parse_value
 from server.cli.parser import parse
 from server.cli.values import given, parsed

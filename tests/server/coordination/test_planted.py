@@ -17,8 +17,7 @@ import trio
 
 import dataspace
 from dataspace import LockLost, Map, Record
-from dataspace.client.coordination.locks import Lock
-from dataspace.client.coordination.terms import BELIEVED, Term
+from dataspace.client.locks import BELIEVED, Lock, Term
 from dataspace.client.session.session import ClientSession
 from dataspace.errors import Broken
 from tests.guarantees.locks import Belief, Grant, LockHistory, lock_violations
@@ -202,7 +201,7 @@ async def test_a_release_that_ends_the_claim_of_another_is_flagged(url: str, mon
     monkeypatch.setattr(Term, "__init__", partialmethod(_of_owner, f"lease:{round(TTL * 1000)}:shared"))
     history = LockHistory()
     async with dataspace.connect(url, name="1") as one, dataspace.connect(url, name="2") as two:
-        stale = Lock(one, "store", "first", TTL, announce=False)
+        stale = Lock(one.session, "store", "first", TTL, announce=False)
         await stale.acquire()
         await one.request("release", stale._term._about)  # its time was over
         async with two.lock("store", "second", ttl=TTL) as lock:

@@ -11,7 +11,7 @@ import trio.testing
 
 import dataspace
 from dataspace import ConnectionChange, LockLost, Record, Refused, UsageError
-from dataspace.client.coordination.queues import Queue
+from dataspace.client.locks import Queue
 from dataspace.kernel.epoch_changes import EpochChanges
 from index.values.values import Value
 from tests.server.processes import DaemonProcess

@@ -18,9 +18,9 @@ import trio
 import dataspace
 from dataspace import Record
 from dataspace.client.session import uplink
+from dataspace.client.session.uplink import open_link
 from dataspace.codec import pack
 from dataspace.errors import Broken
-from dataspace.transport.dialing import open_link
 from dataspace.wire import packets as p
 from dataspace.wire.frames import frame
 from server.config.model import Limits

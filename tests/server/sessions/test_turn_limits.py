@@ -8,7 +8,7 @@ import pytest
 
 import dataspace
 from dataspace import Record, Refused
-from dataspace.client.session.portions import FACT_DEPTH
+from dataspace.wire.outgoing import FACT_DEPTH
 from index.values.values import Map, Value
 from server.config.model import Limits
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.client.query import answering
-from dataspace.client.query.answering import answered, looking
-from dataspace.client.query.questions import question
+from dataspace.client.query import questions
+from dataspace.client.query.questions import answered, looking, question
 from dataspace.client.query.rows import Rows
 from dataspace.errors import Refused, UsageError
 from dataspace.rules.engine.program import Program
@@ -119,13 +118,13 @@ def test_equal_patterns_are_fetched_once_and_known_values_narrow_them() -> None:
 
 
 def test_too_many_facts_are_refused_before_they_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "MOST_FACTS", 3)
+    monkeypatch.setattr(questions, "MOST_FACTS", 3)
     with pytest.raises(Refused, match="a query reads at most 3 facts"):
         rows_of("q($x), q($y), p($x, $y)", [*[Record("q", n) for n in range(3)], Record("p", 1, 1)])
 
 
 def test_too_much_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "MOST_ROWS", 1_000)
+    monkeypatch.setattr(questions, "MOST_ROWS", 1_000)
     facts = [Record("q", n) for n in range(100)]
     with pytest.raises(UsageError, match="cannot be carried out: more than 1000 rows, the last one of"):
         rows_of("q($x), q($y), q($z)", facts)

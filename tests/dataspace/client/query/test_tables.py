@@ -9,8 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.client.query.columns import ColumnKind, kind_of
-from dataspace.client.query.rows import Rows
+from dataspace.client.query.rows import ColumnKind, Rows, kind_of
 from dataspace.errors import UsageError
 from index.patterns.text import parse, unparse
 from index.values.freezing import freeze

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dataspace.client.session.in_flight import InFlight
-from dataspace.client.session.portions import TurnLimits
 from dataspace.client.session.turns import ClaimSet, Others, Ticket
 from dataspace.codec import unpack
 from dataspace.errors import AnotherSpace, Closed, Refused
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from dataspace.wire import packets as p
 from dataspace.wire.frames import HEAD
+from dataspace.wire.outgoing import TurnLimits
 
 
 class LineMachine(RuleBasedStateMachine):

@@ -12,7 +12,7 @@ from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.space import Space
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import Atom
-from dataspace.rules.relations.base_facts import BaseFacts, FactReader
+from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.terms import Row
 from dataspace.rules.relations.views import View, form_of
 from index.patterns.patterns import capture, matcher, skeleton
@@ -72,7 +72,7 @@ def test_the_names_of_columns_are_in_the_order_in_which_captures_are_read(
 
 @given(st.data(), st.one_of(simple, patterns))
 def test_rows_are_the_captures_of_facts_that_are_claimed(data: st.DataObject, pattern: Value) -> None:
-    base_facts: BaseFacts[FactReader] = BaseFacts()
+    base_facts: BaseFacts[None] = BaseFacts()
     form = form_of(Atom(pattern), everything=False)
     view = View(form)
     base_facts.share(view)
@@ -101,9 +101,9 @@ def test_rows_are_as_the_oracle_says_for_all_small_patterns(
     first = KINDS.index(kind)
     for pattern in some[first::7]:
         form = form_of(Atom(pattern), everything=False)
-        late: BaseFacts[FactReader] = BaseFacts()
+        late: BaseFacts[None] = BaseFacts()
         few = facts[first :: 1 + len(facts) // 150]
-        view, base_facts = View(form), BaseFacts[FactReader]()
+        view, base_facts = View(form), BaseFacts[None]()
         base_facts.share(view)
         base_facts.change(few, [])
         late.keep(few)
@@ -121,7 +121,7 @@ def _values(row: Row) -> tuple[Value, ...]:
 
 @given(st.lists(values, max_size=5))
 def test_a_view_that_comes_late_has_the_rows_of_all_facts(facts: list[Value]) -> None:
-    base_facts: BaseFacts[FactReader] = BaseFacts()
+    base_facts: BaseFacts[None] = BaseFacts()
     base_facts.keep(facts)
     view = View(form_of(Atom(Record("$", "x", None, Record("_"))), everything=False))
     base_facts.share(view)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
-from dataspace.client.coordination.ports import Coordinated
+from dataspace.client.session.session import ClientSession
 from dataspace.codec import pack
 from dataspace.errors import Broken, DataspaceError, Refused, UsageError
 from dataspace.loops.here import loop
@@ -30,7 +30,7 @@ LONGEST: Final = 86_400.0
 class Hold:
     """A fact under a lease of its own; made by ``space.hold``."""
 
-    def __init__(self, space: Coordinated, ttl: float, name: str) -> None:
+    def __init__(self, session: ClientSession, ttl: float, name: str) -> None:
         if not 0.01 <= ttl <= LONGEST:
             raise UsageError(f"ttl is in seconds, from 0.01 to {LONGEST:g}, not {ttl!r:.40}")
         if ":" in name or len(name) > 128:
@@ -43,7 +43,7 @@ class Hold:
         self.reason = ""
         """Why the hold has ended, as far as this client knows; empty while it runs."""
         self._ttl: Final = ttl
-        self._session: Final = space.session
+        self._session: Final = session
         self._client: Final = f"~hold-{uuid.uuid4().hex}"
         self._sequence = 0
         self._scope = loop().scope()

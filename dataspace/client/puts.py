@@ -1,37 +1,47 @@
-"""Put: one fact for each key of one owner.
+"""Put and withdraw: one fact for each key of one owner, and the end of an owner's facts by pattern.
 
 Facts of a session, or of its lease, are this client's alone, so it knows the claim that a new fact replaces.
 A durable owner may have other clients, so there the daemon finds what the new fact replaces: that is a
 publication by key.  Either way it is one turn: no observer sees both facts, or none.
 
 Always: puts of one client take effect in the order in which they were called; a put that is sent again after
-a lost connection happens once.
+a lost connection happens once; a withdrawal without an answer is sent again, and then retracts what is left.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
-from dataspace.client.coordination.ports import Coordinated
-from dataspace.client.session.turns import Claim, check_durable
+from dataspace.client.session.session import ClientSession
+from dataspace.client.session.turns import Claim, Draft, check_durable
 from dataspace.codec import pack
-from dataspace.errors import Broken
+from dataspace.errors import Broken, UsageError
 from dataspace.facts import fact_of, key_pattern, usual_key
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import Event
-from index.patterns.patterns import matcher
+from index.patterns.patterns import Pattern, matcher
+from index.patterns.text import parse_pattern
 from index.values.values import Map, Value, key, keys
 
 
 class Puts:
-    """The puts of one client."""
+    """The puts of one client; ``owner`` is the durable owner, or the lease, of its facts, if it has one."""
 
-    def __init__(self, space: Coordinated) -> None:
-        self._space = space
+    def __init__(
+        self,
+        session: ClientSession,
+        owner: str,
+        draft: Callable[[], Draft],
+        commit: Callable[[Draft], Awaitable[int]],
+    ) -> None:
+        self._session: Final = session
+        self._owner: Final = owner
+        self._draft: Final = draft
+        self._commit: Final = commit
         self._claims: dict[Hashable, Claim] = {}
-        self._era = space.session.forgotten
+        self._era = session.forgotten
         self._client: Final = f"~put-{uuid.uuid4().hex}"
         self._sequence = 0
         self._busy: Event | None = None
@@ -44,8 +54,8 @@ class Puts:
         """
         if owner:
             check_durable(owner)
-        elif not self._space.session.lease:
-            owner = self._space.owner
+        elif not self._session.lease:
+            owner = self._owner
         fact = fact_of(value)
         pattern = key_pattern(fact, by)
         while self._busy is not None:
@@ -61,15 +71,15 @@ class Puts:
 
     async def _replace(self, fact: Value, pattern: Value) -> int:
         """Replaces what this client has put before."""
-        if self._era != self._space.session.forgotten:  # the claims have ended, and are not asserted again
-            self._era = self._space.session.forgotten
+        if self._era != self._session.forgotten:  # the claims have ended, and are not asserted again
+            self._era = self._session.forgotten
             self._claims.clear()
-        place, draft = _place(fact), self._space.draft()
+        place, draft = _place(fact), self._draft()
         before = self._before(fact, pattern, place)
         claim = draft.replace(self._claims[before[0]], fact) if before else draft.assert_(fact)
         for other in before[1:]:
             draft.retract(self._claims[other])
-        epoch = await self._space.commit(draft)
+        epoch = await self._commit(draft)
         for each in before:
             del self._claims[each]
         self._claims[place] = claim
@@ -88,7 +98,6 @@ class Puts:
 
     async def _publish(self, fact: Value, pattern: Value, owner: str) -> int:
         """Has the daemon replace what a durable owner has under the key."""
-        session = self._space.session
         self._sequence += 1
         told = {
             "keys": (pack((("assert", fact),)),),
@@ -99,14 +108,36 @@ class Puts:
         }
         while True:
             try:
-                epoch = await session.request("publish", Map(told))
+                epoch = await self._session.request("publish", Map(told))
                 assert isinstance(epoch, int)  # by WIRE.md
                 return epoch
             except Broken:
-                if not session.is_open:
+                if not self._session.is_open:
                     raise
 
 
 def _place(fact: Value) -> Hashable:
     """Returns where the claim on a fact is kept: by its usual key, or by itself."""
     return key(usual_key(fact) or fact)
+
+
+# -- withdrawals -----------------------------------------------------------------------------------
+
+
+async def withdraw(session: ClientSession, pattern: Pattern | str, owner: str) -> int:
+    """Retracts what the owner asserts and the pattern matches; returns how many claims the last request
+    retracted, which is all of them unless the connection was lost."""
+    if not owner:
+        raise UsageError("withdraw retracts what a durable owner asserts: name it, withdraw(…, owner=NAME)")
+    if session.lease is None:
+        check_durable(owner)
+    told = Map({"owner": owner, "pattern": parse_pattern(pattern) if isinstance(pattern, str) else pattern})
+    while True:
+        try:
+            answer = await session.request("withdraw", told)
+        except Broken:
+            if not session.is_open:
+                raise
+        else:
+            assert isinstance(answer, Map) and isinstance(answer["retracted"], int)  # by WIRE.md
+            return answer["retracted"]
