@@ -4,8 +4,8 @@ An expectation is a read, so it needs the right to observe its pattern.  Expecta
 are decided where the turn is read; all others go through the lane, in turns of the principal and before
 anything is looked at: patterns are analysed and their compared parts are filed there, in steps (``judging``),
 and epochs of the previous daemon are read back in a thread.  Where the turn puts or withdraws, the claims of
-the owner are looked through in the lane as well (``searching``).  Then the
-check and the commit are one step, with no turn between.
+the owner are looked through in the lane as well (``TurnSearches``).  Then the check and the commit are one
+step, with no turn between.
 
 Always: a turn that is refused has changed nothing and is not remembered: sent again, it is judged again; an
 accepted turn is answered with its epoch, and judged no more.
@@ -14,16 +14,22 @@ accepted turn is answered with its epoch, and judged no more.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import ExpectationFailed, Refused, UsageError
-from dataspace.kernel.actions import Action
+from dataspace.kernel.actions import Action, are_by_handle
 from dataspace.kernel.turns import MOST_OWNERS, Part
 from dataspace.steps import at_once
 from dataspace.wire import packets as p
 from server.conditions.judging import AT_ONCE, Judgement, reading
-from server.conditions.searching import TurnSearches, check_owners
 from server.sessions.peer import Peer
+from server.spaces.searches import OwnerSearch
+
+if TYPE_CHECKING:
+    from server.lane import Work
+    from server.spaces.space import HostedSpace
+
 
 TEXT: Final = 4000
 """Characters of the text of a refusal."""
@@ -103,7 +109,7 @@ def _parts(peer: Peer, turn: p.Turn) -> list[Part]:
         _part(peer, turn.owner, turn.actions),
         *[_part(peer, name, actions) for name, actions in turn.others],
     ]
-    check_owners(parts)
+    _check_owners(parts)
     return parts
 
 
@@ -114,3 +120,68 @@ def _part(peer: Peer, name: str, actions: Sequence[Action]) -> Part:
     if not peer.permit.open:
         peer.permit.check_actions(actions)
     return owner, actions
+
+
+class TurnSearches:
+    """The searches of one turn; ``close`` must follow.
+
+    An owner with few claims is looked through in the step of the commit.  An owner with many is looked
+    through in the lane, before the turn and for one turn at a time, while other turns go on; claims that
+    other turns begin are looked at as well, and claims that other turns end are left out in the last step.
+
+    Always: actions by handle are exact in the step in which they are made; searches are over once ``close``
+    was called.
+    """
+
+    def __init__(self, home: HostedSpace) -> None:
+        self._home = home
+        self._found: dict[str, OwnerSearch] = {}
+        self._open = ExitStack()
+
+    async def prepare(self, parts: Sequence[Part], work: Work) -> None:
+        """Looks through the claims of the owners in turns of the lane; when called again, looks at newer
+        claims alone."""
+        home = self._home
+        for owner, actions in parts:
+            if are_by_handle(actions):
+                continue
+            if owner in self._found:
+                await work.go_on(self._found[owner].catching_up())
+                continue
+            search = self._open.enter_context(home.searches.of(owner, actions))
+            work.leave()  # else the one that has the lock would wait for this turn
+            async with home.withdrawing(owner):  # requests that wait here have begun no search
+                await work.enter()
+                home.finish_ending(owner)
+                await work.go_on(search.reading())
+            self._found[owner] = search
+
+    def by_handle(self, parts: Sequence[Part]) -> list[Part] | None:
+        """Returns the parts of the turn with actions by handle, as of now; None if more must be prepared."""
+        made: list[Part] = []
+        for owner, actions in parts:
+            if are_by_handle(actions):
+                made.append((owner, actions))
+                continue
+            search = self._found.get(owner)
+            if search is not None:
+                if search.is_behind:
+                    return None
+                made.append((owner, search.settled()))
+                continue
+            quick = self._home.searches.of(owner, actions)
+            if not quick.is_quick:
+                return None
+            at_once(quick.looking())
+            made.append((owner, quick.settled()))
+        return made
+
+    def close(self) -> None:
+        """Ends the searches; may be called again."""
+        self._open.close()
+
+
+def _check_owners(parts: Sequence[Part]) -> None:
+    """Raises ``Refused`` for an owner that stands in a turn twice."""
+    if len({owner for owner, _ in parts}) < len(parts):
+        raise Refused("bad-request", "an owner stands twice in a turn: put its actions together")

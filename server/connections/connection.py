@@ -33,7 +33,7 @@ from server.connections.bundles import BundlePeer, act_on
 from server.connections.greeting import admit, heartbeat, welcome
 from server.connections.lingering import goodbye_of, linger
 from server.connections.old_turns import OldTurns
-from server.publication.offers import Offers
+from server.publication.verbs import Offers
 from server.sessions.peer import Peer
 from server.sessions.requests import answer
 from server.spaces.sessions import SessionState

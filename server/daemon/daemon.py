@@ -32,9 +32,8 @@ from server.config.rights import Permit
 from server.connections.connection import Connection
 from server.connections.listeners import Doorkeeper, Listener, accept
 from server.daemon.draining import Draining, drain_verb
-from server.hosting.actors import HostedActors
+from server.hosting.actors import HostedActors, hosting_verbs
 from server.hosting.loading import made_flow
-from server.hosting.verbs import hosting_verbs
 from server.monitoring.pages import AdminPages
 from server.monitoring.sessions import session_verbs
 from server.monitoring.state import DaemonState

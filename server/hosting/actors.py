@@ -11,7 +11,7 @@ turns at the latest; an actor that does not yield is logged by a watchdog within
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,15 +22,17 @@ from dataspace.actors.engine.engine import Engine
 from dataspace.actors.engine.turns import Turn
 from dataspace.actors.services import Require, service
 from dataspace.actors.supervision import Supervised, supervise
-from dataspace.errors import UsageError
+from dataspace.errors import Refused, UsageError
 from dataspace.running.actors import Shell, log_crash
 from dataspace.running.watchdog import Watchdog
+from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
 from server.config.model import Config, HostedActor
-from server.hosting.guardian import Guardian
+from server.hosting.guardian import Guardian, Serve
 from server.hosting.loading import boot_function, traced
-from server.hosting.ports import Serve
 from server.hosting.showing import RecentTurns, tree
+from server.sessions.peer import Peer
+from server.spaces.rules import RESUME, ask_rules
 from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace.actors")
@@ -271,3 +273,29 @@ def _home(engine: Engine, home: HostedSpace) -> ActorSpace:
         commit=lambda owner, actions, _now: home.commit(owner, actions),
         end=lambda owner: home.end_owners((owner,)),
     )
+
+
+def hosting_verbs(hosting: HostedActors) -> Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]:
+    """Returns the requests that hosted code answers, by the names that they have on the wire."""
+
+    async def _actors(inspector: Peer, arguments: Map) -> Value:
+        """Returns the actors that the daemon hosts; their turns show facts, so they need every right."""
+        await trio.lowlevel.checkpoint()
+        inspector.permit.check_inspect("the actors")
+        turns = max(0, number(arguments, "turns", 0))
+        if turns and not inspector.permit.open:
+            raise Refused("not-allowed", "the turns of actors are shown to a token that may do everything")
+        return hosting.status(most=max(0, number(arguments, "most", 0)), turns=turns)
+
+    return {"actors": _actors, "rules": _rules}
+
+
+async def _rules(inspector: Peer, arguments: Map) -> Value:
+    """Answers a question about the rules: how they run, or why a fact is derived or not."""
+    await trio.lowlevel.checkpoint()
+    inspector.permit.check_inspect("the rules")
+    space, about, ask = inspector.home.space, arguments.get("about"), text(arguments, "ask")
+    if ask == RESUME:
+        inspector.permit.check_rules()
+        return inspector.home.resume_rule(text(arguments, "about"))
+    return ask_rules(space, inspector.permit, ask, about, text(arguments, "form", "text"))

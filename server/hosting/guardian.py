@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -30,8 +30,18 @@ from dataspace.wire.frames import Cutter, frame
 from index.values.values import Map
 from server.config.model import Config, HostedActor
 from server.hosting import process as program
-from server.hosting.ports import Serve
 from server.sessions.peer import Peer
+
+if TYPE_CHECKING:
+    from dataspace.transport.sockets import Link
+
+
+class Serve(Protocol):
+    """Serves a process that the daemon has started, without a token."""
+
+    def __call__(self, link: Link) -> Peer:
+        """Serves the peer at the other end in a task of its own."""
+
 
 MAX_REPORT: Final = 64 << 10
 REPORT_SECONDS: Final = 5.0

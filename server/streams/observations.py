@@ -25,7 +25,7 @@ from dataspace.kernel.limits import size_of_pattern
 from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM
-from dataspace.wire.observing import Policy
+from dataspace.wire.observing import ObserveOptions, Policy
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value, key
 from relay.delivery.followers import Delivery, Follower
@@ -35,11 +35,9 @@ from relay.log.columns import Blocks
 from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
 from server.sessions.peer import Peer
-from server.streams.columns import replay_columns
-from server.streams.read_counts import ReadCounts
+from server.streams.columns import ReadCounts, replay_columns
 from server.streams.replay import ReplaySlots, StreamReplay
-from server.streams.request import StreamRequest, read_request
-from server.streams.start import begins_now, progress_mark
+from server.streams.start import begins_now, progress_mark, read_request
 from server.system import SystemSpace
 
 PATTERNS: Final = "patterns_bytes"
@@ -228,13 +226,13 @@ class Observations:
 
     # -- live -----------------------------------------------------------------------------------------
 
-    def _open_system(self, stream: OutStream, request: StreamRequest) -> None:
+    def _open_system(self, stream: OutStream, request: ObserveOptions) -> None:
         """Opens a stream of the space ``system``, which has no log and no interests."""
         if not request.live or request.policy is Policy.WAIT or request.progress:
             raise Refused("epoch-gone", f"space {SYSTEM!r} keeps no log, there is only its state")
         self._open_live(stream, request, self._system.space)
 
-    def _open_live(self, stream: OutStream, request: StreamRequest, space: Space) -> None:
+    def _open_live(self, stream: OutStream, request: ObserveOptions, space: Space) -> None:
         observation = self.backlog(stream, request)
         observation.follow(space, request.pattern)
         if request.snapshot and request.after is None:
@@ -242,7 +240,7 @@ class Observations:
             observation.extend(Changes(space.epoch, space.time, rows, flags=SNAPSHOT))
         self._peer.wake(stream)
 
-    def backlog(self, stream: OutStream, request: StreamRequest) -> Follower:
+    def backlog(self, stream: OutStream, request: ObserveOptions) -> Follower:
         """Returns what waits behind a stream; made when it is first asked for."""
         known = stream.backlog
         if isinstance(known, Follower):
@@ -255,7 +253,7 @@ class Observations:
         )
         return made
 
-    def _fall_behind(self, stream: OutStream, request: StreamRequest) -> None:
+    def _fall_behind(self, stream: OutStream, request: ObserveOptions) -> None:
         """Continues a full stream from the log, by a task that reads as fast as the stream is read."""
         if stream not in self._replays:
             self._start(self._replays, self._resume_from_log, stream, request)
@@ -281,7 +279,7 @@ class Observations:
 
         self._peer.start(run)
 
-    async def _resume_from_log(self, stream: OutStream, request: StreamRequest) -> None:
+    async def _resume_from_log(self, stream: OutStream, request: ObserveOptions) -> None:
         observation = self.backlog(stream, request)
         observation.unfollow()
         after = observation.newest
@@ -305,7 +303,7 @@ class Observations:
 
     # -- from the log ---------------------------------------------------------------------------------
 
-    async def _replay(self, stream: OutStream, request: StreamRequest) -> None:
+    async def _replay(self, stream: OutStream, request: ObserveOptions) -> None:
         peer, began = self._peer, trio.current_time()
         try:
             if request.columns:

@@ -17,6 +17,7 @@ import trio
 
 from dataspace.kernel.actions import SNAPSHOT
 from dataspace.kernel.changes import Changes
+from dataspace.wire.observing import ObserveOptions
 from index.patterns.skeletons import skeleton
 from index.values.values import Value
 from relay.delivery.backlog import BYTE_LIMIT, MESSAGE_LIMIT
@@ -28,8 +29,7 @@ from relay.log.recent import Retelling
 from relay.log.replay import Replay
 from server.lane import Work
 from server.sessions.peer import Peer
-from server.streams.request import StreamRequest
-from server.streams.start import beginning, from_log, progress_mark, time_of
+from server.streams.start import beginning, from_log, progress_mark
 
 YIELD_SECONDS: Final = 0.5
 """Seconds after which a replay whose stream is not read releases its slot for one that waits."""
@@ -68,7 +68,7 @@ class StreamReplay:
         prepare: Callable[[Value, Work], Awaitable[None]],
         slots: ReplaySlots,
         stream: OutStream,
-        request: StreamRequest,
+        request: ObserveOptions,
         *,
         memory: MemoryBudget,
     ) -> None:
@@ -105,7 +105,7 @@ class StreamReplay:
             await trio.to_thread.run_sync(replay.prepare)
             self._state.holds(replay.held)
             if request.wants_state:
-                since = await trio.to_thread.run_sync(time_of, self.home, start)
+                since = await trio.to_thread.run_sync(self.home.log.time_of, start)
                 self.observation.extend(Changes(start, since, replay.bag(), flags=SNAPSHOT))
                 self._wake()
         at = await self._feed_net(replay) if request.net else start

@@ -1,7 +1,7 @@
 """Where a stream begins: with the state now, or in the log at an epoch.
 
-This file decides for both kinds of replay which of the two it is, at which epoch, and from which known state
-the log is read.
+This file reads the options of an ``Open``, and decides for both kinds of replay which of the two it is, at
+which epoch, and from which known state the log is read.
 
 Always: a replay begins at an epoch that the log has and that is on disk, or is refused with the epochs that
 are available.
@@ -12,12 +12,13 @@ from __future__ import annotations
 import time
 from typing import Final, TypeVar
 
-from dataspace.errors import Refused
+from dataspace.errors import Refused, UsageError
 from dataspace.kernel.actions import PROGRESS
 from dataspace.kernel.changes import Changes
+from dataspace.wire.observing import ObserveOptions
+from index.values.values import Map
 from relay.log.replay import Live, Replay
 from server.spaces.space import HostedSpace
-from server.streams.request import StreamRequest
 
 Kind = TypeVar("Kind", bound=Replay)
 
@@ -25,7 +26,15 @@ LIVE_FACTS: Final = 100_000
 """Facts that are copied as a base for a replay that begins near the end of the log."""
 
 
-def beginning(home: HostedSpace, request: StreamRequest) -> int:
+def read_request(spec: Map) -> ObserveOptions:
+    """Returns the request in an ``Open``; raises ``Refused`` with what is wrong with it."""
+    try:
+        return ObserveOptions.read(spec)
+    except UsageError as error:
+        raise Refused("bad-request", str(error)) from None
+
+
+def beginning(home: HostedSpace, request: ObserveOptions) -> int:
     """Returns the epoch after which a replay begins; raises ``Refused`` if the log does not reach it."""
     log = home.log
     newest = max(home.commits.durable, home.space.epoch)
@@ -43,7 +52,7 @@ def beginning(home: HostedSpace, request: StreamRequest) -> int:
     return after
 
 
-def begins_now(home: HostedSpace, request: StreamRequest) -> bool:
+def begins_now(home: HostedSpace, request: ObserveOptions) -> bool:
     """True if a stream begins with the state now, or has missed nothing of it, and needs no log."""
     if request.live:
         return True
@@ -53,7 +62,7 @@ def begins_now(home: HostedSpace, request: StreamRequest) -> bool:
     return request.as_of is None and request.upto is None and not request.durable
 
 
-async def from_log(home: HostedSpace, request: StreamRequest, kind: type[Kind]) -> Kind:
+async def from_log(home: HostedSpace, request: ObserveOptions, kind: type[Kind]) -> Kind:
     """Returns a replay that stands where a stream begins, once everything up to there is on disk.
 
     Raises ``Refused`` as ``beginning`` does.
@@ -75,11 +84,6 @@ def _live_base(home: HostedSpace) -> Live | None:
     if len(space.index) > LIVE_FACTS:
         return None
     return Live(space.epoch, list(space.index.values()), home.commits.tail(0))
-
-
-def time_of(home: HostedSpace, number: int) -> int:
-    """Returns when an epoch was made, in microseconds since 1970; 0 for the state before the first."""
-    return home.log.time_of(number)
 
 
 def progress_mark(number: int) -> Changes:

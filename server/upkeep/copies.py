@@ -3,7 +3,11 @@
 They work on files, in a process of their own: the daemon does nothing for them, and its process must not open
 its files a second time, since closing them would drop SQLite's locks.
 
-Always: a target under the requested name is whole and verified; 1 is returned for anything else.
+A backup to a URL is a backup in a directory, which is made, verified and brought up to date as any other, and
+then copied to the store in blocks.
+
+Always: a target under the requested name is whole and verified; 1 is returned for anything else; a store is
+looked at before anything is copied, so that a wrong credential costs no time.
 """
 
 from __future__ import annotations
@@ -12,16 +16,22 @@ import argparse
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from dataspace.errors import UsageError
+from dataspace.errors import DataspaceError, UsageError
 from relay.backup import restore as restoring
-from relay.backup.backup import BackupDone, back_up, publish, working_directory
+from relay.backup.backup import MAIN, BackupDone, back_up, publish, spaces_of, working_directory
+from relay.backup.blocks import LOCK, Pushed, check_identity, fetch, newest, push, wanted
 from relay.backup.cutting import text_of
+from relay.backup.manifest import is_backup
 from relay.backup.pace import CopyPace
 from relay.backup.restore import Restored, RestoreWanted
+from relay.backup.source import identity_of
+from relay.backup.store import Store
 from server.config.model import default_data
 from server.config.units import size
 from server.daemon.lock import locked
@@ -31,13 +41,15 @@ EVERY: Final = 0.5
 
 
 def backup(args: argparse.Namespace) -> int:
-    """Backs up a data directory; returns the exit code."""
+    """Backs up a data directory, to a directory or a URL; returns the exit code."""
+    if isinstance(args.target, str):
+        return _backup_to_url(args)
     if args.via is not None:
         raise UsageError("--via is for a backup to a URL; give one, or no --via")
     data, target = args.data or default_data(), args.target
     rate = None if args.rate is None else size(args.rate)
     made = working_directory(data, target)
-    with CopyProgress(quiet=args.quiet) as progress:
+    with _CopyProgress(quiet=args.quiet) as progress:
         try:
             with locked(made):
                 done = back_up(data, made, CopyPace(rate, progress.report))
@@ -47,23 +59,25 @@ def backup(args: argparse.Namespace) -> int:
             print(f"dataspace: interrupted; {kept}, and the same command continues", file=sys.stderr)
             return 1
     publish(made, target)
-    print_backup(done, target)
+    _print_backup(done, target)
     return 0
 
 
-def print_backup(done: BackupDone, target: Path) -> None:
+def _print_backup(done: BackupDone, target: Path) -> None:
     """Prints the content of a backup and the copied bytes."""
     for name, log in done.logs.items():
         held = f"epochs {log.oldest} to {log.epoch}, of {text_of(log.time)}" if log.epoch else "no epoch yet"
         how = "copied, all of it anew" if log.anew else "added"
         print(f"space {name}: {held} ({log.added} segments {how})")
-    print(f"{target} is whole: {mebibytes(done.bytes)} copied, every checksum verified")
+    print(f"{target} is whole: {_mebibytes(done.bytes)} copied, every checksum verified")
 
 
 def restore(args: argparse.Namespace) -> int:
-    """Restores a backup into a new directory; returns the exit code."""
+    """Restores a backup, from a directory or a URL, into a new directory; returns the exit code."""
+    if isinstance(args.backup, str):
+        return _restore_from_url(args)
     made = restoring.working_directory(args.target)
-    with CopyProgress(quiet=args.quiet) as progress, locked(made):
+    with _CopyProgress(quiet=args.quiet) as progress, locked(made):
         try:
             restoring.begin(made)
             done = restoring.restore(args.backup, made, _wanted(args.at), CopyPace(None, progress.report))
@@ -95,7 +109,7 @@ def _print_restored(name: str, done: Restored) -> None:
     )
 
 
-class CopyProgress:
+class _CopyProgress:
     """One line about how far a copy is, on the standard error; as a context, which ends it."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -106,7 +120,7 @@ class CopyProgress:
             self._next += 20 * EVERY
         self._shown = False
 
-    def __enter__(self) -> CopyProgress:
+    def __enter__(self) -> _CopyProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,7 +133,7 @@ class CopyProgress:
             return
         self._next = now + (EVERY if self._live else 20 * EVERY)
         speed = copied / max(now - self._began, 0.001)
-        line = f"{what}: {mebibytes(copied)} copied, {mebibytes(speed)}/s"
+        line = f"{what}: {_mebibytes(copied)} copied, {_mebibytes(speed)}/s"
         print(f"\r{line}\x1b[K" if self._live else line, end="" if self._live else "\n", file=sys.stderr)
         sys.stderr.flush()
         self._shown = True
@@ -131,10 +145,121 @@ class CopyProgress:
         self._shown = False
 
 
-def mebibytes(count: float) -> str:
+def _mebibytes(count: float) -> str:
     """Returns bytes as text.
 
-    >>> mebibytes(1 << 19)
+    >>> _mebibytes(1 << 19)
     '0.5 MiB'
     """
     return f"{count / (1 << 20):.1f} MiB"
+
+
+# -- at a URL ---------------------------------------------------------------------------------------
+
+
+def _backup_to_url(args: argparse.Namespace) -> int:
+    """Backs up a data directory to a URL; returns the exit code."""
+    data = args.data or default_data()
+    via = args.via or data.with_name(f"{data.name}.backup")
+    rate = None if args.rate is None else size(args.rate)
+    made = working_directory(data, via)
+    store = Store(args.target)
+    with _CopyProgress(quiet=args.quiet) as progress:
+        try:
+            _look(store, data)
+            pace = CopyPace(rate, progress.report)
+            made = _with_history(via, made, store, pace)
+            with locked(made):
+                done = back_up(data, made, pace)
+            publish(made, via)
+            with locked(via):
+                pushed = push(via, store, CopyPace(rate, progress.report))
+        except KeyboardInterrupt:
+            progress.end()
+            print(
+                "dataspace: interrupted; what was copied is kept, and the same command continues",
+                file=sys.stderr,
+            )
+            return 1
+    _print_pushed(done, pushed, via, store)
+    return 0
+
+
+def _look(store: Store, data: Path) -> None:
+    """Raises ``StoreFailed`` or ``NotThisLog`` where this log cannot be backed up to a store."""
+    store.probe()
+    check_identity(newest(store), identity_of(spaces_of(data)[MAIN]), store)
+
+
+def _with_history(via: Path, made: Path, store: Store, pace: CopyPace) -> Path:
+    """Returns the directory to back up into; fetches an earlier backup if it is in the store alone.
+
+    Else the older snapshots in it, and what retention has deleted since, would be gone from the store.
+    """
+    found = newest(store)
+    if is_backup(via) or made.exists() or found is None:
+        return made
+    fetched = via.with_name(f"{via.name}.fetched")
+    with _fetching(fetched):
+        fetch(found, store, fetched, pace)
+    publish(fetched, via)
+    return via
+
+
+@contextmanager
+def _fetching(directory: Path) -> Iterator[None]:
+    """Holds the directory that is made what is in a store, with which whatever else is in it is deleted.
+
+    Raises ``UsageError`` for one in which nothing was fetched before, and that is not empty.
+    """
+    is_ours = not directory.exists() or (directory / LOCK).exists()
+    if not is_ours and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(
+            f"{directory} is needed for what is fetched, and has something else in it; rename it, or give "
+            "another directory"
+        )
+    with locked(directory):
+        yield
+
+
+def _print_pushed(done: BackupDone, pushed: Pushed, via: Path, store: Store) -> None:
+    _print_backup(done, via)
+    print(
+        f"{store.shown} is whole: {_mebibytes(pushed.held)} in all, {pushed.blocks} blocks"
+        f" ({_mebibytes(pushed.bytes)}) written now"
+    )
+    if pushed.kept:
+        print(f"dataspace: {pushed.kept}", file=sys.stderr)
+
+
+def _restore_from_url(args: argparse.Namespace) -> int:
+    """Restores a backup at a URL into a new directory; returns the exit code.
+
+    The fetched files are deleted once they are restored, and kept else.
+    """
+    target: Path = args.target
+    restoring.working_directory(target)
+    store, fetched = Store(args.backup), target.with_name(f"{target.name}.fetched")
+    found = wanted(store)
+    with _CopyProgress(quiet=args.quiet) as progress:
+        try:
+            with _fetching(fetched):
+                fetch(found, store, fetched, CopyPace(None, progress.report))
+        except KeyboardInterrupt:
+            progress.end()
+            print(
+                "dataspace: interrupted; what was fetched is kept, and the same command continues",
+                file=sys.stderr,
+            )
+            return 1
+    try:
+        code = restore(argparse.Namespace(**vars(args) | {"backup": fetched}))
+    except DataspaceError:
+        print(
+            f"dataspace: what was fetched is kept in {fetched}, which can be restored like {store.shown}",
+            file=sys.stderr,
+        )
+        raise
+    if code == 0:
+        shutil.rmtree(fetched)
+    return code

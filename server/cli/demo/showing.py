@@ -1,17 +1,23 @@
-"""What the demo shows: a line for each event, and below them the board where it can be drawn.
+"""The demo on the screen: a line for each change in the space, and below them the board if it can be drawn.
 
-On a terminal with rich the board stays below the lines and changes in place.  Elsewhere there are lines
-alone.
+``Play`` follows the space and notes each change on the board.  On a terminal with rich the board stays below
+the lines and changes in place.  Elsewhere there are lines alone.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import trio
+
+from dataspace.client.space import RemoteSpace
+from dataspace.kernel.epoch_changes import Change
+from index.patterns.text import parse_pattern
+from index.values.values import Map, Record
 from server.cli.demo.board import TASKS, Board
 
 if TYPE_CHECKING:
@@ -65,3 +71,80 @@ def drawn(board: Board) -> Table:
         state, who = board.state(task)
         table.add_row(str(task), what, Text(state, style=styles[state]), who)
     return table
+
+
+async def why(space: RemoteSpace, about: str) -> list[str]:
+    """Returns the proof of a fact, as ``dataspace rule why`` prints it."""
+    answer = await space.request("rules", Map({"ask": "why", "about": parse_pattern(about), "form": "text"}))
+    return str(answer).splitlines()
+
+
+class Play:
+    """Follows the space; ``until`` waits for what the board shows."""
+
+    def __init__(self, space: RemoteSpace, board: Board, shown: Shown) -> None:
+        self.board = board
+        self.shown = shown
+        self._space = space
+        self._changed = trio.Event()
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Begins to follow what the demo shows."""
+        for pattern, take in (
+            ("worker($name, $pid)", self._worker),
+            ("claim($n, $who)", self._claim),
+            ("waiting($n, _)", self._waiting),
+            ("finished($n, $who)", self._finished),
+            ("done($n, $who)", self._done),
+        ):
+            await nursery.start(self._follow, pattern, take)
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Waits until something is the case."""
+        while not holds():
+            await self._changed.wait()
+
+    async def _follow(
+        self,
+        pattern: str,
+        take: Callable[[Change], Awaitable[str]],
+        *,
+        task_status: trio.TaskStatus[None],
+    ) -> None:
+        async with self._space.observe(pattern) as observation:
+            task_status.started()
+            async for change in observation:
+                told = await take(change)
+                self.board.epoch = max(self.board.epoch, change.epoch)
+                if told:
+                    self.shown.line(f"{change.epoch:5}  {told}")
+                self.shown.draw()
+                self._changed.set()
+                self._changed = trio.Event()
+
+    async def _worker(self, change: Change) -> str:
+        name, process = change.captures
+        return f"{self.board.worker(str(name), is_new=change.kind == '+')} (process {process!r})"
+
+    async def _claim(self, change: Change) -> str:
+        task, who = change.captures
+        assert isinstance(task, int)  # as the demo numbers them
+        return self.board.claim(task, str(who), is_new=change.kind == "+")
+
+    async def _waiting(self, change: Change) -> str:
+        (task,) = change.captures
+        assert isinstance(task, int)  # as above
+        return self.board.wait(task) if change.kind == "+" else ""
+
+    async def _finished(self, change: Change) -> str:
+        """Writes down that a task is done, unless its worker was killed: the board outlives workers."""
+        task, who = change.captures
+        assert isinstance(task, int)  # as above
+        if self.board.accepts(task, str(who)):
+            await self._space.assert_(Record("done", task, who))
+        return ""
+
+    async def _done(self, change: Change) -> str:
+        task, who = change.captures
+        assert isinstance(task, int)  # as above
+        return self.board.finish(task, str(who))

@@ -16,8 +16,6 @@ CARRIED_OUT = [row for row in ROWS if row.run]
 CHOOSING: dict[str, list[dict[str, object]]] = {
     "assert": [{"durable": ""}, {"durable": "me"}],
     "send": [{"message": ["-"]}, {"message": ["f(1)"]}],
-    "backup": [{"target": "s3://a"}, {"target": None}],
-    "restore": [{"backup": "s3://a"}, {"backup": None}],
 }
 """Arguments by which the function of a row is chosen, so that each is."""
 
