@@ -135,6 +135,8 @@ class DurableTopics:
         journal, ledger = self.writer.journal, entry.ledger
         catching.begin(await trio.to_thread.run_sync(journal.beginning, ledger, catching.since))
         while self._topics.is_listed(entry):
+            # A thread is waited for to its end: the stream may be closed since.
+            await trio.lowlevel.checkpoint_if_cancelled()
             if not feed.has_room:
                 await wait_taken()
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,11 +20,16 @@ from dataspace.client.subscriptions import Subscription
 from dataspace.codec import pack
 from dataspace.errors import Broken, Refused
 from dataspace.topics import encoding as forms
+from dataspace.topics.antichains import Antichain
 from dataspace.topics.gathering import TopicEpoch
 from dataspace.wire import packets as p
 from index.values.values import Map
+from relay.journal.reader import JournalReader
+from relay.topics.steps import StepLog
 from server.config.model import Config
 from server.daemon.serve import serve
+from server.topics.catalogue import TopicEntry
+from server.topics.durable import DurableTopics
 from server.topics.following import TopicConnection
 from tests.server.peers import Peer
 from tests.server.processes import DaemonProcess
@@ -390,6 +396,43 @@ async def test_a_reader_by_name_holds_back_what_age_would_let_go(tmp_path: Path)
             while (await frontier(url)).oldest < 3:  # noqa: ASYNC110  # it happens in the daemon
                 await trio.sleep(0.1)
         assert [each.number for each in await read(url)] == [3, 4, 5]
+
+
+async def test_a_subscriber_that_leaves_while_the_past_is_read_is_no_subscriber_afterwards(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread reads the past, and is waited for to its end."""
+    await publish(url, range(3))
+    reading, going, read_past = trio.Event(), threading.Event(), DurableTopics.read_past
+    token, counts = trio.lowlevel.current_trio_token(), list[object]()
+
+    def beginning(self: JournalReader, ledger: StepLog, since: Antichain) -> int:
+        token.run_sync_soon(reading.set)
+        assert going.wait(10)
+        return begin(self, ledger, since)
+
+    async def noted(self: DurableTopics, entry: TopicEntry, *more: Any) -> None:
+        counts.append(entry.topic.statistics())
+        try:
+            await read_past(self, entry, *more)
+        finally:
+            counts.append(entry.topic.statistics())
+            ended.set()
+
+    begin, ended = JournalReader.beginning, trio.Event()
+    monkeypatch.setattr(JournalReader, "beginning", beginning)
+    monkeypatch.setattr(DurableTopics, "read_past", noted)
+    with trio.fail_after(20):
+        async with Peer(url) as peer:
+            await peer.greet()
+            await peer.say(p.Open(1, Map({"kind": "topic", "topic": "t", "as_of": (0,)}), 9, 1 << 20))
+            await reading.wait()
+            await peer.say(p.Abort(1, "", True))
+            while not isinstance(await peer.hear(), p.Done):
+                pass
+            going.set()
+            await ended.wait()
+    assert counts[0] == counts[1]
 
 
 async def test_it_ends_when_told_by_its_maker_or_once_nobody_publishes(url: str) -> None:
