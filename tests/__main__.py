@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
 def both(run: Run) -> int:
     """Runs all in two processes, and returns one status."""
     with tempfile.TemporaryFile() as said:
-        beside = threading.Thread(target=run.kept, args=(said,))
+        beside = threading.Thread(target=run.kept, args=(said,), daemon=True)
         beside.start()
         try:
             run.seen()

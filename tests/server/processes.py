@@ -1,7 +1,11 @@
-"""Daemons and clients in processes of their own, to be killed."""
+"""Daemons and clients in processes of their own, to be killed.
+
+Always: no daemon outlives the process that has started it, whatever failed there, unless that was killed.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -10,6 +14,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
+
+PATIENCE = 60.0
+"""Seconds in which a daemon must end once it was told to."""
+
+_running: set[DaemonProcess] = set()
 
 
 class DaemonProcess:
@@ -41,6 +50,7 @@ class DaemonProcess:
             text=True,
             env=os.environ | {"DATASPACE_FAULT": fault},
         )
+        _running.add(self)
         assert self.process.stdout is not None  # a pipe, as asked for
         line = self.process.stdout.readline()
         if "listening on" not in line:
@@ -49,8 +59,17 @@ class DaemonProcess:
         self.port = int(line.split("tcp:127.0.0.1:")[1].split(",")[0])
 
     def wait(self) -> int:
-        """Waits for its end; what it said on stderr is in ``errors``."""
-        self.process.communicate(timeout=60)
+        """Waits for its end; what it said on stderr is in ``errors``.
+
+        A daemon that does not end is killed, and ``TimeoutExpired`` raised.
+        """
+        try:
+            self.process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        finally:
+            _running.discard(self)
         if not self._said.closed:
             self._said.seek(0)
             self.errors = self._said.read()
@@ -67,3 +86,11 @@ class DaemonProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.wait()
+
+
+@atexit.register
+def _kill_all() -> None:
+    """Kills the daemons that a test or a fixture which failed has left running."""
+    for each in _running:
+        each.process.kill()
+        each.process.wait()

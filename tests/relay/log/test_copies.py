@@ -34,7 +34,7 @@ def written(log: Log) -> Iterator[list[int]]:
             append(log, epoch(number, flight(number)))
             newest[0] = number
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=write, daemon=True)
     writer.start()
     try:
         yield newest

@@ -41,7 +41,7 @@ def guarded(folder: Path) -> Iterator[str]:
                 started.set()
 
     tokens: list[trio.lowlevel.TrioToken] = []
-    thread = threading.Thread(target=trio.run, args=(run,))
+    thread = threading.Thread(target=trio.run, args=(run,), daemon=True)
     thread.start()
     assert started.wait(30)
     try:

@@ -89,7 +89,7 @@ class Flow:
             start_new_session=True,
         )
         self.said: list[str] = []
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:

@@ -54,7 +54,7 @@ def loaded(url: str, clients: int = 2) -> Iterator[threading.Event]:
                 begun.set()
                 stopping.wait(0.001)  # the test is about what comes in between, not about how fast
 
-    threads = [threading.Thread(target=work, args=(each,)) for each in range(clients)]
+    threads = [threading.Thread(target=work, args=(each,), daemon=True) for each in range(clients)]
     for thread in threads:
         thread.start()
     try:

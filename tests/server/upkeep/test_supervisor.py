@@ -88,7 +88,7 @@ def test_a_daemon_under_a_supervisor(listening: socket.socket, tmp_path: Path) -
     reading, writing = os.pipe()
     codes: list[int] = []
     url = f"tcp://127.0.0.1:{port}"
-    client = threading.Thread(target=lambda: codes.append(status(url)))
+    client = threading.Thread(target=lambda: codes.append(status(url)), daemon=True)
     client.start()
     environment = {name: each for name, each in os.environ.items() if name not in VARIABLES}
     environment |= {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "3600000000"}

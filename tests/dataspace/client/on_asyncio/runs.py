@@ -141,7 +141,9 @@ class Host:
 
     def __init__(self) -> None:
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=trio.run, args=(self._main,), name="host of daemons")
+        self._thread = threading.Thread(
+            target=trio.run, args=(self._main,), name="host of daemons", daemon=True
+        )
         self._token: trio.lowlevel.TrioToken
         self._nursery: trio.Nursery
 

@@ -63,7 +63,7 @@ def test_many_retries_at_once_are_one_turn(daemon: HttpDaemon) -> None:
     def send() -> None:
         epochs.append(daemon.turn(*body, **turn).json()["epoch"])
 
-    threads = [threading.Thread(target=send) for _ in range(8)]
+    threads = [threading.Thread(target=send, daemon=True) for _ in range(8)]
     for each in threads:
         each.start()
     for each in threads:
