@@ -1,8 +1,9 @@
-"""The recipes of COORDINATION.md do what it says."""
+"""The functions of COORDINATION.md, and programs that are made of its verbs, do what the page says."""
 
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import trio
 
 import dataspace
 from dataspace import ExpectationFailed, Lock, Record
+from tests.server.coordination import recipes
 
 PAGE = Path(dataspace.__file__).with_name("COORDINATION.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -27,11 +29,11 @@ def recipe() -> dict[str, Any]:
 
 
 def test_each_recipe_is_short() -> None:
-    assert len(BLOCKS) == 8
+    assert len(BLOCKS) == 4
     assert max(len(block.splitlines()) for block in BLOCKS) <= 30
 
 
-async def test_another_leads_when_a_leader_is_gone(url: str, recipe: dict[str, Any]) -> None:
+async def test_another_leads_when_a_leader_is_gone(url: str) -> None:
     leaders: list[str] = []
     seen: list[tuple[str, str, int]] = []
     changed = trio.Event()
@@ -54,12 +56,12 @@ async def test_another_leads_when_a_leader_is_gone(url: str, recipe: dict[str, A
         changed = trio.Event()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(recipe["follow"], url, note)
+        nursery.start_soon(recipes.follow, url, note)
         scopes: dict[str, trio.CancelScope] = {}
 
         async def stand(name: str) -> None:
             with trio.CancelScope() as scopes[name]:
-                await recipe["lead"](url, name, working(name), ttl=10)
+                await recipes.lead(url, name, working(name), ttl=10)
 
         with trio.fail_after(30):
             for name in ("one", "two"):
@@ -76,33 +78,31 @@ async def test_another_leads_when_a_leader_is_gone(url: str, recipe: dict[str, A
     assert sorted((kind, who) for kind, who, _ in seen) == [("+", "one"), ("+", "two"), ("-", "one")]
 
 
-async def test_a_counter_behind_a_lock_counts_each_time(
-    url: str, tmp_path: Path, recipe: dict[str, Any]
-) -> None:
+async def test_a_counter_behind_a_lock_counts_each_time(url: str, tmp_path: Path) -> None:
     store = tmp_path / "store.sqlite"
     async with dataspace.connect(url) as one, dataspace.connect(url) as two:
         async with trio.open_nursery() as nursery:
             for n in range(6):
-                nursery.start_soon(recipe["add_one"], (one, two)[n % 2], store)
-    database = recipe["sqlite3"].connect(store)
+                nursery.start_soon(recipes.add_one, (one, two)[n % 2], store)
+    database = sqlite3.connect(store)
     value, token = database.execute("SELECT value, token FROM kept").fetchone()
     assert value == 6
-    assert not recipe["write"](database, "counter", 99, token - 1), "from a holder that was stopped"
-    assert recipe["read"](database, "counter", token + 1) == 6
-    assert not recipe["write"](database, "counter", 7, token), "after the next holder has read"
-    assert recipe["write"](database, "counter", 7, token + 1)
+    assert not recipes.write(database, "counter", 99, token - 1), "from a holder that was stopped"
+    assert recipes.read(database, "counter", token + 1) == 6
+    assert not recipes.write(database, "counter", 7, token), "after the next holder has read"
+    assert recipes.write(database, "counter", 7, token + 1)
     database.close()
 
 
-async def test_a_setting_has_a_value_in_every_epoch(url: str, recipe: dict[str, Any]) -> None:
+async def test_a_setting_has_a_value_in_every_epoch(url: str) -> None:
     told: list[dict[str, int]] = []
-    await recipe["configure"](url, rate=7)
+    await recipes.configure(url, rate=7)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(recipe["configured"], url, told.append)
+        nursery.start_soon(recipes.configured, url, told.append)
         with trio.fail_after(30):
             async with dataspace.connect(url) as space:
                 await space.first('Observe(config("billing", _, _))')
-            await recipe["configure"](url, rate=8, limit=1)
+            await recipes.configure(url, rate=8, limit=1)
             async with dataspace.connect(url) as space:
                 assert sorted(await space.matches('config("billing", $, $)')) == [("limit", 1), ("rate", 8)]
             while {"limit": 1} not in told:
@@ -121,12 +121,12 @@ async def test_a_service_has_its_name_alone_and_leaves_with_it(url: str, recipe:
 
     async with dataspace.connect(url) as space:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(recipe["serve"], url, "billing", "10.0.0.1:80", run)
+            nursery.start_soon(recipes.serve, recipe["register"], url, "billing", "10.0.0.1:80", run)
             with trio.fail_after(30):
-                assert await recipe["find"](space, "billing") == "10.0.0.1:80"
+                assert await recipes.find(space, "billing") == "10.0.0.1:80"
                 await running.wait()
                 with pytest.raises(ExpectationFailed) as caught:
-                    await recipe["serve"](url, "billing", "10.0.0.2:80", run)
+                    await recipes.serve(recipe["register"], url, "billing", "10.0.0.2:80", run)
             assert caught.value.rows == [("10.0.0.1:80",)]
             ended.set()
         assert await space.matches(Record("service", "billing")) == []

@@ -1,4 +1,4 @@
-"""The code of the guide's chapter on asyncio runs as it stands."""
+"""The code of the guide's chapter on asyncio runs as it stands, and so does a page of Starlette."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from dataspace import Record
 
 GUIDE = (Path(dataspace.__file__).parent / "guide" / "python.md").read_text(encoding="utf-8")
 CHAPTER = GUIDE.split("\n## Under asyncio\n")[1].split("\n## ")[0]
-PROGRAM, *CELLS, PAGE = re.findall(r"```python\n(.*?)```", CHAPTER, re.DOTALL)
+PROGRAM, *CELLS = re.findall(r"```python\n(.*?)```", CHAPTER, re.DOTALL)
 
 Scope = dict[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
@@ -103,9 +104,7 @@ async def opened(app: App, state: Scope, name: str) -> AsyncIterator[Browser]:
 
 def test_the_page_shows_who_is_there_now(default: str) -> None:
     pytest.importorskip("starlette")
-    names: dict[str, Any] = {}
-    exec(compile(PAGE, "python.md", "exec"), names)
-    app: App = names["app"]
+    app: App = import_module("tests.dataspace.client.on_asyncio.presence").app
 
     async def main() -> None:
         async with asyncio.timeout(30), served(app) as state, opened(app, state, "Alice") as first:
