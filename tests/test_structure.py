@@ -15,7 +15,7 @@ LONELY_PROTOCOLS: Final = 0
 
 NAMES_TWICE: Final = 3
 LONG_SIGNATURES: Final = 8
-PRONOUNS: Final = 70
+PRONOUNS: Final = 0
 MARKDOWN_WORDS: Final = 80_000
 WALKS: Final = {"fact": 65, "replay": 72, "HTTP observe": 93}
 

@@ -3,7 +3,7 @@
 An answer may list ten thousand claims or changes, and packing these in one call takes 30 ms.  So such a list
 is packed some rows at a time.  Other packets are short, or are values of streams, which are cut anyway.
 
-Always: the bytes are those of ``pack``.
+Always: ``pack`` makes the same bytes.
 """
 
 from __future__ import annotations

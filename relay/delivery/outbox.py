@@ -253,7 +253,7 @@ class Outbox:
     def fill(self, budget: int) -> bytes:
         """Returns the bytes to send now: all control packets, then values up to about ``budget`` bytes.
 
-        Ends sooner if the values take long to pack, as those of a state do; ``is_empty`` is False then.
+        Ends sooner if the values take long to pack, as a state does; ``is_empty`` is False then.
         """
         pieces, self._control = self._control, []
         size, self.control_bytes = self.control_bytes, 0

@@ -1,1 +1,1 @@
-"""The publishing side of topics: partitions, groups, and what is retained; see ``dataspace/topics``."""
+"""The publishing side of topics: partitions, groups, and retained items; see ``dataspace/topics``."""

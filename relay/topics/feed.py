@@ -2,8 +2,8 @@
 
 It stands behind a stream as an observation does, and is as bounded.  A batch cannot be left out or merged
 with another, or a subscriber would see half an epoch.  So publishers wait while too much is here: with the
-policy *wait* for as long as it takes, with *fail* only while the subscriber keeps up a least pace.  What can
-be merged is progress.
+policy *wait* for as long as it takes, with *fail* only while the subscriber keeps up a least pace.  Progress
+can be merged.
 
 Always: messages leave in the order in which they came; consecutive progress leaves as one message; a feed
 that has failed is empty; a message of a durable topic leaves when it is on disk.
@@ -31,7 +31,7 @@ MOST: Final = 4
 
 PATIENCE: Final = 2.0
 PACE: Final = 1 << 20
-"""How long publishers wait, in seconds, for one that takes fewer bytes than this in each of them."""
+"""Seconds that publishers wait for a slow subscriber, and the bytes that it must take in each of them."""
 
 
 @dataclass(frozen=True, slots=True)

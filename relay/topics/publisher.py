@@ -3,7 +3,7 @@
 Each producer holds *capabilities*, a multiset of times at or after which it may still send; together they
 make the *lower* frontier.  The times of the batches make the *upper*: the maximal times ever seen.  The
 source calls it the maximal elements of ``active``, but an epoch that is over here may be latent on another
-partition of the same topic, so a time that is over must go on filtering those who join late.
+partition of the same topic, so a completed time must go on filtering for late subscribers.
 
 Always: nothing is sent at a time for which its producer holds no capability, and no capability comes to be
 but after one of the same producer, so the lower frontier never goes back (a *lasting* partition takes over
@@ -32,7 +32,7 @@ MAX_HELD: Final = 4096
 """Times for which one producer may hold capabilities."""
 
 MAX_UPPER: Final = 1024
-"""Latest times of one partition, of which none comes before another: each step looks at all of them."""
+"""Latest times of one partition, none before another: each step looks at all of them."""
 
 MAX_COUNT: Final = (1 << 31) - 1
 """Capabilities of one producer for one time."""
@@ -155,7 +155,7 @@ class Publisher:
     def check_room(self, producer: int, time: Time | None, changes: Sequence[Change]) -> None:
         """Raises ``Refused("limit")`` where a step would open too many epochs, or hold too much.
 
-        Kept apart from the steps themselves, so that what was done once can always be done again.
+        Apart from the steps themselves, so that a step that was done once can always be done again.
         """
         if time is not None and len(self._epochs) >= MAX_OPEN and time not in self._epochs:
             said = f"{len(self._epochs)} epochs are open in partition {self.partition}, limit {MAX_OPEN}"

@@ -1,8 +1,8 @@
 """A step log: the steps of a topic in their order, and the epochs that they have completed.
 
 It stands between producers and their topic, numbers each step, keeps the latest ones at hand, and hands each
-on to be written if the topic is durable.  The steps are all that is written: applied in the same order they
-make the same topic again, with the same epochs under the same numbers.  A topic in memory is a durable one
+on to be written if the topic is durable.  Only the steps are written: applied in the same order they make
+the same topic again, with the same epochs under the same numbers.  A topic in memory is a durable one
 without a disk: its past is the tail of steps that fits into its budget.
 
 Always: an epoch gets its number when the frontier of all partitions has passed it, and keeps it; numbers
@@ -28,7 +28,7 @@ from index.values.values import Value
 from relay.topics.topic import Topic
 
 JOIN: Final = 4
-"""The kind of step by which a producer joins; the others are those of ``forms``."""
+"""The kind of step by which a producer joins; ``forms`` has the other kinds."""
 
 OVERHEAD: Final = 128
 """Bytes that a step costs beside the items of its batch."""
@@ -42,7 +42,7 @@ FRONTIER_STEPS: Final = 256
 _SENDING: Final = (forms.SEND, forms.FINISH)
 
 Moved: TypeAlias = tuple[tuple[int, tuple[Time, ...]], ...]
-"""Partitions of which the lower frontier is another, and what it is now."""
+"""Partitions with a new lower frontier, each with that frontier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,10 @@ class _Open:
 
 
 FORGOTTEN: Final = 1024
-"""Latest times of which nothing is retained, none before another; of more, what is between counts as well."""
+"""Latest times without retained items, none before another; beyond that, times between them count as well."""
 
 DEPARTED: Final = 1024
-"""Producers that left in order and are remembered, so that one that missed the answer can learn of it."""
+"""Remembered producers that left in order, so that a producer that missed the answer gets it later."""
 
 
 @dataclass(slots=True)
@@ -161,10 +161,10 @@ class StepLog:
         self.durable = 0
         self.completed = 0
         self.completed_durable = 0
-        """The number of the newest completed epoch, and of the newest of which that is on disk."""
+        """The numbers of the newest completed epoch, and of the newest completed epoch on disk."""
         self.oldest = 1
         self.size = 0
-        """Bytes that are retained: of batches, those of open epochs included; in memory, of steps."""
+        """Retained bytes: of batches, open epochs included; in memory, of steps."""
         self.forgotten = Maxima()
         self.members: dict[int, Member] = {}
         self.departed: dict[str, int] = {}
@@ -274,7 +274,7 @@ class StepLog:
         return next((each for each, member in self.members.items() if name and member.name == name), None)
 
     def _begin(self) -> None:
-        """What is sent from now on belongs to the next position; this subscriber is served first."""
+        """Counts further messages to the next position; this subscriber is served first."""
         if not self._begun:
             self._begun = True
             self.position += 1

@@ -1,13 +1,13 @@
 """A topic: its partitions, their producers, and the groups that subscribe.
 
-Each partition is a ``Publisher`` of its own; what they have in common is who may begin where.  A partition
+Each partition is a ``Publisher`` of its own; the topic decides where a producer may begin.  A partition
 that all producers have left is *ended*, and no longer holds anybody back; a producer may join it again, but
 only at a time that no group has seen the end of.
 
 A *lasting* topic has no end but ``end``: its partitions hold their places while they have no producers,
 and follow the others.
 
-Always: a subscription of which every partition has ended is over, and is notified once; producers are known
+Always: a subscription is over, and is notified once, when all its partitions have ended; a producer is known
 to one partition only.
 """
 
@@ -95,7 +95,7 @@ class Topic:
         return start
 
     def _first(self, publisher: Publisher) -> Time:
-        """Returns the frontier of a live partition, or a time after all others for one that had ended."""
+        """Returns the frontier of a live partition, or for an ended partition a time after all others."""
         if not publisher.ended:
             return reduce(join, publisher.lower)
         after = self.order.after(
@@ -106,8 +106,8 @@ class Topic:
     def _check_again(self, time: Time) -> None:
         """Raises ``UsageError`` if an ended partition would start again where a group has seen the end.
 
-        A group with a live partition has not seen the end of what is at or after that one's frontier; a
-        group of ended ones has seen the end of all that was ever sent on any of them.
+        A group with a live partition has not seen the end of times at or after that partition's frontier;
+        a group of ended partitions has seen the end of every time that was sent on its partitions.
         """
         for each in self.partitions:
             if each.ended and each.upper.covers(time):
@@ -158,7 +158,7 @@ class Topic:
             raise Refused("limit", f"{said} with several dimensions: release some")
 
     def progress(self, producer: int, changes: Sequence[Change]) -> None:
-        """Changes the capabilities of a producer; one that has released all can only leave."""
+        """Changes the capabilities of a producer; a producer without any can only leave."""
         publisher = self._of(producer)
         for time, _ in changes:
             self.order.check(time)

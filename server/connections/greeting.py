@@ -29,7 +29,7 @@ from server.topics.following import OPTIONS as FOLLOWED
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """An admitted client: what it requests, who it is, its identity, and the space of its session."""
+    """An admitted client: its requests, its bearer, its identity, and the space of its session."""
 
     wanted: Wanted
     bearer: Bearer
@@ -86,7 +86,7 @@ def welcome(
     *,
     resumed: bool,
 ) -> p.Welcome:
-    """Returns the answer to a hello; ``interval`` is that of the heartbeat, in seconds."""
+    """Returns the answer to a hello; ``interval`` is the heartbeat's, in seconds."""
     listed = spoken(verbs) if wanted.spoken else EMPTY
     return p.Welcome(
         p.VERSION,

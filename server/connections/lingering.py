@@ -26,7 +26,7 @@ def goodbye_of(error: DataspaceError) -> str:
 
 
 async def linger(link: Link, sending: SendQueue, *, at_end: bool, parted: bool) -> None:
-    """Returns once the socket can be closed: what is queued was sent, and nothing can reset it.
+    """Returns once the socket can be closed: the queue was sent, and nothing can reset the connection.
 
     ``at_end`` says that the input has ended, and ``parted`` that the peer has sent a goodbye, after which it
     sends nothing; then there is nothing to wait for, unless bytes wait for the socket.  Else input that still

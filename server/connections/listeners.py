@@ -74,7 +74,7 @@ class Listener:
 
 
 async def open_listeners(config: Config) -> list[Listener]:
-    """Listens on each address, or on none: ``CannotListen`` names the one that failed."""
+    """Listens on each address, or on none: ``CannotListen`` names the failed address."""
     addresses = [parse_listen(text) for text in config.listen]
     context = context_for(config, addresses)
     opened: list[Listener] = []

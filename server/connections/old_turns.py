@@ -2,7 +2,7 @@
 
 A client that lost its connection sends the turns without an answer again.  The latest ones are remembered;
 for older ones the log must be read, which may take long where it is large.  One task of the connection does
-that, for all that wait at once, while the session goes on.
+that, for all waiting turns at once, while the session goes on.
 
 Always: an answer says applied (with its epoch, which is on disk), not applied, or not known any more; what
 waits is bounded, and a client that sends more waits.
@@ -26,7 +26,7 @@ MOST: Final = 8192
 
 
 class OldTurns:
-    """Those of one connection."""
+    """The old turns of one connection."""
 
     def __init__(self, connection: Peer) -> None:
         self._connection = connection

@@ -77,7 +77,7 @@ class DaemonState(Shared):
 
     @property
     def spans(self) -> tuple[int, int]:
-        """The spans that the collector has taken, and those that were dropped."""
+        """The number of spans that the collector has taken, and of dropped spans."""
         return 0, 0
 
     @property

@@ -4,12 +4,11 @@ Mostly a turn concerns a few connections, and these are written when the bundle 
 them.  But a turn that thousands observe would be thousands of calls of the system in one step.  So many are
 written by a task of their own, some at a time; what happens before a queue's turn comes leaves with it, so
 that a thousand turns for a thousand observers are far less than a million writes.  After each pass the task
-rests for as long as it took: others get half of the time at least, and what they bring leaves in fewer
+rests for as long as it took: others get half of the time at least, and their changes leave in fewer
 writes.  The first change after a rest is written without delay.
 
-Always: each queue that was touched is written; those of one flush in the order in which they were touched; a
-few are written at once, even while many wait for the task; if no task runs, as before the start and at the
-end, so are many.
+Always: each touched queue is written, in one flush in the order of touching; a few are written at once, even
+while many wait for the task; if no task runs, as before the start and at the end, so are many.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ REST_SECONDS: Final = 0.005
 
 
 class Queue(Protocol):
-    """What one connection has to send."""
+    """The send queue of one connection."""
 
     def flush(self) -> None:
         """Writes what the socket takes."""

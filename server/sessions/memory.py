@@ -1,7 +1,7 @@
 """The memory of the daemon: the accounted bytes, the limit, and the bytes that go back to the system.
 
-The system shows the memory of a process, and not the used part of it: after a large retraction most of it may
-be fragments.  So growth is refused by the accounted bytes, which fall with every retraction; the resident
+The system shows the memory of a process, and not the used part: after a large retraction most of the memory
+may be fragments.  So growth is refused by the accounted bytes, which fall with every retraction; the resident
 bytes are stated beside them.
 
 Always: beyond the limit nothing that grows is taken in, while reading and retracting go on; ``malloc_trim``

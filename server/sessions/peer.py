@@ -151,7 +151,7 @@ class Peer:
     # -- work -----------------------------------------------------------------------------------------
 
     def work(self) -> Work:
-        """Returns a piece of background work, which takes turns with that of other tokens and connections."""
+        """Returns a piece of background work, which takes turns with other tokens' and connections' work."""
         return self.shared.lane.work(self.asker)
 
     @property
@@ -225,7 +225,7 @@ class Peer:
         self._scope.cancel()
 
     def defect(self) -> None:
-        """Ends the session because of an unexpected exception, the one that is being handled."""
+        """Ends the session because of the unexpected exception that is being handled."""
         logger.exception("session %d failed: this is a defect, please report it", self.number)
         if self.session.parted:  # the goodbye itself has failed
             self._scope.cancel()
@@ -251,9 +251,9 @@ class StreamPlaces:
     def __init__(self, shared: Shared, principal: Principal) -> None:
         self._shared = shared
         self.account: Account = shared.accounts.of(principal)
-        """That of the address until the hello, and of the token, if there is one, from then on."""
+        """The account of the address until the hello, then of the token, if there is one."""
         self._about: tuple[Record, ...] = ()
-        """What is stated of a connection that has been counted."""
+        """The facts about the connection, once it has been counted."""
 
     def enter(self, principal: Principal, number: int, space: str, name: str, link: Link) -> None:
         """Counts a connection of a principal, and states it; raises ``ProtocolError`` for one too many."""
@@ -287,7 +287,7 @@ class StreamPlaces:
         self._shared.streams -= count
 
     def leave(self, streams: int) -> None:
-        """Gives back all places, those of so many streams among them."""
+        """Gives back all places, also of so many streams."""
         self.give_streams(streams)
         if self._about:
             self.account.give("connections")

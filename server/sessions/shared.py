@@ -1,4 +1,4 @@
-"""What all peers share: the spaces, the limits, the memory, and the places of those that say nothing yet.
+"""What all peers share: the spaces, the limits, the memory, and the places of silent connections.
 
 Apart from the daemon, which extends it, so that peers and features can name its class: they stand below the
 doors, and the daemon above them.
@@ -122,8 +122,8 @@ class Shared:
     def _refusal(self, peer: str) -> str:
         """Returns why there is no room for a connection of a peer; empty if there is.
 
-        Among the connections without a hello, one whose time is over makes room: of the same principal if
-        that has too many, else of the principal that has most.
+        Among the connections without a hello, a connection whose time is over makes room: of the same
+        principal if it has too many, else of the principal with most.
         """
         limits, account = self.limits, self.accounts.of(Principal.of_peer(peer))
         if (count := len(self.guests)) >= limits.connections:

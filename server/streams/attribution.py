@@ -1,8 +1,8 @@
-"""Who changed what: the request that shows past changes with their owners, clients, principals and addresses.
+"""Attribution: the request that shows past changes with their owners, clients, principals and addresses.
 
 Owners and clients are in the epochs; where the turns of a client come from is in entries beside them, one for
-each connection that sends turns (``Origin``).  So what is asked is read from the log alone, in a thread, and
-a turn costs nothing for it.
+each connection that sends turns (``Origin``).  So the answer is read from the log alone, in a thread, and a
+turn costs nothing for it.
 
 Always: an asker sees only changes that it may observe, and who made them only if it may inspect; one answer
 reads a bounded part of the log.
@@ -124,7 +124,7 @@ class Page:
         )
 
     def _origin(self, client: str) -> Origin | None:
-        """Returns where the turns of a client come from; what was said before the page is looked for once."""
+        """Returns the origin of a client's turns; entries before the page are searched once."""
         if client not in self._origins:
             self._origins[client] = self._log.origin_before(client, self._after, ORIGIN_EPOCHS)
         return self._origins[client]
@@ -133,8 +133,8 @@ class Page:
 def _changes(entry: Any, matches: Matches) -> Iterator[tuple[int, tuple[str, ...], Captures]]:
     """Yields the kind, the owners and the captures of each change of an entry that matches.
 
-    Of what was removed the log has the handles alone: where several owners of an epoch ended claims, each of
-    them may have been the one.
+    Of a removed fact the log has the handles alone: where several owners of an epoch ended claims, each owner
+    may have been the last.
     """
     _, _, added, sent, removed, rows, plain, claims, _, _, _ = entry
     owners: dict[int, list[str]] = {}

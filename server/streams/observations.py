@@ -1,8 +1,9 @@
 """The streams of one connection, and what feeds each: a space or its log.
 
-A live observation is one observer of the space: the state first, then every epoch.  One that begins or
-ends at an epoch, or wants only what is on disk, is a *replay*: a task reads the log as fast as the stream
-takes it, and, if the stream is to go on, hands over to the live feed at an epoch where both agree.
+A live observation is one observer of the space: the state first, then every epoch.  An
+observation that begins or ends at an epoch, or is to show only epochs on disk, is a *replay*: a task reads
+the log as fast as the stream takes it, and, if the stream is to go on, hands over to the live feed at an
+epoch where both agree.
 
 Always: a stream sees each epoch once and in order, whether it comes from the log or live; a replay holds
 no more than a few hundred epochs in memory; an interest that is not quiet is a fact of its session.
@@ -107,7 +108,7 @@ class Observations:
     async def prepare_open(self, spec: Map, work: Work) -> None:
         """Does in the lane what the opening of a live stream needs that would take long in one step.
 
-        The opening must follow at once; what is wrong with it is found there.
+        The opening must follow at once; its errors are found there.
         """
         peer, home = self._peer, self._peer.home
         if (
@@ -146,7 +147,7 @@ class Observations:
     def _take_pattern(self, stream: OutStream, pattern: Value) -> None:
         """Counts the pattern of a stream until that is closed; raises ``Refused`` beyond the quota.
 
-        Those that several streams observe take memory for each as well, and are simple to count.
+        A pattern of several streams counts once for each: each takes memory, and counting so is simple.
         """
         size = size_of_pattern(key(pattern))
         self._peer.account.take(PATTERNS, size)

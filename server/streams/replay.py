@@ -1,9 +1,9 @@
 """A replay: feeds a stream from the log, as fast as it is read, and then with live changes.
 
-All that takes long here is background work, and has its turns in the lane of the daemon.
+Long work here is background work, and has its turns in the lane of the daemon.
 
-Always: a stream gets every epoch once, whether from the log, from what is not on disk yet, or live; no more
-than a few hundred changes are offered at once; a replay that waits for its reader is not in the lane.
+Always: a stream gets every epoch once, whether from the log, from memory before it is on disk, or live; at
+most a few hundred changes are offered at once; a replay that waits for its reader is not in the lane.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from server.sessions.peer import Peer
 from server.streams.start import beginning, from_log, progress_mark
 
 YIELD_SECONDS: Final = 0.5
-"""Seconds after which a replay whose stream is not read releases its slot for one that waits."""
+"""Seconds after which a replay whose stream is not read releases its slot for a waiting replay."""
 
 
 SLICE: Final = 512
@@ -41,7 +41,7 @@ SLICE_BYTES: Final = 64 << 10
 
 
 class ReplaySlots:
-    """The slots of one connection, beside those that all connections share."""
+    """The slots of one connection, within the slots that all connections share."""
 
     def __init__(self, count: int, shared: trio.Semaphore) -> None:
         self._own = trio.Semaphore(count)

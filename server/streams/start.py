@@ -27,7 +27,7 @@ LIVE_FACTS: Final = 100_000
 
 
 def read_request(spec: Map) -> ObserveOptions:
-    """Returns the request in an ``Open``; raises ``Refused`` with what is wrong with it."""
+    """Returns the request in an ``Open``; raises ``Refused`` with its error."""
     try:
         return ObserveOptions.read(spec)
     except UsageError as error:

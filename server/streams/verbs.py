@@ -1,4 +1,4 @@
-"""Requests about a space and its past: what is on disk, how far readers are, a drawing of the index."""
+"""Requests about a space and its past: epochs on disk, positions of readers, a drawing of the index."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_WAIT: Final = 60_000
 """Milliseconds that a frontier request may wait."""
 
 LOOKED_AT: Final = 128
-"""Interests of which it is decided at once whether an asker may see them."""
+"""Interests that are compared at once with the rights of an asker."""
 
 ROWS: Final = "rows"
 """The form of a drawing for programs."""

@@ -139,7 +139,7 @@ class Topics:
         return len(self._entries)
 
     def relimit(self, *, retained: int) -> None:
-        """Changes what topics in memory may retain together, in bytes; what they retain stays."""
+        """Changes how many bytes topics in memory may retain together; retained items stay."""
         self._most_retained = retained
 
     def number(self) -> int:

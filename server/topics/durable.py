@@ -155,7 +155,7 @@ class DurableTopics:
     # -- producers ------------------------------------------------------------------------------------
 
     def attach(self, producer: int, detach: Callable[[int], None]) -> None:
-        """Gives a producer to a connection, and calls ``detach`` of the one that had it before."""
+        """Gives a producer to a connection, and calls ``detach`` of its earlier connection."""
         before = self._attached.get(producer)
         if before is not None and before != detach:
             before(producer)

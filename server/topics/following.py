@@ -1,4 +1,4 @@
-"""What one connection publishes to topics, and what it subscribes to.
+"""The publications and subscriptions of one connection.
 
 Always: only the connection that joined as a producer can send as it; producers with more than a window of
 unanswered bytes break the protocol, so what waits for a slow subscriber or the disk is bounded; a step of a
@@ -244,7 +244,7 @@ class TopicConnection:
             work.leave()
 
     def _producer(self, number: int) -> Producer:
-        """Returns a producer; raises ``Refused`` for one that has left, or was never this connection's."""
+        """Returns a producer; raises ``Refused`` if it has left, or was never this connection's."""
         producer = self._producers.get(number)
         if producer is None:
             raise Refused("no-producer", f"producer {number} is not one of this connection's")
@@ -405,7 +405,7 @@ class TopicConnection:
         peer.flush()
 
     def _over(self, stream: OutStream) -> None:
-        """Completes the stream of a topic that has ended, once all that waits is sent."""
+        """Completes the stream of an ended topic, once all waiting messages are sent."""
         stream.complete = True
         feed = stream.backlog
         self.close(stream)
@@ -482,7 +482,7 @@ def _check_items(items: bytes) -> None:
 
 
 def _changed(changes: Value) -> tuple[Change, ...]:
-    """Returns what a step changes of what is held; refuses the step alone, as any other that is none."""
+    """Returns the changes of capabilities in a step; refuses the step alone if they are malformed."""
     try:
         return changes_of(changes)
     except ProtocolError as error:

@@ -4,9 +4,9 @@
 trio:
 
 - ``scope`` is of type ``http``, with ``asgi.spec_version`` 2.4, ``client`` and ``server`` as
-  ``(host, port)``, and ``scope["state"]["peer"]``, the peer as the daemon names it (``HOST:PORT``), of which
-  ``Principal.of_peer`` makes who it is without a token, and ``scope["state"]["lent"]``, entered while a
-  session has the places of the connection in ``limits.connections`` and ``quota.connections``.  In
+  ``(host, port)``.  ``scope["state"]["peer"]`` is the peer as the daemon names it (``HOST:PORT``), from
+  which ``Principal.of_peer`` makes the principal without a token.  ``scope["state"]["lent"]`` is entered
+  while a session has the places of the connection in ``limits.connections`` and ``quota.connections``.  In
   ``scope["path"]`` an escaped ``/`` stays within its segment (``path_of``).  There is no ``lifespan`` and no
   ``websocket``: the listener itself serves ``/ws``.
 - ``receive()`` returns the body in parts of up to 64 KiB as it comes, so a token can be checked before; it

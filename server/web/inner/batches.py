@@ -19,10 +19,10 @@ HEAD: Final = bytes([0x95, NUMBERS[Values]])
 """What the body of a frame of values begins with: an array of five, and the number of the packet."""
 
 _INTEGERS: Final = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}
-"""Bytes of an integer in msgpack, by the first of them; 1 for those that are not here."""
+"""Bytes of an integer in msgpack, by its first byte; 1 for first bytes that are not here."""
 
 _ARRAYS: Final = {0xDC: 2, 0xDD: 4}
-"""The same for the count of an array; those of up to 15 have it in the first one."""
+"""The same for the count of an array; a count of up to 15 is in the first byte."""
 
 
 class EventBatch:

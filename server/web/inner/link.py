@@ -5,8 +5,8 @@ socket.  The end of the session has the methods of ``dataspace.transport.sockets
 
 A session may also *pour*: it then writes to the client's own link, past the route.
 
-Always: what is on its way to a route is bounded, so that a route that does not read holds its session back
-as a full socket does; after ``hang_up`` nothing that the session sends is kept.
+Always: the bytes on their way to a route are bounded, so that a route that does not read holds its session
+back as a full socket does; after ``hang_up`` nothing that the session sends is kept.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class InnerLink:
                 raise TimeoutError(f"the client has read nothing for {stalled:g} s")
 
     def hang_up(self) -> None:
-        """Ends the connection from the side of the route; what comes after that is dropped."""
+        """Ends the connection from the side of the route; later bytes are dropped."""
         self._hung_up = True
         self._out.clear()
         self._notify()

@@ -41,7 +41,7 @@ WINDOW_BYTES: Final = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request: the address, and the token, empty if there is none; and what it is."""
+    """The sender of a request: its address, its token, empty if there is none, and its name."""
 
     peer: str
     token: str
@@ -90,7 +90,7 @@ class InnerSession:
                 self.welcome = welcome
 
     def say(self, packet: p.Packet) -> None:
-        """Sends a packet; raises ``Refused("limit")`` for one that is too large for the daemon."""
+        """Sends a packet; raises ``Refused("limit")`` if it is too large for the daemon."""
         self._link.tell(self._session.send(packet))
 
     def beat(self) -> None:
@@ -201,7 +201,7 @@ class Reading:
         """Returns values, how far the stream is, its end, or a ping of a session that has nothing to say.
 
         Raises ``Refused`` for an error of the stream.
-        Asks for more as soon as half of what was asked for has been taken by calls before this one.
+        Asks for more as soon as earlier calls have taken half of the credit.
         """
         self._ask()
         while True:

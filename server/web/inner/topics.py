@@ -1,7 +1,7 @@
 """Topics in memory, as a route reads them: whole epochs, once they are complete.
 
-Always: what is held of epochs that are open is bounded, and stays bytes, since values of one byte each take
-thirty times as much; so is what is requested ahead of the reader.
+Always: the batches of open epochs are bounded, and stay bytes, since values of one byte each take thirty
+times as much; so is the credit ahead of the reader.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LiveTopic:
         """True once nothing more can come."""
 
     async def next(self) -> list[Gathered] | None:
-        """Returns the epochs that what comes next completes, or None where nothing was said for a while.
+        """Returns the epochs that the next message completes, or None after a while of silence.
 
         Raises ``Refused`` for an error of the stream, or where too much is open.
         """
