@@ -32,9 +32,9 @@ from relay.delivery.memory import MemoryBudget
 from relay.delivery.ports import joined
 from relay.log.cursors import Captures, RowCounts
 from relay.log.reader import LogReader
-from relay.log.replay import Live, Replay
-from relay.log.segments import Rows, Segment, table
-from relay.log.selections import Counts, Flat, general_selection, records_only
+from relay.log.replay import Live, Replay, Selected
+from relay.log.segments import Rows, Segment
+from relay.log.selections import Counts, Flat, records_only
 
 BLOCK_ROWS: Final = 16_384
 """Changes after which a block is closed, and that it holds at most."""
@@ -69,7 +69,6 @@ class ColumnReplay(Replay):
         super().__init__(log, pattern, after, live=live)
         captures = skeleton(pattern).captures
         self._width = len(captures)
-        self._general = general_selection(pattern)
         self._apart = () in captures or (self._flat is not None and self._flat.faithful and self._flat.exact)
         """True if captures distinguish facts whatever facts there are."""
         self._counted = True
@@ -144,21 +143,15 @@ class ColumnReplay(Replay):
         forming.add_columns(runs, columns, share * len(entries))
         return True
 
-    def _captured(
-        self, number: int, counts: Counts, rows: Sequence[Any], plain: Sequence[int]
-    ) -> tuple[list[Captures], list[Captures], list[Captures]]:
-        """Returns the captures that came, were sent and went in one epoch."""
-        flat = self._flat
-        if flat is None:
-            select, rows = self._general, table(rows, plain, sum(counts))
-        else:
-            select, (counts, rows) = flat.select, records_only(counts, rows, plain)
-            if not self._counted and flat.wider(rows):
+    def _captured(self, number: int, counts: Counts, rows: Sequence[Any], plain: Sequence[int]) -> Selected:
+        """Returns the captures that came, were sent and went in one epoch; the first and last of their kind
+        where they are counted."""
+        if self._flat is not None and not self._counted:
+            counts, rows = records_only(counts, rows, plain)
+            plain = ()
+            if self._flat.wider(rows):
                 self._counted, self._bag, self.at = True, None, number - 1
-        added, sent, removed = counts
-        came = select(rows[:added]) if added else []
-        said = select(rows[added : added + sent]) if sent else []
-        went = select(rows[added + sent :]) if removed else []
+        came, said, went = self._selected(counts, rows, plain)
         if self._counted:
             bag = self.own_bag()
             came = bag.add_all(came) if came else came

@@ -62,20 +62,6 @@ class RowCounts:
         """Returns the distinct rows."""
         return list(self._rows.values())
 
-    def add(self, row: Captures) -> bool:
-        """Adds one fact with these captures; True if it is the first.  O(size of the row)."""
-        (at,) = _row_keys((row,))
-        if at in self._rows:
-            self._more[at] = self._more.get(at, 0) + 1
-            return False
-        self._rows[at] = row
-        return True
-
-    def remove(self, row: Captures) -> bool:
-        """Removes one fact with these captures; True if it was the last.  O(size of the row)."""
-        (at,) = _row_keys((row,))
-        return self._removed(at, row)
-
     def add_all(self, rows: Sequence[Captures]) -> list[Captures]:
         """Adds many rows in order; returns the rows that are the first of their kind."""
         known, more = self._rows, self._more

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dataspace.kernel.epochs import Epoch
 from dataspace.steps import batched
@@ -24,12 +24,15 @@ from index.patterns.skeletons import skeleton
 from index.values.values import Value, key
 from relay.log.cursors import Captures, RowCounts, net_counts
 from relay.log.reader import LogReader
-from relay.log.segments import Change, Segment
-from relay.log.selections import flat_selection, records_only
+from relay.log.segments import Change, table
+from relay.log.selections import Counts, Select, flat_selection, records_only
 from relay.store.errors import LogDamaged
 
 Rows = tuple[int, int, list[Captures], list[Captures], list[Captures]]
 """Number and time of an epoch, and the captures added, sent and removed in it."""
+
+Selected = tuple[list[Captures], list[Captures], list[Captures]]
+"""The captures added, sent and removed in an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +120,9 @@ class Replay:
         So a caller in the event loop can let others work, whatever part of the log matches.
         """
         bag, looked_at = self.own_bag(), 0
-        captures = self._captures if self._flat is None else self._flat_captures
         for segment in self._log.segments(self.at, upto) if upto > self.at else ():
-            for number, time, came, said, went in captures(segment, upto):
+            for number, time, counts, rows, plain in segment.rows_after(self.at, upto):
+                came, said, went = self._selected(counts, rows, plain)
                 self.at = number
                 if came:
                     came = bag.add_all(came)
@@ -150,28 +153,21 @@ class Replay:
                 if came or said or went:
                     yield epoch.number, epoch.time, came, said, went
 
-    def _captures(self, segment: Segment, upto: int) -> Iterator[Rows]:
-        """Yields the captures of all matching values in the epochs of a segment from here to ``upto``."""
-        rows = self._rows
-        for number, time, added, messages, removed in segment.changes_after(self.at, upto):
-            yield number, time, rows(added), rows(messages), rows(removed)
-
-    def _flat_captures(self, segment: Segment, upto: int) -> Iterator[Rows]:
-        """Yields the same for a pattern that needs no records."""
-        assert self._flat is not None  # or the other would have been asked
-        select = self._flat.select
-        for number, time, counts, rows, plain in segment.rows_after(self.at, upto):
+    def _selected(self, counts: Counts, rows: Sequence[Any], plain: Sequence[int]) -> Selected:
+        """Returns the captures that came, were sent and went in one epoch, from its rows in the log."""
+        if self._flat is None:
+            select: Select = self._rows
+            rows = table(rows, plain, sum(counts))
+        else:
+            select = self._flat.select
             if plain:
                 counts, rows = records_only(counts, rows, plain)
-            added, sent, removed = counts
-            if not (sent or removed):
-                yield number, time, select(rows[:added]), [], []
-            elif not (added or removed):
-                yield number, time, [], select(rows[:sent]), []
-            else:
-                sent += added
-                came, said, went = rows[:added], rows[added:sent], rows[sent : sent + removed]
-                yield number, time, select(came), select(said), select(went)
+        added, sent, removed = counts
+        end = added + sent
+        came = select(rows[:added]) if added else []
+        said = select(rows[added:end]) if sent else []
+        went = select(rows[end : end + removed]) if removed else []
+        return came, said, went
 
     # -- the bag --------------------------------------------------------------------------------------
 

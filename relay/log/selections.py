@@ -19,11 +19,8 @@ from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
 from index.emitter import emitted
-from index.patterns.patterns import skeleton
-from index.patterns.readers import match_reader
 from index.patterns.skeletons import ATOM_CLASSES, Check, CheckKind, Skeleton
 from index.values.positions import Path
-from index.values.values import Value
 from relay.log.cursors import Captures
 
 Select: TypeAlias = Callable[[Sequence[Any]], list[Captures]]
@@ -31,12 +28,6 @@ Select: TypeAlias = Callable[[Sequence[Any]], list[Captures]]
 
 Counts: TypeAlias = tuple[int, int, int]
 """How many values were added, sent and removed."""
-
-
-def general_selection(pattern: Value) -> Select:
-    """Returns what selects from values of any form."""
-    match = match_reader(skeleton(pattern))  # what the log holds is frozen
-    return lambda values: [row for row in map(match, values) if row is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,16 @@ rows = st.sampled_from([(1,), (1.0,), (True,), ("1",)])
 def test_only_the_first_appears_and_only_the_last_vanishes(added: list[tuple[int]]) -> None:
     bag = RowCounts()
     for at, row in enumerate(added):
-        assert bag.add(row) == (key(row) not in set(map(key, added[:at])))
+        assert bool(bag.add_all([row])) == (key(row) not in set(map(key, added[:at])))
     assert len(bag) == len(set(map(key, added)))
     for at, row in enumerate(added):
-        assert bag.remove(row) == (key(row) not in set(map(key, added[at + 1 :])))
+        assert bool(bag.remove_all([row])) == (key(row) not in set(map(key, added[at + 1 :])))
     assert not bag.rows()
 
 
 def test_what_was_never_there_cannot_vanish() -> None:
     with pytest.raises(InternalError, match="never there"):
-        RowCounts().remove((1,))
+        RowCounts().remove_all([(1,)])
 
 
 def test_a_copy_is_changed_alone() -> None:
@@ -34,7 +34,7 @@ def test_a_copy_is_changed_alone() -> None:
     copy = bag.copy()
     copy.change([(3,)], [(1,), (1,)])
     assert (bag.rows(), copy.rows()) == ([(1,), (2,)], [(2,), (3,)])
-    assert not bag.remove((1,))
+    assert not bag.remove_all([(1,)])
 
 
 @given(st.lists(rows), st.lists(st.tuples(st.lists(rows), st.booleans())))
@@ -52,8 +52,7 @@ def test_net_counts_lead_back_from_a_later_bag(
         bag.change(added, removed)
     for by, row in net_counts(epochs).values():
         bag.change([row] * -by, [row] * by)
-    for row in before:
-        bag.remove(row)
+    bag.remove_all(before)
     assert not len(bag)
 
 
