@@ -68,6 +68,7 @@ MACHINE_CODE = (
     "server/spaces/space.py",
     "server/owners/turn_numbers.py",
     "server/connections/bundles.py",
+    "server/connections/acting.py",
     "server/connections/connection.py",
     "server/sessions/peer.py",
     "server/sessions/sending.py",

@@ -76,10 +76,10 @@ server/topics               dataspace/topics dataspace/wire relay/delivery relay
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/logs server/sessions server/spaces
 server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/lane server/owners server/publication server/sessions server/spaces server/streams server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/connections server/owners server/sessions
-server/web/inner            dataspace/topics dataspace/transport dataspace/wire relay/delivery server/config server/lane server/sessions
+server/web/inner            dataspace/kernel dataspace/transport dataspace/wire relay/delivery server/config server/connections server/lane server/sessions
 server/web/inspector
 server/web/routes           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery server/config server/web server/web/inner server/web/inspector
-server/monitoring           dataspace/topics dataspace/transport dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/owners server/sessions server/spaces server/topics server/web
+server/monitoring           dataspace/topics dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/owners server/sessions server/spaces server/topics server/web
 server/tracing              dataspace/kernel dataspace/wire relay/delivery relay/log server/config server/connections server/lane server/sessions server/streams
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/journal relay/log relay/store server/claims server/config server/connections server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup server/config server/daemon

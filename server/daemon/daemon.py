@@ -29,6 +29,7 @@ from relay.log.writer import GroupCommit
 from server import claims
 from server.config.model import Config, SpaceConfig
 from server.config.rights import Permit
+from server.connections.acting import ActingPeer, ClientDoor
 from server.connections.connection import Connection
 from server.connections.listeners import Doorkeeper, Listener, accept
 from server.daemon.draining import Draining, drain_verb
@@ -129,22 +130,21 @@ class Daemon(DaemonState):
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def serve(self, link: Link, *, trusted: bool = False, form: Form | None = None) -> Connection:
-        """Serves a peer in a task of its own; a peer that the daemon started itself needs no token.
+    def serve(self, link: Link, *, trusted: bool = False, form: Form | None = None) -> ActingPeer:
+        """Serves the client at the other end of a link, which writes frames, or as its ``form`` says."""
+        return self.serve_through(Connection(link, self.limits, form), trusted=trusted)
 
-        It writes and reads packets as frames, or as its ``form`` says.
-        """
-        connection = Connection(
-            self, link, self.new_number(), self.verbs, self.topic_connections, trusted=trusted, form=form
-        )
+    def serve_through(self, door: ClientDoor, *, trusted: bool = False) -> ActingPeer:
+        """Serves a client in a task of its own; one that the daemon started itself needs no token."""
+        peer = ActingPeer(self, door, self.new_number(), self.verbs, self.topic_connections, trusted=trusted)
         if self.tracing is not None:
-            connection.acting = self.tracing.peer(connection)
-        self.connections[connection.number] = connection
-        self.enter(connection)
+            peer.acting = self.tracing.peer(peer)
+        self.connections[peer.number] = peer
+        self.enter(peer)
         self.counts.connections += 1
-        self.admit(connection)
-        self.peers.start_soon(connection.run)
-        return connection
+        self.admit(peer)
+        self.peers.start_soon(peer.run)
+        return peer
 
     async def accept_on(self, listener: Listener) -> None:
         """Accepts the peers of a listener until the daemon is drained, or a reload closes the listener."""

@@ -86,7 +86,7 @@ def drain_verb(daemon: DaemonState, draining: Draining) -> Verb:
     async def drain(peer: Peer, arguments: Map) -> Value:
         await trio.lowlevel.checkpoint()
         peer.permit.check_administer("end the daemon")
-        if not len(daemon.keys) and not peer.trusted and not _is_local(peer.link.peer):
+        if not len(daemon.keys) and not peer.trusted and not _is_local(peer.address):
             raise Refused(
                 "not-allowed",
                 "this daemon has no tokens, so only a client on its own machine may end it; use a loopback "

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import Refused
-from dataspace.transport.tls import encryption_of
 from dataspace.wire.arguments import number
 from index.values.values import Map, Value
 from relay.delivery.followers import Follower
@@ -83,7 +82,7 @@ def _named(name: str, state: SessionState) -> Map:
 
 def _connected(daemon: DaemonState, connection: Peer, state: SessionState) -> Map:
     """Returns what is known of a session with a connection; O(streams and what waits for them)."""
-    home, link = connection.home, connection.link
+    home = connection.home
     rate, now = daemon.rates.of(connection), time.time_ns() // 1000
     streams = list(connection.streams.values())
     lag = lag_of(streams, home.space.epoch, now)
@@ -96,8 +95,8 @@ def _connected(daemon: DaemonState, connection: Peer, state: SessionState) -> Ma
             "connection": connection.number,
             "state": "connected",
             "space": home.name,
-            "address": link.peer,
-            "tls": encryption_of(link),
+            "address": connection.address,
+            "tls": connection.door.encryption,
             "since": now - int((trio.current_time() - connection.since) * 1e6),
             "seconds": trio.current_time() - connection.since,
             "grace": state.grace,

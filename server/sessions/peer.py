@@ -1,6 +1,7 @@
 """A peer: one client, who it is, what it may do, what it owns, and how packets go to it.
 
-The features of the daemon stand on it; a door above them reads what the client sends, and acts on it.
+The features of the daemon stand on it; a door above them reads what the client sends, and acts on it.  A peer
+has no socket: its door gives it the queue for its packets.
 
 Always: what a peer has taken is given back once, when it leaves; nothing is sent after a goodbye.
 """
@@ -15,23 +16,19 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from dataspace.errors import ProtocolError, Refused
-from dataspace.transport.tls import encryption_of
 from dataspace.wire import packets as p
-from dataspace.wire.forms import Form
-from dataspace.wire.session import Role, Session
-from index.values.values import Record
+from index.values.values import Record, Value
 from relay.delivery.outbox import OutStream
 from server.config.principals import DAEMON, Principal
 from server.config.rights import OPEN, Permit
 from server.lane import Work
 from server.owners.accounts import STREAM_BYTES, Account
 from server.owners.bearers import LEASE, Bearer
-from server.sessions.sending import SendQueue
 from server.sessions.watch import Who
 from server.spaces.sessions import SessionState
 
 if TYPE_CHECKING:
-    from dataspace.transport.sockets import Link
+    from dataspace.kernel.epochs import Epoch
     from server.sessions.shared import Shared
     from server.spaces.space import HostedSpace
 
@@ -58,22 +55,90 @@ class Feeder(Protocol):
         """Stops feeding all streams, since the peer has ended."""
 
 
+class Sending(Protocol):
+    """What a client is sent: frames on a socket, or packets for the route of a request."""
+
+    @property
+    def parted(self) -> bool:
+        """True once there was a goodbye, after which nothing is sent."""
+
+    @property
+    def is_touched(self) -> bool:
+        """True if the next flush includes this queue."""
+
+    @property
+    def sent(self) -> int:
+        """Bytes that a socket has taken."""
+
+    @property
+    def unheard(self) -> int:
+        """The approximate bytes of answers that the client has not received."""
+
+    def is_blocked(self) -> bool:
+        """True if bytes wait for the socket."""
+
+    def say(self, packet: p.Packet) -> None:
+        """Queues a control packet for the next flush; does nothing after a goodbye."""
+
+    async def answer(self, number: int, value: Value, work: Work) -> None:
+        """Queues the answer to a request; where it is packed, in steps of the lane."""
+
+    def accept(self, epoch: Epoch) -> None:
+        """Queues the acceptance of a turn that is on disk."""
+
+    def wake(self, stream: OutStream) -> None:
+        """Notes that a stream has something to send."""
+
+    def part(self, code: str, text: str) -> None:
+        """Queues a goodbye, and accepts nothing after it."""
+
+    def forget(self) -> None:
+        """Drops the acceptances that are not sent yet: it may be these that cannot be sent."""
+
+    def beat_at(self, interval: float) -> None:
+        """Sends something at least every ``interval`` seconds, and expects the same of the client."""
+
+    def flush(self) -> None:
+        """Passes on what can be sent at once."""
+
+    async def run(self) -> None:
+        """Sends what could not be sent at once, and a ping when nothing else was sent."""
+
+
+class Door(Protocol):
+    """What a client comes through: a socket, or the route of a request."""
+
+    @property
+    def address(self) -> str:
+        """Where the client connects from."""
+
+    @property
+    def encryption(self) -> str:
+        """The version of TLS, such as ``TLSv1.3``; empty without it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the packet that is acted on."""
+
+    def queue(self, peer: Peer) -> Sending:
+        """Returns the queue for what the client is sent; called once, when its peer is made."""
+
+    def welcome(self, *, resumed: bool) -> None:
+        """Notes that the client is admitted, with a new session or a ``resumed`` one."""
+
+
 class Peer:
-    """One client of the daemon; a ``trusted`` one needs no token.
+    """One client of the daemon; a ``trusted`` one needs no token."""
 
-    It is sent packets as frames, or as its ``form`` says.
-    """
-
-    def __init__(
-        self, shared: Shared, link: Link, number: int, *, trusted: bool = False, form: Form | None = None
-    ) -> None:
+    def __init__(self, shared: Shared, door: Door, number: int, *, trusted: bool = False) -> None:
         limits = shared.limits
         self.shared: Final = shared
         self.limits: Final = limits
         self.home: HostedSpace = shared.main
         """The space that the session is about; ``main`` until the hello names another."""
         self.trusted = trusted
-        self.link = link
+        self.door: Final = door
+        self.address: Final = door.address
         self.number = number
         self.name = ""
         """What the client calls itself."""
@@ -81,7 +146,7 @@ class Peer:
         self.state: SessionState | None = None
         self.permit: Permit = OPEN
         """The permit of the bearer, apart for the sake of every turn."""
-        self.bearer = Bearer(OPEN, DAEMON if trusted else Principal.of_peer(link.peer))
+        self.bearer = Bearer(OPEN, DAEMON if trusted else Principal.of_peer(door.address))
         self.places: Final = StreamPlaces(shared, self.principal)
         self.lost = False
         """True if the connection was lost, rather than ended by one of its two ends."""
@@ -91,19 +156,8 @@ class Peer:
         """Bytes received, turns committed, and requests without an answer yet."""
         self.streams: dict[int, OutStream] = {}
         self.feeders: tuple[Feeder, ...] = ()
-        self.session: Final = Session(
-            Role.SERVER, max_frame=limits.frame_bytes, max_elements=limits.frame_elements, form=form
-        )
-        self.sending: Final = SendQueue(
-            link,
-            self.session,
-            over=self.close,
-            beaten=self._reached,
-            touch=shared.touch,
-            lose=self._lose,
-            defect=self.defect,
-            framed=None if form is None else form.framed,
-        )
+        self.sending: Final = door.queue(self)
+        """What the client is sent."""
         self.wake: Final = self.sending.wake
         """Notes that a stream has something to send; the queue's own, as every epoch of a stream calls it."""
         self.accept: Final = self.sending.accept
@@ -134,7 +188,7 @@ class Peer:
     @property
     def who(self) -> Who:
         """The client as reports name it."""
-        return Who(self.number, self.name, self.principal, self.link.peer)
+        return Who(self.number, self.name, self.principal, self.address)
 
     @property
     def is_busy(self) -> bool:
@@ -151,7 +205,7 @@ class Peer:
     # -- work -----------------------------------------------------------------------------------------
 
     def work(self) -> Work:
-        """Returns a piece of background work, which takes turns with other tokens' and connections' work."""
+        """Returns a piece of background work, which takes turns with work of other bearers."""
         return self.shared.lane.work(self.asker)
 
     @property
@@ -198,7 +252,8 @@ class Peer:
         for each in self.feeders:
             each.close(stream)
 
-    def _reached(self) -> list[p.Packet]:
+    def reached(self) -> list[p.Packet]:
+        """Returns packets about the progress of idle streams."""
         return [packet for each in self.feeders for packet in each.reached()]
 
     # -- its end --------------------------------------------------------------------------------------
@@ -227,7 +282,7 @@ class Peer:
     def defect(self) -> None:
         """Ends the session because of the unexpected exception that is being handled."""
         logger.exception("session %d failed: this is a defect, please report it", self.number)
-        if self.session.parted:  # the goodbye itself has failed
+        if self.sending.parted:  # the goodbye itself has failed
             self._scope.cancel()
             return
         self.sending.forget()
@@ -237,8 +292,8 @@ class Peer:
         """Returns once the peer has ended and what its session owned is retracted."""
         await self._ended.wait()
 
-    def _lose(self) -> None:
-        """The operating system reports that the connection is lost."""
+    def lose(self) -> None:
+        """Ends the peer, because its connection is lost."""
         self.lost = True
         self._scope.cancel()
 
@@ -251,12 +306,13 @@ class StreamPlaces:
     def __init__(self, shared: Shared, principal: Principal) -> None:
         self._shared = shared
         self.account: Account = shared.accounts.of(principal)
-        """The account of the address until the hello, then of the token, if there is one."""
+        """The account of the address until the hello, and of the token, if there is one, from then on."""
         self._about: tuple[Record, ...] = ()
-        """The facts about the connection, once it has been counted."""
+        """Facts about the connection, once it is counted."""
 
-    def enter(self, principal: Principal, number: int, space: str, name: str, link: Link) -> None:
-        """Counts a connection of a principal, and states it; raises ``ProtocolError`` for one too many."""
+    def enter(self, peer: Peer) -> None:
+        """Counts the connection of a peer, and states it; raises ``ProtocolError`` for one too many."""
+        principal, number = peer.principal, peer.number
         account = self._shared.accounts.of(principal)
         try:
             account.take("connections")
@@ -264,8 +320,8 @@ class StreamPlaces:
             raise ProtocolError(refusal.code, refusal.text) from None
         self.account = account
         self._about = (
-            Record("session", number, space, name[:NAME_SHOWN], str(principal)),
-            Record("connection", number, link.peer, encryption_of(link), time.time_ns() // 1000),
+            Record("session", number, peer.home.name, peer.name[:NAME_SHOWN], str(principal)),
+            Record("connection", number, peer.address, peer.door.encryption, time.time_ns() // 1000),
         )
         self._shared.system.state(self._about, ())
 
@@ -287,7 +343,7 @@ class StreamPlaces:
         self._shared.streams -= count
 
     def leave(self, streams: int) -> None:
-        """Gives back all places, also of so many streams."""
+        """Gives back all places, with the places of so many streams."""
         self.give_streams(streams)
         if self._about:
             self.account.give("connections")

@@ -23,7 +23,6 @@ from dataspace.wire import packets as p
 from dataspace.wire.answers import answering, is_long
 from dataspace.wire.forms import Framed
 from dataspace.wire.heartbeat import Heartbeat
-from dataspace.wire.session import Session
 from index.values.values import Value
 from relay.delivery.outbox import Outbox, OutStream
 from server.lane import Work
@@ -47,7 +46,7 @@ class SendQueue:
     def __init__(
         self,
         link: Link,
-        session: Session,
+        encode: Callable[[p.Packet], bytes],
         *,
         over: Callable[[OutStream], None],
         beaten: Callable[[], Iterable[p.Packet]],
@@ -56,10 +55,11 @@ class SendQueue:
         defect: Callable[[], None],
         framed: Framed | None = None,
     ) -> None:
-        """``framed`` writes the values of streams, where not as frames."""
+        """``encode`` writes a control packet; ``framed`` the values of streams, where not as frames."""
         self._link = link
-        self._session = session
-        self._outbox: Final = Outbox(session.send, over, framed)
+        self.parted = False
+        """True once there was a goodbye, after which nothing is sent."""
+        self._outbox: Final = Outbox(encode, over, framed)
         self._is_framed: Final = framed is None
         self._burst: Final = BURST if framed is None else REWRITTEN_BURST
         self._beaten = beaten
@@ -84,7 +84,7 @@ class SendQueue:
 
     def say(self, packet: p.Packet) -> None:
         """Queues a control packet for the next flush; does nothing after a goodbye."""
-        if not self._session.parted:
+        if not self.parted:
             self._say_accepted()
             self._outbox.say(packet)
             self.touch()
@@ -95,7 +95,7 @@ class SendQueue:
             self.say(p.Answer(number, value))
             return
         data = await work.do(answering(number, value))
-        if not self._session.parted:
+        if not self.parted:
             self._say_accepted()
             self._outbox.say_encoded(data)
             self.touch()
@@ -120,6 +120,7 @@ class SendQueue:
     def part(self, code: str, text: str) -> None:
         """Queues a goodbye, and accepts nothing after it."""
         self.say(p.Bye(code, text))
+        self.parted = True
         self._outbox.end()
 
     def forget(self) -> None:
@@ -137,7 +138,7 @@ class SendQueue:
         self._writable.set()
 
     def _say_accepted(self) -> None:
-        if self._accepted and not self._session.parted:
+        if self._accepted and not self.parted:
             reach("turn-accepted")
             self._outbox.say(p.Accepted(self._accepted_first, tuple(self._accepted)))
             self._accepted = []

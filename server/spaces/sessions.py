@@ -77,14 +77,6 @@ class SessionSpace(Protocol):
         """Hands to the kernel what connections have to send."""
 
 
-class Addressed(Protocol):
-    """The other end of a connection."""
-
-    @property
-    def peer(self) -> str:
-        """Its address."""
-
-
 class SessionPeer(Protocol):
     """A connection as the sessions of a space use it."""
 
@@ -97,8 +89,8 @@ class SessionPeer(Protocol):
         """What the client calls itself."""
 
     @property
-    def link(self) -> Addressed:
-        """Where the client is."""
+    def address(self) -> str:
+        """Where the client connects from."""
 
     @property
     def bearer(self) -> Bearer:
@@ -164,7 +156,7 @@ class SessionState:
 
     def comes_from(self, connection: SessionPeer) -> None:
         """Notes that the next turns of the client come by this connection."""
-        self.client.comes_from(connection.name, str(connection.bearer.principal), connection.link.peer)
+        self.client.comes_from(connection.name, str(connection.bearer.principal), connection.address)
 
     def is_of(self, attempt: tuple[int, bytes] | None) -> bool:
         """True if the same process tried another connection with this attempt."""

@@ -18,7 +18,7 @@ from server.tracing.traces import TRACED, Trace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from server.connections.connection import Connection
+    from server.connections.acting import ActingPeer
     from server.lane import Work
     from server.sessions.shared import Shared
     from server.sessions.watch import Who
@@ -31,7 +31,7 @@ class TracedPeer:
 
     __slots__ = ("_arrived", "_connection", "_kept", "_recorder", "flush", "may_wait")
 
-    def __init__(self, connection: Connection, recorder: Recorder) -> None:
+    def __init__(self, connection: ActingPeer, recorder: Recorder) -> None:
         self._connection = connection
         self._recorder = recorder
         self._arrived = 0

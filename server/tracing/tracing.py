@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dataspace.kernel.space import Space
     from relay.log.writer import GroupCommit
     from server.config.model import Slow, Traces
-    from server.connections.connection import Connection
+    from server.connections.acting import ActingPeer
     from server.sessions.counts import Counts
     from server.sessions.requests import Verb
     from server.tracing.exporting import Spans
@@ -69,7 +69,7 @@ class Tracing:
         """Returns the reports of all connections."""
         return TracedWatch(counts, slow)
 
-    def peer(self, connection: Connection) -> TracedPeer:
+    def peer(self, connection: ActingPeer) -> TracedPeer:
         """Returns what acts on the packets of a connection."""
         return TracedPeer(connection, self._recorder)
 

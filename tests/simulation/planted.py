@@ -19,7 +19,7 @@ from relay.log.writer import GroupCommit
 from relay.store import storage
 from server.conditions.judging import Judgement
 from server.config.model import SpaceConfig
-from server.connections.connection import Connection
+from server.connections.acting import ActingPeer
 from server.owners import leases
 from server.spaces.space import HostedSpace
 from tests.simulation.plan import MAIN
@@ -57,12 +57,12 @@ def resumed_one_late(held: ExitStack) -> None:
 def turn_numbers_unchecked(held: ExitStack) -> None:
     """A turn that is sent again is taken for a new one."""
 
-    def commit_at_once(self: Connection, turn: Any) -> bool:
+    def commit_at_once(self: ActingPeer, turn: Any) -> bool:
         self._turn(turn, self.own)
         return True
 
-    held.enter_context(patch.object(Connection, "commit_at_once", commit_at_once))
-    held.enter_context(patch.object(Connection, "may_wait", lambda _self, _packet: False))
+    held.enter_context(patch.object(ActingPeer, "commit_at_once", commit_at_once))
+    held.enter_context(patch.object(ActingPeer, "may_wait", lambda _self, _packet: False))
 
 
 def leases_end_early(held: ExitStack) -> None:

@@ -1,7 +1,8 @@
-"""Sessions of requests: a route talks to the daemon as any client does, in packets over an inner link.
+"""Sessions of requests: a route is a door, as a socket is, and hands packets to the peer of its caller.
 
 So there is one judge of tokens and rights, one place where streams are fed and bounded, and one account of
-what a principal has: each request is a connection of its principal for as long as it takes.
+what a principal has: each request is a connection of its principal for as long as it takes.  Packets are
+passed as they are, in both directions.
 
 Always: a session ends with the block that opened it, and with it its facts, interests, streams and places;
 a denial is raised with the code and the text of the wire.
@@ -11,37 +12,74 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from dataspace.codec import unpack_own
+import trio
+
 from dataspace.errors import Broken, ProtocolError, Refused, refusal_of
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Wanted
-from dataspace.wire.forms import Form, Framed
-from dataspace.wire.frames import Cutter
-from dataspace.wire.session import Role, Session, encode
+from dataspace.wire.forms import Framed
 from index.values.values import Map, Value
-from relay.delivery.outbox import values_frame
-from server.web.inner.batches import HEAD, EventBatch
-from server.web.inner.link import InnerLink, Pour
-from server.web.inner.ports import Door
+from server.connections.acting import ActingPeer
+from server.connections.bundles import act_on
+from server.sessions.peer import Peer
+from server.web.inner.queue import Control, EventBatch, RouteQueue
 
-LARGEST: Final = 1 << 30
-"""Bytes and elements of a packet of the daemon: it is in this process, and its own limits bound them."""
+if TYPE_CHECKING:
+    from server.config.model import Limits
+    from server.lane import Lane
 
 WINDOW_ITEMS: Final = 1024
 WINDOW_BYTES: Final = 256 << 10
 """What a stream is asked for ahead of the reader of a response."""
 
+MOST_ITEMS: Final = 1 << 30
+MOST_BYTES: Final = 1 << 60
+"""What a stream is asked for that is written past the route."""
+
+LINGER: Final = 1.0
+"""Seconds for the route to take the last packets of a session that the daemon ends."""
+
+
+class Pages(Protocol):
+    """The pages of an operator."""
+
+    async def answer(
+        self, path: str, headers: Iterable[tuple[str, str]]
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Returns the status, the headers and the body that are answered to a GET."""
+
+
+class ServingDaemon(Protocol):
+    """The daemon, which admits and serves a session for each request."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that the daemon was given."""
+
+    @property
+    def lane(self) -> Lane:
+        """Where background work has its turns."""
+
+    @property
+    def pages(self) -> Pages:
+        """Metrics and health."""
+
+    def refusal(self, peer: str) -> str:
+        """Returns why there is no room for another connection of a peer; empty if there is."""
+
+    def serve_through(self, door: RouteDoor) -> Peer:
+        """Serves the client of a request in a task of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request: its address, its token, empty if there is none, and its name."""
+    """The sender of a request: its address, its token (empty if there is none) and a name for logs."""
 
     peer: str
     token: str
@@ -50,28 +88,73 @@ class Caller:
     """Entered while a session has the place of the request's connection."""
 
 
-@dataclass(slots=True)
-class PacketWriter:
-    """How a session writes control packets and values: as frames, until it pours."""
+class RouteDoor:
+    """The way of a request into the daemon: its packets are acted on by the task of its peer."""
 
-    encode: Callable[[p.Packet], bytes] = encode
-    framed: Framed = values_frame
+    encryption: Final = ""
 
-    def form(self) -> Form:
-        """Returns the form of a session, which writes as this says at the time."""
-        return Form(Cutter(), lambda packet: self.encode(packet), lambda *each: self.framed(*each))
+    def __init__(self, address: str) -> None:
+        self.address: Final = address
+        self.size = 0
+        """Bytes of the latest steps of a producer."""
+        self.sending: RouteQueue
+        self._said: list[p.Packet] = []
+        self._changed = trio.Event()
+        self._is_left = False
+        self._left = trio.Event()
+
+    # -- the session's end ----------------------------------------------------------------------------
+
+    def queue(self, peer: Peer) -> RouteQueue:
+        """Returns the queue of packets for the route."""
+        self.sending = RouteQueue(peer)
+        return self.sending
+
+    def welcome(self, *, resumed: bool) -> None:
+        """Notes nothing: a request has a new session."""
+
+    async def read(self, peer: ActingPeer) -> bool:
+        """Acts on the packets of the route until it has left; returns True, as none can be lost."""
+        while not self._left.is_set():
+            some, self._said = self._said, []
+            if some:
+                await act_on(peer.acting, iter(some))
+                peer.flush()
+                await peer.home.commits.wait_room()
+            elif not self._left.is_set():
+                await self._changed.wait()
+                self._changed = trio.Event()
+        return True
+
+    async def linger(self, _peer: ActingPeer) -> None:
+        """Returns once the route has left, which takes the last packets before."""
+        with trio.move_on_after(LINGER):
+            await self._left.wait()
+
+    def close(self) -> None:
+        """Ends the queue of packets."""
+        self.sending.close()
+
+    # -- the route's end ------------------------------------------------------------------------------
+
+    def say(self, packet: p.Packet) -> None:
+        """Passes a packet to the session; does nothing after the end."""
+        self._said.append(packet)
+        self._changed.set()
+
+    def leave(self) -> None:
+        """Ends the session from the side of the route."""
+        self._said.clear()
+        self._left.set()
+        self._changed.set()
 
 
 class InnerSession:
     """A session that has been welcomed, with one stream at a time."""
 
-    def __init__(self, link: InnerLink, writing: PacketWriter) -> None:
+    def __init__(self, door: RouteDoor) -> None:
         self.welcome: p.Welcome
-        self._link = link
-        self._writing = writing
-        self._session = Session(Role.CLIENT, max_frame=LARGEST, max_elements=LARGEST)
-        self._cutter = Cutter(LARGEST)
-        self._bodies: deque[bytes] = deque()
+        self._door = door
         self._requests = 0
         self._streams = 0
 
@@ -80,49 +163,20 @@ class InnerSession:
         home = MAIN if space == SYSTEM else space
         wanted = Wanted(heartbeat=heartbeat, space=home, token=caller.token)
         self.say(p.Hello(p.VERSION, f"~http-{uuid.uuid4().hex}", caller.name, wanted.packed()))
-        packets: list[p.Packet] = []
-        while not packets:
-            packets += self._session.feed(await self._chunk())
-        match packets[0]:
-            case p.Bye(code, text):
-                raise ProtocolError(code, text)
-            case p.Welcome() as welcome:
-                self.welcome = welcome
+        welcome = await self.next()
+        assert isinstance(welcome, p.Welcome)  # the first packet, if it is no goodbye
+        self.welcome = welcome
 
     def say(self, packet: p.Packet) -> None:
-        """Sends a packet; raises ``Refused("limit")`` if it is too large for the daemon."""
-        self._link.tell(self._session.send(packet))
-
-    def beat(self) -> None:
-        """Shows the daemon that this end is there, though it waits for the reader of a response."""
-        if not self._session.parted:
-            self.say(p.Pong(0))
-
-    async def _chunk(self) -> bytes:
-        chunk = await self._link.hear()
-        if not chunk:
-            raise Broken("the daemon ended the session")
-        return chunk
+        """Passes a packet to the session."""
+        self._door.say(packet)
 
     async def next(self) -> p.Packet | EventBatch:
-        """Returns the next packet, and values as they came; takes nothing when cancelled.
+        """Returns the next packet or batch; takes nothing when cancelled.
 
         Raises ``ProtocolError`` for a goodbye with a reason, and ``Broken`` for one without.
         """
-        while not self._bodies:
-            self._bodies.extend(self._cutter.feed(await self._chunk()))
-        body = self._bodies.popleft()
-        if body.startswith(HEAD):
-            return EventBatch(body)
-        packet = p.read(unpack_own(body))
-        match packet:
-            case p.Ping(number):
-                self.say(p.Pong(number))
-            case p.Bye("", _):
-                raise Broken("the daemon ended the session")
-            case p.Bye(code, text):
-                raise ProtocolError(code, text)
-        return packet
+        return _checked(await self._door.sending.next())
 
     async def request(self, verb: str, arguments: dict[str, Value]) -> Value:
         """Returns the answer to one of the requests of WIRE.md; raises ``Refused`` where it is denied."""
@@ -130,9 +184,10 @@ class InnerSession:
         self.say(p.Request(self._requests, verb, Map(arguments)))
         return await self._answer(self._requests)
 
-    async def produce(self, producer: int, steps: tuple[Value, ...]) -> Value:
-        """Has a producer of a topic do some steps, and returns the answer."""
+    async def produce(self, producer: int, steps: tuple[Value, ...], size: int) -> Value:
+        """Has a producer of a topic do some steps of ``size`` bytes, and returns the answer."""
         self._requests += 1
+        self._door.size = size
         self.say(p.Produce(self._requests, producer, steps))
         return await self._answer(self._requests)
 
@@ -161,30 +216,35 @@ class InnerSession:
         self.say(p.Open(self._streams, Map(spec), *reading.credit))
         return reading
 
-    async def settle(self) -> list[p.Packet | EventBatch]:
-        """Returns what the daemon has sent until now; it sends no values beyond what it was asked for."""
-        self.say(p.Ping(0))
-        found: list[p.Packet | EventBatch] = []
-        while not (found and isinstance(found[-1], p.Pong) and self._link.is_empty and not self._bodies):
-            found.append(await self.next())
-        return found
+    def rest(self) -> Iterator[p.Packet | EventBatch]:
+        """Yields what has come already; raises as ``next`` does."""
+        while (packet := self._door.sending.next_nowait()) is not None:
+            yield _checked(packet)
 
-    async def pour(self, into: Link, pour: Pour, writing: PacketWriter, stalled: float) -> None:
-        """Lets the session write its streams to a link by itself, past the route, until all is written.
+    async def pour(
+        self, link: Link, control: Control, framed: Framed, *, is_over: Callable[[], bool], stalled: float
+    ) -> None:
+        """Lets the session write its stream to a link by itself, past the route, until the text is over.
 
-        Nothing may be on its way to the route (``settle``).  Raises ``OSError`` for a client that takes
+        Nothing may be on its way to the route (``rest``).  Raises ``OSError`` for a client that takes
         nothing for ``stalled`` seconds, and where the session ends before.
         """
-        self._writing.encode, self._writing.framed = writing.encode, writing.framed
-        self._link.pour(into, pour)
-        self.say(p.Ask(self._streams, LARGEST, LARGEST * LARGEST))
-        await self._link.wait_poured(stalled)
+        self._door.sending.pour(link, control, framed)
+        self.say(p.Ask(self._streams, MOST_ITEMS, MOST_BYTES))
+        await self._door.sending.wait_poured(is_over, stalled)
 
-    def end(self) -> None:
-        """Says goodbye, and drops what still comes."""
-        if not self._session.parted:
-            self.say(p.Bye("", ""))
-        self._link.hang_up()
+    def poured(self) -> None:
+        """Notes that the text which is written past the route is over."""
+        self._door.sending.over()
+
+
+def _checked(packet: p.Packet | EventBatch) -> p.Packet | EventBatch:
+    """Returns a packet that is no goodbye."""
+    if isinstance(packet, p.Bye):
+        raise (
+            ProtocolError(packet.code, packet.text) if packet.code else Broken("the daemon ended the session")
+        )
+    return packet
 
 
 class Reading:
@@ -201,7 +261,7 @@ class Reading:
         """Returns values, how far the stream is, its end, or a ping of a session that has nothing to say.
 
         Raises ``Refused`` for an error of the stream.
-        Asks for more as soon as earlier calls have taken half of the credit.
+        Raises the credit as soon as calls before this one have taken half of it.
         """
         self._ask()
         while True:
@@ -228,19 +288,19 @@ class Reading:
 
 @asynccontextmanager
 async def inner_session(
-    door: Door, caller: Caller, space: str = MAIN, *, heartbeat: float = math.inf
+    daemon: ServingDaemon, caller: Caller, space: str = MAIN, *, heartbeat: float = math.inf
 ) -> AsyncIterator[InnerSession]:
     """Opens a session for the block, and waits at its end until the daemon has ended it.
 
     Raises ``Refused`` or ``ProtocolError`` for a caller that is not admitted.
     """
     with caller.lent():
-        refusal = door.refusal(caller.peer)
+        refusal = daemon.refusal(caller.peer)
         if refusal:
             raise NotAdmitted("limit", refusal)
-        link, writing = InnerLink(caller.peer), PacketWriter()
-        served = door.serve(link, form=writing.form())
-        session = InnerSession(link, writing)
+        door = RouteDoor(caller.peer)
+        served = daemon.serve_through(door)
+        session = InnerSession(door)
         try:
             try:
                 await session.greet(caller, space, heartbeat)
@@ -248,7 +308,7 @@ async def inner_session(
                 raise NotAdmitted(error.code, error.text) from None
             yield session
         finally:
-            session.end()
+            door.leave()
             await served.wait_ended()
 
 

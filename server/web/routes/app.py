@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dataspace.errors import DataspaceError
-from server.web.inner.ports import Door
+from server.web.inner.sessions import ServingDaemon
 from server.web.inspector.files import files
 from server.web.routes.openapi import description
 from server.web.routes.operators import PAGES, page
@@ -39,11 +39,11 @@ ASKED: Final = ("Authorization", "Content-Type", "If-None-Match", "Last-Event-ID
 PREFLIGHT_SECONDS: Final = 600
 
 
-def application(door: Door, origins: Sequence[str] = ()) -> ASGIApp:
+def application(daemon: ServingDaemon, origins: Sequence[str] = ()) -> ASGIApp:
     """Returns the ASGI application of a daemon; pages of these ``origins`` may read its answers (CORS)."""
-    routes = [_route(row.path, row.methods, _endpoint(door, row)) for row in ROUTES]
+    routes = [_route(row.path, row.methods, _endpoint(daemon, row)) for row in ROUTES]
     routes.append(_route(DESCRIPTION, READ, _describe()))
-    routes += [_route(path, READ, _page(door)) for path in PAGES]
+    routes += [_route(path, READ, _page(daemon)) for path in PAGES]
     routes += [_route(path, READ, answer) for path, answer in files().items()]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route, Exception: _defect})
     if origins:
@@ -66,10 +66,10 @@ def _route(path: str, methods: Sequence[str], endpoint: Callable[[Request], Awai
     return route
 
 
-def _endpoint(door: Door, row: Row) -> Callable[[Request], Awaitable[ASGIApp]]:
+def _endpoint(daemon: ServingDaemon, row: Row) -> Callable[[Request], Awaitable[ASGIApp]]:
     async def endpoint(request: Request) -> ASGIApp:
         try:
-            return await row.answer(door, Asked(request, row.parameters))
+            return await row.answer(daemon, Asked(request, row.parameters))
         except DataspaceError as error:
             return problem_of(error).response()
         except ClientDisconnect:
@@ -78,10 +78,10 @@ def _endpoint(door: Door, row: Row) -> Callable[[Request], Awaitable[ASGIApp]]:
     return endpoint
 
 
-def _page(door: Door) -> Callable[[Request], Awaitable[ASGIApp]]:
+def _page(daemon: ServingDaemon) -> Callable[[Request], Awaitable[ASGIApp]]:
     async def endpoint(request: Request) -> ASGIApp:
         try:
-            return await page(door, request)
+            return await page(daemon, request)
         except DataspaceError as error:
             return problem_of(error).response()
 

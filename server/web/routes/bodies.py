@@ -17,7 +17,7 @@ from dataspace.steps import Steps
 from index.patterns.text import parse_pattern
 from index.values.values import Value
 from server.config.principals import Principal
-from server.web.inner.ports import Door
+from server.web.inner.sessions import ServingDaemon
 from server.web.jsons import reading, value_of
 from server.web.routes.parameters import Asked
 from server.web.routes.problems import Problem
@@ -31,7 +31,7 @@ SMALL: Final = 32
 """Elements of an array that are read in one step, if they are small."""
 
 
-async def read_object(door: Door, asked: Asked, known: Iterable[str]) -> dict[str, Any]:
+async def read_object(daemon: ServingDaemon, asked: Asked, known: Iterable[str]) -> dict[str, Any]:
     """Returns the JSON object in a body, which has no other keys than those ``known``; raises ``Problem``."""
     request = asked.request
     coding = request.headers.get("content-encoding", "identity").strip().lower()
@@ -41,8 +41,8 @@ async def read_object(door: Door, asked: Asked, known: Iterable[str]) -> dict[st
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem("media-type", f"the body must be application/json, got {kind!r:.60}")
-    body = await _bounded(request, door.limits.frame_bytes)
-    said = await in_steps(door, asked, _parsing(body, door.limits.frame_elements))
+    body = await _bounded(request, daemon.limits.frame_bytes)
+    said = await in_steps(daemon, asked, _parsing(body, daemon.limits.frame_elements))
     if not isinstance(said, dict):
         raise Problem("bad-request", f"the body must be an object, got {_kind(said)}")
     listed = list(known)
@@ -52,9 +52,9 @@ async def read_object(door: Door, asked: Asked, known: Iterable[str]) -> dict[st
     return said
 
 
-async def in_steps(door: Door, asked: Asked, steps: Steps[T]) -> T:
+async def in_steps(daemon: ServingDaemon, asked: Asked, steps: Steps[T]) -> T:
     """Does the steps of reading a body, and returns their value; requests of one address share its turns."""
-    return await door.lane.work(Principal.of_peer(asked.caller.peer)).do(steps)
+    return await daemon.lane.work(Principal.of_peer(asked.caller.peer)).do(steps)
 
 
 def _parsing(body: bytes, elements: int) -> Steps[object]:

@@ -16,7 +16,6 @@ from typing import Final
 import orjson
 import trio
 
-from dataspace.codec import array_head
 from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
@@ -24,10 +23,8 @@ from dataspace.wire.observing import MOST_PACE
 from index.patterns.patterns import capture_names
 from index.values.values import Record, Value
 from relay.delivery.outbox import values_size
-from server.web.inner.batches import EventBatch, decoded
-from server.web.inner.link import Pour
-from server.web.inner.ports import Door
-from server.web.inner.sessions import InnerSession, PacketWriter, Reading, inner_session
+from server.web.inner.queue import EventBatch, decoded
+from server.web.inner.sessions import InnerSession, Reading, ServingDaemon, inner_session
 from server.web.routes.parameters import PATTERN, POLICY, SPACE, Asked, Parameter
 from server.web.routes.problems import Problem, problem_of
 from server.web.routes.rows import EpochWriter, part_of
@@ -79,7 +76,7 @@ LAST: Final = Parameter(
 PARAMETERS: Final = (SPACE, PATTERN, *OPTIONS, WINDOW, LAST)
 
 
-async def observe(door: Door, asked: Asked) -> Streaming:
+async def observe(daemon: ServingDaemon, asked: Asked) -> Streaming:
     """Returns the changes of a pattern as events."""
     caller, last, window = asked.caller, asked.values.get("Last-Event-ID"), asked.values.get("window")
     if window is not None and not 1 <= window <= MOST_AHEAD:
@@ -91,19 +88,11 @@ async def observe(door: Door, asked: Asked) -> Streaming:
         if last is not None and spec.get("upto", last + 1) <= last:
             out.whole({"cache-control": "no-store"}, status=204)  # an EventSource comes back no more
             return
-        async with inner_session(door, caller, asked.space, heartbeat=BEAT) as session:
-            out.beside(keep, session)
-            stalled = door.limits.stalled_seconds
+        async with inner_session(daemon, caller, asked.space, heartbeat=BEAT) as session:
+            stalled = daemon.limits.stalled_seconds
             await Telling(session, out, spec, last, window, stalled).run()
 
     return Streaming(run)
-
-
-async def keep(session: InnerSession) -> None:
-    """Keeps a session that does not listen while its client does not read."""
-    while True:
-        await trio.sleep(BEAT / 2)
-        session.beat()
 
 
 class Telling:
@@ -125,7 +114,8 @@ class Telling:
         self._last = last
         self._may_pour = window is None and out.link is not None
         self._window = 1 if self._may_pour else window
-        self._pour = Pour()
+        self._is_over = False
+        """True once the last event was written past the route."""
         self._told = -1 if last is None else last
         self._events = EventTexts(capture_names(spec["pattern"]))
         self._reading = self._open()
@@ -150,15 +140,15 @@ class Telling:
 
     async def _pour_into(self, link: Link) -> None:
         """Has the session write the events to the client by itself, as it writes to one of a WebSocket."""
-        for packet in await self._session.settle():
+        for packet in self._session.rest():
             if isinstance(packet, p.Error):
                 raise Refused(packet.code, packet.text)
-            if not isinstance(packet, p.Pong):
-                await self._tell(packet)
+            await self._tell(packet)
             if isinstance(packet, p.Done):
                 return
-        writing = PacketWriter(self._control, self._framed)
-        await self._session.pour(link, self._pour, writing, self._stalled)
+        await self._session.pour(
+            link, self._control, self._framed, is_over=lambda: self._is_over, stalled=self._stalled
+        )
 
     def _framed(self, stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:
         """Returns the chunk of a frame of values, and what the frame costs in credit."""
@@ -167,16 +157,15 @@ class Telling:
             _shared_chunk(events.names, count, body) if events.whole and len(body) <= SHARED_BYTES else None
         )
         if known is None:
-            said = chunk(b"".join(map(events.text, decoded(array_head(count) + body + b"\0"))))
+            said = chunk(b"".join(map(events.text, decoded(count, body))))
             self._told = max(self._told, events.told)
         else:
             said, self._told = known
-        self._pour.made += len(said)
         return said, values_size(stream, first, count, body, left)
 
     def _control(self, packet: p.Packet) -> bytes:
         """Returns the chunk that stands for a packet which is no value; none after the end."""
-        if self._pour.is_over:
+        if self._is_over:
             return b""
         said = b""
         match packet:
@@ -185,15 +174,15 @@ class Telling:
             case p.Ping():
                 said = b": beat\n\n" if self._events.whole else b""
             case p.Done():
-                said, self._pour.is_over = self._end(), True
+                said, self._is_over = self._end(), True
             case p.Error(_, code, text):
-                said, self._pour.is_over = self._problem(problem_of(Refused(code, text))), True
+                said, self._is_over = self._problem(problem_of(Refused(code, text))), True
             case p.Bye(code, text):
                 error = ProtocolError(code, text) if code else Broken("the daemon ended the session")
-                said, self._pour.is_over = self._problem(problem_of(error)), True
-        said = chunk(said)
-        self._pour.made += len(said)
-        return said
+                said, self._is_over = self._problem(problem_of(error)), True
+        if self._is_over:
+            self._session.poured()
+        return chunk(said)
 
     def _end(self) -> bytes:
         return b"id: %d\nevent: end\ndata: {}\n\n" % max(self._told, self._upto)
@@ -252,8 +241,8 @@ class Telling:
     def _told_of(self, batch: EventBatch) -> bytes:
         """Returns the text of some values: the text that another stream has written, if these are whole."""
         events = self._events
-        if events.whole and len(batch.content) <= SHARED_BYTES:
-            known = _shared(events.names, batch.content)
+        if events.whole and len(batch.body) <= SHARED_BYTES:
+            known = _shared(events.names, batch.count, batch.body)
             if known is not None:
                 text, self._told = known
                 return text
@@ -307,10 +296,10 @@ class EventTexts:
 
 
 @lru_cache(maxsize=SHARED)
-def _shared(names: tuple[str, ...], content: bytes) -> tuple[bytes, int] | None:
-    """Returns the text of the content of a batch, and the newest epoch in it; None if that is not whole."""
+def _shared(names: tuple[str, ...], count: int, body: bytes) -> tuple[bytes, int] | None:
+    """Returns the text of so many packed values, and the newest epoch in it; None if that is not whole."""
     events = EventTexts(names)
-    text = b"".join(map(events.text, decoded(content)))
+    text = b"".join(map(events.text, decoded(count, body)))
     return (text, events.told) if events.whole else None
 
 
@@ -320,5 +309,5 @@ def _shared_chunk(names: tuple[str, ...], count: int, body: bytes) -> tuple[byte
 
     Streams at the same position are given the same ``body``, whose hash is computed once.
     """
-    known = _shared(names, array_head(count) + body + b"\0")
+    known = _shared(names, count, body)
     return None if known is None else (chunk(known[0]), known[1])

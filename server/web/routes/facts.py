@@ -11,9 +11,8 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM
 from index.patterns.patterns import capture_names
 from index.values.values import Value
-from server.web.inner.batches import EventBatch
-from server.web.inner.ports import Door
-from server.web.inner.sessions import InnerSession, Reading, inner_session
+from server.web.inner.queue import EventBatch
+from server.web.inner.sessions import InnerSession, Reading, ServingDaemon, inner_session
 from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter
 from server.web.routes.rows import Part, part_of, rows_json, time_json
 from server.web.routes.streaming import Out, Streaming
@@ -30,12 +29,12 @@ IDENTITY: Final = 8
 """Characters of the identity of a space in an entity tag: a space that is made anew counts epochs anew."""
 
 
-async def facts(door: Door, asked: Asked) -> Streaming:
+async def facts(daemon: ServingDaemon, asked: Asked) -> Streaming:
     """Returns what matches a pattern, as rows of captures."""
     caller, known = asked.caller, asked.values.get("If-None-Match", "")
 
     async def run(out: Out) -> None:
-        async with inner_session(door, caller, asked.space) as session:
+        async with inner_session(daemon, caller, asked.space) as session:
             if "as_of" not in asked.values and _is_among(_tag(session, asked.space), known):
                 await _check_readable(session, asked)
                 _unchanged(out, _tag(session, asked.space))

@@ -9,9 +9,8 @@ from dataspace.steps import batched
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
-from server.web.inner.batches import EventBatch
-from server.web.inner.ports import Door
-from server.web.inner.sessions import InnerSession, inner_session
+from server.web.inner.queue import EventBatch
+from server.web.inner.sessions import InnerSession, ServingDaemon, inner_session
 from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter
 from server.web.routes.problems import Problem, problem_of
 from server.web.routes.rows import EpochWriter, change_line, part_of
@@ -33,7 +32,7 @@ TOGETHER: Final = 100
 HEADERS: Final = {"content-type": "application/x-ndjson", "cache-control": "no-store"}
 
 
-async def log(door: Door, asked: Asked) -> Streaming:
+async def log(daemon: ServingDaemon, asked: Asked) -> Streaming:
     """Returns the epochs of a range in which something matched, one in each line."""
     caller = asked.caller
     first, last = asked.values.get("from"), asked.values.get("until")
@@ -41,7 +40,7 @@ async def log(door: Door, asked: Asked) -> Streaming:
         raise Problem("bad-request", f"until={last} is before from={first}")
 
     async def run(out: Out) -> None:
-        async with inner_session(door, caller, asked.space) as session:
+        async with inner_session(daemon, caller, asked.space) as session:
             await _lines(session, asked, out)
 
     return Streaming(run)

@@ -11,11 +11,11 @@ from typing import Final, TypeAlias
 
 from starlette.types import ASGIApp
 
-from server.web.inner.ports import Door
+from server.web.inner.sessions import ServingDaemon
 from server.web.routes import events, facts, log, rules, topics, turns
 from server.web.routes.parameters import Asked, Parameter
 
-Answer: TypeAlias = Callable[[Door, Asked], Awaitable[ASGIApp]]
+Answer: TypeAlias = Callable[[ServingDaemon, Asked], Awaitable[ASGIApp]]
 
 
 @dataclass(frozen=True, slots=True)

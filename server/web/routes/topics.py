@@ -5,7 +5,8 @@ and are the same each time they are read; so these are the ids of the events.  E
 have none, and are gone once they were sent.
 
 Always: a reader of a durable topic gets every completed epoch after the named one, whole, once and in order;
-no more than one answer of the daemon is held for it.
+no more than one answer of the daemon is held for it.  Open epochs of a topic in memory are bounded, and stay
+bytes, since values of one byte each take thirty times as much.
 """
 
 from __future__ import annotations
@@ -18,21 +19,26 @@ from starlette.responses import Response
 
 from dataspace.codec import pack, unpack
 from dataspace.errors import DataspaceError, Refused
-from dataspace.topics.gathering import Gathered
+from dataspace.topics import encoding as forms
+from dataspace.topics.gathering import Gathered, Gathering
+from dataspace.topics.subscriber import Subscriber
+from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN
 from index.values.jsons import to_json
 from index.values.values import Map, Value
-from server.web.inner.ports import Door
-from server.web.inner.sessions import InnerSession, inner_session
-from server.web.inner.topics import LiveTopic
+from server.web.inner.queue import EventBatch
+from server.web.inner.sessions import InnerSession, ServingDaemon, inner_session
 from server.web.routes.bodies import in_steps, read_each, read_list, read_number, read_object, read_value
-from server.web.routes.events import BEAT, HEADERS, keep
+from server.web.routes.events import BEAT, HEADERS
 from server.web.routes.parameters import Asked, Parameter
 from server.web.routes.problems import problem_of
 from server.web.routes.rows import value_json
 from server.web.routes.streaming import Out, Paced, Streaming
 
 MOST_ITEMS: Final = 65_536
+
+OPEN_BYTES: Final = 8 << 20
+"""Bytes that the epochs which are open may have; more is refused with ``limit``."""
 
 SHAPE: Final = ("partitions", "dimensions", "durable", "retain")
 
@@ -66,22 +72,23 @@ ITEMS: Final[dict[str, object]] = {
 }
 
 
-async def publish(door: Door, asked: Asked) -> Response:
+async def publish(daemon: ServingDaemon, asked: Asked) -> Response:
     """Sends items to a topic at one time, which is over for this publisher then; makes a durable one if there
     is none."""
     topic = asked.values["topic"]
-    async with inner_session(door, asked.caller) as session:
-        said = await read_object(door, asked, ("items", "time", "partition"))
+    async with inner_session(daemon, asked.caller) as session:
+        said = await read_object(daemon, asked, ("items", "time", "partition"))
         listed = read_list(said, "items", MOST_ITEMS)
-        items = await in_steps(door, asked, read_each(listed, "items", read_value))
+        items = await in_steps(daemon, asked, read_each(listed, "items", read_value))
         joining = await _shape(session, topic)
         joining["partition"] = read_number(said, "partition") if "partition" in said else 0
         if "time" in said:
-            joining["time"] = await in_steps(door, asked, read_value(said["time"], "time"))
+            joining["time"] = await in_steps(daemon, asked, read_value(said["time"], "time"))
         joined = await _map(session, "join", joining)
         producer, time = joined["producer"], joined["time"]
         assert isinstance(producer, int)  # by WIRE.md, for one that does not come back
-        await session.produce(producer, ((0, time, pack(tuple(items))), (2,)))
+        packed = pack(tuple(items))
+        await session.produce(producer, ((0, time, packed), (2,)), len(packed))
     answer = {"topic": topic, "time": to_json(time)}
     return Response(orjson.dumps(answer) + b"\n", media_type="application/json")
 
@@ -98,7 +105,7 @@ async def _shape(session: InnerSession, topic: str) -> dict[str, Value]:
     return {"topic": topic, "durable": True, **shape}
 
 
-async def subscribe(door: Door, asked: Asked) -> Streaming:
+async def subscribe(daemon: ServingDaemon, asked: Asked) -> Streaming:
     """Returns the completed epochs of a topic as events."""
     caller, topic = asked.caller, asked.values["topic"]
     after = asked.values.get("Last-Event-ID", asked.values.get("after"))
@@ -108,8 +115,7 @@ async def subscribe(door: Door, asked: Asked) -> Streaming:
         if after is not None and upto is not None and upto <= after:
             out.whole({"cache-control": "no-store"}, status=204)  # an EventSource comes back no more
             return
-        async with inner_session(door, caller, MAIN, heartbeat=BEAT) as session:
-            out.beside(keep, session)
+        async with inner_session(daemon, caller, MAIN, heartbeat=BEAT) as session:
             known = await _map(session, "lookup", {"topic": topic})
             if not known["durable"]:
                 if after is not None or upto is not None:
@@ -134,6 +140,40 @@ async def subscribe(door: Door, asked: Asked) -> Streaming:
                 await out.write(reading.problem(error))
 
     return Streaming(run)
+
+
+class LiveTopic:
+    """A subscription to a topic, from now on; ``known`` is what the request ``lookup`` answered."""
+
+    def __init__(self, session: InnerSession, topic: str, known: Map) -> None:
+        count = known["partitions"]
+        assert isinstance(count, int)  # by WIRE.md
+        partitions = tuple(range(count))
+        self._subscriber = Subscriber(partitions, atomic=True, up_to=None)
+        self._gathering = Gathering(OPEN_BYTES)
+        spec = {"kind": "topic", "topic": topic, "id": known["id"], "partitions": partitions}
+        self._reading = session.open(spec)
+        self.is_over = False
+        """True once nothing more can come."""
+
+    async def next(self) -> list[Gathered] | None:
+        """Returns the epochs that what comes next completes, or None where nothing was said for a while.
+
+        Raises ``Refused`` for an error of the stream, or where too much is open.
+        """
+        match await self._reading.next():
+            case EventBatch() as batch:
+                return [epoch for value in batch.values for epoch in self._take(value)]
+            case p.Done():
+                self.is_over = True
+                return self._gathering.rest()
+            case p.Ping():
+                return None
+        return []
+
+    def _take(self, value: Value) -> list[Gathered]:
+        events = self._subscriber.take(forms.message_of(value))
+        return [epoch for event in events for epoch in self._gathering.collect(event)]
 
 
 async def _tell_live(topic: LiveTopic, out: Out) -> None:

@@ -25,8 +25,7 @@ from dataspace.wire.features import SYSTEM
 from dataspace.wire.packets import MAX_TEXT
 from index.patterns.patterns import capture_names
 from index.values.values import Value
-from server.web.inner.ports import Door
-from server.web.inner.sessions import InnerSession, inner_session
+from server.web.inner.sessions import InnerSession, ServingDaemon, inner_session
 from server.web.routes.bodies import (
     in_steps,
     read_each,
@@ -130,19 +129,19 @@ TOO_MUCH: Final = 422
 """The status of the code ``limit`` where a turn is too much as it is: to send it again is of no use."""
 
 
-async def turns(door: Door, asked: Asked) -> Response:
+async def turns(daemon: ServingDaemon, asked: Asked) -> Response:
     """Commits actions as one turn of an owner; returns its epoch once it is on disk."""
-    async with inner_session(door, asked.caller, asked.space) as session:
-        said = await read_object(door, asked, MEMBERS)
+    async with inner_session(daemon, asked.caller, asked.space) as session:
+        said = await read_object(daemon, asked, MEMBERS)
         arguments = _publication(said)
         names: list[tuple[str, ...]] = []
         if "expect" in said:
             expect = read_list(said, "expect", MOST_EXPECTED, least=0)
-            made = await in_steps(door, asked, read_each(expect, "expect", _expectation))
+            made = await in_steps(daemon, asked, read_each(expect, "expect", _expectation))
             arguments["expect"] = tuple([each.packed() for each in made])
             names = [capture_names(each.pattern) for each in made]
         listed = read_list(said, "actions", _most(session))
-        operations = await in_steps(door, asked, read_each(listed, "actions", _packed))
+        operations = await in_steps(daemon, asked, read_each(listed, "actions", _packed))
         count = sum([pairs for pairs, _ in operations])
         arguments["keys"] = (array_head(count) + b"".join([packed for _, packed in operations]),)
         if "traceparent" in asked.values:
@@ -152,12 +151,12 @@ async def turns(door: Door, asked: Asked) -> Response:
         return await _epoch(session.request("publish", arguments), names)
 
 
-async def messages(door: Door, asked: Asked) -> Response:
+async def messages(daemon: ServingDaemon, asked: Asked) -> Response:
     """Sends messages in one turn; returns its epoch once it is on disk."""
-    async with inner_session(door, asked.caller, asked.space) as session:
-        said = await read_object(door, asked, ["messages"])
+    async with inner_session(daemon, asked.caller, asked.space) as session:
+        said = await read_object(daemon, asked, ["messages"])
         listed = read_list(said, "messages", _most(session))
-        values = await in_steps(door, asked, read_each(listed, "messages", read_value))
+        values = await in_steps(daemon, asked, read_each(listed, "messages", read_value))
         actions = tuple([(SEND, value) for value in values])
         traceparent = asked.values.get("traceparent", "")[:MAX_TEXT]
         return await _epoch(session.turn(asked.space, actions, traceparent))

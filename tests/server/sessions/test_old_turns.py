@@ -10,8 +10,8 @@ import trio.testing
 
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire import packets as p
-from server.connections import old_turns
-from server.connections.connection import Connection
+from server.connections import acting
+from server.connections.acting import ActingPeer
 from server.owners.turn_numbers import WINDOW
 from tests.server.peers import Peer, fact, turn
 from tests.server.streams.inside import Inside, Wire, inside
@@ -83,7 +83,7 @@ async def test_turns_that_only_the_log_remembers_do_not_hold_the_session_up(tmp_
 async def test_old_turns_that_wait_are_bounded_and_all_are_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(old_turns, "MOST", 10)
+    monkeypatch.setattr(acting, "MOST_OLD_TURNS", 10)
     newest = 2 * WINDOW + 1200
     async with inside(tmp_path) as daemon:
         wire = daemon.connect()
@@ -94,7 +94,7 @@ async def test_old_turns_that_wait_are_bounded_and_all_are_answered(
             await wire.say(*[turn(at, (SEND, fact(at))) for at in old], p.Ping(1))
             await _settle(daemon)
             connection = daemon.daemon.connections[1]
-            assert isinstance(connection, Connection)
+            assert isinstance(connection, ActingPeer)
             assert len(connection._old_turns._wanted) <= 10
         heard = [await wire.hear() for _ in range(len(old) + 1)]
         assert _answers(heard) == {at: "not-applied" if at % 3 == 0 else "applied" for at in old}

@@ -60,18 +60,12 @@ class Held:
         self.flushed += 1
 
 
-class Nowhere:
-    """The other end of a connection."""
-
-    peer = "nowhere"
-
-
 class Caller:
     """``server.spaces.sessions.SessionPeer``."""
 
     bearer = TRUSTED
     account = Accounts(Quotas()).of(TRUSTED.principal)
-    link = Nowhere()
+    address = "nowhere"
 
     def __init__(self, number: int, name: str = "caller") -> None:
         self.number = number

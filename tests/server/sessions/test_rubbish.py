@@ -32,6 +32,7 @@ from index.values.values import Map, Value
 from relay.delivery.followers import Follower
 from relay.log.writer import GroupCommit
 from server.config.model import Config, Limits
+from server.connections.acting import ActingPeer
 from server.connections.connection import Connection
 from server.daemon.serve import serve
 from tests.server.peers import Peer, fact, hello, opening, packed, turn
@@ -560,16 +561,18 @@ async def test_a_defect_ends_the_session_in_which_it_is(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    genuine = getattr(Connection, place)
+    owner = Connection if place == "_wait_room" else ActingPeer
+    genuine = getattr(owner, place)
 
-    def defective(connection: Connection, *args: object) -> object:
-        if connection.name == "peer":
+    def defective(self: object, *args: object) -> object:
+        peer = args[0] if owner is Connection else self
+        if isinstance(peer, ActingPeer) and peer.name == "peer":
             raise ZeroDivisionError("simulated")
-        return genuine(connection, *args)
+        return genuine(self, *args)
 
     async with Peer(url) as peer:
         await peer.greet()
-        monkeypatch.setattr(Connection, place, defective)
+        monkeypatch.setattr(owner, place, defective)
         await peer.say(turn(1, (ASSERT, 1, fact(1))), opening(1))
         assert await peer.farewell() == p.Bye("internal", "a defect in the daemon ended this session")
     while await bystander.matches("fact($n)"):

@@ -21,6 +21,7 @@ from dataspace.wire.session import Role, Session
 from relay.log.log import Log
 from server.config.model import Config, Limits
 from server.config.tokens import Key
+from server.connections.acting import ActingPeer
 from server.connections.connection import Connection
 from server.daemon.daemon import Daemon
 from server.spaces.space import HostedSpace
@@ -87,16 +88,11 @@ class Inside:
         """A new peer, which has said nothing yet; one that is not trusted needs a token if there are any."""
         ours, theirs = socket.socketpair()
         number = next(self._numbers)
-        connection = Connection(
-            self.daemon,
-            SocketLink(ours),
-            number,
-            self.daemon.verbs,
-            self.daemon.topic_connections,
-            trusted=trusted,
-        )
-        self.daemon.connections[number] = connection
-        self._nursery.start_soon(connection.run)
+        daemon = self.daemon
+        door = Connection(SocketLink(ours), daemon.limits)
+        peer = ActingPeer(daemon, door, number, daemon.verbs, daemon.topic_connections, trusted=trusted)
+        daemon.connections[number] = peer
+        self._nursery.start_soon(peer.run)
         self.wires.append(Wire(theirs))
         return self.wires[-1]
 

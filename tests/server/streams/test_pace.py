@@ -19,7 +19,7 @@ from index.patterns.patterns import capture
 from index.values.values import Map, Value
 from relay.delivery.followers import Delivery
 from relay.delivery.pacing import Pacing
-from server.connections.connection import Connection
+from server.connections.acting import ActingPeer
 from tests.server.proxies import Proxy
 from tests.server.streams.inside import Inside, Wire, inside
 
@@ -109,7 +109,7 @@ async def test_a_stream_that_waits_for_its_turn_is_not_said_to_know_all(tmp_path
         epoch = client.turn()
         await client.daemon.home.commits.wait_durable(epoch)
         (connection,) = client.daemon.daemon.connections.values()
-        assert isinstance(connection, Connection)
+        assert isinstance(connection, ActingPeer)
         assert await client.heard() == []
         assert connection.observations.reached() == []
         client.go_on(2)

@@ -21,7 +21,7 @@ from dataspace.kernel.actions import ASSERT
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture
 from index.values.values import Map, Record, Value
-from server.connections.connection import Connection
+from server.connections.acting import ActingPeer
 from tests.server.peers import PLENTY
 from tests.server.streams.inside import Inside, Wire, inside
 
@@ -90,7 +90,7 @@ class Machine:
         await self._rest()
         await trio.testing.wait_all_tasks_blocked()
         (connection,) = self._daemon.daemon.connections.values()
-        assert isinstance(connection, Connection)
+        assert isinstance(connection, ActingPeer)
         assert not connection.streams and not self._daemon.daemon.streams
         assert not connection.observations._marks and not self._daemon.daemon.delivery.patterns
         while connection.observations._replays:  # a thread may be reading for one of them

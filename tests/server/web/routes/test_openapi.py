@@ -12,10 +12,9 @@ from starlette.routing import Route
 
 import dataspace
 import server
-from dataspace.wire.forms import Form
 from server.config.model import Limits
 from server.lane import Lane
-from server.web.inner.link import InnerLink
+from server.web.inner.sessions import RouteDoor
 from server.web.inspector.files import files
 from server.web.routes import problems
 from server.web.routes.app import application
@@ -39,7 +38,7 @@ class Nobody:
     def refusal(self, _peer: str) -> str:
         return "closed"
 
-    def serve(self, _link: InnerLink, *, form: Form | None = None) -> Any:
+    def serve_through(self, _door: RouteDoor) -> Any:
         raise AssertionError("it was refused")
 
 

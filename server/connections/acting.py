@@ -1,0 +1,511 @@
+"""Acting: what the packets of a client do, whatever door they come through.
+
+Each packet is acted on at once, so that the turns of one client are committed in the order in which they were
+sent.  Everything that the client owns is claimed under the owner name of its session, and is retracted at the
+end.
+
+Always: a client that is not admitted gets the reason before anything else of its hello is read, and nothing
+is granted that was not requested; what a client does wrong ends its own session, with the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.faults import reach
+from dataspace.kernel.actions import ACTIONS, are_by_handle
+from dataspace.wire import packets as p
+from dataspace.wire.features import EMPTY, SYSTEM, WANTED, Granted, Wanted
+from dataspace.wire.observing import OPTIONS as OBSERVED, Policy
+from dataspace.wire.session import ALL_HEARD
+from index.values.values import Map
+from relay.delivery.outbox import OutStream
+from relay.store.errors import LogFailed
+from server.conditions.turns import commit_at_once, commit_conditional
+from server.config.principals import Principal
+from server.config.rights import OPEN
+from server.connections.bundles import BundlePeer
+from server.owners.bearers import Bearer
+from server.owners.turn_numbers import refusal
+from server.publication.verbs import Offers
+from server.sessions.peer import Door, Peer
+from server.sessions.requests import answer
+from server.spaces.sessions import SessionState
+from server.streams.observations import Observations
+from server.streams.replay import ReplaySlots
+from server.topics.following import OPTIONS as FOLLOWED, TopicConnection, TopicConnections
+
+if TYPE_CHECKING:
+    from server.config.model import Limits
+    from server.sessions.requests import Verb
+    from server.sessions.shared import Shared
+    from server.spaces.space import HostedSpace
+
+logger = logging.getLogger("dataspace")
+
+CLOCK_SECONDS: Final = 10.0
+"""Seconds between two looks at the clock, which may be set, for the end of a token."""
+
+LOSSES: Final = frozenset(["timeout", "stalled"])
+"""Codes of goodbyes after which the peer may connect again and resume its session."""
+
+MOST_OLD_TURNS: Final = 8192
+"""Old turns of one client that wait for an answer."""
+
+
+class ClientDoor(Door, Protocol):
+    """A door whose client is served."""
+
+    async def read(self, peer: ActingPeer) -> bool:
+        """Acts on what the client sends until it has gone; returns False if it was lost.
+
+        Raises ``ProtocolError`` for malformed input.
+        """
+
+    async def linger(self, peer: ActingPeer) -> None:
+        """Returns when the last packets have left, or cannot."""
+
+    def close(self) -> None:
+        """Closes the door at once."""
+
+
+class ActingPeer(Peer):
+    """A peer whose packets are acted on; its requests are among ``verbs``."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        door: ClientDoor,
+        number: int,
+        verbs: Mapping[str, Verb],
+        topics: TopicConnections,
+        *,
+        trusted: bool = False,
+    ) -> None:
+        super().__init__(shared, door, number, trusted=trusted)
+        limits = self.limits
+        self._door = door
+        self._verbs = verbs
+        self._topics = topics
+        self.observations: Final = Observations(
+            self,
+            system=shared.system,
+            slots=ReplaySlots(limits.replays, shared.replays),
+            delivery=shared.delivery,
+            took=self._replay_took,
+        )
+        self.following: Final = topics.connect(self)
+        self.feeders = (self.observations, self.following)
+        self.offers: Final = Offers(self, most=limits.requests, size=limits.offered_bytes)
+        self._old_turns: Final = OldTurns(self)
+        self._left = False
+        self.has_parted = False
+        """True once the client has said goodbye."""
+        self.acting: BundlePeer = self  # on packets: what traces turns stands before it
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serves the peer until it disconnects, breaks the protocol, or is cancelled."""
+        reason = "the peer closed the connection"
+        try:
+            with self._scope:
+                async with trio.open_nursery() as self._nursery:
+                    self.start(self.sending.run)
+                    with self._reading:
+                        try:
+                            self.lost = not await self._door.read(self)
+                        except ProtocolError as error:
+                            reason = str(error)
+                            self.lost = error.code in LOSSES
+                            self.part(error.code, error.text)
+                        except DataspaceError as error:  # such as a disk that has failed
+                            self.lost, reason = isinstance(error, LogFailed), str(error)
+                            self.part(goodbye_of(error), reason)
+                        except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
+                            self.defect()
+                    await self._end_session(reason)
+                    if self.has_parted:
+                        self.sending.part("", "")  # only now: the peer's facts are gone when it is answered
+                    self.flush()
+                    await self._door.linger(self)
+                    self._nursery.cancel_scope.cancel()
+            if self._scope.cancelled_caught:
+                reason = "the daemon ended it"
+                if not self._left:
+                    await self._end_session(reason)
+        finally:
+            if not self._left:
+                self._leave_session(reason)
+                await trio.lowlevel.cancel_shielded_checkpoint()  # as above
+            self.home.end_due()  # again: it may have been cancelled while it waited for the others
+            self._leave(reason)
+
+    @property
+    def parted(self) -> bool:
+        """True once one of the two ends has said goodbye."""
+        return self.has_parted or self.sending.parted
+
+    def may_wait(self, packet: p.Packet) -> bool:
+        """True for a turn that was sent before, whose answer may be in the log, and for what takes long."""
+        if packet.__class__ is p.Turn:
+            return _is_conditional(packet) or packet.sequence <= self.own.client.sequence
+        return packet.__class__ is p.Produce
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a request has no answer, or an offered stream is not at its end."""
+        return bool(self.asked or len(self.offers))
+
+    def _replay_took(self, what: str, seconds: float) -> None:
+        self.shared.watch.took(self.who, "replay", what, seconds)
+
+    def _leave(self, reason: str) -> None:
+        self._door.close()
+        self.places.leave(len(self.streams))
+        self.streams.clear()
+        self._topics.disconnect(self)
+        self.shared.left(self)
+        self.flush()
+        logger.info(
+            "session %d ended: %s (%d turns, %d bytes in, %d out)",
+            self.number,
+            reason,
+            self.turns,
+            self.received,
+            self.sending.sent,
+        )
+        self._ended.set()
+
+    async def _end_session(self, reason: str) -> None:
+        """Ends the session, or keeps it for its client; returns once what it owned is retracted."""
+        await self.observations.close_feeds()
+        self._leave_session(reason)
+        await trio.lowlevel.checkpoint()  # others that end in this moment share its turn
+        await self.home.end_in_turns()
+
+    def _leave_session(self, reason: str) -> None:
+        """Feeds no stream any more; the session ends with the next ``end_due``, or waits for its client."""
+        self._left = self.gone = True
+        for each in self.feeders:
+            each.end(reason)
+        if self.state is not None:
+            self.home.sessions.leave(self.state, self)
+
+    # -- what the peer sends -------------------------------------------------------------------------
+
+    async def act(self, packet: p.Packet) -> None:
+        if self.places.account.is_paced:
+            await self.places.pace(packet)
+        match packet:
+            case p.Turn(at) if at <= self.own.client.sequence:
+                await self._old_turns.answer(at)
+            case p.Turn():
+                if _is_conditional(packet):
+                    await commit_conditional(self, packet)
+                else:
+                    self._turn(packet, self.own)
+            case p.Ask(stream, items, size):
+                opened = self.streams.get(stream)
+                if opened is not None:
+                    opened.ask(items, size)
+                    self.wake(opened)
+            case p.Peek(stream, items):
+                opened = self.streams.get(stream)
+                if opened is not None:
+                    opened.peeked = items
+                    self.wake(opened)
+            case p.Open():
+                self._open(packet)
+            case p.Abort(stream, _reason, wants_answer):
+                self._abort(stream, wants_answer=wants_answer)
+            case p.Values(stream) if stream in self.streams:
+                raise ProtocolError("unexpected", f"values for stream {stream}, which the daemon feeds")
+            case p.Values():
+                self.offers.arrive(packet, self.door.size)
+            case p.Offer():
+                self.offers.open(packet)
+            case p.Done(stream):
+                self.offers.finish(stream)
+            case p.Error(stream):
+                self.offers.drop(stream)
+            case p.Request():
+                await answer(self, packet, self._verbs, self.limits.requests)
+            case p.Produce():
+                await self._produce(packet)
+            case p.Ping(number):
+                self.say(p.Pong(number))
+            case p.Hello():
+                await self._greet(packet)
+            case p.Bye():
+                self.has_parted = True  # answered at the end
+            case _:
+                pass  # a pong needs no answer
+
+    async def _greet(self, hello: p.Hello) -> None:
+        """Answers a hello with a welcome; raises ``ProtocolError`` for a peer that is not admitted."""
+        try:
+            admitted = admit(self.shared, hello, self.principal, trusted=self.trusted)
+        except ProtocolError as error:
+            self.shared.watch.login_refused(self.who, error.code, error.text)
+            await self.places.slow_down(self.address, error)
+            raise
+        wanted, self.bearer, self.home = admitted.wanted, admitted.bearer, admitted.home
+        self.permit = self.bearer.permit
+        if self.permit.until is not None:
+            self.start(self._expel, self.permit.until)
+        self.name = hello.name
+        self.shared.greeted(self)
+        self.places.enter(self)
+        self.state, resumed = self.home.sessions.greet(self, admitted.client, wanted)
+        logger.info(
+            "session %d: %r (%r) from %s, %s%s",  # quoted, so that no name writes lines of its own
+            self.state.number,
+            self.name,
+            hello.client,
+            self.address,
+            self.principal,
+            f" came back as connection {self.number}" if resumed else "",
+        )
+        interval = heartbeat(self.limits, wanted)
+        self.sending.beat_at(interval)
+        self.door.welcome(resumed=resumed)
+        self.say(welcome(self.home, self.state, interval, wanted, self._verbs, resumed=resumed))
+
+    async def _expel(self, until: datetime) -> None:
+        """Ends the connection when its token expires."""
+        while (left := (until - datetime.now(UTC)).total_seconds()) > 0:  # noqa: ASYNC110  # no event tells the time
+            await trio.sleep(min(left, CLOCK_SECONDS))  # the clock may be set meanwhile
+        self.dismiss("unauthorized", f"the token expired at {until:%Y-%m-%dT%H:%M:%SZ}")
+
+    def commit_at_once(self, turn: p.Turn) -> bool:
+        """Acts on a turn; returns False, and has done nothing, if that may take waiting."""
+        own = self.own
+        if turn.sequence <= own.client.sequence or self.places.account.is_paced:
+            return False
+        if _is_conditional(turn):
+            return commit_at_once(self, turn)
+        self._turn(turn, own)
+        return True
+
+    def _turn(self, turn: p.Turn, own: SessionState) -> None:
+        sequence, space, name, actions = turn[:4]
+        home = self.home
+        try:
+            owner = self.owner_of(name) if name else own.owner
+            home.check_space(space)
+            if not self.permit.open:
+                self.permit.check_actions(actions)
+            account = self.places.account
+            home.commit(
+                owner, actions, client=own.client, sequence=sequence, account=account, on_durable=self.accept
+            )
+        except Refused as refusal:
+            self.say(p.Refusal(sequence, refusal.code, refusal.text[:4000]))
+            return
+        reach("turn-committed")
+        self.turns += 1
+
+    # -- streams --------------------------------------------------------------------------------------
+
+    def _open(self, packet: p.Open) -> None:
+        stream = OutStream(packet.stream, packet.items, packet.bytes)
+        try:
+            self.places.take_stream(self.streams)
+            self.streams[packet.stream] = stream
+            self._feeder(packet.spec).open(stream, packet.spec)
+        except (Refused, UsageError) as error:
+            self.fail(stream, getattr(error, "code", "bad-request"), getattr(error, "text", str(error)))
+
+    def _feeder(self, spec: Map) -> Observations | TopicConnection:
+        """Returns what feeds a stream; raises ``Refused`` if the peer may not open it."""
+        if spec.get("kind") == "topic":
+            self.permit.check_topic("subscribe", str(spec.get("topic")))
+            return self.following
+        if spec.get("space") == SYSTEM:
+            self.permit.check_inspect(f"space {SYSTEM!r}")
+        elif not self.permit.open:
+            self.permit.check_observe(spec.get("pattern"))
+        return self.observations
+
+    def _abort(self, number: int, *, wants_answer: bool) -> None:
+        stream = self.streams.get(number)
+        if stream is not None:
+            stream.ended = True
+            self.close(stream)
+        else:
+            self.observations.forget(number)
+        if wants_answer:
+            self.say(p.Done(number))
+
+    async def _produce(self, packet: p.Produce) -> None:
+        try:
+            await self.following.produce(packet, self.door.size)
+        except Refused as refusal:
+            self.say(p.Denied(packet.number, refusal.code, refusal.text[:4000]))
+        except UsageError as error:
+            self.say(p.Denied(packet.number, "bad-request", str(error)[:4000]))
+
+
+def _is_conditional(turn: p.Turn) -> bool:
+    """True for a turn that ``server.conditions`` decides; O(actions)."""
+    return bool(turn.expected or turn.others) or not are_by_handle(turn.actions)
+
+
+def goodbye_of(error: DataspaceError) -> str:
+    """Returns the code of the goodbye; after a disk that failed the daemon ends, and peers may come back."""
+    return "closing" if isinstance(error, LogFailed) else "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """An admitted client: its request, its bearer, its identity, and the space of its session."""
+
+    wanted: Wanted
+    bearer: Bearer
+    client: str
+    home: HostedSpace
+
+
+def admit(shared: Shared, hello: p.Hello, peer: Principal, *, trusted: bool) -> Admission:
+    """Returns what a hello is admitted to; raises ``ProtocolError`` for a client that is not admitted.
+
+    With ``trusted`` it needs no token; without one it is the ``peer``.
+    """
+    if not hello.client:
+        raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
+    wanted = Wanted.read(hello.features)
+    permit = OPEN if trusted else shared.keys.admit(wanted.token)
+    bearer = Bearer(permit, permit.principal or peer)
+    try:
+        permit.check_space(wanted.space)
+        home = shared.find_space(wanted.space)
+        client = bearer.client(hello.client)
+        home.clients.check(client)
+    except Refused as refusal:
+        raise ProtocolError(refusal.code, refusal.text) from None
+    return Admission(wanted, bearer, client, home)
+
+
+def spoken(verbs: Iterable[str]) -> Map:
+    """Returns what this daemon understands, as its welcome lists it for a hello that asks for it."""
+    return Map(
+        {
+            "versions": p.VERSIONS,
+            "actions": ACTIONS,
+            "packets": tuple(sorted({p.NUMBERS[kind] for kind in ALL_HEARD})),
+            "features": tuple(sorted(WANTED)),
+            "kinds": {
+                "observe": tuple(sorted(OBSERVED)),
+                "columns": tuple(sorted(OBSERVED)),
+                "topic": tuple(sorted(FOLLOWED)),
+            },
+            "offers": {"stage": ("key", "kind")},
+            "policies": tuple(each.value for each in Policy),
+            "verbs": tuple(sorted(verbs)),
+        }
+    )
+
+
+def welcome(
+    home: HostedSpace,
+    state: SessionState,
+    interval: float,
+    wanted: Wanted,
+    verbs: Iterable[str],
+    *,
+    resumed: bool,
+) -> p.Welcome:
+    """Returns the answer to a hello; ``interval`` has the seconds of its heartbeat."""
+    listed = spoken(verbs) if wanted.spoken else EMPTY
+    return p.Welcome(
+        p.VERSION,
+        state.number,
+        home.identity,
+        home.space.epoch,
+        state.client.sequence,
+        home.limits_map(),
+        Granted(
+            interval,
+            state.grace,
+            state.secret,
+            resumed,
+            listed,
+        ).packed(),
+    )
+
+
+def heartbeat(limits: Limits, wanted: Wanted) -> float:
+    """Returns how often both sides must send something: what the client wants, within the limits."""
+    if wanted.heartbeat == math.inf:
+        return math.inf
+    return max(limits.heartbeat_least, min(wanted.heartbeat, limits.heartbeat_seconds))
+
+
+class OldTurns:
+    """Answers turns of one client that came before, off the path of its packets.
+
+    A client that lost its connection sends the turns without an answer again.  The latest ones are
+    remembered; for older ones the log must be read, which may take long where it is large.  One task of the
+    peer does this for all waiting turns together, while the session goes on.
+
+    An answer says applied (with its epoch, which is on disk), not applied, or not known any more; what waits
+    is bounded, and a client that sends more waits.
+    """
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._wanted: set[int] = set()
+        self._running = False
+        self._room = trio.Event()
+
+    async def answer(self, sequence: int) -> None:
+        """Answers a turn that is not higher than the highest applied, at once or later.
+
+        Waits only while ``MOST_OLD_TURNS`` others wait.
+        """
+        peer = self._peer
+        epoch = peer.own.client.epoch_of(sequence)
+        if epoch is not None and epoch <= peer.home.commits.durable:
+            self._say(sequence, epoch)
+            return
+        while len(self._wanted) >= MOST_OLD_TURNS:
+            self._room = trio.Event()
+            await self._room.wait()
+        self._wanted.add(sequence)
+        if not self._running:
+            self._running = True
+            peer.start(self._run)
+
+    async def _run(self) -> None:
+        peer = self._peer
+        try:
+            while self._wanted:
+                wanted, self._wanted = self._wanted, set()
+                self._room.set()
+                found = await peer.home.find_turns(peer.own.client, wanted)
+                for sequence in sorted(wanted):
+                    epoch = found.get(sequence)
+                    await peer.home.commits.wait_durable(epoch or 0)
+                    self._say(sequence, epoch)
+                peer.home.flush()
+        except DataspaceError as error:  # such as a disk that has failed
+            peer.lost = isinstance(error, LogFailed)
+            peer.dismiss(goodbye_of(error), str(error))
+        finally:
+            self._running = False
+
+    def _say(self, sequence: int, epoch: int | None) -> None:
+        if epoch:
+            self._peer.say(p.Accepted(sequence, (epoch,)))
+        else:
+            refused = refusal(sequence, epoch)
+            self._peer.say(p.Refusal(sequence, refused.code, refused.text))
