@@ -157,7 +157,7 @@ class LiveTopic:
         """True once nothing more can come."""
 
     async def next(self) -> list[Gathered] | None:
-        """Returns the epochs that what comes next completes, or None where nothing was said for a while.
+        """Returns the epochs that the next packet completes, or None after a while without one.
 
         Raises ``Refused`` for an error of the stream, or where too much is open.
         """
