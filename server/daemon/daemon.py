@@ -135,7 +135,7 @@ class Daemon(DaemonState):
         return self.serve_through(Connection(link, self.limits, form), trusted=trusted)
 
     def serve_through(self, door: ClientDoor, *, trusted: bool = False) -> ActingPeer:
-        """Serves a client in a task of its own; a ``trusted`` client, which the daemon started, needs no token."""
+        """Serves a client in a task of its own; a ``trusted`` client needs no token."""
         peer = ActingPeer(self, door, self.new_number(), self.verbs, self.topic_connections, trusted=trusted)
         if self.tracing is not None:
             peer.acting = self.tracing.peer(peer)
