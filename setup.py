@@ -48,7 +48,6 @@ MACHINE_CODE = (
     "dataspace/kernel/turns.py",
     "dataspace/transport/sockets.py",
     "dataspace/wire/frames.py",
-    "dataspace/wire/heartbeat.py",
     "dataspace/wire/packets.py",
     "dataspace/wire/session.py",
     "dataspace/wire/slices.py",

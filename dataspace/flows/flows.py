@@ -5,23 +5,27 @@ be used before it is defined.  The first tick compiles it: the graph is cut at h
 refused if an input that blocks is part of a cycle.  Within a stratum items are pushed from operator to
 operator as they come, so that the first output leaves before the last input was read.
 
+Items wait at *handoffs*: "The runtime provides a mechanism to buffer output and notify that there is no more
+data to send" (the source, "Examples of Blocking Operators").  An item waits for its stratum to begin, for its
+turn in a cycle, or for the next tick; everywhere else operators call each other.
+
 Always: a tick takes what the sources hold when it begins, and nothing later; strata run in ascending order,
-each until nothing moves in it; a flow in which a function raised is broken, and raises an error when run
-again.
+each until nothing moves in it; a buffer is emptied in the order in which it was filled, and an item in a
+buffer makes its stratum run; a flow in which a function raised is broken, and raises an error when run again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from types import FrameType, TracebackType
 from typing import Any, Final
 
-from dataspace.flows.blame import Blame
 from dataspace.flows.fluent import FlowStage, end_of
+from dataspace.flows.graphs import Edge
 from dataspace.flows.inputs import Facts, Incoming, Interval, Messages, Streamed
 from dataspace.flows.operators import Emit, Operator, SourceOperator, nowhere
 from dataspace.flows.results import Derived
-from dataspace.flows.strata import Handoff, Stratum, drain
 from dataspace.flows.wiring import Wiring
 from index.errors import UsageError
 from index.values.values import Value
@@ -52,11 +56,11 @@ class Flow(Wiring):
         self._max_looped = max_looped
         self._sources: list[SourceOperator] = []
         self._iterators: list[tuple[SourceOperator, Iterator[Any]]] = []
-        self._strata: list[Stratum] = []
+        self._strata: list[_Stratum] = []
         self._forgetting: list[Operator] = []
-        self._delayed: list[Handoff] = []
+        self._delayed: list[_Handoff] = []
         self._broken = False
-        self._blame = Blame()
+        self._blame = _Blame()
 
     # -- building -------------------------------------------------------------------------------------
 
@@ -113,16 +117,16 @@ class Flow(Wiring):
     def _compile(self) -> None:
         edges = self.checked()
         strata = self.strata()
-        self._strata = [Stratum() for _ in range(strata.count)]
+        self._strata = [_Stratum() for _ in range(strata.count)]
         place = {name: at for at, members in enumerate(strata.components) for name in members}
         cut = set(strata.handoffs)
         outputs: dict[tuple[str, str], list[Emit | _Direct]] = {}
-        handoffs: list[Handoff] = []
+        handoffs: list[_Handoff] = []
         for edge, output in sorted(edges, key=lambda each: place[each[0].target]):
             to: Emit | _Direct = _Direct(self.operators[edge.target], edge.port)
             looped = not edge.delayed and place[edge.source] == place[edge.target]
             if looped or edge in cut:
-                hand = Handoff(edge, looped)
+                hand = _Handoff(edge, looped)
                 handoffs.append(hand)
                 to = self._filed(hand, self._strata[strata.number[edge.target]])
             outputs.setdefault((edge.source, output), []).append(to)
@@ -156,13 +160,13 @@ class Flow(Wiring):
         self._blame.know(name, operator, receiver)
         return receiver
 
-    def _filed(self, hand: Handoff, stratum: Stratum) -> Emit:
+    def _filed(self, hand: _Handoff, stratum: _Stratum) -> Emit:
         """Registers a handoff in the stratum that empties it; returns what puts items into it, now or a tick
         later."""
         put = stratum.file(hand)
         if not hand.edge.delayed:
             return put
-        waiting = Handoff(hand.edge, False, receive=put)
+        waiting = _Handoff(hand.edge, False, receive=put)
         self._delayed.append(waiting)
         return lambda item, weight: waiting.buffer.append((item, weight))
 
@@ -190,7 +194,7 @@ class Flow(Wiring):
 
     def _run_strata(self) -> None:
         for waiting in self._delayed:
-            drain(waiting)
+            _drain(waiting)
         for at, stratum in enumerate(self._strata):
             if stratum.dirty or stratum.every_tick or not at:
                 stratum.dirty, self.stratum = False, at
@@ -198,14 +202,14 @@ class Flow(Wiring):
         for operator in self._forgetting:
             operator.end_tick()
 
-    def _run_stratum(self, stratum: Stratum, *, first: bool) -> None:
+    def _run_stratum(self, stratum: _Stratum, *, first: bool) -> None:
         if stratum.blocking or stratum.released:
             stratum.release()
         if first:
             self._ingest()
         for hand in stratum.streaming:
             if hand.buffer:
-                drain(hand)
+                _drain(hand)
         if stratum.loops:
             self._loop(stratum)
 
@@ -222,14 +226,14 @@ class Flow(Wiring):
                 for item, weight in waiting:
                     emit(item, weight)
 
-    def _loop(self, stratum: Stratum) -> None:
+    def _loop(self, stratum: _Stratum) -> None:
         """Passes items round the cycles of a stratum until none is left."""
         looped, moved = 0, True
         while moved:
             moved = False
             for hand in stratum.loops:
                 looped += len(hand.buffer)
-                moved |= drain(hand)
+                moved |= _drain(hand)
                 if looped > self._max_looped:
                     edge = hand.edge
                     raise UsageError(
@@ -290,3 +294,134 @@ def _tee(emits: list[Emit]) -> Emit:
 
 
 __all__ = ["Flow", "FlowStatistics", "FlowStage"]
+
+
+# -- blame -----------------------------------------------------------------------------------------
+#
+# In which stage did a function raise? Operators call each other without anything in between, so an exception
+# passes through all stages upstream of the failed stage. Nothing is paid for while nothing is raised: the
+# frames that it passed are compared with the receivers that the flow was wired from. The innermost stage is
+# named; where two stages are of the same functions, both are.
+
+
+class _Blame:
+    """What the frames of each stage look like."""
+
+    def __init__(self) -> None:
+        self._receivers: dict[Hashable, dict[str, None]] = {}
+        self._operators: dict[int, str] = {}
+
+    def know(self, name: str, operator: Operator, receiver: Any = None) -> None:
+        """Notes a stage, and a function that takes its items."""
+        self._operators[id(operator)] = name
+        if receiver is operator.emit:  # it passes items on: what raises there is further down
+            return
+        code = getattr(receiver, "__code__", None)
+        if code is not None:
+            cells = [cell.cell_contents for cell in receiver.__closure__ or ()]
+            place = (code, tuple(map(id, cells)))
+            self._receivers.setdefault(place, {})[name] = None
+
+    def stage(self, error: BaseException) -> str:
+        """Returns the name of the stage in which an exception was raised; empty where it was in none."""
+        found = ""
+        trace: TracebackType | None = error.__traceback__
+        while trace is not None:
+            found = self._named(trace.tb_frame) or found
+            trace = trace.tb_next
+        return found
+
+    def _named(self, frame: FrameType) -> str:
+        code, known = frame.f_code, frame.f_locals
+        names = self._receivers.get((code, tuple([id(known.get(name)) for name in code.co_freevars])))
+        if names is not None:
+            return " or ".join(names)
+        return self._operators.get(id(known.get("self")), "")
+
+
+# -- handoffs --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Handoff:
+    """An edge at which items wait; ``receive`` takes them from here."""
+
+    edge: Edge
+    looped: bool
+    buffer: list[tuple[Any, int]] = field(default_factory=list)
+    receive: Emit = nowhere
+
+
+@dataclass(slots=True)
+class _Stratum:
+    """The part of a flow between handoffs: the order in which buffers are emptied and operators released."""
+
+    blocking: list[_Handoff] = field(default_factory=list)
+    streaming: list[_Handoff] = field(default_factory=list)
+    loops: list[_Handoff] = field(default_factory=list)
+    released: list[Operator] = field(default_factory=list)
+    every_tick: bool = False
+    dirty: bool = True
+
+    def file(self, hand: _Handoff) -> Emit:
+        """Adds a handoff that is emptied here; returns what puts items into it."""
+        if hand.looped:
+            self.loops.append(hand)
+            return _growing(hand, self)
+        (self.blocking if hand.edge.blocking else self.streaming).append(hand)
+        return _waiting_in(hand, self)
+
+    def take(self, operator: Operator) -> None:
+        """Adds an operator that runs here; it is released before the operators that were added earlier."""
+        if type(operator).release is not Operator.release:
+            self.released.append(operator)
+        self.every_tick |= operator.every_tick
+
+    def release(self) -> None:
+        """Releases the operators whose blocking input is complete, so that they emit their results."""
+        for hand in self.blocking:
+            if hand.buffer:
+                _drain(hand)
+        for operator in self.released:
+            operator.release()
+        if self.every_tick:  # ends once the operators without input have emitted their result
+            self.every_tick = any(operator.every_tick for operator in self.released)
+
+
+def _waiting_in(hand: _Handoff, stratum: _Stratum) -> Emit:
+    """Returns what puts items into a handoff of a stratum."""
+    buffer = hand.buffer
+
+    def wait(item: Any, weight: int) -> None:
+        buffer.append((item, weight))
+        stratum.dirty = True
+
+    return wait
+
+
+def _growing(hand: _Handoff, stratum: _Stratum) -> Emit:
+    """Returns the same for a handoff within a cycle, where nothing can be retracted."""
+    wait, edge = _waiting_in(hand, stratum), hand.edge
+
+    def grow(item: Any, weight: int) -> None:
+        if weight < 0:
+            raise UsageError(
+                f"a retraction reached the cycle through {edge.source} and {edge.target}: what goes round"
+                " could support itself; write it as rules, which retract correctly"
+            )
+        wait(item, weight)
+
+    return grow
+
+
+def _drain(hand: _Handoff) -> bool:
+    """Empties a buffer, in place, since others hold it; True if anything was in it."""
+    buffer = hand.buffer
+    if not buffer:
+        return False
+    items = buffer[:]
+    buffer.clear()
+    receive = hand.receive
+    for item, weight in items:
+        receive(item, weight)
+    return True

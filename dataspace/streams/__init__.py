@@ -35,11 +35,11 @@ if TYPE_CHECKING:
         to_file as to_file,
     )
     from dataspace.streams.sources.base import Source as Source
-    from dataspace.streams.sources.files import file_lines as file_lines
     from dataspace.streams.sources.iterables import (
         count as count,
         empty as empty,
         error as error,
+        file_lines as file_lines,
         from_iterable as from_iterable,
         infinite as infinite,
         keys as keys,
@@ -98,7 +98,6 @@ __all__, __getattr__ = face(
         "dataspace.streams.pipes.checker": "Checker Violation check",
         "dataspace.streams.sinks.collect": "collect concat drain find log on_end reduce",
         "dataspace.streams.sinks.files": "line_of to_channel to_file",
-        "dataspace.streams.sources.files": "file_lines",
         "dataspace.streams.pipes.forks": "fork_mirror fork_round_robin",
         "dataspace.streams.pipes.merging": "cat converge many merge",
         "dataspace.streams.pipes.lending": "lend",
@@ -110,7 +109,9 @@ __all__, __getattr__ = face(
         "dataspace.streams.sinks.base": "Sink",
         "dataspace.streams.throughs.windows": "batch flatten take window",
         "dataspace.streams.throughs.base": "MapThrough Transform",
-        "dataspace.streams.sources.iterables": "count empty error from_iterable infinite keys once values",
+        "dataspace.streams.sources.iterables": (
+            "count empty error file_lines from_iterable infinite keys once values"
+        ),
         "dataspace.streams.sources.pushed": "defer from_async_iterable from_channel pushable",
     },
 )

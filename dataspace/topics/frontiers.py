@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from dataspace.topics.antichains import Antichain
-from dataspace.topics.times import Time
+from dataspace.topics.times import Antichain, Time
 
 Change: TypeAlias = tuple[Time, int]
 

@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 
 from dataspace.codec import unpack
 from dataspace.errors import ProtocolError, Refused
+from dataspace.topics.epochs import OpenTimes
 from dataspace.topics.messages import Batch, Crash, Frontier
-from dataspace.topics.open_times import OpenTimes
 from dataspace.topics.times import Time
 from index.values.values import Value
 

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dataspace.errors import UsageError
-from dataspace.topics.antichains import Antichain, Maxima
 from dataspace.topics.epochs import Epochs
 from dataspace.topics.frontiers import MutableAntichain
 from dataspace.topics.messages import (
@@ -29,7 +28,7 @@ from dataspace.topics.messages import (
     Progress,
     Snapshot,
 )
-from dataspace.topics.times import Time, less_equal
+from dataspace.topics.times import Antichain, Maxima, Time, less_equal
 
 
 @dataclass(frozen=True, slots=True)

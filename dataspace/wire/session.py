@@ -12,16 +12,19 @@ after an error or a goodbye nothing more is accepted; stream numbers are opened 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from typing import Any, Final
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
 
 from dataspace.codec import MAX_DEPTH, MAX_ELEMENTS, pack, unpack
 from dataspace.errors import ProtocolError, UsageError
 from dataspace.wire import packets as p
-from dataspace.wire.forms import BodyCutter, Form
 from dataspace.wire.frames import MAX_FRAME, Cutter, frame
 from dataspace.wire.outgoing import CLIENT_DEPTH, FrameLimits
+from dataspace.wire.packets import Packet
 from dataspace.wire.slices import PIECE_BYTES, unpacking
+from index.values.values import Value
 
 FIRST_FRAME: Final = 16 << 10
 """Bytes that a stranger may send in the frame that holds the hello."""
@@ -236,3 +239,86 @@ def encode(packet: p.Packet) -> bytes:
 
 def _other(role: Role) -> Role:
     return Role.CLIENT if role is Role.SERVER else Role.SERVER
+
+
+# -- heartbeat -------------------------------------------------------------------------------------
+#
+# A broken line does not say so: a peer that lost its power or its route leaves a connection *half open*, on
+# which nothing comes and into which one can write for minutes. So both sides promise to say something at
+# least every interval, a ``Ping`` if there is nothing else, and a side that hears nothing for two intervals
+# takes the line as lost. A peer that keeps the promise is not given up, however few of its bytes get through
+# at a time (any byte counts); a peer that is gone is found within two intervals of its last byte.
+
+
+class Heartbeat:
+    """The beats of one connection; ``interval`` in seconds, infinite where none was agreed on.
+
+    >>> beat = Heartbeat(10.0, now=100.0)
+    >>> beat.said(104.0); beat.heard(103.0)
+    >>> beat.due, beat.lost
+    (114.0, 123.0)
+    """
+
+    __slots__ = ("_heard", "_said", "interval")
+
+    def __init__(self, interval: float = math.inf, *, now: float = 0.0) -> None:
+        self.interval = interval
+        self._said = self._heard = now
+
+    def said(self, now: float) -> None:
+        """Something was handed to the kernel."""
+        self._said = now
+
+    def heard(self, now: float) -> None:
+        """Something came, or we did not listen until now."""
+        self._heard = now
+
+    @property
+    def due(self) -> float:
+        """When to say something."""
+        return self._said + self.interval
+
+    @property
+    def lost(self) -> float:
+        """When to take the line as lost, unless something comes before."""
+        return self._heard + 2 * self.interval
+
+
+# -- forms -----------------------------------------------------------------------------------------
+#
+# A session machine cuts what is received into bodies, decodes each, and encodes what is sent. Over TCP that
+# is ``frames`` and the codec. Another transport that has messages of its own, or another notation, gives the
+# machine a form; everything that packets mean stays the machine's. A form decodes to the values that the
+# codec would, and refuses as much.
+
+
+Decode: TypeAlias = Callable[[bytes, int, int, bool], Generator[None, None, Value]]
+"""Gets a body, the most elements and levels of it, and whether it is the first: yields between two steps."""
+
+Framed: TypeAlias = Callable[[int, int, int, bytes, int], tuple[bytes, int]]
+"""Gets stream, first, count, the packed values and how many are left: returns a packet of values as it is
+sent, and its cost in credit."""
+
+
+class BodyCutter(Protocol):
+    """Cuts received bytes into bodies, as ``Cutter`` does."""
+
+    limit: int
+    refusal: ProtocolError | None
+
+    def feed(self, chunk: bytes) -> Iterable[bytes]:
+        """Returns the bodies that are whole now, to be consumed before the next chunk is fed."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of an unfinished body that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How one connection writes and reads packets; without ``decode`` its bodies are msgpack."""
+
+    cutter: BodyCutter
+    encode: Callable[[Packet], bytes]
+    framed: Framed
+    decode: Decode | None = None

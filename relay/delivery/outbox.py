@@ -24,9 +24,9 @@ from typing import Final
 import trio
 
 from dataspace.codec import array_head
-from dataspace.wire.forms import Framed
 from dataspace.wire.frames import HEAD
 from dataspace.wire.packets import NUMBERS, Available, Done, Error, Packet, Values
+from dataspace.wire.session import Framed
 from relay.delivery.memory import LEAST
 from relay.delivery.ports import Backlog
 

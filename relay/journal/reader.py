@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from dataspace.topics.antichains import Antichain
-from dataspace.topics.times import Time
+from dataspace.topics.times import Antichain, Time
 from relay.journal.rows import FORMAT, Kept, entries_of, first_anchor, joined, topic_of
 from relay.log.chain import KEY_BITS, READ_SEGMENTS, Chain, meta_of, refuse
 from relay.log.segments import CHECKSUM_BYTES

@@ -15,9 +15,8 @@ from typing import Final
 
 from dataspace.errors import Refused, UsageError
 from dataspace.topics import encoding as forms
-from dataspace.topics.antichains import Antichain
 from dataspace.topics.messages import Batch, Crashed, Message, Progress, Snapshot
-from dataspace.topics.times import Time, join
+from dataspace.topics.times import Antichain, Time, join
 from relay.topics.steps import Moved, Step, StepLog
 
 

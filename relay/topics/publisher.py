@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dataspace.errors import Refused, UsageError
-from dataspace.topics.antichains import Antichain, Maxima
 from dataspace.topics.epochs import Epochs
 from dataspace.topics.frontiers import Change, ChangeBatch, MutableAntichain
 from dataspace.topics.messages import Batch, Crashed, EpochState, Message, Progress, Snapshot
-from dataspace.topics.times import Order, Time, join, less_equal
+from dataspace.topics.times import Antichain, Maxima, Order, Time, join, less_equal
 from index.values.values import Value
 
 MAX_OPEN: Final = 16_384

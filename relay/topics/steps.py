@@ -19,11 +19,10 @@ from typing import Any, Final, TypeAlias
 
 from dataspace.errors import Refused, UsageError
 from dataspace.topics import encoding as forms
-from dataspace.topics.antichains import Antichain, Maxima
+from dataspace.topics.epochs import OpenTimes
 from dataspace.topics.frontiers import Change, MutableAntichain
 from dataspace.topics.messages import Batch, Crashed, Message, Progress, Snapshot
-from dataspace.topics.open_times import OpenTimes
-from dataspace.topics.times import Time
+from dataspace.topics.times import Antichain, Maxima, Time
 from index.values.values import Value
 from relay.topics.topic import Topic
 

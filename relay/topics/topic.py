@@ -19,10 +19,9 @@ from functools import reduce
 from typing import Any, Final
 
 from dataspace.errors import Refused, UsageError
-from dataspace.topics.antichains import Antichain
 from dataspace.topics.frontiers import Change
 from dataspace.topics.messages import Message
-from dataspace.topics.times import Order, Time, join
+from dataspace.topics.times import Antichain, Order, Time, join
 from index.values.values import Value
 from relay.topics.publisher import Publisher, PublisherStatistics
 

@@ -14,8 +14,7 @@ import trio
 
 from dataspace.errors import ProtocolError
 from dataspace.transport.tls import encryption_of
-from dataspace.wire.forms import Form
-from dataspace.wire.session import Role, Session, State
+from dataspace.wire.session import Form, Role, Session, State
 from server.connections.bundles import act_on
 from server.sessions.peer import Peer
 from server.sessions.sending import SendQueue

@@ -20,9 +20,8 @@ from dataspace.transport.addresses import WEB_EXTRA, parse_listen
 from dataspace.transport.sockets import Link
 from dataspace.version import __version__, compiled_parts
 from dataspace.wire.features import MAIN
-from dataspace.wire.forms import Form
 from dataspace.wire.packets import Bye
-from dataspace.wire.session import Role, Session
+from dataspace.wire.session import Form, Role, Session
 from index.values.values import Map, Value
 from relay.log.log import Log
 from relay.log.writer import GroupCommit

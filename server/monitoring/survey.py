@@ -19,7 +19,7 @@ import trio
 from relay.delivery.followers import Follower
 
 if TYPE_CHECKING:
-    from dataspace.topics.antichains import Antichain
+    from dataspace.topics.times import Antichain
     from relay.delivery.outbox import OutStream
     from server.monitoring.state import DaemonState
     from server.topics.catalogue import Topics

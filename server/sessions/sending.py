@@ -21,8 +21,7 @@ from dataspace.kernel.epochs import Epoch
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.answers import answering, is_long
-from dataspace.wire.forms import Framed
-from dataspace.wire.heartbeat import Heartbeat
+from dataspace.wire.session import Framed, Heartbeat
 from index.values.values import Value
 from relay.delivery.outbox import Outbox, OutStream
 from server.lane import Work

@@ -10,8 +10,7 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused
-from dataspace.topics.antichains import Antichain
-from dataspace.topics.times import Time
+from dataspace.topics.times import Antichain, Time
 from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
 from relay.journal.reader import LAST, PART_BYTES, Piece

@@ -19,9 +19,9 @@ import orjson
 from dataspace.codec import array_head, pack, too_deep
 from dataspace.errors import ProtocolError
 from dataspace.steps import Steps
-from dataspace.wire.forms import Form
 from dataspace.wire.packets import NUMBERS, VERSIONS, Packet, Values, written
 from dataspace.wire.plain import decoded, tagged
+from dataspace.wire.session import Form
 from index.errors import UsageError
 from index.values.jsons import from_json
 from index.values.values import Map, Record, Value

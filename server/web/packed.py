@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataspace.codec import pack
-from dataspace.wire.forms import Form
 from dataspace.wire.frames import HEAD
 from dataspace.wire.packets import Packet, written
+from dataspace.wire.session import Form
 from relay.delivery.outbox import values_frame
 from server.web.messages import BINARY, MessageCutter, head, message
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from dataspace.transport.sockets import Link
-    from dataspace.wire.forms import Form
+    from dataspace.wire.session import Form
     from server.config.model import Web
     from server.sessions.shared import Shared
     from server.web.asgi import App

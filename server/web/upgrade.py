@@ -15,8 +15,8 @@ from typing import Final
 
 import h11
 
-from dataspace.wire.forms import Form
 from dataspace.wire.packets import Bye, Packet
+from dataspace.wire.session import Form
 from server.web.jsons import json_form
 from server.web.messages import BINARY, TEXT, MessageCutter
 from server.web.packed import packed_form

@@ -31,8 +31,7 @@ from dataspace.transport.sockets import Link, SocketLink
 from dataspace.transport.tls import TlsLink
 from dataspace.wire import packets as p
 from dataspace.wire.features import Granted
-from dataspace.wire.heartbeat import Heartbeat
-from dataspace.wire.session import Role, Session
+from dataspace.wire.session import Heartbeat, Role, Session
 
 CLIENT_FRAME: Final = 64 << 20
 """Bytes, and so elements, that a client accepts in one frame from the daemon it chose to trust."""

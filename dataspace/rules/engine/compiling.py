@@ -55,8 +55,7 @@ from dataspace.rules.language.syntax import (
     Structure,
     Variable,
 )
-from dataspace.rules.relations.budgets import FACT_BYTES, Budget
-from dataspace.rules.relations.costs import SAMPLED, Meter
+from dataspace.rules.relations.budgets import FACT_BYTES, SAMPLED, Budget, Meter
 from dataspace.rules.relations.failures import RuleFailed, message_of
 from dataspace.rules.relations.join_orders import Bind, BoundAtom, LookUp, Step, plan
 from dataspace.rules.relations.relations import Relation

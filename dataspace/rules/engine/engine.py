@@ -16,25 +16,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from dataspace.flows.results import Derived
 from dataspace.rules.engine.claimed_rows import ClaimedRows
-from dataspace.rules.engine.compiling import Compiler, RuleTrigger
+from dataspace.rules.engine.compiling import Compiler, RuleLimits, RuleTrigger
 from dataspace.rules.engine.components import PlacedRule
-from dataspace.rules.engine.dependencies import DependencyGraph, Growth, Node
-from dataspace.rules.engine.parts import RuleParts
+from dataspace.rules.engine.deferred_errors import DeferredErrors
+from dataspace.rules.engine.dependencies import GROUP, DependencyGraph, Growth, Node
 from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.base_facts import BaseFacts, Claim, Use
-from dataspace.rules.relations.budgets import BYTES_OF_WORK, READS_OF_AN_ACTION, TickBudget
-from dataspace.rules.relations.costs import Costs
+from dataspace.rules.relations.budgets import (
+    BYTES_OF_WORK,
+    MAX_TEXT,
+    READS_OF_AN_ACTION,
+    STEPS_FOR_EACH_ROW,
+    Budget,
+    Costs,
+    TickBudget,
+)
 from dataspace.rules.relations.derived_relations import HeadRelation, lead
 from dataspace.rules.relations.failures import Defect, LimitReached, RuleFailed, Unalias, Unit
-from dataspace.rules.relations.guards import Fenced
+from dataspace.rules.relations.grouping import Grouping
 from dataspace.rules.relations.join_orders import BoundAtom
-from dataspace.rules.relations.relations import Relation, State, settle
+from dataspace.rules.relations.relations import Fenced, Relation, State, settle
 from dataspace.rules.relations.tables import UnwrittenTable
-from dataspace.rules.relations.terms import Row
+from dataspace.rules.relations.terms import Row, Terms
 from dataspace.rules.relations.views import View
 from index.values.positions import Class, label_class
 from index.values.values import Record, Value, key
@@ -96,7 +103,7 @@ class ComponentEngine:
         self._base_facts = base_facts
         self._terms = base_facts.terms
         self._budget = budget
-        self._parts = RuleParts(base_facts.terms, budget, costs)
+        self._parts = _RuleParts(base_facts.terms, budget, costs)
         self._stamp = 0
         self._claimed = ClaimedRows(base_facts.terms, self.fail)
         self._schedule: list[tuple[HeadRelation, Row, int]] = []
@@ -472,3 +479,64 @@ class ComponentEngine:
         """Returns the number of entries in its own tables; 0 without facts, if no rule needs any."""
         rows = sum(each.size() for each in self._own_relations())
         return rows + sum(len(each) + len(each.pending) for each in self._parts.groupings.values())
+
+
+# -- parts -----------------------------------------------------------------------------------------
+#
+# The objects for one rule, its compiler, its groups and its allowance, are made once, when the rule comes
+# into the engine, and not again when others come.
+
+
+class _RuleParts:
+    """Makes the parts of the rules of one engine, which are known by their numbers in it."""
+
+    def __init__(self, terms: Terms, budget: TickBudget, costs: Costs) -> None:
+        self.deferred: Final = DeferredErrors()
+        self.compilers: Final[list[Compiler]] = []
+        """The compilers of all rules so far, in order."""
+        self.groupings: Final[dict[int, Grouping]] = {}
+        """The groups of the rules with aggregates."""
+        self._terms = terms
+        self._budget = budget
+        self._costs = costs
+
+    def make(self, rules: Sequence[PlacedRule], dependencies: DependencyGraph) -> list[Compiler]:
+        """Makes the parts of further rules, which the graph has already; returns their compilers."""
+        first = len(self.compilers)
+        for at, rule in enumerate(rules, first):
+            self.compilers.append(self._compiler(at, rule, dependencies))
+        return self.compilers[first:]
+
+    def _compiler(self, at: int, placed: PlacedRule, dependencies: DependencyGraph) -> Compiler:
+        head, number, budget = dependencies.head(placed.rule), placed.number, self._budget
+        facts = Budget(
+            number,
+            min(budget.bounds.made, budget.bounds.held),
+            "bytes were derived",
+            budget.tick,
+            share=budget.make,
+            part=BYTES_OF_WORK * budget.bounds.part,
+        )
+        grouping = None
+        if placed.rule.head.aggregates:
+            grouping = Grouping(f"{GROUP}{at + 1}", number, placed.rule, head, self._terms, facts)
+            self.groupings[at] = grouping
+        most, part, tick = budget.bounds.rows, budget.bounds.part, budget.tick
+        rows, what = STEPS_FOR_EACH_ROW * most, "rows were looked at"
+        waiting = head.pending if grouping is None else ()
+        steps = Budget(number, rows, what, tick, waiting, most, share=budget.look, part=part)
+        deferred = Budget(number, rows, what, tick, share=budget.look, part=part)
+        made = "characters of values were made"
+        text = Budget(number, MAX_TEXT, made, tick, share=budget.make, part=BYTES_OF_WORK * part)
+        return Compiler(
+            number,
+            placed.rule,
+            dependencies.atoms[at],
+            head,
+            dependencies.cycle(head) if grouping is None else [],
+            self._terms,
+            None if grouping is None else grouping.change,
+            RuleLimits(steps, text, facts, deferred),
+            self.deferred,
+            self._costs.meter(number),
+        )

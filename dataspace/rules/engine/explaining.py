@@ -36,7 +36,7 @@ from dataspace.rules.engine.query import (
 )
 from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.base_facts import BaseFacts
-from dataspace.rules.relations.costs import Spent
+from dataspace.rules.relations.budgets import Spent
 from dataspace.rules.relations.derived_relations import HeadRelation
 from dataspace.rules.relations.join_orders import BoundAtom, failed_text, plan, step_text
 from dataspace.rules.relations.proofs import HIDDEN_RULE, WITHHELD, Owners, Proof, Sight, withheld

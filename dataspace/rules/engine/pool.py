@@ -19,8 +19,7 @@ from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
 from dataspace.rules.engine.texts import Texts
 from dataspace.rules.relations.base_facts import BaseFacts
-from dataspace.rules.relations.budgets import Bounds, TickBudget
-from dataspace.rules.relations.costs import Costs
+from dataspace.rules.relations.budgets import Bounds, Costs, TickBudget
 from dataspace.rules.relations.proofs import Sight
 from dataspace.rules.relations.views import form_of
 from index.errors import UsageError

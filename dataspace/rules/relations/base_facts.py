@@ -15,8 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
-from dataspace.rules.relations.guards import Fenced
-from dataspace.rules.relations.relations import Columns
+from dataspace.rules.relations.relations import Columns, Fenced
 from dataspace.rules.relations.tables import write_plain
 from dataspace.rules.relations.terms import Terms
 from dataspace.rules.relations.views import View

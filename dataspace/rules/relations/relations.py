@@ -22,10 +22,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 from dataspace.rules.relations.terms import Row
-from index.emitter import Script
+from index.emitter import Script, tuple_of
 from index.values.values import Value
 
 State: TypeAlias = list[Any]
@@ -225,3 +226,39 @@ def settle(cycle: list[Relation], stamp: int, spend: Callable[[Relation, int], N
                 waiting.append((relation, relation.pending[:]))
                 relation.pending.clear()
     return stamp
+
+
+# -- fences ----------------------------------------------------------------------------------------
+#
+# Components share the views of base facts. The function of a view for a row that comes calls the triggers of
+# one component after the other. If a rule raises because of a row, all others get that row nevertheless.
+
+
+class Fenced:
+    """A trigger of one engine on the rows of base facts: its errors fail that engine and no other."""
+
+    def __init__(self, trigger: Trigger, relation: Relation, fail: Callable[[Exception], None]) -> None:
+        self.trigger = trigger
+        self._width = relation.width
+        self._fail = fail
+
+    def write(self, script: Script, fields: Sequence[str]) -> None:
+        """Writes it; the fence costs nothing as long as nothing is raised."""
+        script.line("try:")
+        script.depth += 1
+        since = script.mark()
+        self.trigger.write(script, fields)
+        if script.mark() == since:
+            script.line("pass")
+        script.depth -= 1
+        script.line(f"except Exception as error: {script.bind(self._fail)}(error)")
+
+    @cached_property
+    def function(self) -> Callable[[Row, State], None]:
+        """Returns the same as a function."""
+        script, fields = Script(), [f"f{at}" for at in range(self._width)]
+        script.begin("def run(row, st):", loops=False)
+        if fields:
+            script.line(f"{tuple_of(fields)} = row")
+        self.write(script, fields)
+        return script.functions("run")["run"]  # type: ignore[no-any-return]  # defined by the text

@@ -32,8 +32,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from dataspace.rules.relations.budgets import TickBudget
-from dataspace.rules.relations.guards import Fenced
-from dataspace.rules.relations.relations import Columns, Relation, State, Table, Trigger
+from dataspace.rules.relations.relations import Columns, Fenced, Relation, State, Table, Trigger
 from dataspace.rules.relations.terms import Terms
 from dataspace.rules.relations.views import View
 from index.emitter import Script, tuple_of

@@ -17,9 +17,8 @@ from dataspace.errors import UsageError
 from dataspace.loops.here import parking_lot
 from dataspace.streams.sources.base import Source
 from dataspace.streams.stages.functions import is_count
-from dataspace.streams.stages.iteration import Iteration
 from dataspace.streams.stages.marks import End, EndOfStream, Reason
-from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.stages.protocol import Iteration, Upstream
 from dataspace.streams.stages.readable import check_stream, deeper
 
 T = TypeVar("T")

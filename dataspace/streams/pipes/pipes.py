@@ -8,33 +8,92 @@ A block (``async with``) is the life of a pipe: stages that work in tasks of the
 leaving it ends the pipe: after a ``break`` the abort is waited for, by an exception the pipe fails with it,
 by cancellation it is only indicated.
 
+A stage is bound to what is before it, with nothing in between: ``read`` of a bound stage is the stage's own
+coroutine, so binding costs no frame for each value.
+
 Always: an error in the combination of stages is raised here, before the first read, and its message names the
 stage and its place; an exception leaves the block as it is, not in a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from types import TracebackType
-from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Final, Generic, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 import trio
 
 from dataspace.errors import UsageError
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import Nursery
-from dataspace.streams.pipes.bound import NOTHING, BoundStage
 from dataspace.streams.pipes.checker import Checker
 from dataspace.streams.stages.base import Kind
-from dataspace.streams.stages.iteration import Iteration
 from dataspace.streams.stages.marks import Reason
-from dataspace.streams.stages.protocol import VERSION, AnyStage, Stage, Upstream
+from dataspace.streams.stages.protocol import VERSION, AnyStage, Iteration, Stage, Upstream
 from dataspace.streams.stages.readable import check_depth, frames_of, lacks_source
 from dataspace.streams.throughs.maps import fused
 
 T = TypeVar("T")
+_Answer = Coroutine[Any, Any, T]
+
+
+class _Nothing:
+    """The upstream of a source: it has no values, and ending it does nothing."""
+
+    async def read(self) -> Any:
+        raise UsageError(
+            "there is no stage before this one to read from: a pipe that is read begins with a source"
+        )
+
+    async def read_some(self, limit: int) -> Any:
+        return await self.read()
+
+    async def peek(self) -> bool:
+        return False
+
+    async def abort(self, reason: Reason = True) -> None:
+        pass
+
+    def abort_nowait(self, reason: Reason = True) -> None:
+        pass
+
+
+NOTHING: Final[Any] = _Nothing()
+
+
+class BoundStage(Generic[T]):
+    """A stage and its upstream as one ``Upstream``."""
+
+    __slots__ = ("abort", "abort_nowait", "peek", "read", "read_some", "stage")
+
+    def __init__(self, stage: AnyStage, source: Upstream[Any]) -> None:
+        self.stage = stage
+        self.read: Callable[[], _Answer[T]] = partial(stage.read, source)
+        some = getattr(stage, "read_some", None)
+        self.read_some: Callable[[int], _Answer[list[T]]] = (
+            self._read_one if some is None else partial(some, source=source)
+        )
+        self.peek: Callable[[], _Answer[bool]] = partial(stage.peek, source)
+        self.abort: Callable[..., _Answer[None]] = _ending(stage.abort, source)
+        self.abort_nowait: Callable[..., None] = _ending(stage.abort_nowait, source)
+
+    async def _read_one(self, _limit: int) -> list[T]:
+        return [await self.read()]
+
+
+def _ending(call: Callable[[Reason, Upstream[Any]], T], source: Upstream[Any]) -> Callable[..., T]:
+    """Returns ``abort`` or ``abort_nowait`` of a stage, with its default; a closure takes one frame and not
+    two."""
+
+    def end(reason: Reason = True) -> T:
+        return call(reason, source)
+
+    return end
+
+
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")

@@ -17,10 +17,10 @@ timeout or otherwise, has withdrawn the request and lost nothing.  STREAMS.md ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
-from dataspace.streams.stages.marks import Reason
+from dataspace.streams.stages.marks import EndOfStream, Reason
 
 VERSION: Final = 0
 """The version of the Promistream draft that this follows."""
@@ -62,3 +62,25 @@ class Stage(Protocol[In_contra, T_co]):
 
 
 AnyStage = Stage[Any, Any]
+
+
+# -- iteration -------------------------------------------------------------------------------------
+
+
+class _Readable(Protocol[T_co]):
+    def read(self) -> Awaitable[T_co]: ...
+
+
+class Iteration(Generic[T_co]):
+    """Adds iteration to a class with ``read``, for streams that applications read directly."""
+
+    __slots__ = ()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self: _Readable[T_co]) -> T_co:
+        try:
+            return await self.read()
+        except EndOfStream:
+            raise StopAsyncIteration from None

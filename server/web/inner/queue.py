@@ -24,7 +24,7 @@ from dataspace.faults import reach
 from dataspace.kernel.epochs import Epoch
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
-from dataspace.wire.forms import Framed
+from dataspace.wire.session import Framed
 from index.values.values import Value
 from relay.delivery.outbox import Outbox, OutStream, values_size
 from server.lane import Work

@@ -23,7 +23,7 @@ from dataspace.errors import Broken, ProtocolError, Refused, refusal_of
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Wanted
-from dataspace.wire.forms import Framed
+from dataspace.wire.session import Framed
 from index.values.values import Map, Value
 from server.connections.acting import ActingPeer
 from server.connections.bundles import act_on

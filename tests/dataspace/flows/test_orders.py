@@ -7,7 +7,7 @@ import random
 import pytest
 
 from dataspace.flows.graphs import components
-from dataspace.flows.orders import FEW, Blocked, SettlingOrder
+from dataspace.rules.engine.dependencies import FEW, Blocked, SettlingOrder
 
 
 def whole(nodes: list[int], edges: list[tuple[int, int, bool]]) -> dict[int, frozenset[int]] | None:

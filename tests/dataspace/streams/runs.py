@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import trio
 
 from dataspace import streams as s
-from dataspace.streams.pipes.bound import NOTHING, BoundStage
+from dataspace.streams.pipes.pipes import NOTHING, BoundStage
 from dataspace.streams.stages.marks import EndOfStream
 from dataspace.streams.stages.protocol import AnyStage
 

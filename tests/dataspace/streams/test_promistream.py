@@ -9,7 +9,7 @@ import trio
 
 from dataspace import streams as s
 from dataspace.errors import UsageError
-from dataspace.streams.pipes.bound import NOTHING, BoundStage
+from dataspace.streams.pipes.pipes import NOTHING, BoundStage
 from tests.dataspace.streams.runs import Failure, Naive, Scripted
 
 

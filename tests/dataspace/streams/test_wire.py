@@ -22,7 +22,7 @@ from dataspace import Broken, Record, Refused, RemoteSpace, streams as s
 from dataspace.kernel.actions import SEND
 from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.kernel.space import Space
-from dataspace.streams.pipes.bound import NOTHING, BoundStage
+from dataspace.streams.pipes.pipes import NOTHING, BoundStage
 from server.config.model import Config
 from server.daemon.serve import serve
 from tests.server.proxies import Proxy

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from dataspace.topics.antichains import Antichain
-from dataspace.topics.open_times import OpenTimes
-from dataspace.topics.times import Time
+from dataspace.topics.epochs import OpenTimes
+from dataspace.topics.times import Antichain, Time
 
 integers = st.integers(0, 12)
 KINDS: st.SearchStrategy[st.SearchStrategy[Time]] = st.sampled_from(

@@ -19,8 +19,7 @@ from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dataspace.errors import UsageError
-from dataspace.topics.antichains import Antichain
-from dataspace.topics.times import Order, Time, less_equal
+from dataspace.topics.times import Antichain, Order, Time, less_equal
 from relay.journal.journal import Journal, compact_topics
 from relay.journal.reader import JournalReader
 from relay.journal.recovery import recovered, verify_topics

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dataspace.errors import Refused
-from dataspace.topics.antichains import Antichain
+from dataspace.topics.times import Antichain
 from index.values.values import Value
 from relay.topics.catch_up import CatchUp
 from relay.topics.steps import Completed, Moved, Step, StepLog

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from dataspace.topics.antichains import Maxima
+from dataspace.topics.times import Maxima
 from relay.topics.publisher import Publisher
 from tests.relay.topics.durable_machine import DurableMachine
 from tests.relay.topics.machine import Machine

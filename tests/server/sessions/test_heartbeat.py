@@ -13,7 +13,7 @@ from dataspace import ConnectionChange, Record, UsageError
 from dataspace.kernel.actions import SEND
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
-from dataspace.wire.heartbeat import Heartbeat
+from dataspace.wire.session import Heartbeat
 from index.values.values import Map
 from server.config.model import Limits
 from tests.server.peers import Peer, hello, turn

@@ -20,8 +20,8 @@ from dataspace.client.subscriptions import Subscription
 from dataspace.codec import pack
 from dataspace.errors import Broken, Refused
 from dataspace.topics import encoding as forms
-from dataspace.topics.antichains import Antichain
 from dataspace.topics.gathering import TopicEpoch
+from dataspace.topics.times import Antichain
 from dataspace.wire import packets as p
 from index.values.values import Map
 from relay.journal.reader import JournalReader

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from dataspace import streams as s
-from dataspace.streams.pipes.bound import NOTHING, BoundStage
+from dataspace.streams.pipes.pipes import NOTHING, BoundStage
 from tests.dataspace.streams.runs import Failure, Naive, Scripted
 from tests.dataspace.streams.test_ending import Slow, cut_short
 
