@@ -200,7 +200,6 @@ class Outbox:
         "_ready",
         "_ready_set",
         "control_bytes",
-        "values_sent",
     )
 
     def __init__(
@@ -218,7 +217,6 @@ class Outbox:
         self._ended = False
         self._ready: deque[OutStream] = deque()
         self._ready_set: set[OutStream] = set()
-        self.values_sent = 0
 
     def say(self, packet: Packet) -> None:
         """Queues a control packet; it goes before any values."""
@@ -267,7 +265,6 @@ class Outbox:
                 size += len(got[0])
                 if size > LARGE and perf_counter() > until:
                     size = budget
-                self.values_sent += got[1]
                 if got[2] or stream.complete or stream.peeked >= 0:
                     ready.append(stream)
                 else:  # it is woken again

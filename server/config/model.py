@@ -44,7 +44,6 @@ class Web:
 
 
 DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
-DEFAULT_URL: Final = "tcp://127.0.0.1:7377"
 STALL_SECONDS: Final = 0.8
 HANG_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 30.0
