@@ -45,7 +45,7 @@ from server.sessions.peer import Peer
 from server.sessions.requests import Verb, timed
 from server.sessions.watch import Watch
 from server.spaces.space import HostedSpace, now
-from server.streams import attribution, verbs as past
+from server.streams import verbs as past
 from server.topics.following import TopicConnections
 from server.topics.verbs import TopicVerbs
 from server.tracing.tracing import Tracing
@@ -98,7 +98,6 @@ class Daemon(DaemonState):
             "status": _status_of(self),
             "drain": drain_verb(self, self.draining),
             **past.VERBS,
-            **attribution.VERBS,
             **publication.VERBS,
             **claims.VERBS,
             **hosting_verbs(self.hosting),

@@ -22,8 +22,7 @@ from relay.delivery.memory import HeldState, MemoryBudget
 from relay.delivery.outbox import OutStream
 from relay.log.columns import Blocks, ColumnReplay
 from server.sessions.peer import Peer
-from server.streams.replay import ReplaySlots
-from server.streams.start import beginning, from_log
+from server.streams.replay import ReplaySlots, beginning, from_log
 from server.system import SystemSpace
 
 if TYPE_CHECKING:

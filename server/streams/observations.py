@@ -37,8 +37,7 @@ from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
 from server.sessions.peer import Peer
 from server.streams.columns import ReadCounts, replay_columns
-from server.streams.replay import ReplaySlots, StreamReplay
-from server.streams.start import begins_now, progress_mark, read_request
+from server.streams.replay import ReplaySlots, StreamReplay, begins_now, progress_mark, read_request
 from server.system import SystemSpace
 
 PATTERNS: Final = "patterns_bytes"
