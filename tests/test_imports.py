@@ -66,7 +66,7 @@ server/lane
 server/logs
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log
 server/owners               dataspace/kernel relay/log server/config
-server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/log relay/store server/config server/lane server/owners server/system
+server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/delivery relay/log relay/store server/config server/lane server/owners server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/logs server/owners server/spaces server/system
 server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions
 server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces
@@ -80,7 +80,7 @@ server/web/inner            dataspace/kernel dataspace/transport dataspace/wire 
 server/web/inspector
 server/web/routes           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery server/config server/web server/web/inner server/web/inspector
 server/monitoring           dataspace/topics dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/owners server/sessions server/spaces server/topics server/web
-server/tracing              dataspace/kernel dataspace/wire relay/delivery relay/log server/config server/connections server/lane server/sessions server/streams
+server/tracing              dataspace/wire server/config server/sessions server/spaces
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/journal relay/log relay/store server/claims server/config server/connections server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup server/config server/daemon
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport relay/journal relay/log server/config server/daemon server/hosting server/logs server/upkeep

@@ -15,7 +15,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import perf_counter
+from time import perf_counter, time_ns
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import trio
@@ -66,6 +66,8 @@ class GroupWriter(ABC, Generic[E]):
         """How long the groups took that are on disk."""
         self.writing_since = 0.0
         """When the present write began, as of ``perf_counter``; 0 while there is none."""
+        self.group_began = self.group_size = 0
+        """When the latest write began, in nanoseconds since 1970, and the entries in it."""
         self._thread: Final = WriteThread(f"writer of {self.NAME}")
 
     # -- for those that submit ------------------------------------------------------------------------
@@ -148,6 +150,7 @@ class GroupWriter(ABC, Generic[E]):
         Raises ``LogFailed`` if the disk fails for good.
         """
         self.writing_since = began = perf_counter()
+        self.group_began, self.group_size = time_ns(), len(group)
         try:
             await self._thread.run(write, group)
         except LogFailed as failure:

@@ -32,7 +32,6 @@ from relay.store.errors import LogFailed
 from server.conditions.turns import commit_at_once, commit_conditional
 from server.config.principals import Principal
 from server.config.rights import OPEN
-from server.connections.bundles import BundlePeer
 from server.owners.bearers import Bearer
 from server.owners.turn_numbers import refusal
 from server.publication.verbs import Offers
@@ -109,7 +108,6 @@ class ActingPeer(Peer):
         self._left = False
         self.has_parted = False
         """True once the client has said goodbye."""
-        self.acting: BundlePeer = self  # on packets: what traces turns stands before it
 
     # -- life -----------------------------------------------------------------------------------------
 

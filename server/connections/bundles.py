@@ -11,8 +11,8 @@ background work is acted on outside of the lane.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from time import perf_counter
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from time import perf_counter, time_ns
+from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
@@ -23,9 +23,7 @@ from index.values.values import Value
 from server.lane import Work
 
 if TYPE_CHECKING:
-    from server.sessions.shared import Shared
-    from server.sessions.watch import Who
-    from server.streams.observations import Observations
+    from server.connections.acting import ActingPeer
 
 BUNDLE: Final = 64
 BUNDLE_SECONDS: Final = 0.002
@@ -35,46 +33,12 @@ FRAME_SECONDS: Final = 0.001
 """Seconds after which the rest of one frame goes to the lane."""
 
 
-class BundlePeer(Protocol):
-    """The connection that acts on packets."""
-
-    @property
-    def shared(self) -> Shared:
-        """The daemon."""
-
-    @property
-    def who(self) -> Who:
-        """The client, for the log of slow turns."""
-
-    @property
-    def parted(self) -> bool:
-        """True once nothing more is to be acted on."""
-
-    @property
-    def observations(self) -> Observations:
-        """The streams of the connection."""
-
-    def may_wait(self, packet: p.Packet) -> bool:
-        """True for a packet that may wait for background work."""
-
-    def commit_at_once(self, turn: p.Turn) -> bool:
-        """Acts on a turn; returns False, and has done nothing, if that may take waiting."""
-
-    async def act(self, packet: p.Packet) -> None:
-        """Acts on one packet."""
-
-    def work(self) -> Work:
-        """Returns a piece of background work of this client."""
-
-    def flush(self) -> None:
-        """Writes to the sockets what connections have to send."""
-
-
-async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
+async def act_on(peer: ActingPeer, packets: Iterator[p.Packet | None]) -> bool:
     """Acts on the packets of a chunk, with pauses for other tasks; returns True if there were any."""
     count, since, slow = 0, perf_counter(), peer.shared.watch.slow_turn
     until = since + BUNDLE_SECONDS
-    work = peer.work()
+    work, is_traced = peer.work(), peer.shared.recorder is not None
+    arrived = time_ns() if is_traced else 0
     try:
         for packet in _prepared(packets):
             if packet is None:
@@ -85,16 +49,12 @@ async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
                     if peer.parted:
                         break
                 continue
-            at_once = packet.__class__ is p.Turn and peer.commit_at_once(packet)
-            if not at_once:
-                if packet.__class__ is p.Open:
-                    await work.enter()
-                    await peer.observations.prepare_open(packet.spec, work)
-                    if peer.parted:
-                        break
-                elif peer.may_wait(packet):
-                    work.leave()
-                await peer.act(packet)
+            if packet.__class__ is p.Turn and is_traced:
+                at_once = await _act_traced(peer, packet, work, arrived)
+            else:
+                at_once = packet.__class__ is p.Turn and peer.commit_at_once(packet)
+                if not at_once:
+                    await _act(peer, packet, work)
             count, began, since = count + 1, since, perf_counter()
             if since - began > slow and at_once:
                 said = f"a turn of {len(cast('p.Turn', packet).actions)} actions"
@@ -113,6 +73,32 @@ async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
     finally:
         work.leave()
     return count > 0
+
+
+async def _act(peer: ActingPeer, packet: p.Packet, work: Work) -> None:
+    """Acts on a packet that may take waiting."""
+    if packet.__class__ is p.Open:
+        await work.enter()
+        await peer.observations.prepare_open(packet.spec, work)
+        if peer.parted:
+            return
+    elif peer.may_wait(packet):
+        work.leave()
+    await peer.act(packet)
+
+
+async def _act_traced(peer: ActingPeer, turn: p.Turn, work: Work, arrived: int) -> bool:
+    """Acts on a turn with its trace, if it is to be traced; returns True if that took no waiting."""
+    recorder, is_new = peer.shared.recorder, turn.sequence > peer.own.client.sequence
+    assert recorder is not None  # as the caller has seen
+    actions = len(turn.actions) + sum([len(each) for _, each in turn.others])
+    with recorder.acting("turn", peer, actions, turn.traceparent, arrived) as trace:
+        at_once = peer.commit_at_once(turn)
+        if not at_once:
+            await _act(peer, turn, work)
+    if trace is not None and not trace.epoch:
+        recorder.refused(trace, trace.code or ("expectation" if is_new else ""))
+    return at_once
 
 
 def _prepared(packets: Iterator[p.Packet | None]) -> Iterator[p.Packet | None]:

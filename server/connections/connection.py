@@ -88,7 +88,7 @@ class Connection:
                 self._at_end = True
                 return False
             peer.received += len(chunk)
-            some = await act_on(peer.acting, session.steps(chunk))
+            some = await act_on(peer, session.steps(chunk))
             peer.flush()
             if link.pending:
                 sending.stir()

@@ -24,7 +24,6 @@ from dataspace.wire.packets import Bye
 from dataspace.wire.session import Form, Role, Session
 from index.values.values import Map, Value
 from relay.log.log import Log
-from relay.log.writer import GroupCommit
 from server import claims
 from server.config.model import Config, SpaceConfig
 from server.config.rights import Permit
@@ -39,16 +38,14 @@ from server.monitoring.sessions import session_verbs
 from server.monitoring.state import DaemonState
 from server.publication import verbs as publication
 from server.sessions.counts import Counts
-from server.sessions.flushing import Flushing
 from server.sessions.memory import resident_bytes
 from server.sessions.peer import Peer
 from server.sessions.requests import Verb, timed
-from server.sessions.watch import Watch
 from server.spaces.space import HostedSpace, now
 from server.streams import verbs as past
 from server.topics.following import TopicConnections
 from server.topics.verbs import TopicVerbs
-from server.tracing.tracing import Tracing
+from server.tracing.tracing import Tracing, traced_publish
 
 QUESTIONS: Final = frozenset(["status", "index", "actors", "rules"])
 """Verbs whose answers are made at once: a thousand of them would delay all others, so they take turns."""
@@ -68,9 +65,7 @@ class Daemon(DaemonState):
     def __init__(
         self, config: Config, logs: Sequence[tuple[SpaceConfig, Log]], tracing: Tracing | None = None
     ) -> None:
-        counts = Counts()
-        watch = (Watch if tracing is None else tracing.watch)(counts, config.logging.slow)
-        super().__init__(config, counts, watch, Flushing() if tracing is None else tracing.flushing)
+        super().__init__(config, Counts(), None if tracing is None else tracing.recorder)
         self.tracing: Final = tracing
         self.started = now()
         self.listeners: list[Listener] = []
@@ -89,7 +84,7 @@ class Daemon(DaemonState):
                 lane=self.lane,
                 system=self.system,
                 admit=self.memory.admit,
-                writer=GroupCommit if tracing is None else tracing.writer,
+                recorder=self.recorder,
             )
         self.main = self.spaces[MAIN]
         self.hosting = HostedActors(config, self.spaces, partial(self.serve, trusted=True), self.flush)
@@ -109,7 +104,7 @@ class Daemon(DaemonState):
             for name, verb in verbs.items()
         }
         if tracing is not None:
-            tracing.begin(self.spaces.values(), self.verbs)
+            self.verbs["publish"] = traced_publish(self.verbs["publish"], tracing.recorder)
 
     @property
     def addresses(self) -> list[str]:
@@ -135,8 +130,6 @@ class Daemon(DaemonState):
     def serve_through(self, door: ClientDoor, *, trusted: bool = False) -> ActingPeer:
         """Serves a client in a task of its own; a ``trusted`` client needs no token."""
         peer = ActingPeer(self, door, self.new_number(), self.verbs, self.topic_connections, trusted=trusted)
-        if self.tracing is not None:
-            peer.acting = self.tracing.peer(peer)
         self.connections[peer.number] = peer
         self.enter(peer)
         self.counts.connections += 1

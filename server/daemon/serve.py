@@ -155,7 +155,7 @@ async def _run(
                 daemon.peers.start_soon(daemon.rates.run, daemon.connections.values)
                 daemon.peers.start_soon(watch_rules, daemon.spaces.values, daemon.watch.rules_took)
                 if daemon.tracing is not None:
-                    daemon.peers.start_soon(daemon.tracing.run)
+                    daemon.peers.start_soon(daemon.tracing.recorder.run)
                 if daemon.config.actors:
                     daemon.peers.start_soon(daemon.hosting.run)
                 if reread is not None:

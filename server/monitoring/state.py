@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from relay.log.writer import GroupCommit
     from server.config.model import Config
     from server.sessions.counts import Counts
-    from server.sessions.flushing import Flushing
-    from server.sessions.watch import Watch
+    from server.spaces.traces import Recorder
 
 STARTING: Final = "the daemon is starting"
 STOPPING: Final = "the daemon is stopping"
@@ -60,8 +59,8 @@ class Readiness:
 class DaemonState(Shared):
     """The spaces, topics and connections of a daemon."""
 
-    def __init__(self, config: Config, counts: Counts, watch: Watch, flushing: Flushing) -> None:
-        super().__init__(config, counts, watch, flushing)
+    def __init__(self, config: Config, counts: Counts, recorder: Recorder | None = None) -> None:
+        super().__init__(config, counts, recorder)
         self.connections: dict[int, Peer] = {}
         """The peers by number."""
         self.topics = Topics(now, self.system, self.memory.admit, retained=config.limits.retained_bytes)

@@ -13,6 +13,7 @@ while many wait for the task; if no task runs, as before the start and at the en
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import Final, Protocol
 
@@ -38,7 +39,9 @@ class Queue(Protocol):
 class Flushing:
     """The queues that have something to send."""
 
-    def __init__(self) -> None:
+    def __init__(self, flushed: Callable[[], None] | None = None) -> None:
+        """``flushed`` is called after queues were written."""
+        self._flushed = flushed
         self._touched: list[Queue] = []
         self._many: list[Queue] = []
         self._due = trio.Event()
@@ -55,9 +58,11 @@ class Flushing:
             if len(touched) > AT_ONCE and self._is_running:
                 self._many += touched
                 self._due.set()
-                return
+                break
             for queue in touched:
                 queue.flush()
+        if self._flushed is not None:
+            self._flushed()
 
     async def run(self) -> None:
         """Writes queues where they are many, until cancelled; then writes what is left."""
@@ -88,3 +93,5 @@ class Flushing:
                     until = perf_counter() + SLICE_SECONDS
         finally:
             self._many[:0] = reversed(touched)
+        if self._flushed is not None:
+            self._flushed()

@@ -25,6 +25,7 @@ from server.sessions.flushing import Flushing
 from server.sessions.memory import Memory, resident_bytes, waiting_limit
 from server.sessions.watch import Watch
 from server.spaces.space import HostedSpace, no_space, now
+from server.spaces.traces import Recorder
 from server.system import SystemSpace
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Shared:
     main: HostedSpace
     """The space of a peer before its hello."""
 
-    def __init__(self, config: Config, counts: Counts, watch: Watch, flushing: Flushing) -> None:
+    def __init__(self, config: Config, counts: Counts, recorder: Recorder | None = None) -> None:
         """The daemon adds the spaces before the first peer comes."""
         self.config = config
         self.data = str(config.data)
@@ -82,7 +83,9 @@ class Shared:
         """Streams that are open, of all connections."""
         self.memory = Memory(config.limits.memory, resident_bytes(), self.accounted)
         self.accounts = Accounts(config.quotas, self.memory.admit, config.quotas_of_tokens())
-        self.flushing = flushing
+        self.recorder = recorder
+        """Where turns are traced; None where they are not."""
+        self.flushing = flushing = Flushing(None if recorder is None else recorder.flushed)
         self.touch = flushing.touch
         """Includes a queue in the next flush."""
         self.flush = flushing.flush
@@ -97,7 +100,7 @@ class Shared:
         self.system = SystemSpace(now)
         """The space in which the daemon describes itself."""
         self.counts = counts
-        self.watch = watch
+        self.watch = Watch(counts, config.logging.slow)
         """Where refusals, goodbyes and slow turns are reported."""
 
     def find_space(self, name: str) -> HostedSpace:

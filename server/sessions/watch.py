@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from server.logs import AUDIT, LOGGER
 from server.sessions.counts import Counts, count
+from server.spaces.traces import TRACED
 
 if TYPE_CHECKING:
     from server.config.model import Slow
@@ -92,6 +93,8 @@ class Watch:
     def refused(self, who: Who, code: str, text: str) -> None:
         """Notes that a turn, a request or a stream was refused."""
         count(self._counts.refused, code)
+        if (trace := TRACED.get()) is not None:
+            trace.code = code
         if code == "not-allowed":
             self._audit("right-refused", who, text, text.partition("(")[0])
 

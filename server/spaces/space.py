@@ -61,6 +61,7 @@ from server.spaces.rules import (
 )
 from server.spaces.searches import Searches
 from server.spaces.sessions import Sessions
+from server.spaces.traces import TRACED, Recorder
 from server.system import SystemSpace
 
 logger = logging.getLogger("dataspace")
@@ -91,14 +92,15 @@ class HostedSpace:
         lane: Lane,
         system: SystemSpace,
         admit: Admit,
-        writer: Callable[..., GroupCommit] = GroupCommit,
+        recorder: Recorder | None = None,
     ) -> None:
         """``flush`` is called after turns; ``names`` are the names of all spaces of the daemon.
 
         What takes long is done in the ``lane``.  ``admit`` raises ``Refused`` for turns that add more than
-        the daemon has memory for.
+        the daemon has memory for.  The ``recorder`` has the traces of turns.
         """
         self._admit = admit
+        self._recorder = recorder
         self.settings = settings
         self.limits = limits
         self.flush = flush
@@ -121,7 +123,7 @@ class HostedSpace:
         self.conditions = Conditions(self.space.index)
         self.space.rules.clock = time.perf_counter_ns
         self._suspensions = Suspensions(settings.name, self.space.rules, system)
-        self.commits = writer(log, after_group=flush, state=self.space.all_claims)
+        self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims)
         self.endings = Endings(lane, self.commits, step=self._retract_some, flush=flush)
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
         self.prepared = Prepared()
@@ -264,6 +266,9 @@ class HostedSpace:
             self.ledgers.forget(each)
         self._holdings.writer = account
         before = commits.latest
+        submit: Callable[[Epoch], None] = partial(commits.submit, on_durable=on_durable)
+        if self._recorder is not None and client is not None and (trace := TRACED.get()) is not None:
+            submit = self._recorder.submitting(trace, commits, self.space.interests, on_durable)
         try:
             epoch = self.space.commit(
                 owner,
@@ -273,7 +278,7 @@ class HostedSpace:
                 client=client.name if client else None,
                 sequence=sequence,
                 publication=publication,
-                submit=partial(commits.submit, on_durable=on_durable),
+                submit=submit,
                 admit=self._admit if account is None else account.admit,
                 in_form=client is not None,
             )

@@ -23,11 +23,11 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from dataspace.version import __version__
-from server.tracing.recorder import SPANS
+from server.spaces.traces import SPANS
 from server.tracing.spans import write_spans
 
 if TYPE_CHECKING:
-    from server.tracing.traces import Trace
+    from server.spaces.traces import Trace
 
 logger = logging.getLogger("dataspace")
 

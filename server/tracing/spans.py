@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from dataspace.wire.traceparents import Parent
-    from server.tracing.traces import Trace
+    from server.spaces.traces import Trace
 
 SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 

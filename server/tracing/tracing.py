@@ -5,40 +5,24 @@ Always: nothing of OpenTelemetry is loaded unless the configuration names a coll
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from time import time_ns
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from dataspace.errors import UsageError
-from server.tracing.commits import TracedCommits
-from server.tracing.flushing import TracedFlushing
-from server.tracing.peers import TracedPeer
-from server.tracing.publications import traced_publish
-from server.tracing.recorder import SPANS, Recorder
-from server.tracing.watch import TracedWatch
+from dataspace.errors import Refused, UsageError
+from server.spaces.traces import SPANS, Recorder
 
 if TYPE_CHECKING:
-    from dataspace.kernel.space import Space
-    from relay.log.writer import GroupCommit
-    from server.config.model import Slow, Traces
-    from server.connections.acting import ActingPeer
-    from server.sessions.counts import Counts
+    from index.values.values import Map, Value
+    from server.config.model import Traces
+    from server.sessions.peer import Peer
     from server.sessions.requests import Verb
     from server.tracing.exporting import Spans
 
 PACKAGES: Final = ("opentelemetry", "google", "requests")
-
-
-class TracedSpace(Protocol):
-    """A space of the daemon."""
-
-    @property
-    def space(self) -> Space: ...
-    @property
-    def commits(self) -> GroupCommit: ...
 
 
 class Tracing:
@@ -46,13 +30,8 @@ class Tracing:
 
     def __init__(self, spans: Spans, ratio: float) -> None:
         self._spans: Final = spans
-        self._recorder: Final = Recorder(spans, ratio)
-        self.writer: Final = partial(TracedCommits, recorder=self._recorder)
-        """Makes what feeds the log of a space."""
-        self.flushing: Final = TracedFlushing(self._recorder)
-        """The queues that have something to send."""
-        self.run: Final = self._recorder.run
-        """Ends in time what does not end by itself, until cancelled."""
+        self.recorder: Final = Recorder(spans, ratio)
+        """Where turns are traced."""
 
     @property
     def sent(self) -> int:
@@ -63,27 +42,12 @@ class Tracing:
     def dropped(self) -> int:
         """The approximate number of spans that it has not taken, or that were not made because too many
         waited."""
-        return self._spans.dropped + SPANS * self._recorder.left_out
-
-    def watch(self, counts: Counts, slow: Slow) -> TracedWatch:
-        """Returns the reports of all connections."""
-        return TracedWatch(counts, slow)
-
-    def peer(self, connection: ActingPeer) -> TracedPeer:
-        """Returns what acts on the packets of a connection."""
-        return TracedPeer(connection, self._recorder)
-
-    def begin(self, spaces: Iterable[TracedSpace], verbs: dict[str, Verb]) -> None:
-        """Traces the turns of these spaces, and the request that publishes, from now on."""
-        for each in spaces:
-            assert isinstance(each.commits, TracedCommits)  # as ``writer`` has made it
-            each.commits.interests = each.space.interests
-        verbs["publish"] = traced_publish(verbs["publish"], self._recorder)
+        return self._spans.dropped + SPANS * self.recorder.left_out
 
     async def close(self) -> None:
         """Sends the spans of all turns that were begun; takes a few seconds at most."""
         with trio.CancelScope(shield=True):
-            self._recorder.end()
+            self.recorder.end()
             await self._spans.close()
 
 
@@ -115,3 +79,26 @@ def open_tracing(traces: Traces) -> Tracing | None:
             "pip install 'dataspace-server[otel]', or start without traces"
         ) from None
     return Tracing(Spans(traces.to), traces.ratio)
+
+
+def traced_publish(publish: Verb, recorder: Recorder) -> Verb:
+    """Returns the request ``publish``, which is a turn, of HTTP and of bulk writers, with its trace."""
+
+    async def traced(peer: Peer, arguments: Map) -> Value:
+        parent, keys = arguments.get("traceparent"), arguments.get("keys")
+        size = len(keys) if isinstance(keys, tuple) else 0
+        said = parent if isinstance(parent, str) else ""
+        with recorder.acting("publish", peer, size, said, time_ns()) as trace:
+            try:
+                answer = await publish(peer, arguments)
+            except Refused as refusal:
+                if trace is not None and not trace.epoch:
+                    recorder.refused(trace, refusal.code)
+                raise
+        if trace is not None and trace.epoch:
+            recorder.answered(trace)
+        elif trace is not None:
+            recorder.refused(trace, "")
+        return answer
+
+    return traced

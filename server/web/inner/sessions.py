@@ -118,7 +118,7 @@ class RouteDoor:
         while not self._left.is_set():
             some, self._said = self._said, []
             if some:
-                await act_on(peer.acting, iter(some))
+                await act_on(peer, iter(some))
                 peer.flush()
                 await peer.home.commits.wait_room()
             elif not self._left.is_set():

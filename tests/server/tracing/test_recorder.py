@@ -16,8 +16,7 @@ from index.patterns.text import parse_pattern
 from index.values.values import Record
 from relay.delivery.followers import Delivery, Follower
 from server.config.principals import DAEMON, Principal
-from server.tracing.recorder import LOOKED_AT, MOST, Recorder
-from server.tracing.traces import Trace
+from server.spaces.traces import LOOKED_AT, MOST, Recorder, Trace
 
 PARENT = Parent(1, 2, True)
 
