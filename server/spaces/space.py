@@ -51,14 +51,7 @@ from server.spaces.conditions import Conditions
 from server.spaces.endings import Departures, Endings
 from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
-from server.spaces.rules import (
-    OWNER,
-    HostedFlows,
-    Suspensions,
-    hold_from_now,
-    hold_from_start,
-    rules_status,
-)
+from server.spaces.rules import OWNER, HostedFlows, Suspensions, hold_from_now, hold_from_start, rules_status
 from server.spaces.searches import Searches
 from server.spaces.sessions import Sessions
 from server.spaces.traces import TRACED, Recorder
