@@ -123,7 +123,7 @@ const React = (component) => {
 async def run(tmp_path: Path, text: str, *, url: str = "", check: bool = True) -> Any:
     """Runs a program and returns what it prints as JSON."""
     program = tmp_path / "program.mjs"
-    names = "connect, record, Unreachable"
+    names = "absent, connect, exactly, record, Unreachable"
     program.write_text(
         f"import {{ {names} }} from {json.dumps(MODULE.as_uri())};\n"
         f"const url = {json.dumps(url)};\nconst base = {json.dumps(MODULE.parent.as_uri())};\n{text}"

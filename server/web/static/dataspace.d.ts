@@ -245,6 +245,16 @@ export interface ObserveOptions {
   window?: number | null;
 }
 
+export interface AssertOptions extends TurnOptions {
+  /** A durable owner, whose facts stay until they are retracted; by default the client itself. */
+  owner?: string;
+}
+
+export interface PutOptions extends AssertOptions {
+  /** What takes the key of the fact; by default all fields but the last. */
+  by?: Pattern | null;
+}
+
 export interface TurnOptions {
   /** What must hold in the state before the turn. */
   expect?: Iterable<Expectation>;
@@ -254,10 +264,10 @@ export interface TurnOptions {
 
 export class Space {
   private constructor();
-  assert(value: Value, options?: TurnOptions): Promise<Claim>;
+  assert(value: Value, options?: AssertOptions): Promise<Claim>;
   send(value: Value, options?: TurnOptions): Promise<number>;
   turn(fill: (draft: Draft) => void, options?: TurnOptions): Promise<number>;
-  put(value: Value, options?: { by?: Pattern; traceparent?: string }): Promise<number>;
+  put(value: Value, options?: PutOptions): Promise<number>;
   first<R extends Row = Row>(pattern: Pattern, options?: { timeout?: number | null }): Promise<R>;
   observe<R extends Row = Row>(pattern: Pattern, options?: ObserveOptions): Observation<R>;
   matches<R extends Row = Row>(pattern: Pattern): Promise<R[]>;
@@ -278,15 +288,19 @@ export class Claim {
   private constructor();
   readonly handle: number;
   readonly value: Value;
+  /** The durable owner of the fact; empty for the client itself. */
+  readonly owner: string;
   retract(options?: TurnOptions): Promise<number>;
   replace(value: Value, options?: TurnOptions): Promise<number>;
 }
 
 export class Draft {
   private constructor();
-  assert(value: Value): Claim;
+  assert(value: Value, options?: { owner?: string }): Claim;
   retract(claim: Claim): void;
   replace(claim: Claim, value: Value): Claim;
+  put(value: Value, options?: { by?: Pattern | null; owner?: string }): Claim;
+  withdraw(pattern: Pattern, options?: { owner?: string }): void;
   send(value: Value): void;
 }
 

@@ -12,11 +12,10 @@
  * epochs, in ascending order, without a gap over lost connections; what waits in it is bounded by its credit.
  */
 
-import { Closed, optionsOf, TimedOut, UsageError } from "./errors.js";
+import { Closed, noOptions, optionsOf, TimedOut, UsageError } from "./errors.js";
 import { LiveMap } from "./live.js";
 import { Observation } from "./observations.js";
 import { Publication } from "./publications.js";
-import { Puts } from "./puts.js";
 import { Session } from "./session.js";
 import { randomHex } from "./text.js";
 import { Subscription } from "./subscriptions.js";
@@ -91,30 +90,40 @@ export async function connect(url, options = {}) {
   return new Space(session);
 }
 
+const TURN = { expect: [], traceparent: "" };
+const ASSERT = { owner: "", ...TURN };
+const PUT = { by: null, ...ASSERT };
+const FIRST = { timeout: null };
+
 /** A space in a daemon; made by `connect`. */
 export class Space {
   #session;
   #handle;
-  #puts;
+  #durable;
 
   constructor(session) {
     this.#session = session;
-    this.#puts = new Puts(this, session);
     // a durable owner may have claims of other runs, below 2^48 some that the daemon numbers
-    this.#handle = session.options.owner && !session.options.lease ? 2 ** 48 + Math.floor(Math.random() * 2 ** 52) : 1;
+    this.#durable = 2 ** 48 + Math.floor(Math.random() * 2 ** 52);
+    this.#handle = session.options.owner && !session.options.lease ? null : 1;
   }
 
-  /** Asserts a fact, and returns its claim when that is on disk. */
-  async assert(value, options) {
+  #take(isOther) {
+    return isOther || this.#handle === null ? this.#durable++ : this.#handle++;
+  }
+
+  /** Asserts a fact, of the client or of a durable `owner`, and returns its claim when that is on disk. */
+  async assert(value, options = {}) {
+    const { owner, ...turn } = optionsOf(ASSERT, options);
     let claim;
     await this.turn((draft) => {
-      claim = draft.assert(value);
-    }, options);
+      claim = draft.assert(value, { owner });
+    }, turn);
     return claim;
   }
 
   /** Sends a message, and returns its epoch. */
-  send(value, options) {
+  async send(value, options = {}) {
     return this.turn((draft) => draft.send(value), options);
   }
 
@@ -126,25 +135,27 @@ export class Space {
    * happened. Nothing is sent if the function throws. A daemon that makes spans of the turn makes them parts of the
    * trace that `traceparent` names, as W3C Trace Context writes it; to any other it is not sent.
    */
-  async turn(fill, { expect = [], traceparent = "" } = {}) {
+  async turn(fill, options = {}) {
+    const { expect, traceparent } = optionsOf(TURN, options);
     checkTraceparent(traceparent);
-    const draft = new Draft(this, () => this.#handle++);
+    const draft = new Draft(this, this.#session.options.owner, (isOther) => this.#take(isOther));
     if (typeof fill(draft)?.then === "function") {
       throw new UsageError("what fills a turn must not wait: the turn is sent when it returns");
     }
-    return this.#session.submit(draft.actions, [...expect], traceparent);
+    return this.#session.submit(draft.parts(), [...expect], traceparent);
   }
 
   /**
-   * Asserts a fact in place of the one of this owner with the same key, and returns the epoch.
+   * Asserts a fact in place of the facts of its owner with the same key, and returns the epoch.
    *
-   * The key is what the pattern `by` matches; by default all fields but the last. It is one turn, so no observer sees
-   * both facts, or none.
+   * The key is what the pattern `by` matches; by default all fields but the last. The owner is this client, or the durable
+   * `owner`. It is one turn, so no observer sees both facts, or none; the other options are those of `turn`.
    */
-  async put(value, { by, traceparent = "" } = {}) {
-    this.#session.checkOpen();
-    checkTraceparent(traceparent);
-    return this.#puts.put(value, by, traceparent);
+  async put(value, options = {}) {
+    const { by, owner, ...turn } = optionsOf(PUT, options);
+    return this.turn((draft) => {
+      draft.put(value, { by, owner });
+    }, turn);
   }
 
   /**
@@ -152,7 +163,8 @@ export class Space {
    *
    * Throws `TimedOut` after so many milliseconds.
    */
-  async first(pattern, { timeout = null } = {}) {
+  async first(pattern, options = {}) {
+    const { timeout } = optionsOf(FIRST, options);
     const observation = this.observe(pattern, { quiet: true });
     let timer;
     let late = false;
@@ -190,7 +202,8 @@ export class Space {
   }
 
   /** Returns what matches a pattern now, as rows of captures. */
-  async matches(pattern) {
+  async matches(pattern, ...more) {
+    noOptions(more);
     const observation = this.observe(pattern, { quiet: true, window: 1 });
     try {
       return (await this.#session.patience.wait(observation.read()))?.added ?? [];
@@ -216,27 +229,32 @@ export class Space {
   }
 
   /** Ends a topic that this session made, or a durable one without publishers. */
-  async endTopic(topic) {
+  async endTopic(topic, ...more) {
+    noOptions(more);
     await this.#session.request("end-topic", { topic });
   }
 
   /** Waits until everything sent before has been handled and is on disk; returns the newest epoch. */
-  sync() {
+  async sync(...more) {
+    noOptions(more);
     return this.#session.request("sync", {});
   }
 
   /** Returns the daemon's status. */
-  status() {
+  async status(...more) {
+    noOptions(more);
     return this.#session.request("status", {});
   }
 
   /** Sends one of the requests of WIRE.md and returns its answer; throws `Refused` where it is denied. */
-  request(verb, args = {}) {
+  async request(verb, args = {}, ...more) {
+    noOptions(more);
     return this.#session.request(verb, args);
   }
 
   /** Waits until every turn has its answer (10 s at most), and ends the session, and its lease. */
-  close() {
+  async close(...more) {
+    noOptions(more);
     return this.#session.close();
   }
 

@@ -75,13 +75,18 @@ export const malformed = (said) => new ProtocolError("malformed", said);
 
 /** Returns options with their defaults; throws `UsageError` for one that there is not. */
 export function optionsOf(defaults, given) {
+  if (typeof given !== "object" || given === null) throw new UsageError(`options are an object, not ${given}`);
   for (const name of Object.keys(given)) {
     if (!Object.hasOwn(defaults, name)) {
-      throw new UsageError(`no option ${name}, there are ${Object.keys(defaults).join(", ")}`);
+      throw new UsageError(`no option ${name}, there are ${Object.keys(defaults).join(", ") || "none"}`);
     }
   }
-  return { ...defaults, ...given };
+  const known = Object.entries(given).filter(([, value]) => value !== undefined);
+  return { ...defaults, ...Object.fromEntries(known) };
 }
+
+/** Throws `UsageError` for options of a function that has none: what a caller expects of them would not be done. */
+export const noOptions = (more) => more.forEach((options) => optionsOf({}, options));
 
 /** Returns the error for a refusal of a turn; `found` is there where something expected did not hold. */
 export const refusalOf = (code, text, found) =>

@@ -2,16 +2,18 @@
 
 import { Refused } from "./errors.js";
 import { elements, pack } from "./packing.js";
-import { ASSERT, Deferred, PACKET_DEPTH, REPLACE, RETRACT, SPARE, TURN } from "./packets.js";
+import { ASSERT, Deferred, PACKET_DEPTH, PUT, REPLACE, RETRACT, SPARE, TURN, WITHDRAW } from "./packets.js";
+import { endPut, endWithdrawn } from "./puts.js";
 
 /** A submitted turn; `restating` ones assert the claims of the session again, and nothing waits for them. */
 class Ticket extends Deferred {
-  constructor(sequence, owner, actions, { expected = [], traceparent = "", restating = false } = {}) {
+  constructor(sequence, owner, actions, { expected = [], others = [], traceparent = "", restating = false } = {}) {
     super();
     this.sequence = sequence;
     this.owner = owner;
     this.actions = actions;
     this.expected = expected;
+    this.others = others; // pairs of a durable owner and its actions, whose claims are not asserted again
     this.traceparent = traceparent;
     this.restating = restating;
     this.promise.catch(() => {}); // the caller of `turn` gets it; of others the application hears by its events
@@ -29,6 +31,11 @@ function applyTo(claims, owner, ticket) {
     } else if (verb === REPLACE) {
       claims.delete(handle);
       claims.set(next, value);
+    } else if (verb === WITHDRAW) {
+      endWithdrawn(claims, handle);
+    } else if (verb === PUT) {
+      endPut(claims, next, value);
+      claims.set(handle, next);
     }
   }
 }
@@ -62,8 +69,8 @@ export class InFlight {
     return [...this.sent.values(), ...(this.held ?? [])];
   }
 
-  submit(owner, actions, expected, traceparent) {
-    const ticket = new Ticket(this.sequence + 1, owner, actions, { expected, traceparent });
+  submit(owner, actions, more) {
+    const ticket = new Ticket(this.sequence + 1, owner, actions, more);
     const bytes = this.#packed(ticket);
     this.#check(bytes.length, elements);
     this.sequence++;
@@ -204,10 +211,9 @@ export class InFlight {
     if (part.length) yield new Ticket(0, this.owner, part, { restating: true });
   }
 
-  #packed({ sequence, owner, actions, expected, traceparent }) {
-    const packet = [TURN, sequence, this.space, owner, actions];
-    if (traceparent) packet.push(expected, [], traceparent);
-    else if (expected.length) packet.push(expected);
-    return pack(packet, PACKET_DEPTH);
+  #packed({ sequence, owner, actions, expected, others, traceparent }) {
+    const optional = [expected, others, traceparent];
+    while (optional.length && !optional.at(-1).length) optional.pop();
+    return pack([TURN, sequence, this.space, owner, actions, ...optional], PACKET_DEPTH);
   }
 }

@@ -24,6 +24,8 @@ export const ASSERT = 0;
 export const RETRACT = 1;
 export const SEND = 2;
 export const REPLACE = 3;
+export const WITHDRAW = 4;
+export const PUT = 5;
 
 export const MORE = 1;
 export const STATE = 2;

@@ -1,6 +1,6 @@
 /** Patterns: how they are made, what their captures are called, and what they match. */
 
-import { UsageError } from "./errors.js";
+import { optionsOf, UsageError } from "./errors.js";
 import { entries, equal, isFloat, isMap, rank, Record } from "./values.js";
 import { key } from "./packing.js";
 import { CLASSES, parse, text } from "./text.js";
@@ -9,8 +9,10 @@ import { CLASSES, parse, text } from "./text.js";
 export const any = (ofClass) => (ofClass === undefined ? new Record("_") : new Record("_", ofClass));
 
 /** Returns the pattern that captures what is in its place, under a name, of a class, and where `sub` matches. */
-export const capture = (name = null, { class: ofClass = null, sub = any() } = {}) =>
-  new Record("$", name, ofClass, sub);
+export function capture(name = null, options = {}) {
+  const { class: ofClass, sub } = optionsOf({ class: null, sub: any() }, options);
+  return new Record("$", name, ofClass, sub);
+}
 
 /** Returns the pattern for exactly this value, even if it looks like a pattern. */
 export const lit = (value) => new Record("lit", value);

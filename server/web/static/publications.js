@@ -126,7 +126,8 @@ export class Publication {
   }
 
   /** Sends items, which stay together and in order, at a time: by default that of the first capability. */
-  async send(items, { at = null } = {}) {
+  async send(items, options = {}) {
+    const { at } = optionsOf({ at: null }, options);
     const packed = this.#packed(items);
     await this.room();
     const time = at ?? this.time;

@@ -1,89 +1,27 @@
 /**
- * Put: one fact for each key of one owner.
+ * Put and withdraw: actions of a turn that end claims by a key or by a pattern, without naming them.
  *
- * Facts of a session, or of its lease, are this client's alone, so it knows which claim a new fact replaces. A durable
- * owner may have other clients, so there the daemon finds what is replaced. Either way it is one turn.
+ * The daemon finds these claims in the state in which the turn is committed. A client that asserts its claims again after
+ * a lost connection follows the same rule with those that it keeps: `endPut` and `endWithdrawn`.
  */
 
-import { Broken, UsageError } from "./errors.js";
-import { compare, Record } from "./values.js";
+import { UsageError } from "./errors.js";
+import { Record } from "./values.js";
 import { exact, lit, matcher } from "./patterns.js";
-import { key, pack } from "./packing.js";
+import { key } from "./packing.js";
 import { parse, text } from "./text.js";
-import { randomHex } from "./text.js";
-import { factOf } from "./turns.js";
 
-export class Puts {
-  #space;
-  #session;
-  #claims = new Map();
-  #client = `~put-${randomHex(16)}`;
-  #sequence = 0;
-  #last = Promise.resolve();
+/** Returns a pattern that may be given as text. */
+export const formOf = (pattern) => (typeof pattern === "string" ? parse(pattern) : pattern);
 
-  constructor(space, session) {
-    this.#space = space;
-    this.#session = session;
-  }
-
-  /** Asserts a fact in place of the one with the same key; returns the epoch. Puts take effect in their order. */
-  put(value, by, traceparent) {
-    const fact = factOf(value);
-    const pattern = keyPattern(fact, by);
-    const { owner, lease } = this.#session.options;
-    const put = this.#last.then(() =>
-      owner && !lease ? this.#publish(fact, pattern, traceparent) : this.#replace(fact, pattern, traceparent),
-    );
-    this.#last = put.catch(() => {});
-    return put;
-  }
-
-  async #replace(fact, pattern, traceparent) {
-    const place = key(usualKey(fact) ?? fact);
-    const before = this.#before(fact, pattern, place);
-    let claim;
-    const epoch = await this.#space.turn((draft) => {
-      claim = draft.assert(fact);
-      for (const at of before) draft.retract(this.#claims.get(at));
-    }, { traceparent });
-    for (const at of before) this.#claims.delete(at);
-    this.#claims.set(place, claim);
-    return epoch;
-  }
-
-  /** Returns where the claims are that have the key of a fact: at once for a usual key, else by a look at each. */
-  #before(fact, pattern, place) {
-    if (key(pattern) === place) return this.#claims.has(place) ? [place] : [];
-    const match = matcher(pattern);
-    const wanted = match(fact);
-    const found = [...this.#claims].map(([at, claim]) => [at, match(claim.value)]);
-    return found.filter(([, row]) => row !== null && compare(row, wanted) === 0).map(([at]) => at);
-  }
-
-  /** Has the daemon replace what the durable owner has under the key; a number that was published before changes nothing. */
-  async #publish(fact, pattern, traceparent) {
-    const { owner } = this.#session.options;
-    const told = { keys: [pack([["assert", fact]])], owner, client: this.#client, sequence: ++this.#sequence, by: pattern };
-    if (traceparent) told.traceparent = traceparent;
-    for (;;) {
-      try {
-        return await this.#session.request("publish", told);
-      } catch (error) {
-        if (!(error instanceof Broken && this.#session.isOpen)) throw error;
-      }
-    }
-  }
-}
-
-/** Returns the pattern of all facts that have the key of this one. */
-function keyPattern(fact, by) {
+/** Returns the pattern `by` of a put, null for the usual key; throws `UsageError` for a fact without that key. */
+export function keyPattern(fact, by) {
   if (by !== undefined && by !== null) {
-    const pattern = typeof by === "string" ? parse(by) : by;
+    const pattern = formOf(by);
     if (matcher(pattern)(fact) === null) throw new UsageError(`${text(fact)} does not have the key ${text(pattern)}`);
     return pattern;
   }
-  const usual = usualKey(fact);
-  if (usual) return usual;
+  if (usualKey(fact) !== null) return null;
   const every = fact instanceof Record && fact.fields.length ? text(new Record(fact.label, ...fact.fields.map(() => new Record("_")))) : "";
   const whole = every ? `; for one such fact in all add { by: '${every}' }` : "";
   throw new UsageError(`put needs a record with a key and a value, such as config("rate", 7), not ${text(fact)}${whole}`);
@@ -97,3 +35,19 @@ function usualKey(fact) {
 }
 
 const isPlain = (value) => typeof value !== "object" || value === null;
+
+/** Ends claims, a map from handles to facts, on facts that match a pattern. */
+export function endWithdrawn(claims, pattern) {
+  const match = matcher(pattern);
+  for (const [handle, fact] of claims) if (match(fact) !== null) claims.delete(handle);
+}
+
+/** Ends claims on facts with the key of one that is put by a pattern, or by null for the usual key. */
+export function endPut(claims, fact, by) {
+  const match = matcher(by ?? usualKey(fact)); // which captures nothing
+  const wanted = key(match(fact));
+  for (const [handle, each] of claims) {
+    const row = match(each);
+    if (row !== null && key(row) === wanted) claims.delete(handle);
+  }
+}

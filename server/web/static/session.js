@@ -461,7 +461,8 @@ export class Session {
     return request;
   }
 
-  async submit(actions, expected, traceparent) {
+  /** Submits a turn, given as pairs of an owner and its actions. */
+  async submit([[owner, actions], ...others], expected, traceparent) {
     this.checkOpen();
     while (this.inFlight.size >= IN_FLIGHT) {
       const waiter = new Deferred();
@@ -469,7 +470,7 @@ export class Session {
       await this.patience.wait(waiter.promise);
       this.checkOpen();
     }
-    const ticket = this.inFlight.submit(this.options.owner, actions, expected, traceparent);
+    const ticket = this.inFlight.submit(owner, actions, { expected, others, traceparent });
     return this.patience.answerTo(ticket, () => {
       const withdrawn = this.inFlight.withdraw(ticket);
       this.#leaveRoom();

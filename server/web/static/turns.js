@@ -1,15 +1,14 @@
 /** Turns as a program makes them: claims, drafts, and what a turn expects. */
 
-import { Refused, UsageError } from "./errors.js";
+import { noOptions, optionsOf, Refused, UsageError } from "./errors.js";
 import { Record } from "./values.js";
 import { parse } from "./text.js";
-import { ASSERT, REPLACE, RETRACT, SEND } from "./packets.js";
+import { ASSERT, PUT, REPLACE, RETRACT, SEND, WITHDRAW } from "./packets.js";
+import { formOf, keyPattern } from "./puts.js";
 
 const ABSENT = 0;
 const EXACTLY = 1;
 const UNCHANGED = 2;
-
-const formOf = (pattern) => (typeof pattern === "string" ? parse(pattern) : pattern);
 
 /** Returns the expectation that no fact matches a pattern. */
 export const absent = (pattern) => [ABSENT, formOf(pattern)];
@@ -28,7 +27,8 @@ export function exactly(pattern, rows) {
 }
 
 /** Returns the expectation that no fact that matches has come or gone after an epoch, not even one that came back. */
-export function unchanged(pattern, { since }) {
+export function unchanged(pattern, options = {}) {
+  const { since } = optionsOf({ since: undefined }, options);
   if (!(Number.isSafeInteger(since) && since >= 0)) throw new UsageError(`since is the number of an epoch, not ${since}`);
   return [UNCHANGED, formOf(pattern), since];
 }
@@ -50,10 +50,11 @@ export function checkTraceparent(text) {
 export class Claim {
   #space;
 
-  constructor(space, handle, value) {
+  constructor(space, handle, value, owner = "") {
     this.#space = space;
     this.handle = handle;
     this.value = value;
+    this.owner = owner;
   }
 
   /** Ends the claim, and returns the epoch in which it ended. */
@@ -75,41 +76,86 @@ export class Claim {
   }
 }
 
+const OWNED = { owner: "" };
+const KEYED = { by: null, owner: "" };
+
 /** Collects the actions of one turn: `space.turn((draft) => …)` passes it. */
 export class Draft {
   #space;
+  #own;
   #take;
+  #others = new Map();
 
-  constructor(space, take) {
+  /** `own` is the owner that the client's own facts have by name, `take` returns a handle for it or for a durable owner. */
+  constructor(space, own, take) {
     this.#space = space;
+    this.#own = own;
     this.#take = take;
     this.actions = [];
   }
 
-  /** Asserts a fact and returns its claim. */
-  assert(value) {
-    const handle = this.#take();
-    this.actions.push([ASSERT, handle, factOf(value)]);
-    return new Claim(this.#space, handle, value);
+  /** Asserts a fact, of the client or of a durable `owner`, and returns its claim. */
+  assert(value, options = {}) {
+    const { owner } = optionsOf(OWNED, options);
+    return this.#begin(owner, value, (handle, fact) => [ASSERT, handle, fact]);
   }
 
   /** Ends a claim. */
-  retract(claim) {
-    this.actions.push([RETRACT, claim.handle]);
+  retract(claim, ...more) {
+    noOptions(more);
+    this.#of(claim.owner).push([RETRACT, claim.handle]);
   }
 
   /** Asserts a fact and ends the claim on the previous one; the claim is on the new fact then. */
-  replace(claim, value) {
-    const handle = this.#take();
-    this.actions.push([REPLACE, claim.handle, handle, factOf(value)]);
+  replace(claim, value, ...more) {
+    noOptions(more);
+    const handle = this.#take(this.#isOther(claim.owner));
+    this.#of(claim.owner).push([REPLACE, claim.handle, handle, factOf(value)]);
     claim.handle = handle;
     claim.value = value;
     return claim;
   }
 
+  /** Asserts a fact in place of the owner's facts with the same key, and returns its claim; see `Space.put`. */
+  put(value, options = {}) {
+    const { by, owner } = optionsOf(KEYED, options);
+    const pattern = keyPattern(factOf(value), by);
+    return this.#begin(owner, value, (handle, fact) => [PUT, handle, fact, pattern]);
+  }
+
+  /** Ends the owner's claims on all facts that match, whichever client asserted them. */
+  withdraw(pattern, options = {}) {
+    const { owner } = optionsOf(OWNED, options);
+    this.#of(owner).push([WITHDRAW, formOf(pattern)]);
+  }
+
   /** Sends a message. */
-  send(value) {
+  send(value, ...more) {
+    noOptions(more);
     this.actions.push([SEND, factOf(value)]);
+  }
+
+  /** Returns pairs of an owner and its actions; the client's own first, unless there are none of these. */
+  parts() {
+    const others = [...this.#others];
+    return this.actions.length || !others.length ? [[this.#own, this.actions], ...others] : others;
+  }
+
+  #begin(owner, value, actionOf) {
+    const handle = this.#take(this.#isOther(owner));
+    this.#of(owner).push(actionOf(handle, factOf(value)));
+    return new Claim(this.#space, handle, value, owner);
+  }
+
+  #isOther(owner) {
+    return owner !== "" && owner !== this.#own;
+  }
+
+  #of(owner) {
+    if (!this.#isOther(owner)) return this.actions;
+    if (owner.startsWith("lease:")) throw new UsageError("a lease is asked for with the option `lease` of connect");
+    if (!this.#others.has(owner)) this.#others.set(owner, []);
+    return this.#others.get(owner);
   }
 }
 

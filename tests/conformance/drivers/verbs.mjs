@@ -89,7 +89,7 @@ function session(d, tell, transports) {
       const expect = expected(expects);
       return report(as, space.turn((draft) => fill(draft, actions), { expect, traceparent }), (epoch) => ({ epoch }));
     },
-    put: ({ as, value, ...options }) => report(as, space.put(d.fromJson(value), options), (epoch) => ({ epoch })),
+    put: ({ as, value, by }) => report(as, space.put(d.fromJson(value), { by }), (epoch) => ({ epoch })),
     first: ({ as, pattern, options }) => report(as, space.first(pattern, options), (row) => ({ row: row.map(d.toJson) })),
     observe: ({ as, pattern, options }) => observations.set(as, space.observe(pattern, options)),
     read: ({ of }) => report(of, observations.get(of).read(), changes),
