@@ -1,9 +1,56 @@
-"""Reads the arguments of a request: each is checked, and refused with its name and the found value."""
+"""Reads the arguments of a request: each is checked, and refused with its name and the found value.
+
+Always: an argument that its verb does not have is refused: nothing of what the client expects would be done.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 from dataspace.errors import Refused
 from index.values.values import Map, Value
+
+ARGUMENTS: Final = {
+    "sync": "",
+    "drain": "within reason",
+    "status": "",
+    "owners": "pattern most",
+    "index": "form most value",
+    "actors": "most turns",
+    "who": "pattern after upto most",
+    "sessions": "most",
+    "end-session": "session",
+    "acknowledge": "reader epoch forget",
+    "frontier": "after wait at",
+    "lease": "owner",
+    "renew": "owner",
+    "release": "owner",
+    "withdraw": "owner pattern",
+    "within": "after upto changes",
+    "stage": "key operations rows",
+    "prepare": "rows",
+    "discard": "key close",
+    "publish": "keys owner client sequence replace by expect exclusive discard close traceparent",
+    "rules": "ask about form",
+    "join": "topic partition partitions dimensions retain time durable age name away back",
+    "lookup": "topic wait detail",
+    "end-topic": "topic",
+    "topic-frontier": "topic after wait",
+    "topic-epochs": "topic id after upto at",
+    "topic-number": "topic id time",
+    "topic-acknowledge": "reader topic id number",
+}
+"""The arguments of each verb, as WIRE.md lists them."""
+
+_KNOWN: Final = {verb: frozenset(names.split()) for verb, names in ARGUMENTS.items()}
+
+
+def check_known(verb: str, arguments: Map) -> None:
+    """Raises ``Refused`` for an argument that a verb does not have."""
+    for name in arguments:
+        if name not in _KNOWN[verb]:
+            known = ", ".join(ARGUMENTS[verb].split()) or "none"
+            raise Refused("bad-request", f"{verb} has no argument {name!r:.60}, known are {known}")
 
 
 def text(arguments: Map, name: str, default: str | None = None) -> str:

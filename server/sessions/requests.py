@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from dataspace.errors import ExpectationFailed, ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
+from dataspace.wire.arguments import check_known
 from index.values.values import Map, Value
 from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
@@ -101,10 +102,11 @@ async def _carry_out(asker: A, request: p.Request, verb: Callable[[A, Map], Awai
 def timed(watch: Watch, name: str, verb: Verb) -> Verb:
     """Returns a verb whose requests are logged if they take too long; a request that asked to wait is not.
 
-    An act of an administrator is noted as well.
+    A request with an argument that the verb does not have is refused; an act of an administrator is noted.
     """
 
     async def timed(peer: Peer, arguments: Map) -> Value:
+        check_known(name, arguments)
         began = perf_counter()
         try:
             answer = await verb(peer, arguments)

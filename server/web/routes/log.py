@@ -48,7 +48,7 @@ async def log(daemon: ServingDaemon, asked: Asked) -> Streaming:
 
 async def _lines(session: InnerSession, asked: Asked, out: Out) -> None:
     pattern: Value = asked.values["pattern"]
-    frontier = await session.request("frontier", {"space": asked.space})
+    frontier = await session.request("frontier", {})
     assert isinstance(frontier, Map)  # by WIRE.md
     newest, oldest = frontier["epoch"], frontier["oldest"]
     assert isinstance(newest, int) and isinstance(oldest, int)  # as well

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import trio
 
 import dataspace
 from dataspace.codec import pack
 from dataspace.wire import packets as p
+from dataspace.wire.arguments import ARGUMENTS
 from dataspace.wire.frames import frame
 from index.values.values import Map, Value
 from tests.server.peers import Peer, fact, hello, turn
@@ -37,6 +41,26 @@ async def test_every_verb_that_is_listed_is_known_and_others_are_not(url: str) -
             assert isinstance(heard, p.Answer | p.Denied)
             unknown = isinstance(heard, p.Denied) and heard.code == "unknown-verb"
             assert unknown == (verb not in listed), heard
+
+
+async def test_no_verb_takes_an_argument_that_it_does_not_know(url: str) -> None:
+    async with Peer(url) as peer:
+        for verb in _names(await _spoken(peer), "verbs"):
+            await peer.say(p.Request(1, verb, Map({"nonsense": 1})))
+            heard = await peer.hear()
+            assert isinstance(heard, p.Denied), verb
+            assert heard.code == "bad-request" and f"{verb} has no argument 'nonsense'" in heard.text
+
+
+def test_the_arguments_of_each_verb_are_those_of_the_page() -> None:
+    page = (Path(dataspace.__file__).parent / "WIRE.md").read_text()
+    rows = re.findall(
+        r"^\| `([a-z-]+)` \| (.*?) \| ", page.partition("| verb | arguments | answer |")[2], re.MULTILINE
+    )
+    listed = {verb: names for verb, names in rows if verb in ARGUMENTS}
+    assert listed.keys() == ARGUMENTS.keys()
+    for verb, names in ARGUMENTS.items():
+        assert all(f"`{name}`" in listed[verb] for name in names.split()), verb
 
 
 @pytest.mark.parametrize("kind", ["observe", "columns", "topic"])

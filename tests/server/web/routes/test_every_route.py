@@ -84,3 +84,15 @@ def test_an_escaped_slash_is_a_part_of_a_name(daemon: HttpDaemon) -> None:
     for name in ("a%2fb", "a%252fb", "a%20b"):
         said = daemon.call("POST", f"/v1/topics/{name}", {"items": [1]}).json()
         assert said["topic"] == {"a%2fb": "a/b", "a%252fb": "a%2fb", "a%20b": "a b"}[name]
+
+
+def test_no_route_takes_an_option_that_it_does_not_know(daemon: HttpDaemon) -> None:
+    before = daemon.get("/v1/status").json()["epoch"]
+    for row in ROUTES:
+        path = path_of(row.path)
+        answer = daemon.call(row.method, f"{path}{'&' if '?' in path else '?'}nonsense=1")
+        assert answer.problem()[:2] == (400, "bad-request") and "'nonsense'" in answer.problem()[2], row.path
+        if row.body is not None:
+            refused = daemon.call(row.method, path, {"nonsense": 1}).problem()
+            assert refused[:2] == (400, "bad-request") and "no member 'nonsense'" in refused[2], row.path
+    assert daemon.get("/v1/status").json()["epoch"] == before
