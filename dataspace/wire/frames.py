@@ -85,7 +85,7 @@ class Cutter:
 
     def _refuse(self, head: bytes, size: int) -> ProtocolError:
         if head[:2] == b"\x15\x03":  # an alert of TLS
-            return ProtocolError("limit", "the daemon speaks TLS: connect to tls:// in place of tcp://")
+            return ProtocolError("malformed", "the daemon speaks TLS: connect to tls:// in place of tcp://")
         likeness = _LOOKS_LIKE.get(head)
         if head[:2] == b"\x16\x03":
             likeness = "a TLS hello"

@@ -126,9 +126,10 @@ async def test_who_speaks_plainly_where_tls_is_wanted_is_told_so_and_the_other_w
             async with dataspace.connect(plain.replace("tcp", "tls"), tls=TRUSTING):
                 pass
         mistaken, said = secret.replace("tls", "tcp"), "the daemon speaks TLS: connect to tls:"
-        with pytest.raises(dataspace.DataspaceError, match=said):
+        with pytest.raises(dataspace.ProtocolError, match=said) as refused:
             async with dataspace.connect(mistaken):
                 pass
+        assert refused.value.code == "malformed", "trying again is of no use"
         with pytest.raises(dataspace.DataspaceError, match=said):
             await trio.to_thread.run_sync(BulkClient, mistaken)
         await exchange(plain)
