@@ -214,6 +214,10 @@ def configuration(stage: Stage, n: int) -> None:
     follower.go_on()
     assert follower.until(newest)
     assert all("rate" in json.loads(line) for line in follower.lines), "a value in every epoch"
+    for rate in (n + 101, n + 102):  # the second comes too late
+        stage.run("configuration", "set", "rate", rate, n + 100)
+    stage.run("configuration", "set", "limit", n + 1)
+    assert follower.until(json.dumps({"limit": n + 1, "rate": n + 101}))
 
 
 def presence(stage: Stage, n: int) -> None:

@@ -238,9 +238,8 @@ async def _epoch(committed: Awaitable[Value], names: Sequence[tuple[str, ...]] =
     try:
         epoch = await committed
     except ExpectationFailed as failed:
-        at = failed.number - 1
-        rows = b"[%b]" % rows_json(names[at], failed.rows)
-        found = {"expectation": at, "rows": orjson.Fragment(rows), "count": failed.count}
+        rows = b"[%b]" % rows_json(names[failed.number - 1], failed.rows)
+        found = {"expectation": failed.number, "rows": orjson.Fragment(rows), "count": failed.count}
         if failed.epoch:
             found["epoch"] = failed.epoch
         raise Problem(failed.code, failed.text, more=found) from None

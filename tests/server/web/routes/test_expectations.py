@@ -33,7 +33,7 @@ def test_a_value_is_set_only_if_it_is_still_the_old_one(daemon: HttpDaemon) -> N
     failed = change(daemon, "speed", 9, old)
     assert failed.problem()[:2] == (412, "expectation") and "expected" in failed.problem()[2]
     said = json.loads(failed.body)
-    assert (said["expectation"], said["rows"], said["count"]) == (0, [{"v": 8}], 1)
+    assert (said["expectation"], said["rows"], said["count"]) == (1, [{"v": 8}], 1)
     assert configured(daemon, "speed") == [8]
     assert change(daemon, "speed", 9, {**old, "rows": [[8]]}).status == 200, "rows in their order"
 
@@ -45,7 +45,7 @@ def test_each_kind_of_expectation_is_judged(daemon: HttpDaemon) -> None:
     since = {"unchanged": 'config("kinds", _)', "since": epoch}
     assert change(daemon, "kinds", 2, since, {"absent": "nothing(_)"}).status == 200
     failed = json.loads(change(daemon, "kinds", 3, {"absent": "nothing(_)"}, since).body)
-    assert (failed["expectation"], failed["count"], failed["epoch"]) == (1, 2, epoch + 1)
+    assert (failed["expectation"], failed["count"], failed["epoch"]) == (2, 2, epoch + 1)
     assert change(daemon, "kinds", 3).status == 200, "no expectation is one that holds"
     there = {"exactly": 'config("kinds", _)', "rows": [[]]}
     assert change(daemon, "kinds", 4, there).status == 200
