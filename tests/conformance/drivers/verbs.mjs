@@ -89,7 +89,8 @@ function session(d, tell, transports) {
       const expect = expected(expects);
       return report(as, space.turn((draft) => fill(draft, actions), { expect, traceparent }), (epoch) => ({ epoch }));
     },
-    put: ({ as, value, by }) => report(as, space.put(d.fromJson(value), { by }), (epoch) => ({ epoch })),
+    put: ({ as, value, by, traceparent }) =>
+      report(as, space.put(d.fromJson(value), { by, traceparent }), (epoch) => ({ epoch })),
     first: ({ as, pattern, options }) => report(as, space.first(pattern, options), (row) => ({ row: row.map(d.toJson) })),
     observe: ({ as, pattern, options }) => observations.set(as, space.observe(pattern, options)),
     read: ({ of }) => report(of, observations.get(of).read(), changes),
