@@ -157,9 +157,26 @@ def machine_code():
     return sorted(found)
 
 
+INSTALL = """You need Python 3.11 or newer:
+
+    pip install 'dataspace-server[web,asyncio,terminal]'
+
+"""
+
+CHECKOUT = (
+    (r"You need Python .*?(?=^## )", INSTALL),
+    (r"`make venv` installs .*?(?=^`dataspace --help`)", ""),
+)
+"""What README.md has for a checkout, and what stands there for who installs the package."""
+
+
 def long_description():
     """Returns README.md for a package index: a link to a document of the checkout becomes its text."""
     text = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
+    for begin, instead in CHECKOUT:
+        text, count = re.subn(begin, instead, text, flags=re.DOTALL | re.MULTILINE)
+        if count != 1:
+            raise SystemExit(f"README.md has {count} places like {begin!r}, not one")
     return re.sub(r"\[([^\]]*)\]\((?!https?:|#)[^)\s]*\)", r"\1", text)
 
 

@@ -177,6 +177,8 @@ def test_its_metadata_are_ready_for_a_package_index(wheel: Path) -> None:
     text = stated.get_payload()
     assert isinstance(text, str) and text.startswith("# dataspace")
     assert not re.findall(r"\]\((?!https?:|#)[^)]*\)", text), "a package index has no such documents"
+    begin = text.partition("Working on it")[0]
+    assert "pip install 'dataspace-server[" in begin and "make venv" not in begin
 
 
 def test_nothing_installed_imports_an_inner_package_by_its_name_in_the_checkout(wheel: Path) -> None:
