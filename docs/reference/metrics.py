@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import server.monitoring
 from docs.reference.tables import code, table
@@ -52,7 +52,7 @@ def alerts() -> list[Alert]:
     return found
 
 
-def exposed(metric: Metric) -> str:
+def exposed(metric: Metric[Any]) -> str:
     """Returns the name under which a metric is scraped."""
     return metric.name + {"counter": "_total", "info": "_info"}.get(metric.kind, "")
 

@@ -8,7 +8,7 @@ since its counters cost a lock for each event.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -21,8 +21,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from server.monitoring.metrics import METRICS, Metric
-from server.monitoring.readings import Buckets, Reading
+from server.monitoring.metrics import METRICS, Buckets, Metric, Reading
 
 
 class _Readings(Collector):
@@ -33,7 +32,7 @@ class _Readings(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yields each metric with its readings."""
-        found: dict[Metric, list[Reading]] = {each: [] for each in METRICS}
+        found: dict[Metric[Any], list[Reading]] = {each: [] for each in METRICS}
         for reading in self.now:
             found[reading[0]].append(reading)
         for metric, some in found.items():
@@ -57,7 +56,7 @@ class Exposition:
         return kind, encode(self._registry)
 
 
-def _family(metric: Metric, some: Iterable[Reading]) -> Family:
+def _family(metric: Metric[Any], some: Iterable[Reading]) -> Family:
     name, said, labels = metric.name, metric.help, metric.labels
     if metric.kind == "histogram":
         histogram = HistogramMetricFamily(name, said, labels=labels)

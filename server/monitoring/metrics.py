@@ -1,138 +1,295 @@
-"""The metrics of the daemon: their names, kinds and help, as Prometheus' conventions want them.
+"""The metrics of the daemon: names, kinds and help, as Prometheus' conventions want them, and their readings.
 
-Always: names have base units, counters end with ``_total``; no label has values that clients choose.
+All are read in one go on the event loop, which waits for nothing, so the values of one scrape are of one
+moment; only the figures of the survey are older.
+
+Always: names have base units, counters end with ``_total``; no label has values that clients choose; nothing
+is counted here that another place counts already; a scrape is O(connections + topics + rules).
 """
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+
+from dataspace.version import __version__, compiled_parts
+
+if TYPE_CHECKING:
+    from dataspace.kernel.limits import SpaceStatistics
+    from relay.log.retention import NamedReader
+    from relay.log.writer import CommitStatistics
+    from relay.store.durations import Durations
+    from server.monitoring.state import DaemonState
+    from server.monitoring.survey import Lag, Survey
+    from server.sessions.peer import Peer
+    from server.spaces.space import HostedSpace
+    from server.topics.catalogue import TopicsStatistics
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
+Figures = TypeVar("Figures")
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class Buckets:
+    """A histogram: for each bound how many did not exceed it, and the sum of all."""
+
+    counts: tuple[tuple[float, int], ...]
+    total: float
+
+    @classmethod
+    def of(cls, durations: Durations) -> Buckets:
+        """Returns a copy of counts that go on."""
+        return cls(tuple(durations.cumulative()), durations.total)
+
+
+Read: TypeAlias = float | Buckets | Mapping[str, str] | Mapping[str, int]
+"""A value: a number, a histogram, the texts of an info, or a number for each value of the last label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric(Generic[Figures]):
     """One metric; a counter is named without ``_total`` here, and an info without ``_info``."""
 
     name: str
     kind: Kind
     help: str
+    read: Callable[[Figures], Read]
     labels: tuple[str, ...] = ()
 
 
+Reading: TypeAlias = tuple[Metric[Any], tuple[str, ...], Read]
+"""A metric, the values of its labels, and its own value."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonFigures:
+    """The figures from which metrics of the daemon are read."""
+
+    daemon: DaemonState
+    found: Survey
+    topics: TopicsStatistics
+
+    @property
+    def peers(self) -> Iterable[Peer]:
+        """The open connections."""
+        return self.daemon.connections.values()
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceFigures:
+    """The figures from which metrics of one space are read."""
+
+    home: HostedSpace
+    space: SpaceStatistics
+    written: CommitStatistics
+    rules: int
+    ticks: int
+    readers: Sequence[NamedReader]
+    slowest: Lag
+    disk: Mapping[str, int]
+    turns: int
+    sessions: int
+
+
+def readings(daemon: DaemonState, found: Survey) -> list[Reading]:
+    """Returns all readings, with the figures of a survey."""
+    daemon.memory.refresh()
+    whole = DaemonFigures(daemon, found, daemon.topics.statistics())
+    read = [each for metric in OF_DAEMON for each in _readings(metric, whole, ())]
+    turns, sessions = Counter(daemon.counts.turns), Counter[str]()
+    for peer in daemon.connections.values():
+        turns[peer.home.name] += peer.turns
+        sessions[peer.home.name] += peer.state is not None
+    for name, home in daemon.spaces.items():
+        rules = home.space.rules.statistics()
+        space = SpaceFigures(
+            home,
+            home.space.statistics(),
+            home.commits.statistics(),
+            0 if rules is None else rules.rules,
+            0 if rules is None else rules.ticks,
+            list(home.log.readers),
+            found.slowest[name],
+            found.disk[name],
+            turns[name],
+            sessions[name],
+        )
+        read += [each for metric in OF_SPACE for each in _readings(metric, space, (name,))]
+    return read
+
+
+def _readings(metric: Metric[Figures], figures: Figures, at: tuple[str, ...]) -> Iterator[Reading]:
+    value = metric.read(figures)
+    if len(metric.labels) == len(at):
+        yield metric, at, value
+    else:
+        assert isinstance(value, Mapping)  # by the table
+        yield from [(metric, (*at, name), int(number)) for name, number in value.items()]
+
+
+# A table: a metric is two or three lines.
+# fmt: off
+OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
+    Metric("dataspace_build", "info", "Version of the daemon, and its parts that are machine code.",
+           lambda _: {"version": __version__, "compiled": ",".join(compiled_parts())}),
+    Metric("dataspace_ready", "gauge", "1 while clients should be sent to the daemon.",
+           lambda of: float(not of.daemon.readiness.reason)),
+    Metric("dataspace_loop_lag_seconds", "histogram", "How late the event loop ran a task that was ready.",
+           lambda of: Buckets.of(of.daemon.loop_lag)),
+    Metric("dataspace_lane_waiting", "gauge", "Pieces of background work that wait for a turn.",
+           lambda of: of.daemon.lane.statistics().waiting),
+    Metric("dataspace_lane_slices", "counter", "Slices of background work.",
+           lambda of: of.daemon.lane.statistics().slices),
+
+    Metric("dataspace_connections", "gauge", "Connections that are open.",
+           lambda of: len(of.daemon.connections)),
+    Metric("dataspace_unauthenticated_connections", "gauge", "Connections without a valid hello.",
+           lambda of: len(of.daemon.strangers)),
+    Metric("dataspace_connections_accepted", "counter", "Connections that were accepted.",
+           lambda of: of.daemon.counts.connections),
+    Metric("dataspace_connections_refused", "counter", "Connections without room for them.",
+           lambda of: of.daemon.counts.turned_away),
+    Metric("dataspace_logins_refused", "counter", "Hellos with a token that was not valid.",
+           lambda of: of.daemon.counts.logins_refused),
+    Metric("dataspace_goodbyes", "counter", "Connections that the daemon ended, by code.",
+           lambda of: of.daemon.counts.goodbyes, ("code",)),
+    Metric("dataspace_refusals", "counter", "Turns, requests and streams refused, by code.",
+           lambda of: of.daemon.counts.refused, ("code",)),
+    Metric("dataspace_slow_events", "counter", "What was beyond a threshold of [slow].",
+           lambda of: of.daemon.counts.slow, ("kind",)),
+    Metric("dataspace_spans_sent", "counter", "Spans that the collector of traces has taken.",
+           lambda of: of.daemon.spans[0]),
+    Metric("dataspace_spans_dropped", "counter", "Spans that it has not taken, or too many.",
+           lambda of: of.daemon.spans[1]),
+    Metric("dataspace_received_bytes", "counter", "Bytes received from clients.",
+           lambda of: of.daemon.counts.received + sum([peer.received for peer in of.peers])),
+    Metric("dataspace_sent_bytes", "counter", "Bytes sent to clients.",
+           lambda of: of.daemon.counts.sent + sum([peer.sending.sent for peer in of.peers])),
+    Metric("dataspace_streams", "gauge", "Streams that are open.",
+           lambda of: of.daemon.streams),
+    Metric("dataspace_replays_reading", "gauge", "Replays that hold a part of the log in memory.",
+           lambda of: of.daemon.limits.all_replays - of.daemon.replays.value),
+
+    Metric("dataspace_waiting_bytes", "gauge", "What waits for all observers.",
+           lambda of: of.daemon.delivery.room.used),
+    Metric("dataspace_waiting_limit_bytes", "gauge", "limits.waiting_bytes.",
+           lambda of: of.daemon.delivery.room.limit),
+    Metric("dataspace_conflated_epochs", "counter", "Epochs that became part of a net difference.",
+           lambda of: of.daemon.delivery.counts.conflated),
+    Metric("dataspace_dropped_changes", "counter", "Changes dropped for observers with `drop`.",
+           lambda of: of.daemon.delivery.counts.dropped),
+    Metric("dataspace_failed_observers", "counter", "Observations that `fail` has ended.",
+           lambda of: of.daemon.delivery.counts.failed),
+    Metric("dataspace_observers_behind", "counter", "Times an observer with `wait` fell back on the log.",
+           lambda of: of.daemon.delivery.counts.fallen_behind),
+
+    Metric("dataspace_memory_accounted_bytes", "gauge", "Memory that the daemon accounts for.",
+           lambda of: of.daemon.memory.used),
+    Metric("dataspace_memory_limit_bytes", "gauge", "limits.memory: growth beyond is refused.",
+           lambda of: of.daemon.memory.limit),
+    Metric("dataspace_memory_trims", "counter", "Times free memory was given back to the system.",
+           lambda of: of.daemon.memory.trims),
+
+    Metric("dataspace_topics", "gauge", "Topics.",
+           lambda of: of.topics.topics),
+    Metric("dataspace_topics_open", "gauge", "Topics with times that are not complete.",
+           lambda of: of.found.topics_open),
+    Metric("dataspace_topic_producers", "gauge", "Producers of topics.",
+           lambda of: of.topics.producers),
+    Metric("dataspace_topic_subscriptions", "gauge", "Subscriptions to topics.",
+           lambda of: of.topics.subscriptions),
+    Metric("dataspace_topic_waiting_bytes", "gauge", "What subscribers have yet to take.",
+           lambda of: of.topics.waiting_bytes),
+    Metric("dataspace_topic_retained_bytes", "gauge", "What topics retain in memory.",
+           lambda of: of.topics.retained_bytes),
+    Metric("dataspace_topic_frontier_age_max_seconds", "gauge",
+           "The longest time for which the frontier of an open topic has not moved, as scrapes saw it.",
+           lambda of: of.found.topics_still),
+    Metric("dataspace_topic_commit_seconds", "histogram",
+           "Time of one group of steps of durable topics to be on disk.",
+           lambda of: Buckets.of(of.daemon.topic_writer.durations)),
+)
+
 SPACE: Final = ("space",)
 
-BUILD = Metric("dataspace_build", "info", "Version of the daemon, and its parts that are machine code.")
-READY = Metric("dataspace_ready", "gauge", "1 while clients should be sent to the daemon.")
-LOOP_LAG = Metric(
-    "dataspace_loop_lag_seconds", "histogram", "How late the event loop ran a task that was ready."
-)
-LANE_WAITING = Metric("dataspace_lane_waiting", "gauge", "Pieces of background work that wait for a turn.")
-LANE_SLICES = Metric("dataspace_lane_slices", "counter", "Slices of background work.")
+OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
+    Metric("dataspace_sessions", "gauge", "Sessions with a connection.",
+           lambda of: of.sessions, SPACE),
+    Metric("dataspace_suspended_sessions", "gauge", "Sessions within their grace.",
+           lambda of: of.home.sessions.waiting, SPACE),
+    Metric("dataspace_turns", "counter", "Turns of clients that were committed.",
+           lambda of: of.turns, SPACE),
+    Metric("dataspace_epoch", "gauge", "The newest epoch.",
+           lambda of: of.space.epoch, SPACE),
+    Metric("dataspace_durable_epoch", "gauge", "The newest epoch on disk.",
+           lambda of: of.written.durable, SPACE),
+    Metric("dataspace_oldest_epoch", "gauge", "The oldest epoch that the log holds.",
+           lambda of: of.home.log.oldest, SPACE),
+    Metric("dataspace_epochs_written", "counter", "Epochs written to disk.",
+           lambda of: of.written.epochs, SPACE),
+    Metric("dataspace_changes", "counter", "Changes of facts, and messages, written to disk.",
+           lambda of: of.written.changes, SPACE),
+    Metric("dataspace_facts", "gauge", "Facts, claimed or derived.",
+           lambda of: of.space.facts, SPACE),
+    Metric("dataspace_claims", "gauge", "Claims on facts.",
+           lambda of: of.space.claims, SPACE),
+    Metric("dataspace_facts_bytes", "gauge", "About what claims take of memory.",
+           lambda of: of.space.facts_bytes, SPACE),
+    Metric("dataspace_owners", "gauge", "Owners that claim something.",
+           lambda of: of.space.owners, SPACE),
+    Metric("dataspace_leases", "gauge", "Leases that have not ended.",
+           lambda of: len(of.home.leases), SPACE),
+    Metric("dataspace_identities", "gauge", "Identities with remembered turn numbers.",
+           lambda of: len(of.home.clients), SPACE),
 
-CONNECTIONS = Metric("dataspace_connections", "gauge", "Connections that are open.")
-STRANGERS = Metric("dataspace_unauthenticated_connections", "gauge", "Connections without a valid hello.")
-ACCEPTED = Metric("dataspace_connections_accepted", "counter", "Connections that were accepted.")
-TURNED_AWAY = Metric("dataspace_connections_refused", "counter", "Connections without room for them.")
-LOGINS = Metric("dataspace_logins_refused", "counter", "Hellos with a token that was not valid.")
-GOODBYES = Metric("dataspace_goodbyes", "counter", "Connections that the daemon ended, by code.", ("code",))
-REFUSED = Metric("dataspace_refusals", "counter", "Turns, requests and streams refused, by code.", ("code",))
-SLOW = Metric("dataspace_slow_events", "counter", "What was beyond a threshold of [slow].", ("kind",))
-SPANS_SENT = Metric("dataspace_spans_sent", "counter", "Spans that the collector of traces has taken.")
-SPANS_DROPPED = Metric("dataspace_spans_dropped", "counter", "Spans that it has not taken, or too many.")
-RECEIVED = Metric("dataspace_received_bytes", "counter", "Bytes received from clients.")
-SENT = Metric("dataspace_sent_bytes", "counter", "Bytes sent to clients.")
-STREAMS = Metric("dataspace_streams", "gauge", "Streams that are open.")
-REPLAYS = Metric("dataspace_replays_reading", "gauge", "Replays that hold a part of the log in memory.")
+    Metric("dataspace_observers", "gauge", "Observers of patterns.",
+           lambda of: of.space.observers, SPACE),
+    Metric("dataspace_patterns", "gauge", "Different patterns that are observed.",
+           lambda of: of.space.patterns, SPACE),
+    Metric("dataspace_observer_backlog_max", "gauge", "Values that wait for the slowest observer.",
+           lambda of: of.slowest.backlog, SPACE),
+    Metric("dataspace_observer_lag_epochs_max", "gauge", "Epochs the slowest observer is behind.",
+           lambda of: of.slowest.epochs, SPACE),
+    Metric("dataspace_observer_lag_max_seconds", "gauge",
+           "Age of the oldest epoch that waits for an observer.",
+           lambda of: of.slowest.seconds, SPACE),
 
-SESSIONS = Metric("dataspace_sessions", "gauge", "Sessions with a connection.", SPACE)
-SUSPENDED = Metric("dataspace_suspended_sessions", "gauge", "Sessions within their grace.", SPACE)
-TURNS = Metric("dataspace_turns", "counter", "Turns of clients that were committed.", SPACE)
-EPOCH = Metric("dataspace_epoch", "gauge", "The newest epoch.", SPACE)
-DURABLE = Metric("dataspace_durable_epoch", "gauge", "The newest epoch on disk.", SPACE)
-OLDEST = Metric("dataspace_oldest_epoch", "gauge", "The oldest epoch that the log holds.", SPACE)
-EPOCHS = Metric("dataspace_epochs_written", "counter", "Epochs written to disk.", SPACE)
-CHANGES = Metric("dataspace_changes", "counter", "Changes of facts, and messages, written to disk.", SPACE)
-FACTS = Metric("dataspace_facts", "gauge", "Facts, claimed or derived.", SPACE)
-CLAIMS = Metric("dataspace_claims", "gauge", "Claims on facts.", SPACE)
-FACTS_BYTES = Metric("dataspace_facts_bytes", "gauge", "About what claims take of memory.", SPACE)
-OWNERS = Metric("dataspace_owners", "gauge", "Owners that claim something.", SPACE)
-LEASES = Metric("dataspace_leases", "gauge", "Leases that have not ended.", SPACE)
-IDENTITIES = Metric("dataspace_identities", "gauge", "Identities with remembered turn numbers.", SPACE)
+    Metric("dataspace_commit_seconds", "histogram", "Time of one group of epochs to be on disk.",
+           lambda of: Buckets.of(of.home.commits.durations), SPACE),
+    Metric("dataspace_log_written_bytes", "counter", "Bytes of epochs written to the log.",
+           lambda of: of.written.bytes, SPACE),
+    Metric("dataspace_snapshots", "counter", "Snapshots of the state written to disk.",
+           lambda of: of.written.snapshots, SPACE),
+    Metric("dataspace_unwritten_epochs", "gauge", "Epochs that wait for the disk.",
+           lambda of: of.written.backlog_epochs, SPACE),
+    Metric("dataspace_unwritten_bytes", "gauge", "Bytes that wait for the disk.",
+           lambda of: of.written.backlog_bytes, SPACE),
+    Metric("dataspace_disk_full", "gauge", "1 while the disk has no room for the log.",
+           lambda of: float(of.home.commits.full is not None), SPACE),
+    Metric("dataspace_disk_bytes", "gauge",
+           "Bytes of files: the log, what is staged, durable topics, others.",
+           lambda of: of.disk, ("space", "part")),
 
-OBSERVERS = Metric("dataspace_observers", "gauge", "Observers of patterns.", SPACE)
-PATTERNS = Metric("dataspace_patterns", "gauge", "Different patterns that are observed.", SPACE)
-BACKLOG = Metric(
-    "dataspace_observer_backlog_max", "gauge", "Values that wait for the slowest observer.", SPACE
-)
-LAG_EPOCHS = Metric(
-    "dataspace_observer_lag_epochs_max", "gauge", "Epochs the slowest observer is behind.", SPACE
-)
-LAG_SECONDS = Metric(
-    "dataspace_observer_lag_max_seconds",
-    "gauge",
-    "Age of the oldest epoch that waits for an observer.",
-    SPACE,
-)
-WAITING = Metric("dataspace_waiting_bytes", "gauge", "What waits for all observers.")
-WAITING_LIMIT = Metric("dataspace_waiting_limit_bytes", "gauge", "limits.waiting_bytes.")
-CONFLATED = Metric("dataspace_conflated_epochs", "counter", "Epochs that became part of a net difference.")
-DROPPED = Metric("dataspace_dropped_changes", "counter", "Changes dropped for observers with `drop`.")
-FAILED = Metric("dataspace_failed_observers", "counter", "Observations that `fail` has ended.")
-BEHIND = Metric(
-    "dataspace_observers_behind", "counter", "Times an observer with `wait` fell back on the log."
-)
+    Metric("dataspace_rules", "gauge", "Rules that are carried out.",
+           lambda of: of.rules, SPACE),
+    Metric("dataspace_rules_suspended", "gauge", "Rules suspended after an error.",
+           lambda of: len(of.home.space.rules.suspended()), SPACE),
+    Metric("dataspace_rule_seconds", "counter", "Time that rules took, estimated.",
+           lambda of: of.home.space.rules.costliest()[2] / 1e9, SPACE),
+    Metric("dataspace_rule_ticks", "counter", "Runs of the rules.",
+           lambda of: of.ticks, SPACE),
 
-COMMIT = Metric("dataspace_commit_seconds", "histogram", "Time of one group of epochs to be on disk.", SPACE)
-WRITTEN = Metric("dataspace_log_written_bytes", "counter", "Bytes of epochs written to the log.", SPACE)
-SNAPSHOTS = Metric("dataspace_snapshots", "counter", "Snapshots of the state written to disk.", SPACE)
-UNWRITTEN = Metric("dataspace_unwritten_epochs", "gauge", "Epochs that wait for the disk.", SPACE)
-UNWRITTEN_BYTES = Metric("dataspace_unwritten_bytes", "gauge", "Bytes that wait for the disk.", SPACE)
-DISK_FULL = Metric("dataspace_disk_full", "gauge", "1 while the disk has no room for the log.", SPACE)
-DISK = Metric(
-    "dataspace_disk_bytes",
-    "gauge",
-    "Bytes of files: the log, what is staged, durable topics, others.",
-    ("space", "part"),
+    Metric("dataspace_readers", "gauge", "Named readers, such as Spark's queries.",
+           lambda of: len(of.readers), SPACE),
+    Metric("dataspace_reader_lag_epochs_max", "gauge",
+           "Epochs that the slowest named reader has not acknowledged.",
+           lambda of: max([0, *[of.written.durable - reader.epoch for reader in of.readers]]), SPACE),
+    Metric("dataspace_reader_silence_max_seconds", "gauge", "Time since a named reader was heard last.",
+           lambda of: max([0.0, *[time.time() - reader.seen / 1e6 for reader in of.readers]]), SPACE),
 )
-TOPIC_COMMIT = Metric(
-    "dataspace_topic_commit_seconds",
-    "histogram",
-    "Time of one group of steps of durable topics to be on disk.",
-)
+# fmt: on
 
-MEMORY = Metric("dataspace_memory_accounted_bytes", "gauge", "Memory that the daemon accounts for.")
-MEMORY_LIMIT = Metric("dataspace_memory_limit_bytes", "gauge", "limits.memory: growth beyond is refused.")
-TRIMS = Metric("dataspace_memory_trims", "counter", "Times free memory was given back to the system.")
-
-RULES = Metric("dataspace_rules", "gauge", "Rules that are carried out.", SPACE)
-RULES_SUSPENDED = Metric("dataspace_rules_suspended", "gauge", "Rules suspended after an error.", SPACE)
-RULE_SECONDS = Metric("dataspace_rule_seconds", "counter", "Time that rules took, estimated.", SPACE)
-TICKS = Metric("dataspace_rule_ticks", "counter", "Runs of the rules.", SPACE)
-
-TOPICS = Metric("dataspace_topics", "gauge", "Topics.")
-TOPICS_OPEN = Metric("dataspace_topics_open", "gauge", "Topics with times that are not complete.")
-PRODUCERS = Metric("dataspace_topic_producers", "gauge", "Producers of topics.")
-SUBSCRIPTIONS = Metric("dataspace_topic_subscriptions", "gauge", "Subscriptions to topics.")
-TOPIC_WAITING = Metric("dataspace_topic_waiting_bytes", "gauge", "What subscribers have yet to take.")
-TOPIC_RETAINED = Metric("dataspace_topic_retained_bytes", "gauge", "What topics retain in memory.")
-FRONTIER_AGE = Metric(
-    "dataspace_topic_frontier_age_max_seconds",
-    "gauge",
-    "The longest time for which the frontier of an open topic has not moved, as scrapes saw it.",
-)
-
-READERS = Metric("dataspace_readers", "gauge", "Named readers, such as Spark's queries.", SPACE)
-READER_LAG = Metric(
-    "dataspace_reader_lag_epochs_max",
-    "gauge",
-    "Epochs that the slowest named reader has not acknowledged.",
-    SPACE,
-)
-READER_SILENCE = Metric(
-    "dataspace_reader_silence_max_seconds", "gauge", "Time since a named reader was heard last.", SPACE
-)
-
-METRICS: Final = tuple([each for each in globals().values() if isinstance(each, Metric)])
-"""All of them, in the order above."""
+METRICS: Final[tuple[Metric[Any], ...]] = (*OF_DAEMON, *OF_SPACE)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import UsageError
-from server.monitoring.readings import Reading, readings
+from server.monitoring.metrics import Reading, readings
 from server.monitoring.survey import Frontiers, survey
 
 if TYPE_CHECKING:
