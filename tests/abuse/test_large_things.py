@@ -260,7 +260,13 @@ def verb_cases(world: World) -> dict[str, list[Case]]:
         "publish": [
             Case(
                 lambda n: [p.Request(n + 1, "publish", Map({**PUBLISHED, "sequence": n + 1}))], most=published
-            )
+            ),
+            *[
+                asked(
+                    "publish", 2 * MOST, **{**PUBLISHED, "client": "if", "sequence": 1, "expect": (expected,)}
+                )
+                for expected in ((0, FACT), (1, NOTHING, ((1,),)), (2, FACT, 1))
+            ],
         ],
         "actors": [asked("actors", most=100, turns=100)],
         "rules": [
@@ -322,7 +328,12 @@ def web_cases(world: World) -> dict[tuple[str, str], list[Web]]:
     return {
         **{("GET", f"/v1/spaces/{{space}}{path}"): some for path, some in cases.items()},
         ("POST", "/v1/spaces/{space}/turns"): [
-            Web("POST", f"{inside}/turns", body={"owner": "web", "actions": [{"send": said}] * 100})
+            Web("POST", f"{inside}/turns", body={"owner": "web", "actions": [{"send": said}] * 100}),
+            Web(
+                "POST",
+                f"{inside}/turns",
+                body={"owner": "web", "actions": [{"send": said}], "expect": [{"absent": facts["pattern"]}]},
+            ),
         ],
         ("POST", "/v1/spaces/{space}/messages"): [
             Web("POST", f"{inside}/messages", body={"messages": [said] * 100})
