@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import is_
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from dataspace.codec import array_head, pack, unpack_own
 from dataspace.kernel.epochs import Claims, Epoch, Origin
@@ -260,7 +260,8 @@ _RECORDS: Final = {Record}
 def rows_of(values: Sequence[Value]) -> tuple[list[Value], list[int]]:
     """Returns values in their written form, and the positions of the values that are not records."""
     if set(map(type, values)) == _RECORDS:  # as nearly always
-        return [(each.label, *each.fields) for each in cast("Sequence[Record]", values)], []
+        records: Sequence[Record] = values  # type: ignore[assignment]  # a cast would be a call for each turn
+        return [(each.label, *each.fields) for each in records], []
     rows = [(each.label, *each.fields) if each.__class__ is Record else each for each in values]
     plain = [at for at, each in enumerate(values) if each.__class__ is not Record]
     return rows, plain

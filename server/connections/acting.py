@@ -289,7 +289,7 @@ class ActingPeer(Peer):
         own = self.own
         if turn.sequence <= own.client.sequence or self.places.account.is_paced:
             return False
-        if _is_conditional(turn):
+        if turn.expected or turn.others or not are_by_handle(turn.actions):  # as ``_is_conditional``
             return commit_at_once(self, turn)
         self._turn(turn, own)
         return True
