@@ -168,11 +168,8 @@ class Permit:
         self._observes = [(_parsed(table.observe), _parsed(table.denied.observe)) for table in self._tables]
         self.until = min((table.until for table in tables if table.until is not None), default=None)
         self.stamp: Mapping[str, str] = MappingProxyType(_together(self._tables))
-
-    @property
-    def open(self) -> bool:
-        """True if everything is allowed, and no check is needed."""
-        return not self._tables
+        self.open: Final = not self._tables
+        """True if everything is allowed, and no check is needed; every turn asks."""
 
     def check_actions(self, actions: Iterable[Action]) -> None:
         """Raises ``Refused`` for a turn that asserts or sends what it may not, or that withdraws by a pattern

@@ -286,7 +286,8 @@ class ActingPeer(Peer):
 
     def commit_at_once(self, turn: p.Turn) -> bool:
         """Acts on a turn; returns False, and has done nothing, if that may take waiting."""
-        own = self.own
+        own = self.state
+        assert own is not None  # as ``own``, without its call
         if turn.sequence <= own.client.sequence or self.places.account.is_paced:
             return False
         if turn.expected or turn.others or not are_by_handle(turn.actions):  # as ``_is_conditional``
