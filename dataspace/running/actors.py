@@ -4,7 +4,7 @@
 
 It is apart from the engine because the engine never waits.
 
-Always: the engine is _stepped from one task; other tasks run after ``SLICE`` turns at the latest; a linked
+Always: the engine is stepped from one task; other tasks run after ``SLICE`` turns at the latest; a linked
 task ends with its facet.  A linked task runs step by step, so that the watchdog can name a task that does
 not yield; awaits, exceptions and results are the same as without that.
 """

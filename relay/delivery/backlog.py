@@ -6,7 +6,7 @@ and tested without one:
 
 - up to ``limit`` changes, and ``byte_limit`` bytes of them, wait as they are, epoch by epoch; a state that
   is sent at the beginning counts apart, and one epoch alone is within the limits whatever its size;
-- beyond that the policy says what happens (``policies``): *conflate* keeps the net difference of the facts,
+- beyond that the policy says what happens (``Policy``): *conflate* keeps the net difference of the facts,
   one value that cannot outgrow what the observer has received plus what holds now; *fail* ends it; *drop*
   deletes the oldest epochs, and leaves a mark; *wait* takes nothing more, until the rest was read from
   the log;
@@ -37,9 +37,7 @@ from dataspace.kernel.changes import Changes, Lost
 from dataspace.wire.observing import Policy
 from relay.delivery.memory import OVERHEAD, MemoryBudget
 from relay.delivery.net_changes import NetChange
-from relay.delivery.packed import PART_BYTES, PackedChanges, pieces
-from relay.delivery.policies import SlowCounts
-from relay.delivery.ports import joined
+from relay.delivery.packed import PART_BYTES, PackedChanges, joined, pieces
 
 LIMIT: Final = 16_384
 """Changes that wait unconflated for one observer."""
@@ -462,3 +460,16 @@ class DeliveryQueue:
         self.failure = Refused("slow-observer", what)
         self._difference = None
         self._wait_anew(())
+
+
+class SlowCounts:
+    """Counts of what slow observers of a daemon have lost, since its start.
+
+    ``conflated`` epochs that became part of a difference, ``dropped`` changes, ``failed`` observations, and
+    how often one has ``fallen_behind`` and is fed from the log.
+    """
+
+    __slots__ = ("conflated", "dropped", "failed", "fallen_behind")
+
+    def __init__(self) -> None:
+        self.conflated = self.dropped = self.failed = self.fallen_behind = 0

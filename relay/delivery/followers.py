@@ -21,11 +21,10 @@ from dataspace.kernel.interests import Interest
 from dataspace.kernel.space import Space
 from dataspace.wire.observing import Policy
 from index.values.values import Value
-from relay.delivery.backlog import DeliveryQueue
+from relay.delivery.backlog import DeliveryQueue, SlowCounts
 from relay.delivery.memory import MemoryBudget
 from relay.delivery.pacing import Pacing
 from relay.delivery.packed import PackedChanges
-from relay.delivery.policies import SlowCounts
 from relay.delivery.shared import QueueBounds, SharedQueue
 
 _LEFT: Final = -1

@@ -28,7 +28,7 @@ from dataspace.wire.frames import HEAD
 from dataspace.wire.packets import NUMBERS, Available, Done, Error, Packet, Values
 from dataspace.wire.session import Framed
 from relay.delivery.memory import LEAST
-from relay.delivery.ports import Backlog
+from relay.delivery.packed import Backlog
 
 FRAME_ITEMS: Final = 512
 FRAME_BYTES: Final = 32 << 10

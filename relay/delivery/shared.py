@@ -2,7 +2,7 @@
 
 Each member has a position in the queue and takes from there at its own speed; what all have taken is deleted.
 So an epoch is queued and counted once however many observe its pattern, and a further observer costs only the
-sending of its own bytes (``waiting.py``).
+sending of its own bytes.
 
 A member for which more waits than the bounds allow must leave: it gets what waits for it and a queue of its
 own (``relay/delivery/backlog.py``), where its policy says what happens.  Until that is empty it is *apart*:
@@ -15,17 +15,19 @@ woken by the next change, once.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
+from dataspace.kernel.actions import MORE
 from dataspace.kernel.changes import PART, Changes
 from dataspace.kernel.interests import tell_each
 from relay.delivery.backlog import BYTE_LIMIT, LIMIT, MESSAGE_LIMIT
-from relay.delivery.memory import OVERHEAD, MemoryBudget
+from relay.delivery.memory import LEAST, OVERHEAD, MemoryBudget
+from relay.delivery.net_changes import net_of
 from relay.delivery.packed import PART_BYTES, PackedChanges, pieces
-from relay.delivery.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class SharedQueue:
     def __init__(self, room: MemoryBudget, bounds: QueueBounds) -> None:
         self._room = room
         self._bounds = bounds
-        self._waiting: Waiting | None = None
+        self._waiting: _Waiting | None = None
         """What waits; None while nothing does, as in most queues most of the time."""
         self.first = self.end = 0
         """The positions of the oldest value that waits and of the next one to come."""
@@ -203,7 +205,7 @@ class SharedQueue:
         size, length, before = changes.size, len(packed), self.end
         waiting = self._waiting
         if waiting is None:
-            waiting = self._waiting = Waiting()
+            waiting = self._waiting = _Waiting()
         count = 1
         if size > PART or (length > PART_BYTES and size > 1):
             values = pieces(changes)
@@ -363,3 +365,138 @@ def _wake(members: Iterable[Member]) -> None:
     except BaseException:
         tell_each([member.wake for member in members])
         raise
+
+
+# -- values in a row -------------------------------------------------------------------------------
+#
+# Values that wait for observers are kept as their wire form in one buffer. Observers stand at different
+# places in it, and each takes from there as much as its credit allows: a part of the buffer, found by its end
+# and copied in one step, however many values that is; observers that take the same part in a row share one
+# copy. Beside the buffer there are a few numbers for each value: the rows themselves are not kept
+# (``packed.py`` says why). The buffer holds the wire form of exactly these values, in their order; ``used``
+# is at least the memory of all values, without the one copy, which is small.
+
+
+_Head: TypeAlias = tuple[int, int, int, int, int, int]
+"""The number, the time, the first epoch and the flags of a value; its changes, and the messages of these."""
+
+_FLAGS: Final = 3
+_SIZE: Final = 4
+_MESSAGES: Final = 5
+
+
+class _Waiting:
+    """Values that wait, the oldest first; ``size`` counts their changes, and ``messages`` their messages.
+
+    >>> waiting = _Waiting()
+    >>> for number in range(3):
+    ...     waiting.append(Changes(number, 0), b"<%d>" % number)
+    >>> waiting.cut(1, 10, 100), waiting.cut(0, 10, 4), waiting.cut(0, 1, 100)
+    ((2, b'<1><2>', False), (2, b'<0><1>', False), (1, b'<0>', False))
+    """
+
+    __slots__ = ("_begin", "_ends", "_last", "_merged", "heads", "messages", "size", "wire")
+
+    def __init__(self) -> None:
+        self.heads: list[_Head] = []
+        self.size = self.messages = 0
+        self.wire = bytearray()
+        """The wire form of all waiting values; only to be looked at."""
+        self._ends: list[
+            int
+        ] = []  # where each value ends, counted from the first that ever was in the buffer
+        self._begin = 0  # where the buffer begins, so counted
+        self._last = 0, 0, b""  # what was cut last, and where: the next one is often the same
+        self._merged: tuple[int, int, list[PackedChanges]] | None = None  # what was merged last, and where
+
+    def append(self, value: Changes, packed: bytes) -> None:
+        """Takes in a value by its wire form; O(bytes)."""
+        messages = len(value.messages) if value.messages else 0
+        self._add((value.number, value.time, value.first, value.flags, value.size, messages), packed)
+
+    def append_packed(self, value: PackedChanges) -> None:
+        """The same for a packed value."""
+        self._add(
+            (value.number, value.time, value.first, value.flags, value.size, value.messages), value.packed
+        )
+
+    def _add(self, head: _Head, packed: bytes) -> None:
+        self.heads.append(head)
+        self.size += head[_SIZE]
+        self.messages += head[_MESSAGES]
+        self._merged = None
+        wire = self.wire
+        wire += packed
+        self._ends.append(self._begin + len(wire))
+
+    def cut(self, at: int, count: int, size: int) -> tuple[int, bytes, bool]:
+        """Returns how many values are taken from a place on, their wire form, and whether the last epoch goes
+        on.
+
+        They are up to ``count``, and about ``size`` bytes: the last may go beyond.  O(bytes).
+        """
+        ends = self._ends
+        begin = ends[at - 1] if at else self._begin
+        stop = at + count
+        if stop > len(ends):
+            stop = len(ends)
+        if ends[stop - 1] - begin > size:
+            stop = bisect_left(ends, begin + size, at, stop) + 1
+        end = ends[stop - 1]
+        more = bool(self.heads[stop - 1][_FLAGS] & MORE)
+        if self._last[0] != begin or self._last[1] != end:
+            wire = bytes(memoryview(self.wire)[begin - self._begin : end - self._begin])
+            if end - begin > LEAST:  # it is not counted, so it must be small to be kept
+                return stop - at, wire, more
+            self._last = begin, end, wire
+        return stop - at, self._last[2], more
+
+    def merged(self, at: int) -> list[PackedChanges] | None:
+        """Returns the net difference of the values from a place on; None if they are one epoch.
+
+        It is computed once for all observers at that place; O(bytes).
+        """
+        begin, end = self._ends[at - 1] if at else self._begin, self._ends[-1]
+        known = self._merged
+        if known is not None and known[0] == begin and known[1] == end:
+            return known[2]
+        if self.heads[at][0] == self.heads[-1][0]:
+            return None
+        changes = net_of(self.packed_from(at))
+        self._merged = begin, end, changes
+        return changes
+
+    def packed_from(self, at: int) -> list[PackedChanges]:
+        """Returns a copy of the values from a place on; O(bytes)."""
+        values: list[PackedChanges] = []
+        begin = (self._ends[at - 1] if at else self._begin) - self._begin
+        for (number, time, first, flags, size, messages), until in zip(
+            self.heads[at:], self._ends[at:], strict=True
+        ):
+            end = until - self._begin
+            packed = bytes(memoryview(self.wire)[begin:end])
+            values.append(PackedChanges(number, time, first, flags, size, messages, packed))
+            begin = end
+        return values
+
+    def bytes_from(self, at: int) -> int:
+        """Returns the bytes of the values from a place on."""
+        begin = self._ends[at - 1] if at else self._begin
+        return self._begin + len(self.wire) - begin
+
+    def used(self, at: int) -> int:
+        """Returns how many bytes of memory the values from a place on take, at most; O(1)."""
+        return (len(self.heads) - at) * OVERHEAD + self.bytes_from(at)
+
+    def drop(self, count: int) -> Sequence[_Head]:
+        """Deletes the oldest values, but not all, and returns their heads; O(those)."""
+        gone = self.heads[:count]
+        begin = self._ends[count - 1]
+        del self.heads[:count], self._ends[:count], self.wire[: begin - self._begin]
+        if self.wire.__sizeof__() > 2 * len(self.wire) + LEAST:
+            self.wire = bytearray(self.wire)  # what is deleted at the beginning would stay allocated
+        self._begin = begin
+        self.size -= sum([head[_SIZE] for head in gone])
+        if self.messages:
+            self.messages -= sum([head[_MESSAGES] for head in gone])
+        return gone

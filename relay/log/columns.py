@@ -29,7 +29,7 @@ from index.patterns.patterns import DISCARD
 from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value
 from relay.delivery.memory import MemoryBudget
-from relay.delivery.ports import joined
+from relay.delivery.packed import joined
 from relay.log.cursors import Captures, RowCounts
 from relay.log.reader import LogReader
 from relay.log.replay import Live, Replay, Selected

@@ -12,6 +12,7 @@ the disk nothing more is accepted.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from dataspace.kernel.handles import Held
 from dataspace.kernel.limits import weight_of
 from relay.log.log import SNAPSHOT_CHANGES, Log
 from relay.log.recent import Recent
+from relay.log.retention import Retention, Trimmed
 from relay.log.segments import Encoded, encode, encode_origin
 from relay.log.snapshots import RecoveredState, SnapshotWriter
 from relay.store.errors import LogFailed
@@ -345,3 +347,51 @@ class GroupCommit(GroupWriter[_Entry]):
             if not failure.full:
                 raise
             logger.warning("no snapshot could be written: %s", failure)
+
+
+# -- trimming --------------------------------------------------------------------------------------
+#
+# A task looks every few seconds, deletes what may go in portions between which turns are written, and
+# requests a snapshot where only an old one prevents a deletion and the space is worth it. A full disk does
+# not end it; without a reason to trim it does nothing.
+
+
+SECONDS: Final = 5.0
+"""How often it looks."""
+
+WORTH_BYTES: Final = 1 << 20
+"""Bytes that a new snapshot must free, at least; in a small file a quarter of it is enough."""
+
+
+async def retain(
+    log: Log, commits: GroupCommit, wanted: Callable[[], Retention], *, every: float = SECONDS
+) -> None:
+    """Trims the log to what is wanted by then, until cancelled.
+
+    Raises ``LogFailed`` if the disk fails; a full disk is tried again.
+    """
+    while True:
+        await trio.sleep(every)
+        if not (retention := wanted()).endless:
+            await _trim(log, commits, retention)
+
+
+async def _trim(log: Log, commits: GroupCommit, retention: Retention) -> None:
+    oldest = log.oldest
+    while True:
+        try:
+            trimmed = await trio.to_thread.run_sync(log.trim, retention, time.time_ns() // 1000)
+        except LogFailed as failure:
+            if not failure.full:
+                raise
+            return
+        if not trimmed.more:
+            break
+    if log.oldest > oldest:
+        logger.info("epochs before %d are deleted", log.oldest)
+    if await trio.to_thread.run_sync(_is_worth_a_snapshot, log, trimmed):
+        commits.snapshot_soon()
+
+
+def _is_worth_a_snapshot(log: Log, trimmed: Trimmed) -> bool:
+    return trimmed.held_back > min(WORTH_BYTES, log.used() // 4)

@@ -35,8 +35,7 @@ from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.log.recent import Recent
 from relay.log.retention import Retention
-from relay.log.trimming import retain
-from relay.log.writer import GroupCommit
+from relay.log.writer import GroupCommit, retain
 from relay.store.errors import LogFailed
 from relay.store.staging import Staging
 from relay.store.storage import file_bytes

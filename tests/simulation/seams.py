@@ -21,7 +21,7 @@ import trio
 
 from dataspace.loops.here import TRIO
 from dataspace.transport.addresses import Address
-from relay.store.write_thread import WriteThread
+from relay.store.group_writer import WriteThread
 from server.connections import listeners
 from server.connections.listeners import Listener
 from server.daemon import daemon

@@ -3,7 +3,7 @@
 In Arrow and in pandas, a column has the type of its values if all of them, nulls aside, are of one kind that
 the table knows.  Every other column, such as one of records or of integers and text, has the text of its
 values, as patterns are written, so that nothing is guessed and nothing is lost.  pyarrow and pandas are
-imported when _needed.
+imported when needed.
 
 Always: a value of a typed column is the value itself; ``1``, ``1.0`` and ``true`` are never made equal.
 """

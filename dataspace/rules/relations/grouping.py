@@ -1,10 +1,10 @@
 """Grouping: the rules whose heads have aggregates, such as counts, sums and extremes.
 
 The solutions of the body are sorted into groups by the other fields of the head; each group keeps an
-_accumulator for each aggregate.  A group changes its row of the head once, when its stratum runs, however
+accumulator for each aggregate.  A group changes its row of the head once, when its stratum runs, however
 often it has changed before.
 
-An _accumulator keeps just enough to take one solution more or less: a count, an exact sum, or a sorted
+An accumulator keeps just enough to take one solution more or less: a count, an exact sum, or a sorted
 container.  Sums of floats are kept exactly, as integers scaled by the smallest float, so that the order of
 changes makes no difference and an added value can be subtracted again.
 
@@ -86,7 +86,7 @@ class Grouping:
         return group
 
     def _changer(self) -> Callable[[Row, Row, int], None]:
-        """Returns what takes a solution, written out; their number needs no _accumulator."""
+        """Returns what takes a solution, written out; their number needs no accumulator."""
         script = Script()
         script.line("def change(at, taken, by):")
         script.depth = 1

@@ -9,19 +9,22 @@ cut into parts; a missing epoch is an error unless the query accepts a loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from dataspace.errors import Refused
 from relay.spark.common.connections import AWAY, DaemonPeer, RetryPatience, asked, lent
-from relay.spark.common.schema import Columns
+from relay.spark.common.schema import SEQ, Columns
 from relay.spark.source import offsets
 from relay.spark.source.offsets import Span
 from relay.spark.source.readings import reading_of
 from relay.spark.source.rows import batches
-from relay.spark.source.sorting import SortedState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,3 +126,155 @@ def _asked_for(link: BulkClient, task: Task, span: Span) -> Iterator[Block]:
         left = offsets.remaining(span, task.space, reading.frontier(link))
         if left is not None:
             yield from reading.blocks(link, pattern, left, task.space)
+
+
+# -- sorting ---------------------------------------------------------------------------------------
+#
+# A snapshot has no order of its own, and the same one must be the same rows in the same order again. It may
+# be larger than an executor: so its rows are sorted in runs, the runs are kept in files, and the files are
+# merged as their rows are taken. The order does not depend on how rows came, nor on the size of a run; a file
+# has no name any more once it can be read, so that a worker that is killed leaves none behind.
+
+
+_RUN_ROWS: Final = 500_000
+"""Rows that are sorted at once, and so the rows that a task holds: some 50 MB for three columns."""
+
+_CHUNK_ROWS: Final = 20_000
+"""Rows of each run that a merge holds."""
+
+
+class SortedState:
+    """The rows of a state: all are added, then taken once, in order; O(n log n), one run in memory."""
+
+    def __init__(self, columns: Columns, *, run_rows: int = _RUN_ROWS, chunk_rows: int = _CHUNK_ROWS) -> None:
+        self._columns = columns
+        self._captured = [column.name for column in columns.all if column.capture is not None]
+        self._run_rows = run_rows
+        self._chunk_rows = chunk_rows
+        self._waiting: list[pa.RecordBatch] = []
+        self._count = 0
+        self._runs: list[pa.RecordBatchFileReader] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes some rows; writes a run to a file when there are enough for one."""
+        self._waiting.append(batch)
+        self._count += batch.num_rows
+        if self._count >= self._run_rows:
+            self._runs.append(_in_file(self._run(), self._chunk_rows))
+
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yields all rows in order, in batches of ``rows``, with their numbers in ``_seq``."""
+        last = self._run()
+        if self._runs:
+            runs = [_chunks(reader) for reader in self._runs]
+            merged = self._merged(
+                [*runs, iter([last.slice(at, self._chunk_rows) for at in self._starts(last)])]
+            )
+        else:
+            merged = iter([last])
+        number = 0
+        for table in _sized(merged, rows):
+            yield from self._numbered(table, number).to_batches(max_chunksize=rows)
+            number += table.num_rows
+
+    def _starts(self, table: pa.Table) -> range:
+        return range(0, table.num_rows, self._chunk_rows)
+
+    def _run(self) -> pa.Table:
+        """The rows that wait, sorted; none wait any more."""
+        table = pa.Table.from_batches(self._waiting, schema=self._columns.arrow)
+        self._waiting, self._count = [], 0
+        return table.take(self._order(table))
+
+    def _order(self, table: pa.Table) -> pa.Array:
+        """The places of rows in their order."""
+        if not self._captured:
+            return pa.array(range(table.num_rows), pa.int64())
+        keys = pa.table({name: _sortable(table.column(name)) for name in self._captured})
+        return _compute().sort_indices(keys, sort_keys=[(name, "ascending") for name in self._captured])
+
+    def _merged(self, runs: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
+        """Merges runs: hands on all held rows that no row still to come can precede."""
+        held: dict[int, pa.Table] = {}
+        while True:
+            for at, run in enumerate(runs):
+                if at not in held and (chunk := next(run, None)) is not None:
+                    held[at] = chunk
+            if not held:
+                return
+            whole = pa.concat_tables(held.values())
+            order = self._order(whole)
+            bounds, start = [], 0
+            for table in held.values():
+                bounds.append((start, start + table.num_rows))
+                start += table.num_rows
+            compute = _compute()
+            # The last row of a chunk is followed by rows not yet read; the first such one is the bound.
+            sure = 1 + min(compute.index(order, end - 1).as_py() for _, end in bounds)
+            taken = order.slice(0, sure)
+            yield whole.take(taken)
+            for at, (begin, end) in zip(list(held), bounds, strict=True):
+                mine = compute.and_(compute.greater_equal(taken, begin), compute.less(taken, end))
+                rest = held.pop(at).slice(compute.sum(mine).as_py())  # sorted and stable, so it is the first
+                if rest.num_rows:
+                    held[at] = rest
+            held = dict(sorted(held.items()))
+
+    def _numbered(self, table: pa.Table, first: int) -> pa.Table:
+        if SEQ not in table.schema.names:
+            return table
+        at = table.schema.get_field_index(SEQ)
+        numbers = pa.array(range(first, first + table.num_rows), pa.int64())
+        return table.set_column(at, table.schema.field(at), numbers)
+
+
+def _in_file(table: pa.Table, rows: int) -> pa.RecordBatchFileReader:
+    """A table in a file without a name, mapped into memory."""
+    number, path = tempfile.mkstemp(prefix="dataspace-snapshot-")
+    try:
+        with os.fdopen(number, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=rows)
+        return pa.ipc.open_file(pa.memory_map(path))
+    finally:
+        os.unlink(path)
+
+
+def _chunks(reader: pa.RecordBatchFileReader) -> Iterator[pa.Table]:
+    for at in range(reader.num_record_batches):
+        yield pa.Table.from_batches([reader.get_batch(at)])
+
+
+def _sized(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """The same rows in tables of a multiple of ``rows``, but for the last."""
+    waiting: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        waiting.append(table)
+        count += table.num_rows
+        if count >= rows:
+            whole = pa.concat_tables(waiting).combine_chunks()
+            full = count - count % rows
+            yield whole.slice(0, full)
+            waiting, count = [whole.slice(full)], count - full
+    if count:
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column by which equal rows only are equal: 0.0 and -0.0 are two values, and NaN is one.
+
+    Arrow does not sort lists and maps, and structs not by their floats; the text of a value stands for it.
+    """
+    if pa.types.is_nested(column.type):
+        texts = [pa.array(list(map(repr, chunk.to_pylist())), pa.string()) for chunk in column.chunks]
+        return pa.chunked_array(texts, pa.string())
+    if not pa.types.is_floating(column.type):
+        return column
+    return pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
+
+
+def _compute() -> Any:
+    """Arrow's functions, which take 50 ms to load: most of Spark's processes plan, and read nothing."""
+    import pyarrow.compute
+
+    return pyarrow.compute

@@ -9,10 +9,9 @@ from dataspace.kernel.actions import CONFLATED, MORE, SNAPSHOT
 from dataspace.kernel.changes import PART, Changes, Lost
 from dataspace.wire.observing import Policy
 from index.values.values import Value
-from relay.delivery.backlog import STATE_PART, DeliveryQueue
+from relay.delivery.backlog import STATE_PART, DeliveryQueue, SlowCounts
 from relay.delivery.memory import MemoryBudget
 from relay.delivery.packed import PART_BYTES
-from relay.delivery.policies import SlowCounts
 
 Row = tuple[Value, ...]
 

@@ -19,12 +19,12 @@ from dataspace.kernel.space import Space
 from dataspace.wire.observing import Policy
 from index.patterns.patterns import capture
 from index.values.values import Map, Record
+from relay.delivery.backlog import SlowCounts
 from relay.delivery.followers import Delivery, Follower, PatternQueue
 from relay.delivery.memory import LEAST, MemoryBudget
 from relay.delivery.net_changes import net_of
 from relay.delivery.paced import PacedFollower
 from relay.delivery.pacing import Pacing
-from relay.delivery.policies import SlowCounts
 from relay.delivery.shared import QueueBounds
 
 IDLE = 4096

@@ -15,11 +15,10 @@ from dataspace.kernel.space import Space
 from dataspace.wire.observing import Policy
 from index.patterns.patterns import capture
 from index.values.values import Record, Value
-from relay.delivery.backlog import DeliveryQueue
+from relay.delivery.backlog import DeliveryQueue, SlowCounts
 from relay.delivery.followers import Delivery, Follower
 from relay.delivery.memory import MemoryBudget
 from relay.delivery.packed import PART_BYTES
-from relay.delivery.policies import SlowCounts
 from relay.delivery.shared import QueueBounds
 
 PATTERN = Record("n", capture("n"))

@@ -9,8 +9,7 @@ from index.values.values import Value
 from relay.log.log import Log
 from relay.log.retention import Retention
 from relay.log.segments import encode
-from relay.log.trimming import retain
-from relay.log.writer import GroupCommit
+from relay.log.writer import GroupCommit, retain
 from tests.relay.log.histories import epoch
 
 

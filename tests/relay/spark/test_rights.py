@@ -17,8 +17,7 @@ from relay.spark.common.connections import close_all
 from relay.spark.common.options import sink_options
 from relay.spark.common.schema import inferred
 from relay.spark.format import Dataspace
-from relay.spark.sink.batches import StagedBatch, check_rights, discard, hand_in, publish
-from relay.spark.sink.sink import facts
+from relay.spark.sink.sink import StagedBatch, check_rights, discard, facts, hand_in, publish
 from tests.relay.spark.guarded import ADMIN, CERTIFICATES, READER, WRITER, guarded
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from relay.log.log import Log
 from relay.store.errors import LogDamaged
-from relay.store.torn import torn
+from relay.store.storage import torn
 from tests.relay.log.histories import append, epoch
 
 WAL = "log.sqlite-wal"

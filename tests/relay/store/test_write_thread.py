@@ -7,7 +7,7 @@ import threading
 import pytest
 import trio
 
-from relay.store.write_thread import WriteThread
+from relay.store.group_writer import WriteThread
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import dataspace
 from dataspace import Record
 from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Refused
-from relay.log import trimming as retaining
+from relay.log import writer as retaining
 from relay.log.retention import Retention
 from server.config.model import Config
 from server.daemon.serve import serve

@@ -10,7 +10,7 @@ import trio
 from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Refused
 from index.patterns.text import parse_pattern
-from relay.log import trimming as retaining
+from relay.log import writer as retaining
 from relay.log.retention import Retention
 from server.config.model import Config
 from server.daemon.serve import serve

@@ -13,7 +13,7 @@ from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, Unr
 from relay.spark.common import connections
 from relay.spark.common.connections import DaemonPeer, RetryPatience, asked, close_all, lent
 from relay.spark.common.options import sink_options
-from relay.spark.sink.batches import FORGETTING, Handed, StagedBatch, discard
+from relay.spark.sink.sink import FORGETTING, Handed, StagedBatch, discard
 
 A, B = DaemonPeer("tcp://a:1"), DaemonPeer("tcp://b:1")
 

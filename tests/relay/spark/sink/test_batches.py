@@ -12,9 +12,8 @@ from dataspace.client.bulk.client import BulkClient
 from dataspace.client.bulk.packed import PackedColumns
 from dataspace.errors import Refused
 from relay.spark.common.options import SinkOptions, sink_options
-from relay.spark.sink import batches
-from relay.spark.sink.batches import Handed, StagedBatch, hand_in, publish
-from relay.spark.sink.sink import facts
+from relay.spark.sink import sink
+from relay.spark.sink.sink import Handed, StagedBatch, facts, hand_in, publish
 from tests.relay.spark.daemons import Daemon
 
 pytestmark = pytest.mark.slow
@@ -50,9 +49,9 @@ def test_of_very_many_tasks_only_some_hand_anything_to_the_driver(
     daemon: Daemon, label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = sink_options({"label": label, "url": daemon.url})
-    monkeypatch.setattr(batches, "_partition", lambda: batches.CARRIERS - 1)
+    monkeypatch.setattr(sink, "_partition", lambda: sink._CARRIERS - 1)
     assert isinstance(handed(options, rows(1)).adding[0], bytes)
-    monkeypatch.setattr(batches, "_partition", lambda: batches.CARRIERS)
+    monkeypatch.setattr(sink, "_partition", lambda: sink._CARRIERS)
     assert isinstance(handed(options, rows(1)).adding[0], tuple)
 
 
@@ -74,7 +73,7 @@ def test_what_comes_by_either_way_is_added_before_anything_is_retracted(daemon: 
     batch = StagedBatch(label, 0, "run")
     staged = sink_options({"label": label, "url": daemon.url, "carryBytes": "0"})
     fact = PackedColumns("assert", label, [[1]], 1)
-    batches._stage_piece(staged, (*batch.attempt, "+"), fact)
+    sink._stage_piece(staged, (*batch.attempt, "+"), fact)
     going = PackedColumns("retract", label, [[1]], 1).packed()
     told = [Handed(batch, (), (going,)), Handed(batch, ((*batch.attempt, "+"),))]
     publish(staged, batch, told, owner=label, replace=False)

@@ -12,7 +12,7 @@ from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Refused
 from index.values.values import Record
 from relay.spark.common.options import sink_options
-from relay.spark.sink.batches import Handed, StagedBatch, discard, publish
+from relay.spark.sink.sink import Handed, StagedBatch, discard, publish
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import PATIENCE, read, stream
 

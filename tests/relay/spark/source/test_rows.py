@@ -15,7 +15,7 @@ from dataspace.client.bulk.blocks import Block
 from index.values.values import Record, Value
 from relay.spark.common.schema import Columns, columns, inferred
 from relay.spark.source.rows import Misfit, batches
-from relay.spark.source.sorting import SortedState
+from relay.spark.source.tasks import SortedState
 from tests.relay.spark.schemas import ddl
 
 Rows = Sequence[tuple[Value, ...]]

@@ -14,7 +14,7 @@ from dataspace.client.bulk.blocks import Block
 from index.values.values import Map, Record, Value
 from relay.spark.common.schema import Columns, columns, inferred
 from relay.spark.source.rows import batches
-from relay.spark.source.sorting import SortedState
+from relay.spark.source.tasks import SortedState
 
 PATTERN = "p($n:int, $x:float)"
 facts = st.lists(

@@ -16,7 +16,7 @@ from dataspace.wire.frames import HEAD
 from index.patterns.patterns import capture
 from index.values.values import Record
 from relay.delivery.outbox import OutStream
-from relay.delivery.ports import Backlog
+from relay.delivery.packed import Backlog
 from server.sessions.peer import Peer
 from server.web.inner.queue import EventBatch, RouteQueue, decoded
 from server.web.inner.sessions import Caller, RouteDoor, ServingDaemon, inner_session
