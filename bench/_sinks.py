@@ -5,7 +5,7 @@ columns in two partitions, so that what is measured is the sink and what Spark d
 compiles what it runs often, for some hundred batches: a rate is that of a query after others, not measured.
 
 The two share Spark's Python workers, and with them what spares those their collections
-(``relay/spark/tuning/workers.py``): rows are dropped more quickly here than by a query without us.
+(``relay/spark/tuning/internals.py``): rows are dropped more quickly here than by a query without us.
 
 Always: the two take their turns right after one another, each with a new checkpoint, ours with a new daemon.
 """

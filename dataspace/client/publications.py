@@ -21,7 +21,7 @@ from dataspace.client.session.pending import Lasting, PendingRequest
 from dataspace.codec import MAX_ELEMENTS, may_exceed, pack, scan
 from dataspace.errors import AnotherSpace, Broken, DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.loops.here import loop
-from dataspace.topics import encoding as forms
+from dataspace.topics import messages as forms
 from dataspace.topics.times import Order, Time, less_equal
 from index.values.freezing import freeze
 from index.values.values import Map, Value

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import Broken, DataspaceError, Refused, UsageError
 from dataspace.loops.here import loop
-from dataspace.topics import encoding as forms
+from dataspace.topics import messages as forms
 from dataspace.topics.gathering import (
     OVERHEAD,
     Gathering,

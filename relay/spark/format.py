@@ -22,7 +22,7 @@ from relay.spark.common.schema import inferred
 from relay.spark.sink.sink import BatchSink, StreamSink
 from relay.spark.source.batch import ChangesReader
 from relay.spark.source.source import ChangesStream
-from relay.spark.tuning.workers import spare_collections
+from relay.spark.tuning.internals import spare_collections
 
 
 class Dataspace(DataSource):

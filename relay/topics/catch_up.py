@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from dataspace.errors import Refused, UsageError
-from dataspace.topics import encoding as forms
+from dataspace.topics import messages as forms
 from dataspace.topics.messages import Batch, Crashed, Message, Progress, Snapshot
 from dataspace.topics.times import Antichain, Time, join
 from relay.topics.steps import Moved, Step, StepLog

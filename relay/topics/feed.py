@@ -18,9 +18,8 @@ from typing import Final
 
 from dataspace.codec import pack
 from dataspace.errors import Refused
-from dataspace.topics.encoding import value_of
 from dataspace.topics.frontiers import ChangeBatch
-from dataspace.topics.messages import Message, Progress
+from dataspace.topics.messages import Message, Progress, value_of
 from relay.topics.steps import StepLog
 
 BYTE_LIMIT: Final = 16 << 20

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from dataspace.errors import Refused, UsageError
-from dataspace.topics import encoding as forms
+from dataspace.topics import messages as forms
 from dataspace.topics.epochs import OpenTimes
 from dataspace.topics.frontiers import Change, MutableAntichain
 from dataspace.topics.messages import Batch, Crashed, Message, Progress, Snapshot

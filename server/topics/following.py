@@ -17,8 +17,8 @@ import trio
 
 from dataspace.codec import unpack
 from dataspace.errors import Closed, ProtocolError, Refused, UsageError
-from dataspace.topics import encoding as forms
-from dataspace.topics.encoding import changes_of
+from dataspace.topics import messages as forms
+from dataspace.topics.messages import changes_of
 from dataspace.topics.times import Order
 from dataspace.wire import packets as p
 from index.values.values import Map, Record, Value

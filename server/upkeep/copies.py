@@ -26,10 +26,9 @@ from dataspace.errors import DataspaceError, UsageError
 from relay.backup import restore as restoring
 from relay.backup.backup import MAIN, BackupDone, back_up, publish, spaces_of, working_directory
 from relay.backup.blocks import LOCK, Pushed, check_identity, fetch, newest, push, wanted
-from relay.backup.cutting import text_of
 from relay.backup.manifest import is_backup
 from relay.backup.pace import CopyPace
-from relay.backup.restore import Restored, RestoreWanted
+from relay.backup.restore import Restored, RestoreWanted, text_of
 from relay.backup.source import identity_of
 from relay.backup.store import Store
 from server.config.model import default_data

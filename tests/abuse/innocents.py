@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from dataspace.codec import pack, unpack
 from dataspace.kernel.actions import ASSERT, REPLACE
-from dataspace.topics.encoding import BATCH
+from dataspace.topics.messages import BATCH
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture, discard
 from index.values.values import Map, Record, Value

@@ -26,8 +26,7 @@ from dataspace.client.session.events import ConnectionChange, ConnectionEvent
 from dataspace.client.session.identity import ClientIdentity
 from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
-from dataspace.client.session.offers import OutgoingOffer
-from dataspace.client.session.pending import Lasting, PendingAbort, PendingRequest, Stream
+from dataspace.client.session.pending import Lasting, OutgoingOffer, PendingAbort, PendingRequest, Stream
 from dataspace.client.session.turns import ClaimSet, Others, Ticket
 from dataspace.client.session.uplink import AwayLimit, Uplink
 from dataspace.errors import (

@@ -20,9 +20,8 @@ from typing import Final, TypeAlias
 
 from dataspace.flows.results import Derived
 from dataspace.rules.engine.claimed_rows import ClaimedRows
-from dataspace.rules.engine.compiling import Compiler, RuleLimits, RuleTrigger
+from dataspace.rules.engine.compiling import Compiler, DeferredErrors, RuleLimits, RuleTrigger
 from dataspace.rules.engine.components import PlacedRule
-from dataspace.rules.engine.deferred_errors import DeferredErrors
 from dataspace.rules.engine.dependencies import GROUP, DependencyGraph, Growth, Node
 from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.base_facts import BaseFacts, Claim, Use

@@ -24,9 +24,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dataspace.streams.stages.base import frames_of
 from dataspace.streams.stages.marks import Aborted, EndOfStream, Mark, Reason
 from dataspace.streams.stages.protocol import VERSION, AnyStage, Upstream
-from dataspace.streams.stages.readable import frames_of
 
 
 class Violation(AssertionError):

@@ -17,10 +17,10 @@ from dataspace.errors import UsageError
 from dataspace.loops.here import parking_lot
 from dataspace.streams.pipes.pipes import Pipe, pipe
 from dataspace.streams.sources.base import Source
+from dataspace.streams.stages.base import check_stream, deeper
 from dataspace.streams.stages.functions import is_count
 from dataspace.streams.stages.marks import End, Reason
 from dataspace.streams.stages.protocol import Upstream
-from dataspace.streams.stages.readable import check_stream, deeper
 
 T = TypeVar("T")
 

@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Final, TypeVar
 from dataspace.errors import Closed
 from dataspace.loops.here import cancellations, parking_lot
 from dataspace.streams.sources.base import Source
+from dataspace.streams.stages.base import check_streams, deeper
 from dataspace.streams.stages.functions import check_plain, check_sync
 from dataspace.streams.stages.marks import SIGNALS, End, EndOfStream, Reason, own_error
 from dataspace.streams.stages.protocol import Upstream
-from dataspace.streams.stages.readable import check_streams, deeper
 
 T = TypeVar("T")
 U = TypeVar("U")

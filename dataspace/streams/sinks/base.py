@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from dataspace.loops.here import cancellations
-from dataspace.streams.stages.base import Base, Kind
+from dataspace.streams.stages.base import LONGEST, Base, Kind
 from dataspace.streams.stages.marks import End, EndOfStream, Reason
-from dataspace.streams.stages.paces import LONGEST
 from dataspace.streams.stages.protocol import Upstream
 
 T = TypeVar("T")
@@ -117,6 +116,3 @@ class Sink(Base, Generic[T, R]):
 
     def abort_nowait(self, reason: Reason, source: Upstream[T]) -> None:
         self._end_by_indication(reason, source)
-
-
-AnySink = Sink[Any, Any]

@@ -17,10 +17,9 @@ from typing import ClassVar, Final, Generic, TypeVar
 
 from dataspace.loops.here import cancellations, loop, parking_lot
 from dataspace.loops.primitives import Scope
-from dataspace.streams.stages.base import Base, Kind
+from dataspace.streams.stages.base import Base, Kind, Pace
 from dataspace.streams.stages.functions import close_iterator
 from dataspace.streams.stages.marks import SIGNALS, End, EndOfStream, Mark, Reason, own_error
-from dataspace.streams.stages.paces import Pace
 
 T = TypeVar("T")
 

@@ -10,8 +10,10 @@ Always: after ``_end`` is set it stays; ``_close`` runs exactly once; upstream g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from enum import Enum
+from time import perf_counter
 from typing import Any, ClassVar, Final
 
 from dataspace.errors import UsageError
@@ -279,3 +281,124 @@ class Line:
 
 def _nothing() -> None:
     """Keeps nothing: the request has no answer yet."""
+
+
+# -- readable streams ------------------------------------------------------------------------------
+#
+# Streams that read streams check them where they are made, so that a mistake is found there and not by a
+# reader: is it a stream, has it a source, and does it fit on Python's stack? A stage that does not say what
+# it is is taken at its shape.
+
+
+FRAMES: Final = 4
+"""Frames of Python's stack that an abort or an indication takes in one stage at the most."""
+
+JOIN_FRAMES: Final = 9
+"""The same for a source that reads another stream."""
+
+SPARE: Final = 200
+"""Frames of Python's recursion limit that are left for what reads a pipe and what its stages call."""
+
+READABLE: Final = ("read", "peek", "abort", "abort_nowait")
+
+
+def check_stream(stream: Any, where: str) -> None:
+    """Raises ``UsageError`` for what cannot be read as it stands: no stream, or stages without a source."""
+    missing = [name for name in READABLE if not hasattr(stream, name)]
+    if missing:
+        raise UsageError(
+            f"{where} reads streams, and {stream!r:.80} is none: it has no {missing[0]}; "
+            "of an iterable, values(…) makes a stream"
+        )
+    if lacks_source(stream):
+        raise UsageError(f"{where} reads streams that have a source, and {stream.description} has none")
+
+
+def lacks_source(stage: Any) -> bool:
+    """True if a stage needs another before it; a stage that does not say is taken for a source."""
+    kind = getattr(stage, "kind", Kind.SOURCE)
+    return kind is Kind.THROUGH or (kind is Kind.SINK and not getattr(stage, "whole", False))
+
+
+def frames_of(stream: Any) -> int:
+    """How deep Python's stack gets at the most while a stream is read, peeked or aborted.
+
+    A stage of this package states it in ``frames``; for another, the same depth is assumed.
+    """
+    frames = getattr(stream, "frames", FRAMES)
+    return frames if isinstance(frames, int) else FRAMES
+
+
+def check_depth(frames: int, what: str) -> None:
+    """Raises ``UsageError`` where streams within streams would not fit on Python's stack."""
+    deepest = sys.getrecursionlimit() - SPARE
+    if frames > deepest:
+        raise UsageError(
+            f"{what} would take {frames} frames of Python's stack, and {deepest} fit below its limit: "
+            "make one stage of several"
+        )
+
+
+def deeper(streams: Iterable[Any], where: str) -> int:
+    """The ``frames`` of a source that reads other streams; ``UsageError`` where they are too many."""
+    frames = JOIN_FRAMES + max(map(frames_of, streams), default=0)
+    check_depth(frames, f"{where} of streams within streams")
+    return frames
+
+
+def check_streams(streams: Iterable[Any], where: str) -> None:
+    """``check_stream`` for each of several streams; no stream may come twice."""
+    seen: set[int] = set()
+    for stream in streams:
+        check_stream(stream, where)
+        if id(stream) in seen:
+            raise UsageError(
+                f"{where} was given the same stream twice: {stream!r:.80}; fork_mirror makes two of one"
+            )
+        seen.add(id(stream))
+
+
+# -- paces -----------------------------------------------------------------------------------------
+#
+# trio requires of every async call a checkpoint, at which other tasks run. For a read of a value that is at
+# hand this would cost many times the read itself (2.8 µs against a few tenths), so a stage has a checkpoint
+# only from time to time: after ``LONGEST`` values, and sooner where the values take long, so that about
+# ``SECONDS`` pass in between. The length of a run is between 1 and ``LONGEST``; it doubles while runs are
+# short in time and halves when one was not.
+
+
+LONGEST: Final = 128
+"""Values between two checkpoints at the most."""
+
+SECONDS: Final = 0.002
+"""Seconds that a run of values should take at the most."""
+
+
+class Pace:
+    """The length of the runs of one stage, in values; ``passed`` is counted by the code that answers
+    reads."""
+
+    __slots__ = ("_since", "passed", "run")
+
+    def __init__(self) -> None:
+        self.run = 1
+        self.passed = 0
+        self._since = perf_counter()
+
+    async def rest(self) -> None:
+        """Runs other tasks and sets the length of the next run.  A full checkpoint: may be cancelled."""
+        self.adapt()
+        await loop().checkpoint()
+        self.begin()
+
+    def begin(self) -> None:
+        """Starts a new run after a wait, in which other tasks ran; the wait is not a part of it."""
+        self.passed = 0
+        self._since = perf_counter()
+
+    def adapt(self) -> None:
+        """Sets the length of the next run by how long this one took."""
+        if perf_counter() - self._since > SECONDS:
+            self.run = max(1, self.run // 2)
+        elif self.run < LONGEST:
+            self.run *= 2

@@ -17,10 +17,9 @@ from collections.abc import Callable, Sequence
 from types import CoroutineType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from dataspace.streams.stages.base import Base, Kind
+from dataspace.streams.stages.base import Base, Kind, Pace
 from dataspace.streams.stages.functions import check_plain
 from dataspace.streams.stages.marks import End, EndOfStream, Reason, own_error
-from dataspace.streams.stages.paces import Pace
 from dataspace.streams.stages.protocol import Upstream
 
 T = TypeVar("T")

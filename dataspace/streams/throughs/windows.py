@@ -13,11 +13,10 @@ from typing import Any, TypeVar
 
 from dataspace.errors import UsageError
 from dataspace.loops.here import loop
+from dataspace.streams.stages.base import LONGEST, check_stream
 from dataspace.streams.stages.functions import check_sync, close_iterator, is_count, truth
 from dataspace.streams.stages.marks import End, Reason
-from dataspace.streams.stages.paces import LONGEST
 from dataspace.streams.stages.protocol import Upstream
-from dataspace.streams.stages.readable import check_stream
 from dataspace.streams.throughs.base import Transform
 
 T = TypeVar("T")

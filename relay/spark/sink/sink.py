@@ -40,7 +40,7 @@ from dataspace.faults import reach
 from relay.spark.common.connections import DaemonPeer, asked, lent
 from relay.spark.common.errors import plainly
 from relay.spark.sink.facts import FactWriter
-from relay.spark.tuning.workers import spare_collections
+from relay.spark.tuning.internals import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,8 +25,8 @@ from relay.spark.source import offsets
 from relay.spark.source.offsets import Span
 from relay.spark.source.readings import reading_of
 from relay.spark.source.tasks import Task, rows
-from relay.spark.tuning import inline_rows
-from relay.spark.tuning.workers import spare_collections
+from relay.spark.tuning import internals
+from relay.spark.tuning.internals import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,7 +134,7 @@ def carried(
 
     A span that begins with a state is left to the tasks: only the daemon knows how large that is.
     """
-    if not inline_rows.supported() or any(_large(part) for part in parts):
+    if not internals.supported() or any(_large(part) for part in parts):
         return None
     batches: list[pa.RecordBatch] = []
     count = 0

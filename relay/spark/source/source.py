@@ -43,7 +43,7 @@ from relay.spark.source.partitions import (
     watch,
 )
 from relay.spark.source.readings import reading_of
-from relay.spark.tuning.inline_rows import carrier
+from relay.spark.tuning.internals import carrier
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -36,7 +36,7 @@ def archives() -> list[Path]:
     found = find_spec("pyspark")
     if found is None or not isinstance(found.loader, SourceFileLoader):
         raise UsageError("no PySpark that was installed by pip: it is the extra `spark` of dataspace-server")
-    from relay.spark.tuning.versions import is_known, written_for
+    from relay.spark.tuning.internals import is_known, written_for
 
     if not is_known():
         raise UsageError(f"PySpark is another than {written_for()}: its archives stay as they are")

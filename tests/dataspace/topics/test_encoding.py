@@ -7,8 +7,7 @@ from hypothesis import given, strategies as st
 
 from dataspace.codec import pack, unpack
 from dataspace.errors import ProtocolError
-from dataspace.topics.encoding import message_of, value_of
-from dataspace.topics.messages import Batch, Crashed, Message, Progress, Snapshot
+from dataspace.topics.messages import Batch, Crashed, Message, Progress, Snapshot, message_of, value_of
 from index.values.values import Value
 from tests.strategies import values
 

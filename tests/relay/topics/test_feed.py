@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.codec import unpack
-from dataspace.topics.encoding import message_of
-from dataspace.topics.messages import Batch, Message, Progress
+from dataspace.topics.messages import Batch, Message, Progress, message_of
 from relay.topics.feed import PACE, PATIENCE, Feed, Packed
 
 MEBIBYTE = Packed(Batch(0, 0, b"x" * (1 << 20)))

@@ -19,7 +19,7 @@ from dataspace.client.completed import CompletedEpoch, TopicFrontier
 from dataspace.client.subscriptions import Subscription
 from dataspace.codec import pack
 from dataspace.errors import Broken, Refused
-from dataspace.topics import encoding as forms
+from dataspace.topics import messages as forms
 from dataspace.topics.gathering import TopicEpoch
 from dataspace.topics.times import Antichain
 from dataspace.wire import packets as p

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from dataspace.codec import MAX_DEPTH, pack
-from dataspace.topics import encoding as forms
+from dataspace.topics import messages as forms
 from dataspace.topics.times import END, MAX_DIMENSIONS
 from dataspace.wire import packets as p
 from index.values.values import Map, Value

@@ -12,10 +12,9 @@ import trio.testing
 import dataspace
 from dataspace.codec import pack
 from dataspace.errors import Broken, Refused, UsageError
-from dataspace.topics import encoding as forms
-from dataspace.topics.encoding import message_of
+from dataspace.topics import messages as forms
 from dataspace.topics.gathering import TopicEpoch, TopicEvent
-from dataspace.topics.messages import Batch, Crash, Frontier, Snapshot
+from dataspace.topics.messages import Batch, Crash, Frontier, Snapshot, message_of
 from dataspace.wire import packets as p
 from index.values.values import Map, Record, Value
 from tests.server.peers import Peer

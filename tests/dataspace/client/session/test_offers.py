@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from dataspace.client.session.offers import OutgoingOffer
+from dataspace.client.session.pending import OutgoingOffer
 from dataspace.codec import unpack
 from dataspace.errors import Broken, Refused
 from dataspace.wire import packets as p

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dataspace.rules.engine import deferred_errors as doubts
+from dataspace.rules.engine import compiling as doubts
 from dataspace.rules.engine.program import Program
 from index.patterns.text import parse, unparse
 from index.values.values import Map, Record, Value, same

@@ -16,7 +16,7 @@ from relay.spark.source import partitions
 from relay.spark.source.partitions import CarriedPartition, SpanPartition
 from relay.spark.source.rows import Misfit
 from relay.spark.source.source import ChangesStream
-from relay.spark.tuning import inline_rows
+from relay.spark.tuning import internals
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import Row, Seen, run_now, stream
 
@@ -101,12 +101,12 @@ def test_a_row_that_does_not_fit_fails_here_as_well(own_daemon: Daemon, reader: 
 def test_without_sparks_private_class_tasks_read_everything(
     own_daemon: Daemon, reader: ChangesStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inline_rows, "Wrapper", None)
+    monkeypatch.setattr(internals, "Wrapper", None)
     start = reader.initialOffset()
     own_daemon.turn("+p(1)")
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     (part,) = reader.partitions(start, end)
-    assert isinstance(part, SpanPartition) and inline_rows.carrier(ChangesStream) is ChangesStream
+    assert isinstance(part, SpanPartition) and internals.carrier(ChangesStream) is ChangesStream
 
 
 @pytest.mark.spark

@@ -13,20 +13,20 @@ import pytest
 
 from dataspace.errors import UsageError
 from relay.spark.source.source import ChangesStream
-from relay.spark.tuning import bytecode, inline_rows, versions, workers
+from relay.spark.tuning import bytecode, internals
 
 
 @pytest.fixture
 def another(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(pyspark, "__version__", "4.4.0")
-    versions._is_known_here.cache_clear()
+    internals._is_known_here.cache_clear()
     yield
-    versions._is_known_here.cache_clear()
+    internals._is_known_here.cache_clear()
 
 
 def test_the_version_that_is_installed_is_one_that_it_was_written_for() -> None:
-    assert versions.is_known()
-    assert inline_rows.supported()
+    assert internals.is_known()
+    assert internals.supported()
 
 
 def test_the_versions_that_are_known_are_those_that_the_distribution_asks_for() -> None:
@@ -34,7 +34,7 @@ def test_the_versions_that_are_known_are_those_that_the_distribution_asks_for() 
     (wanted,) = [
         each for each in project["project"]["optional-dependencies"]["spark"] if each.startswith("pyspark")
     ]
-    assert [f"pyspark=={each}*" for each in versions.KNOWN] == [wanted]
+    assert [f"pyspark=={each}*" for each in internals.KNOWN] == [wanted]
 
 
 @pytest.mark.usefixtures("another")
@@ -42,11 +42,11 @@ def test_with_another_version_nothing_leans_on_internals(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dataspace.spark")
-    assert not inline_rows.supported()
-    assert inline_rows.carrier(ChangesStream) is ChangesStream
-    monkeypatch.setattr(workers, "is_worker", lambda: True)
+    assert not internals.supported()
+    assert internals.carrier(ChangesStream) is ChangesStream
+    monkeypatch.setattr(internals, "is_worker", lambda: True)
     before = gc.get_freeze_count()
-    workers.spare_collections()
+    internals.spare_collections()
     assert gc.get_freeze_count() == before
     with pytest.raises(UsageError, match=r"PySpark is another than 4.3.x"):
         bytecode.archives()

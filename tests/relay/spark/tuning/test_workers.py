@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from relay.spark.tuning.workers import is_worker, spare_collections
+from relay.spark.tuning.internals import is_worker, spare_collections
 from tests.relay.spark.daemons import Daemon
 
 if TYPE_CHECKING:
