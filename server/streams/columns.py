@@ -28,6 +28,8 @@ from server.system import SystemSpace
 if TYPE_CHECKING:
     from relay.log.columns import ColumnBlock
 
+logger: Final = logging.getLogger("dataspace")
+
 
 async def replay_columns(
     peer: Peer,
@@ -73,9 +75,6 @@ async def replay_columns(
     home.flush()
 
 
-logger: Final = logging.getLogger("dataspace")
-
-
 @dataclass(slots=True)
 class Read:
     """One read: its rows and their bytes so far, and when it began."""
@@ -91,9 +90,7 @@ class Read:
 
 
 class ReadCounts:
-    """The reads of one connection.
-
-    Read statistics: rows and bytes that bulk readers were sent, which show what a query costs.
+    """The reads of one connection: rows and bytes that it was sent, which show what a query costs.
 
     Each connection that reads by the column has one fact in the space ``system``, with totals that grow as
     its reads end, and each read is a line in the log of the daemon.

@@ -79,7 +79,8 @@ class Observations:
         self._marks: dict[OutStream, trio.CancelScope] = {}
         self._prepared: list[Value] = []
         """Patterns for which the index was prepared, until a stream is closed."""
-        self._reads: Final = ReadCounts(peer, system)
+        self._reads: ReadCounts | None = None
+        """The counts of its reads by the column, once there is one."""
 
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` for a spec that cannot be served."""
@@ -188,7 +189,8 @@ class Observations:
 
     def end(self, _reason: str) -> None:
         """Stops feeding all streams, since the connection has ended; the session retracts the interests."""
-        self._reads.end()
+        if self._reads is not None:
+            self._reads.end()
         self._give_patterns(self._peer.streams.values())
         self._drop_prepared()
         for stream in self._peer.streams.values():
@@ -307,6 +309,7 @@ class Observations:
         peer, began = self._peer, trio.current_time()
         try:
             if request.columns:
+                self._reads = ReadCounts(peer, self._system) if self._reads is None else self._reads
                 await replay_columns(
                     peer, stream, request, slots=self._slots, reads=self._reads, memory=self._delivery.room
                 )
