@@ -69,9 +69,7 @@ async def act_on(peer: ActingPeer, packets: Iterator[p.Packet | None]) -> bool:
                 await trio.lowlevel.checkpoint()
                 since = perf_counter()
                 until = since + BUNDLE_SECONDS
-            if (
-                peer.has_parted or sending.parted
-            ):  # before the next is read: after a goodbye none is
+            if peer.has_parted or sending.parted:  # before the next is read: after a goodbye none is
                 break
     finally:
         work.leave()
