@@ -63,7 +63,6 @@ async def _index(reader: Peer, arguments: Map) -> Value:
     """Returns a drawing of the trie of the space, or of the part that may be observed."""
     await trio.lowlevel.checkpoint()
     home = reader.home
-    home.check_space(text(arguments, "space", home.name))
     reader.permit.check_inspect("the index")
     most = number(arguments, "most", 20)
     if not 1 <= most <= MAX_DRAWN:
@@ -99,7 +98,6 @@ async def _frontier(reader: Peer, arguments: Map) -> Value:
     With ``at``, a time, also the newest epoch that was made then or before.
     """
     home = reader.home
-    home.check_space(text(arguments, "space", home.name))
     after = number(arguments, "after", -1)
     wait = min(number(arguments, "wait", 0), MAX_WAIT) / 1000
     if home.commits.durable <= after and wait > 0:
@@ -134,7 +132,6 @@ async def _within(reader: Peer, arguments: Map) -> Value:
 async def _acknowledge(reader: Peer, arguments: Map) -> Value:
     """Stores that a named reader has acknowledged all epochs up to one, or removes the reader."""
     home, name = reader.home, text(arguments, "reader")
-    home.check_space(text(arguments, "space", home.name))
     reader.permit.check_reads()
     if not name:
         raise Refused("bad-request", "reader must not be empty")

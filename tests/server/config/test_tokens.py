@@ -21,7 +21,7 @@ from index.values.values import Map, Value
 from server.config.model import Config, Limits
 from server.config.rights import Rights
 from server.config.tokens import Key
-from server.connections import connection
+from server.connections import acting
 from server.daemon.serve import serve
 from tests.server.peers import Peer
 
@@ -216,7 +216,7 @@ async def _asserted(space: dataspace.RemoteSpace, fact: Record) -> int:
 async def test_a_clock_that_is_set_forward_ends_what_has_expired(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "CLOCK_SECONDS", 0.01)
+    monkeypatch.setattr(acting, "CLOCK_SECONDS", 0.01)
     ahead = timedelta()
 
     class Clock(datetime):
@@ -224,7 +224,7 @@ async def test_a_clock_that_is_set_forward_ends_what_has_expired(
         def now(cls, tz: tzinfo | None = None) -> Clock:
             return cls.fromtimestamp((datetime.now(tz) + ahead).timestamp(), tz)
 
-    monkeypatch.setattr(connection, "datetime", Clock)
+    monkeypatch.setattr(acting, "datetime", Clock)
     tomorrow = narrow(ADMIN, Map({"until": datetime.now(UTC) + timedelta(hours=23)}))
     with trio.fail_after(10), pytest.raises(ProtocolError, match="the token expired at"):
         async with dataspace.connect(url, token=tomorrow) as space:

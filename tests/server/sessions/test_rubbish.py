@@ -341,7 +341,7 @@ async def test_a_turn_larger_than_a_frame_is_refused_and_the_client_goes_on(url:
 REQUESTS: dict[str, tuple[str, dict[str, object], str]] = {
     "a wait beyond floating point": ("frontier", {"wait": 1 << 5000}, "bad-request"),
     "a negative wait": ("frontier", {"wait": -5}, "bad-request"),
-    "a space that is none": ("frontier", {"space": "attic"}, "no-space"),
+    "an argument that it has not": ("frontier", {"space": "attic"}, "bad-request"),
     "no key": ("stage", {"key": (), "operations": ()}, "bad-request"),
     "an operation that is none": ("stage", {"key": ("a",), "operations": (1,)}, "bad-request"),
     "an operation of another kind": ("stage", {"key": ("a",), "operations": (("eat", 1),)}, "bad-request"),
