@@ -83,7 +83,7 @@ server/monitoring           dataspace/kernel dataspace/topics dataspace/wire rel
 server/tracing              dataspace/wire server/config server/sessions server/spaces
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/journal relay/log relay/store server/claims server/config server/connections server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup server/config server/daemon
-server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport relay/journal relay/log server/config server/daemon server/hosting server/logs server/upkeep
+server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport relay/journal relay/log server/config server/daemon server/hosting server/logs
 server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli server/config
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/wire server/cli server/cli/once server/config

@@ -161,7 +161,7 @@ OPERATING: Final = (
         is_client=False,
     ),
     Command("backup", "copy the data of a running or stopped daemon to a directory or a URL",
-        "upkeep.copies:backup",
+        "upkeep:backup",
         (
             word("DIR|URL", "a new directory or an earlier backup, or s3://bucket/ds", name="target",
                    type=a.place),
@@ -181,7 +181,7 @@ A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend
 """,
     ),
     Command("restore", "make a data directory from a backup, of its end or of an earlier moment",
-        "upkeep.copies:restore",
+        "upkeep:restore",
         (
             word("BACKUP", "directory of the backup, or its URL", type=a.place),
             word("DIR", "a new or empty directory", name="target", type=a.path),

@@ -4,23 +4,28 @@ An orderly end waits for what actors have begun.  An actor may block the event l
 or have a task that does not end when it is cancelled.  Then the daemon ends as if it were killed, which is
 safe: acknowledged turns are on disk.
 
+A supervisor that started the process is told when the daemon is ready, that it is alive, and when it ends.
+
 Always: after the first signal the process lives no longer than its time to stop.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping, Sequence
 from functools import partial
 from types import FrameType
-from typing import Final
+from typing import Final, Self
 
 import trio
 
+from dataspace.errors import UsageError
 from dataspace.transport.addresses import page_of
 from server.config.file import load
 from server.config.model import Config
@@ -30,11 +35,15 @@ from server.config.settings import config_file
 from server.daemon.serve import serve
 from server.hosting.loading import boot_function
 from server.logs import log_to_stderr
-from server.upkeep.supervisor import Supervisor
+
+logger = logging.getLogger("dataspace")
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 UNFINISHED: Final = 1
 """The exit code of a daemon that did not end in good order."""
+
+VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+"""The variables of the environment by which systemd says where to report."""
 
 
 def serve_command(args: argparse.Namespace) -> int:
@@ -157,3 +166,74 @@ class Stopping:
         said = f"dataspace: has not stopped within {self._seconds:g} s, and ends as if it were killed\n"
         os.write(2, said.encode())
         os._exit(UNFINISHED)
+
+
+# -- the supervisor ----------------------------------------------------------------------------------
+
+
+class Supervisor:
+    """Where a daemon reports what it does; ``watchdog`` is in seconds, 0 for none.
+
+    systemd's protocol is a datagram to ``$NOTIFY_SOCKET`` (sd_notify(3)), so no library is needed.  Other
+    supervisors get a line on a descriptor that they named, as s6 has it.  The watchdog is fed from the event
+    loop: a loop that stands still feeds nothing, and the daemon is started again.
+
+    Always: without a supervisor nothing is sent; a supervisor that does not listen any more ends nothing;
+    child processes of the daemon do not inherit the variables.
+    """
+
+    def __init__(self, address: str = "", watchdog: float = 0.0, ready_fd: int | None = None) -> None:
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._watchdog = watchdog
+        self._ready_fd = ready_fd
+
+    @classmethod
+    def of(cls, environment: MutableMapping[str, str], ready_fd: int | None = None) -> Self:
+        """Returns the supervisor of this process, and removes its variables; ``UsageError`` for a closed
+        descriptor."""
+        address, every, process = (environment.pop(name, "") for name in VARIABLES)
+        meant = process in ("", str(os.getpid()))
+        if ready_fd is not None:
+            _check(ready_fd)
+        return cls(address, int(every) / 1e6 if every.isdecimal() and meant else 0.0, ready_fd)
+
+    def ready(self, addresses: Sequence[str]) -> None:
+        """Reports that the daemon listens: on these addresses, one per line for ``--ready-fd``."""
+        self._notify(f"READY=1\nSTATUS=listening on {', '.join(addresses)}")
+        descriptor, self._ready_fd = self._ready_fd, None
+        if descriptor is None:
+            return
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.writelines(f"{address}\n" for address in addresses)
+        except OSError as error:
+            logger.warning("cannot report on descriptor %d that it is ready: %s", descriptor, error.strerror)
+
+    def stopping(self) -> None:
+        """Reports that the daemon ends."""
+        self._notify("STOPPING=1\nSTATUS=saying goodbye to clients")
+
+    async def feed(self) -> None:
+        """Feeds the watchdog twice within its time, until cancelled."""
+        while self._watchdog:
+            self._notify("WATCHDOG=1")
+            await trio.sleep(self._watchdog / 2)
+
+    def _notify(self, state: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sending:
+                sending.sendto(state.encode(), self._address)
+        except OSError as error:
+            logger.warning("cannot notify the supervisor: %s", error.strerror)
+
+
+def _check(descriptor: int) -> None:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        raise UsageError(
+            f"--ready-fd {descriptor} is no open descriptor; open it for the daemon, such as with "
+            f"{descriptor}>FILE in a shell"
+        ) from None

@@ -16,7 +16,7 @@ import trio
 
 from dataspace.errors import UsageError
 from server.cli.main import main
-from server.upkeep.supervisor import VARIABLES, Supervisor
+from server.cli.serve import VARIABLES, Supervisor
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""What operators do to a daemon and its data: back up, restore, drain, supervise (SERVE.md)."""
