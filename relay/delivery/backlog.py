@@ -462,6 +462,7 @@ class DeliveryQueue:
         self._wait_anew(())
 
 
+@dataclass(slots=True)
 class SlowCounts:
     """Counts of what slow observers of a daemon have lost, since its start.
 
@@ -469,7 +470,7 @@ class SlowCounts:
     how often one has ``fallen_behind`` and is fed from the log.
     """
 
-    __slots__ = ("conflated", "dropped", "failed", "fallen_behind")
-
-    def __init__(self) -> None:
-        self.conflated = self.dropped = self.failed = self.fallen_behind = 0
+    conflated: int = 0
+    dropped: int = 0
+    failed: int = 0
+    fallen_behind: int = 0

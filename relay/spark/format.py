@@ -20,8 +20,7 @@ from relay.spark.common.errors import NoStream, plainly
 from relay.spark.common.options import read_options, sink_options, source_shape, stream_options
 from relay.spark.common.schema import inferred
 from relay.spark.sink.sink import BatchSink, StreamSink
-from relay.spark.source.batch import ChangesReader
-from relay.spark.source.source import ChangesStream
+from relay.spark.source.source import ChangesReader, ChangesStream
 from relay.spark.tuning.internals import spare_collections
 
 

@@ -61,7 +61,7 @@ def test_what_stays(source: str) -> None:
     ("source", "message"),
     [
         ("\nimport relay.spark", r"line 2: .* write `from relay import spark`"),
-        ("import relay.spark.source.batch", r"write `from relay.spark.source import batch`"),
+        ("import relay.spark.source.source", r"write `from relay.spark.source import source`"),
         ("import trio, relay", "a statement of its own"),
         ("from  relay import log", "in one piece"),
         ("x = 'relay.' 'store.staging'", "in one piece"),

@@ -127,18 +127,12 @@ def cat(*streams: Upstream[T]) -> Cat[T]:
     return Cat("cat", streams)
 
 
-class Converge(Joined[T]):
+class Converge(Cat[T]):
     """Reads one value of each input in turn."""
 
     async def _fetch_next(self) -> None:
-        while self._inputs:
-            try:
-                self._held.append(await self._ask(self._inputs[0]))
-            except EndOfStream:
-                continue
-            self._inputs.rotate(-1)
-            return
-        raise EndOfStream
+        await super()._fetch_next()
+        self._inputs.rotate(-1)
 
 
 def converge(*streams: Upstream[T]) -> Converge[T]:

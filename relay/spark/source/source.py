@@ -1,4 +1,4 @@
-"""The streaming source, as Spark's planner, driver and executors call it.
+"""The source, streaming and for batches, as Spark's planner, driver and executors call it.
 
 The driver keeps the offsets (``offsets``), and executors read the rows (``tasks``) straight from the daemon
 over connections that outlive their tasks (``connections``).  This file joins the three with Spark's data
@@ -15,11 +15,12 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -27,10 +28,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from dataspace.errors import UsageError
 from relay.spark.common.connections import DaemonPeer, asked, close_all
 from relay.spark.common.errors import plain_rows, plainly
 from relay.spark.source import offsets
-from relay.spark.source.offsets import Json, offsets_of, place
+from relay.spark.source.offsets import Json, Span, offsets_of, place, state_at
 from relay.spark.source.partitions import (
     CarriedPartition,
     SpanPartition,
@@ -50,8 +52,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dataspace.client.bulk.client import LogFrontier
-    from relay.spark.common.options import StreamOptions
-    from relay.spark.common.parsing import Start
+    from relay.spark.common.options import ReadOptions, StreamOptions
+    from relay.spark.common.parsing import Last, Start
 
 
 class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -237,3 +239,52 @@ def _part(number: int, _frame: object) -> None:
     close_all()
     signal.signal(number, signal.SIG_DFL)  # an exception here would be reported as the query's failure
     os.kill(os.getpid(), number)
+
+
+# -- batch reads -----------------------------------------------------------------------------------
+#
+# Time travel for ``spark.read``: the changes between two epochs, or the state at one. A batch has no place to
+# keep: its range is settled once, when Spark plans the read. "latest" and "earliest" are settled on the
+# driver, so that a task that is run again reads the same.
+
+
+class ChangesReader(DataSourceReader):
+    """What a batch reads: the changes of some epochs, or the state at one."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        # A state is there or not: unlike a range of epochs, it has no part that could be left.
+        self._options = options if options.as_of is None else replace(options, fail_on_loss=True)
+        self._columns = columns_of(options, schema)
+
+    @plainly
+    def partitions(self) -> Sequence[InputPartition]:
+        """Returns the epochs of each daemon; raises ``Refused`` for what the token may not observe."""
+        options = self._options
+        check_rights(options, self._columns)
+        made: list[InputPartition] = []
+        for at, now in enumerate(watch(options).now()):
+            span = self._range(at, now) if options.as_of is None else state_at(options.as_of[at], now)
+            if not span.empty:
+                made += partitions_of(SpanPartition(at, span, now.space), options)
+        return made
+
+    def _range(self, at: int, now: LogFrontier) -> Span:
+        """The epochs of one daemon that the options ask for."""
+        options, first = self._options, self._options.firsts[at]
+        if isinstance(first, tuple):
+            first = before_time(options.peers[at], options, first, now.space) + 1
+        return _range(now.oldest if first == "earliest" else max(first, 1), options.lasts[at], now)
+
+    @plain_rows
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a partition, on an executor."""
+        return rows_of(partition, self._options, self._columns)
+
+
+def _range(first: int, ending: Last, now: LogFrontier) -> Span:
+    last = now.epoch if ending == "latest" else ending
+    if last > now.epoch:
+        raise UsageError(f"endingEpoch {last} has not come yet, the newest epoch is {now.epoch}")
+    if first > last + 1:
+        raise UsageError(f"startingEpoch {first} is after endingEpoch {last}")
+    return Span(first - 1, last)

@@ -16,6 +16,7 @@ from hypothesis import given, settings, strategies as st
 from dataspace.kernel.actions import ASSERT, CONFLATED, RETRACT, SEND, Action
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.space import Space
+from dataspace.version import compiled_parts
 from dataspace.wire.observing import Policy
 from index.patterns.patterns import capture
 from index.values.values import Map, Record
@@ -26,6 +27,10 @@ from relay.delivery.net_changes import net_of
 from relay.delivery.paced import PacedFollower
 from relay.delivery.pacing import Pacing
 from relay.delivery.shared import QueueBounds
+
+pytestmark = pytest.mark.skipif(
+    "delivery" in compiled_parts(), reason="machine code has no slots through which a walk could go"
+)
 
 IDLE = 4096
 """Bytes that an observer and its queue take themselves, which streams and patterns are counted for."""

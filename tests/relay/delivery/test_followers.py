@@ -157,8 +157,7 @@ class Machine:
             assert sorted(pair.behind) in ([], ["follower", "queue"])
             assert follower.newest == queue.newest or not pair.behind, "from where the log is read"
         ours, theirs = self.delivery.counts, self.counts
-        for name in SlowCounts.__slots__:
-            assert getattr(ours, name) == getattr(theirs, name)
+        assert ours == theirs
         assert bool(self.delivery.patterns) == bool(self.pairs)
         watched = self.writer.space.statistics().observers
         assert watched == 2 * len(self.pairs), "an observer in a shared queue counts like any other"
