@@ -10,18 +10,22 @@ Always: a row that came and went again, or the reverse, is not in it; messages a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from typing import Final, TypeAlias
 
-from dataspace.codec import array_head, pack, split_rows, unpack_own
-from dataspace.kernel.actions import CONFLATED, MORE
-from dataspace.kernel.changes import PART, Changes
+from dataspace.codec import split_rows, unpack_own
+from dataspace.kernel.actions import CONFLATED
+from dataspace.kernel.changes import Changes
+from dataspace.steps import Steps, at_once
 from index.values.values import keys
 from relay.delivery.memory import OVERHEAD
-from relay.delivery.packed import PART_BYTES, PackedChanges
+from relay.delivery.packed import PackedChanges, packing
 
 _NAN: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]", re.DOTALL)
 """The beginning of a number that may be NaN, the one value that has several packed forms."""
+
+NET_PART: Final = 512
+"""Rows of one stream value at most: to pack one, or to write it as JSON, takes a millisecond or some."""
 
 Row: TypeAlias = tuple[bool, bytes]
 """True for a row that came, and its packed form."""
@@ -79,42 +83,15 @@ class NetChange:
 
         All but the last are flagged as parts; none is too large, unless one change alone is.
         """
+        return at_once(self.packing())
+
+    def packing(self) -> Steps[list[PackedChanges]]:
+        """Returns the same as the value of the generator, which yields before each part is packed."""
         rows = self.net.values()
-        kinds = (
-            [row for came, row in rows if came],
-            self.messages,
-            [row for came, row in rows if not came],
-        )
-        values: list[PackedChanges] = []
-        part: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
-        count = size = 0
-        for at, kind in enumerate(kinds):
-            for row in kind:
-                if count and (count == PART or size + len(row) > PART_BYTES - _HEADS):
-                    values.append(self._value(part, MORE))
-                    part = ([], [], [])
-                    count = size = 0
-                part[at].append(row)
-                count += 1
-                size += len(row)
-        values.append(self._value(part, 0))
-        return values
-
-    def _value(self, rows: Sequence[Sequence[bytes]], more: int) -> PackedChanges:
-        flags = CONFLATED | more
-        pieces = [_SEVEN, pack(self.number), pack(self.time), pack(flags)]
-        for each in rows:
-            pieces.append(array_head(len(each)))
-            pieces += each
-        pieces.append(pack(self.first))
-        size = sum(map(len, rows))
-        packed = b"".join(pieces)
-        return PackedChanges(self.number, self.time, self.first, flags, size, len(rows[1]), packed)
-
-
-_SEVEN: Final = array_head(7)
-_HEADS: Final = 64
-"""What a value has beside its rows, at most."""
+        came = [row for came, row in rows if came]
+        yield
+        kinds = (came, self.messages, [row for came, row in rows if not came])
+        return (yield from packing((self.number, self.time, self.first, CONFLATED), kinds, NET_PART))
 
 
 def _place(row: bytes) -> Hashable:

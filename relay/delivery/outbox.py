@@ -34,6 +34,9 @@ FRAME_ITEMS: Final = 512
 FRAME_BYTES: Final = 32 << 10
 """Bytes of one stream's values in a frame before it is the next stream's turn."""
 
+REWRITTEN_BYTES: Final = FRAME_BYTES // 8
+"""The same where values are not sent as they lie: a row may have three bytes, and takes a microsecond."""
+
 AHEAD_BYTES: Final = LEAST
 """What a replay reads for a stream beyond its credit, so that a peek or an end can be answered."""
 
@@ -138,8 +141,12 @@ class OutStream:
         self.items = max(self.items, items)
         self.bytes = max(self.bytes, size)
 
-    def next_frame(self, framed: Framed = values_frame) -> tuple[bytes, int, int] | None:
+    def next_frame(
+        self, framed: Framed = values_frame, most: int = FRAME_BYTES
+    ) -> tuple[bytes, int, int] | None:
         """Returns one frame of values that the credit allows, how many are in it, and how many are left.
+
+        After about ``most`` bytes the frame ends.
 
         Only the head and the end of the frame are of this stream: many streams may share the body.
         ``framed`` writes it.
@@ -150,7 +157,7 @@ class OutStream:
             return None
         if items > FRAME_ITEMS:
             items = FRAME_ITEMS
-        count, body = waiting.take_packed(items, size if size < FRAME_BYTES else FRAME_BYTES)
+        count, body = waiting.take_packed(items, size if size < most else most)
         if not count:
             return None
         if self._taken is not None:
@@ -196,6 +203,7 @@ class Outbox:
         "_encode",
         "_ended",
         "_framed",
+        "_most",
         "_over",
         "_ready",
         "_ready_set",
@@ -210,6 +218,7 @@ class Outbox:
     ) -> None:
         self._encode = encode
         self._framed: Final = framed or values_frame
+        self._most: Final = FRAME_BYTES if framed is None else REWRITTEN_BYTES
         self._over = over
         self._control: list[bytes] = []
         self.control_bytes = 0
@@ -255,11 +264,11 @@ class Outbox:
         """
         pieces, self._control = self._control, []
         size, self.control_bytes = self.control_bytes, 0
-        ready, framed = self._ready, self._framed
+        ready, framed, most = self._ready, self._framed, self._most
         until = perf_counter() + FILL_SECONDS
         while ready and size < budget:
             stream = ready.popleft()
-            got = stream.next_frame(framed)
+            got = stream.next_frame(framed, most)
             if got is not None:
                 pieces.append(got[0])
                 size += len(got[0])

@@ -10,12 +10,14 @@ Always: ``packed`` is the wire form of changes with this number, time, first epo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
-from dataspace.codec import unpack_own
+from dataspace.codec import array_head, pack, unpack_own
 from dataspace.errors import Refused
+from dataspace.kernel.actions import MORE
 from dataspace.kernel.changes import PART, Changes
+from dataspace.steps import Steps
 
 PART_BYTES: Final = 128 << 10
 """Bytes that one stream value holds at most, unless one change alone is larger: frames stay within bounds."""
@@ -74,6 +76,62 @@ def pieces(changes: Changes) -> Sequence[PackedChanges]:
         else:
             values.append(packed_of(part))
     return values
+
+
+def packing(
+    head: tuple[int, int, int, int], kinds: Sequence[Sequence[bytes]], most: int = PART
+) -> Steps[list[PackedChanges]]:
+    """Returns packed rows that were added, sent and removed as stream values, at least one; O(bytes).
+
+    ``head`` has the number, the time, the first epoch and the flags.  All values but the last are flagged as
+    parts; none has more than ``most`` rows, and none is too large unless one row alone is.  Yields before
+    each part.
+    """
+    values: list[PackedChanges] = []
+    part: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
+    count = size = 0
+    for at, kind in enumerate(kinds):
+        for start in range(0, len(kind), most):
+            for some, length in _bounded(kind[start : start + most]):
+                if count and (count + len(some) > most or size + length > _MOST):
+                    yield
+                    values.append(_value(head, part, MORE))
+                    part = ([], [], [])
+                    count = size = 0
+                part[at].extend(some)
+                count += len(some)
+                size += length
+    values.append(_value(head, part, 0))
+    return values
+
+
+def _value(head: tuple[int, int, int, int], rows: Sequence[Sequence[bytes]], more: int) -> PackedChanges:
+    number, time, first, flags = head
+    flags |= more
+    parts = [_SEVEN, pack(number), pack(time), pack(flags)]
+    for each in rows:
+        parts.append(array_head(len(each)))
+        parts += each
+    parts.append(pack(first))
+    return PackedChanges(number, time, first, flags, sum(map(len, rows)), len(rows[1]), b"".join(parts))
+
+
+_SEVEN: Final = array_head(7)
+_HEADS: Final = 64
+"""What a value has beside its rows, at most."""
+
+_MOST: Final = PART_BYTES - _HEADS
+
+
+def _bounded(rows: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], int]]:
+    """Yields rows in groups that fit into one value, or have one row, and the bytes of each group."""
+    length = sum(map(len, rows))
+    if length <= _MOST or len(rows) == 1:
+        yield rows, length
+    else:
+        half = len(rows) // 2
+        yield from _bounded(rows[:half])
+        yield from _bounded(rows[half:])
 
 
 # -- what waits behind a stream --------------------------------------------------------------------

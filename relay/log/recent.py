@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Final
 
+from dataspace.codec import pack
 from dataspace.kernel.epochs import Epoch
 from dataspace.steps import Steps, at_once
 from index.patterns.readers import match_reader
 from index.patterns.skeletons import Skeleton
 from index.values.positions import Class, class_of
 from index.values.values import Value, keys
+from relay.delivery.packed import PackedChanges, packing
 from relay.log.cursors import Captures, net_counts
 from relay.log.reader import LogReader
 from relay.log.replay import Rows
@@ -195,6 +197,7 @@ class Retelling:
         self._at = after
         self._room = TOLD
         self._found: list[Rows] = []
+        self._packed: dict[int, bytes] = {}
         self._left: Iterator[Change] = iter(())
         self.is_too_much = False
         """True if the changes are too many, or epochs that were not looked at are no longer in memory."""
@@ -221,6 +224,14 @@ class Retelling:
         """
         return _visible(self._found, count)
 
+    def values(self, count: Callable[[Captures], int]) -> list[PackedChanges]:
+        """Returns the same as stream values; the rows were packed in the steps."""
+        values: list[PackedChanges] = []
+        for number, time, *lists in self.epochs(count):
+            kinds = [[self._packed[id(row)] for row in rows] for rows in lists]
+            values += at_once(packing((number, time, number, 0), kinds))
+        return values
+
     def _later(self) -> Sequence[Change]:
         """Returns the epochs after the newest examined one."""
         self.is_too_much |= self._at < self._recent.after
@@ -232,6 +243,8 @@ class Retelling:
         self._at = number
         if came or said or went:
             self._found.append((number, time, came, said, went))
+            for rows in (came, said, went):
+                self._packed.update([(id(row), pack(row)) for row in rows])
             self._room -= len(came) + len(said) + len(went)
             self.is_too_much |= self._room < 0
 

@@ -44,7 +44,7 @@ YIELD_SECONDS: Final = 0.5
 
 SLICE: Final = 512
 SLICE_BYTES: Final = 64 << 10
-"""Changes, and about the bytes of them, that a replay offers at once."""
+"""Changes, and about the bytes of them, that a replay packs and offers at once: a large epoch has parts."""
 
 
 def read_request(spec: Map) -> ObserveOptions:
@@ -225,8 +225,7 @@ class StreamReplay:
             return False
         # nothing has waited since the last epoch was found
         self.observation.follow(self.home.space, request.pattern)
-        epochs = retelling.epochs(partial(self.home.space.index.row_count, form))
-        changes = [Changes(*epoch) for epoch in epochs]
+        changes = retelling.values(partial(self.home.space.index.row_count, form))
         if sum([len(each.packed) for each in changes]) > READ_AHEAD_BYTES:
             self.observation.unfollow()
             return False  # the log is read as fast as the stream is
@@ -257,22 +256,23 @@ class StreamReplay:
                     if self.work.is_over:
                         await self.work.pass_on()
                     continue
-                number, _, _, messages, _ = rows
-                changes = Changes(*rows)
-                difference.fold(changes)
-                size += len(changes.packed) if messages else 0
-                if self.work.is_over:
-                    self._state.holds(replay.held + len(difference))
-                    await self.work.pass_on()
+                number = rows[0]
+                for part in Changes(*rows).parts(SLICE):
+                    difference.fold(part)
+                    size += len(part.packed) if part.messages else 0
+                    if self.work.is_over:
+                        self._state.holds(replay.held + len(difference))
+                        await self.work.pass_on()
                 if len(difference.messages) >= MESSAGE_LIMIT or size >= BYTE_LIMIT:
-                    self.observation.extend_all(difference.values())
+                    self.observation.extend_all(await self.work.go_on(difference.packing()))
                     difference, size = NetChange(number + 1), 0
                     self._wake()
                     self.work.leave()
                     await self._wait_room()
                     await self.work.enter()
+            values = await self.work.go_on(difference.packing())
         if len(difference):
-            self.observation.extend_all(difference.values())
+            self.observation.extend_all(values)
             self._wake()
         return now
 
@@ -292,22 +292,22 @@ class StreamReplay:
                 if self.work.is_over:
                     await self.work.pass_on()
                 continue
-            changes = Changes(*rows)
-            slice.append(changes)
-            size += changes.size + 1
-            room += len(changes.packed)
-            is_over = self.work.is_over
-            if is_over or size >= SLICE or room >= SLICE_BYTES:
-                self._offer(slice)
-                slice, size, room = [], 0, 0
-                if is_over:
-                    self._state.holds(replay.held)
-                    await self.work.pass_on()
-                if self._is_full:
-                    self.work.leave()
-                    if not await self._is_read_soon():
-                        return  # the next call continues here
-                    await self.work.enter()
+            for part in Changes(*rows).parts(SLICE):
+                slice.append(part)
+                size += part.size + 1
+                room += len(part.packed)
+                is_over = self.work.is_over
+                if is_over or size >= SLICE or room >= SLICE_BYTES:
+                    self._offer(slice)
+                    slice, size, room = [], 0, 0
+                    if is_over:
+                        self._state.holds(replay.held)
+                        await self.work.pass_on()
+            if not slice and self._is_full:  # between two epochs
+                self.work.leave()
+                if not await self._is_read_soon():
+                    return  # the next call continues here
+                await self.work.enter()
         self._offer(slice)
 
     async def _is_read_soon(self) -> bool:

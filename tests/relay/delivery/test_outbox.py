@@ -17,7 +17,7 @@ from dataspace.wire.observing import Policy
 from dataspace.wire.session import Role, Session, State, encode
 from index.values.values import Map, Value
 from relay.delivery.backlog import DeliveryQueue
-from relay.delivery.outbox import FRAME_BYTES, FRAME_ITEMS, Outbox, OutStream
+from relay.delivery.outbox import FRAME_BYTES, FRAME_ITEMS, REWRITTEN_BYTES, Outbox, OutStream, values_size
 
 PLENTY = 1 << 40
 
@@ -128,6 +128,24 @@ def test_a_frame_is_bounded_in_items_and_in_bytes() -> None:
     for each in told.fill():
         assert isinstance(each, p.Values) and 0 < len(each.values) <= FRAME_ITEMS
         assert len(encode(each)) <= FRAME_BYTES + 5100, "one value beyond"
+
+
+def test_frames_are_smaller_where_values_are_written_anew() -> None:
+    """Each small row takes as long as a microsecond then, and one frame is one step."""
+    sizes: list[int] = []
+
+    def framed(stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:
+        sizes.append(len(body))
+        return b"", values_size(stream, first, count, body, left)
+
+    outbox = Outbox(encode, lambda _: None, framed)
+    stream = OutStream(1, PLENTY, PLENTY)
+    stream.backlog = waiting = DeliveryQueue(lambda: outbox.wake(stream))
+    for n in range(1, FRAME_ITEMS):
+        waiting.extend(message(n, 100))
+    outbox.wake(stream)
+    outbox.fill(1 << 20)
+    assert len(sizes) > FRAME_ITEMS * 100 // REWRITTEN_BYTES and max(sizes) <= REWRITTEN_BYTES + 200
 
 
 def test_an_end_needs_no_credit_and_nothing_follows_it() -> None:

@@ -15,6 +15,7 @@ from dataspace.kernel.changes import PART
 from dataspace.kernel.epoch_changes import EpochChanges
 from index.values.values import Value
 from relay.delivery.followers import Delivery, Follower
+from relay.delivery.net_changes import NET_PART
 from relay.delivery.paced import PacedFollower
 from relay.delivery.pacing import LEAST_PART, Pacing
 from relay.delivery.shared import QueueBounds
@@ -284,9 +285,9 @@ def test_those_who_stand_at_one_place_share_one_difference() -> None:
     assert told.delivery.room.used == 0
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize(("epochs", "values"), [(1, 2), (2, 4 * PART // NET_PART)])
 def test_what_is_too_large_for_one_value_leaves_in_several_and_what_comes_then_is_paced_again(
-    epochs: int,
+    epochs: int, values: int
 ) -> None:
     told = Told()
     watcher = told.watchers[0]
@@ -295,7 +296,7 @@ def test_what_is_too_large_for_one_value_leaves_in_several_and_what_comes_then_i
     count = 0
     while taken := watcher.take(1):
         count += taken
-    assert count == 2 * epochs
+    assert count == values
     assert len(watcher.facts) == 2 * PART * epochs and len(watcher.epochs) == 1
     told.writer.turn([-1])
     assert watcher.take() == 0

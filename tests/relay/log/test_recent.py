@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 from hypothesis import given, strategies as st
 
+from dataspace.kernel.changes import Changes
 from dataspace.kernel.epochs import Epoch
 from index.errors import UsageError
 from index.patterns.patterns import capture
@@ -45,6 +46,8 @@ def test_it_tells_what_a_live_observer_was_told(
         expected = [each for each in witness.told if each[0] > after]
         if recent.after <= after:
             assert told is not None and exactly(list(told)) == exactly(expected)
+            values = retelling.values(partial(space.index.row_count, form))
+            assert [each.packed for each in values] == [Changes(*each).packed for each in expected]
 
 
 def _found(recent: Recent, form: Skeleton, after: int) -> Retelling:
