@@ -37,6 +37,9 @@ TRIM_BYTES: Final = 16 << 20
 KEPT_STEPS: Final = 4_096
 """Steps after which a topic's state is written, so that no more of them are done again at a start."""
 
+NOTED: Final = 256
+"""Steps on disk that are noted before other tasks have the thread."""
+
 READER_SECONDS: Final = 7 * 86_400.0
 """A named reader that was not heard of for so long holds nothing back."""
 
@@ -117,10 +120,11 @@ class TopicWriter(GroupWriter[Entry]):
         writes = [each[1] for each in group if isinstance(each, tuple)]
         if writes and not await self._on_disk(self.journal.write, writes):
             return
-        for _ in group:
-            self._waiting.popleft()
         moved: dict[int, StepLog] = {}
-        for each in group:
+        for at, each in enumerate(group, 1):
+            if at % NOTED == 0:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            self._waiting.popleft()
             if not isinstance(each, tuple):
                 each()
                 continue
