@@ -3,7 +3,8 @@
 What a test and the daemon share is a small file, mapped by both.  While the test has set a mode, the daemon
 keeps there the most that one step of a task has done, in lines of Python or in nanoseconds of CPU time, and
 names the task.  Lines are the same in every run, whatever the machine and its load; C code does not count in
-them.  While lines are counted, the lane's clock counts them as well: a line is a microsecond there.
+them.  While lines are counted, the clock by which the daemon ends its slices counts them as well, in the lane
+and elsewhere: a line is a microsecond there.
 
 Always: what is measured is one step of one task, from when the loop resumes it until it waits again.
 """
@@ -14,6 +15,7 @@ import mmap
 import os
 import struct
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from time import perf_counter, thread_time_ns
@@ -27,6 +29,7 @@ from server.daemon import serve
 from server.daemon.daemon import Daemon
 from server.lane import Lane
 
+PACKAGES: Final = frozenset(["index", "dataspace", "relay", "server"])
 OFF, LINES, CPU = range(3)
 SIZE: Final = 4096
 FILE: Final = "DATASPACE_COUNTED"
@@ -109,7 +112,7 @@ class Steps(trio.abc.Instrument):
 
 
 class Clock:
-    """Seconds of the lane: those that pass, or while lines are counted a microsecond for each line."""
+    """Seconds of the daemon: those that pass, or while lines are counted a microsecond for each line."""
 
     def __init__(self) -> None:
         self.mode = OFF
@@ -129,6 +132,16 @@ class Clock:
 _clock: Final = Clock()
 
 
+def use_clock() -> None:
+    """Replaces ``perf_counter`` in the modules of the daemon, those to be imported later included."""
+    assert Lane.__init__.__kwdefaults__ is not None  # the clock
+    Lane.__init__.__kwdefaults__["clock"] = _clock
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in PACKAGES and vars(module).get("perf_counter") is perf_counter:
+            vars(module)["perf_counter"] = _clock
+    vars(time)["perf_counter"] = _clock
+
+
 class CountedDaemon(Daemon):
     """A daemon whose steps are counted; made in the loop."""
 
@@ -138,7 +151,6 @@ class CountedDaemon(Daemon):
 
 
 if __name__ == "__main__":
-    assert Lane.__init__.__kwdefaults__ is not None  # the clock
-    Lane.__init__.__kwdefaults__["clock"] = _clock
+    use_clock()
     vars(serve)["Daemon"] = CountedDaemon  # the daemon that is served
     sys.exit(main())

@@ -15,6 +15,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -56,6 +57,9 @@ WRITE: Final = 3_000_000 + MOST if LONG else 12 * MOST
 
 BODY: Final = 3_000_000 + MOST if LONG else 3 * MOST
 """What a step may do with one frame of a thousand values, whose size ``limits.frame_elements`` bounds."""
+
+EPOCH: Final = 20 * MOST
+"""What a step may do that reads an epoch of 4 096 facts from the log: as it was committed, in one step."""
 
 SLACK: Final = 64 << 20
 
@@ -318,7 +322,10 @@ def web_cases(world: World) -> dict[tuple[str, str], list[Web]]:
     topic = "/v1/topics/large"
     cases = {
         "/facts": get(f"{inside}/facts", facts, nothing, facts | {"as_of": str(world.epoch - 1)}),
-        "/observe": get(f"{inside}/observe", facts, {"pattern": "$all", "after": "0", "net": "true"}),
+        "/observe": [
+            Web("GET", f"{inside}/observe", facts),
+            Web("GET", f"{inside}/observe", {"pattern": "$all", "after": "0", "net": "true"}, most=EPOCH),
+        ],
         "/log": get(f"{inside}/log", facts, nothing, facts | {"who": "true"}),
         "/rules": get(f"{inside}/rules"),
         "/why": get(f"{inside}/why", {"fact": "derived(5)"}),
@@ -392,11 +399,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     os.environ[FILE] = str(where / "counted")
     daemon = HttpDaemon(where / "data")
     daemon.program = ("-m", "tests.abuse.counted")
-    daemon.start()
-    del os.environ[FILE]
-    epoch, topic = trio.run(_fill, daemon.url)
-    yield World(daemon, gauge, daemon.web_port, epoch, topic)
-    assert daemon.stop() == 0
+    try:
+        daemon.start()
+    finally:
+        del os.environ[FILE]
+    try:
+        epoch, topic = trio.run(_fill, daemon.url)
+        yield World(daemon, gauge, daemon.web_port, epoch, topic)
+    finally:
+        status = daemon.stop()
+    assert status == 0
 
 
 # -- the peers ----------------------------------------------------------------------------------------
@@ -419,8 +431,8 @@ def _produced(packet: p.Packet, joined: p.Packet | None) -> p.Packet:
     return p.Produce(packet.number, producer, tuple([(0, at, step[2]) for step in packet.steps]))  # type: ignore[index]  # steps
 
 
-async def _ask(world: World, case: Case, times: int) -> None:
-    """Sends a case so many times at once, and a ping; reads until the answers stop."""
+async def _ask(world: World, case: Case, times: int, *, stay: bool) -> None:
+    """Sends a case so many times at once, and a ping; reads until the answers stop, or the daemon rests."""
     async with Peer(world.daemon.url) as peer:
         await peer.greet(f"~asks {time.monotonic_ns()}")
         if case.before is not None:
@@ -437,10 +449,15 @@ async def _ask(world: World, case: Case, times: int) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(peer.shout, b"".join(map(packed, [*sent, p.Ping(1)])))
             await _answered(peer, ending + 1)
+            if stay:
+                nursery.start_soon(_answered, peer, 1 << 40)
+                while await _works(world):
+                    pass
+                nursery.cancel_scope.cancel()
 
 
-async def _browse(world: World, case: Web, times: int) -> None:
-    """Sends a request so many times at once, and reads as long as something comes."""
+async def _browse(world: World, case: Web, times: int, *, stay: bool) -> None:
+    """Sends a request so many times at once, and reads as long as something comes, or the daemon works."""
     async with await trio.open_tcp_stream("127.0.0.1", world.port) as stream, trio.open_nursery() as nursery:
         nursery.start_soon(stream.send_all, case.data * times)
         while True:
@@ -448,16 +465,17 @@ async def _browse(world: World, case: Web, times: int) -> None:
                 got = await stream.receive_some(1 << 20)
                 if not got:
                     return
-            if quiet.cancelled_caught:
+            if quiet.cancelled_caught and not (stay and await _works(world)):
                 return
 
 
-async def _once(world: World, case: Case | Web, times: int) -> None:
+async def _once(world: World, case: Case | Web, times: int, *, stay: bool = False) -> None:
+    """Sends a case so many times at once; who stays leaves when the daemon has nothing more to do."""
     try:
         if isinstance(case, Web):
-            await _browse(world, case, times)
+            await _browse(world, case, times, stay=stay)
         else:
-            await _ask(world, case, times)
+            await _ask(world, case, times, stay=stay)
     except* (trio.BrokenResourceError, AssertionError):
         pass  # the daemon has hung up, as it may: what it does before is judged
 
@@ -474,20 +492,49 @@ async def _judge_steps(world: World, case: Case | Web) -> str:
     """Returns what is wrong with the steps of the daemon while it carries out a case; empty if nothing."""
     if isinstance(case, Web):  # what is loaded once is no step of a case
         await _once(world, case, 1)
+    with trio.fail_after(60):  # what the case before has left to do is no step either
+        while await _works(world):
+            pass
     world.gauge.begin(CPU if LONG else LINES)
-    with trio.move_on_after(30):
-        await _once(world, case, COUNTED)
+    with trio.move_on_after(60):
+        await _once(world, case, COUNTED, stay=True)
     with trio.fail_after(60):
-        await _idle(world)
+        while await _works(world):
+            pass
     _, most, _, _, text = world.gauge.read()
     world.gauge.begin(OFF)
     return f"a step of {most}, not {case.most}: {text}" if most > case.most else ""
 
 
-async def _idle(world: World) -> None:
-    """Returns when no work waits for the lane any more."""
-    while world.gauge.read()[3]:  # noqa: ASYNC110  # it is another process
+async def _works(world: World) -> bool:
+    """Returns False if the daemon has had nothing to do for a while, however busy the machine is."""
+    before = _consumed(world)
+    for _ in range(10):
         await trio.sleep(0.01)
+        if world.gauge.read()[3] or not _sleeps(world):
+            return True
+    return _consumed(world) - before > RESTING
+
+
+RESTING: Final = 0.002
+"""Seconds of CPU that a daemon takes in a tenth of a second in which it does nothing, at most."""
+
+
+def _consumed(world: World) -> float:
+    """Returns the seconds of CPU that all threads of the daemon have taken."""
+    return sum([int(text.split()[0]) / 1e9 for text in _threads(world, "schedstat")])
+
+
+def _sleeps(world: World) -> bool:
+    """True if no thread of the daemon runs, waits for a processor, or for a disk."""
+    return all(text.rpartition(")")[2].split()[0] == "S" for text in _threads(world, "stat"))
+
+
+def _threads(world: World, name: str) -> Iterator[str]:
+    """Yields what the system says of each thread of the daemon that has not ended."""
+    for each in Path(f"/proc/{world.daemon.process.pid}/task").glob(f"*/{name}"):
+        with suppress(OSError):
+            yield each.read_text()
 
 
 async def _load(world: World, case: Case | Web, connections: int, ending: trio.CancelScope) -> None:
