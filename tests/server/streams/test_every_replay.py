@@ -238,9 +238,18 @@ class Stream:
             assert sorted(map(repr, self.state[1])) == sorted(map(repr, oracle.rows(self.pattern, start)))
         if self.net:
             start = self._check_net(oracle, start, upto)
+        elif self.spec["net"]:
+            start = self._end_of_nothing(oracle, start, upto)
         told = [each for each in self.told if "upto" in self.asked or each[0] <= newest]
         assert told == oracle.told(self.pattern, start, max(start, upto)), self
         assert self.marks == sorted(self.marks)
+
+    def _end_of_nothing(self, oracle: Oracle, start: int, upto: int) -> int:
+        """Returns where a net difference ended that is not told, as all of its rows came and went again."""
+        end = self.told[0][0] - 1 if self.told else max(start, upto)
+        before, after = (set(oracle.rows(self.pattern, at)) for at in (start, end))
+        said = any(sent for _, _, sent, _ in oracle.told(self.pattern, start, end))
+        return start if said or before != after else end
 
     def _check_net(self, oracle: Oracle, start: int, upto: int) -> int:
         """The differences lead from one state to the other, and lose no message; where the last one ends."""
