@@ -288,9 +288,7 @@ def test_a_planted_fault_is_found_in_a_history_that_is_continued(
 
 def _second_half(history: History) -> History:
     """Returns what follows the epoch in the middle, as if the run had been judged there."""
-    half = replace(history, log=history.log[: len(history.log) // 2])
-    upto = half.log[-1].number
-    rest = [epoch for epoch in history.log[len(half.log) :] if epoch.number > upto]
-    later = half.continued()
-    later.log += rest
+    upto = history.log[len(history.log) // 2 - 1].number  # silent entries repeat the number before them
+    later = replace(history, log=[epoch for epoch in history.log if epoch.number <= upto]).continued()
+    later.log += [epoch for epoch in history.log if epoch.number > upto]
     return later
