@@ -117,7 +117,7 @@ async def test_what_is_asked_is_answered_first_and_no_new_session_begins(tmp_pat
         async with Peer(url) as peer, Peer(url) as idle:
             await greet(peer)
             await greet(idle, "~idle")
-            wait = Map({"space": "main", "after": 1_000_000, "timeout": 200})
+            wait = Map({"after": 1_000_000, "wait": 200})
             await peer.say(p.Request(1, "frontier", wait), p.Request(2, "drain", Map({"within": 60_000})))
             assert (await idle.farewell()).code == "closing"
             with pytest.raises(OSError):
