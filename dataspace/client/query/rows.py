@@ -107,7 +107,7 @@ def kind_of(values: Sequence[Value]) -> ColumnKind:
     """Returns what a column of these values holds; O(values).
 
     >>> kind_of([1, None, 2]), kind_of([1, 1 << 63]), kind_of([1, 1.0]), kind_of([-1, 1 << 63])
-    (<Kind.INT: ...>, <Kind.UINT: ...>, <Kind.OTHER: ...>, <Kind.OTHER: ...>)
+    (<ColumnKind.INT: ...>, <ColumnKind.UINT: ...>, <ColumnKind.OTHER: ...>, <ColumnKind.OTHER: ...>)
     """
     kinds = {type(value) for value in values} - {type(None)}
     if not kinds:

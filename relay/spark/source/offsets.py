@@ -59,7 +59,7 @@ class Offset:
     def json(self) -> Json:
         """The form that Spark keeps; the order of its keys never varies.
 
-        >>> Offset(7, "s", Origin("snapshot", 5)).json()
+        >>> Offset(7, "s", OffsetOrigin("snapshot", 5)).json()
         {'epoch': 7, 'space': 's', 'from': {'snapshot': 5}}
         """
         said: Json = {"epoch": self.epoch, "space": self.space}
