@@ -167,7 +167,7 @@ def _inode(path: str) -> int:
         return 0
 
 
-async def accept(house: Doorkeeper, listener: Listener) -> None:
+async def accept(doorkeeper: Doorkeeper, listener: Listener) -> None:
     """Accepts peers for as long as the listener is open; serves each in a task of its own."""
     pause = 0.01
     while True:
@@ -184,23 +184,23 @@ async def accept(house: Doorkeeper, listener: Listener) -> None:
                 await trio.lowlevel.checkpoint()
         else:
             pause = 0.01
-            _admit(house, listener, connected)
+            _admit(doorkeeper, listener, connected)
             await trio.lowlevel.checkpoint()  # so that it can send its hello before the next one is accepted
 
 
-def _admit(house: Doorkeeper, listener: Listener, connected: socket.socket) -> None:
+def _admit(doorkeeper: Doorkeeper, listener: Listener, connected: socket.socket) -> None:
     try:
         link = _link(listener, connected)
-        refusal = house.refusal(link.peer)
+        refusal = doorkeeper.refusal(link.peer)
         if refusal:
             logger.warning("refused a connection: %s", refusal)
-            link.send_nowait(house.turned_away(refusal))
+            link.send_nowait(doorkeeper.turned_away(refusal))
     except OSError:
         refusal = "it has gone already"
     if refusal:
         connected.close()
         return
-    house.serve(link)
+    doorkeeper.serve(link)
 
 
 def _link(listener: Listener, connected: socket.socket) -> Link:

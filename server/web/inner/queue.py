@@ -20,7 +20,6 @@ import trio
 
 from dataspace.codec import array_head, unpack_own
 from dataspace.errors import Broken
-from dataspace.faults import reach
 from dataspace.kernel.epochs import Epoch
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
@@ -113,7 +112,6 @@ class RouteQueue:
 
     def accept(self, epoch: Epoch) -> None:
         """Passes on the acceptance of a turn that is on disk."""
-        reach("turn-accepted")
         self.say(p.Accepted(epoch[7], (epoch[0],)))
 
     def wake(self, stream: OutStream) -> None:
