@@ -43,6 +43,9 @@ ROOM: Final = 6 << 30
 PASSED: Final = ("-o", "tmp_path_retention_policy=failed")
 """So that what a test that passed leaves behind is deleted at once."""
 
+STUCK: Final = ("-o", "faulthandler_timeout=300", "-o", "faulthandler_exit_on_timeout=true")
+"""Seconds after which a test that waits for ever ends the run, with the stacks of all threads."""
+
 
 class Run:
     """The tests, as two threads that each wait for one process after the other."""
@@ -79,7 +82,7 @@ class Run:
             pass
 
     def _test(self, part: Sequence[str], out: IO[bytes] | None = None) -> None:
-        command = [sys.executable, "-m", "pytest", *PASSED, *part, *self._arguments]
+        command = [sys.executable, "-m", "pytest", *PASSED, *STUCK, *part, *self._arguments]
         process = subprocess.Popen(command, stdout=out, stderr=out, env=self._environment)
         try:
             status = process.wait()

@@ -14,6 +14,7 @@ from dataspace.codec import unpack
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
 from server.config.model import Limits
+from server.publication import verbs
 from tests.server.peers import Peer, fact
 from tests.server.proxies import Proxy
 from tests.server.streams.inside import inside
@@ -92,7 +93,13 @@ async def test_what_was_not_asked_for_ends_the_session(url: str, values: p.Value
         assert f"{bye.code}: {bye.text}".startswith(said)
 
 
-async def test_the_bytes_may_be_overdrawn_by_one_frame_only(url: str) -> None:
+async def test_the_bytes_may_be_overdrawn_by_one_frame_only(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object) -> None:  # else the first frame may be handled before the second one arrives
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(verbs, "stage", never)
     large = ("send", "x" * 300_000)
     async with Peer(url) as peer:
         await peer.greet()
