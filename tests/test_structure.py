@@ -22,6 +22,9 @@ WALKS: Final = {"fact": 61, "replay": 67, "HTTP observe": 80}
 SLACK: Final = 0.05
 """By how much a figure may be better than its limit before the limit must follow."""
 
+WALK_SLACK: Final = 0.1
+"""The same for walks, which vary by some files with the load of the machine."""
+
 MOST_CODE: Final = 400
 """Lines of code in a file, without docstrings, comments and empty lines."""
 
@@ -33,10 +36,10 @@ FULL_ROOMS: Final[dict[str, str]] = {}
 """Rooms with more files, and why."""
 
 
-def hold(figure: int, limit: int, name: str, wrong: object = "") -> None:
+def hold(figure: int, limit: int, name: str, wrong: object = "", slack: float = SLACK) -> None:
     """Fails if a figure is above its limit, or so far below that the limit is no longer one."""
     assert figure <= limit, f"{name} rose from {limit} to {figure}: {wrong}"
-    assert figure >= limit - max(3, SLACK * limit), (
+    assert figure >= limit - max(3, slack * limit), (
         f"{name} fell to {figure}: lower its limit ({limit}) to that"
     )
 
@@ -84,7 +87,7 @@ async def test_a_request_goes_through_few_files() -> None:
             break
         fewest = {name: fewest[name] & files for name, files in (await walked()).items()}
     for name, files in fewest.items():
-        hold(len(files), WALKS[name], f"WALKS[{name!r}]", sorted(files))
+        hold(len(files), WALKS[name], f"WALKS[{name!r}]", sorted(files), WALK_SLACK)
 
 
 # -- the counting itself ---------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 from starlette.types import Receive, Scope, Send
@@ -24,11 +24,10 @@ SLICE_SECONDS: Final = 0.005
 class Out:
     """What a response is written to."""
 
-    def __init__(self, send: Send, nursery: trio.Nursery, link: Link | None = None) -> None:
+    def __init__(self, send: Send, link: Link | None = None) -> None:
         self.link: Final = link
         """The client's link, if that is known: ``chunk`` makes parts of the body for it, past ``write``."""
         self._send = send
-        self._nursery = nursery
         self._whole: tuple[Mapping[str, str], bytes, int] | None = None
         self.started = False
         """True once status and headers are on their way."""
@@ -54,10 +53,6 @@ class Out:
         if not self.started:
             await self.start(headers, status)
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
-
-    def beside(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Runs a task for as long as the response is written."""
-        self._nursery.start_soon(function, *args)
 
 
 class Paced:
@@ -115,7 +110,7 @@ class Streaming:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch, receive, nursery.cancel_scope)
-            out = Out(send, nursery, scope.get("state", {}).get("link"))
+            out = Out(send, scope.get("state", {}).get("link"))
             try:
                 await self._run(out)
                 await out.finish()

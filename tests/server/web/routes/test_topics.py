@@ -179,7 +179,7 @@ async def test_others_run_while_the_event_of_a_large_epoch_is_made() -> None:
     batch = Batch(0, 3, pack(tuple((at,) for at in range(20_000))))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(others)
-        text = Paced(Out(send, nursery))
+        text = Paced(Out(send))
         await tell_live(Gathered(3, (batch, batch)), text)
         await text.flush()
         nursery.cancel_scope.cancel()
@@ -196,9 +196,8 @@ async def test_a_reader_of_a_topic_that_only_goes_on_hears_a_beat(
     async def send(message: MutableMapping[str, Any]) -> None:
         written.append(message["body"])
 
-    async with trio.open_nursery() as nursery:
-        text = Paced(Out(send, nursery))
-        for _ in range(40):  # steps that complete nothing, each within the time in which a session would ping
-            await trio.sleep(1)
-            await text.beat(15)
+    text = Paced(Out(send))
+    for _ in range(40):  # steps that complete nothing, each within the time in which a session would ping
+        await trio.sleep(1)
+        await text.beat(15)
     assert written == [b": beat\n\n"] * 2
