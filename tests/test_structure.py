@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import fields
 from typing import Final
 
 import pytest
 
+from dataspace.kernel.limits import SpaceLimits
+from server.config.model import Limits, Slow, Web
+from server.config.principals import Quotas
 from tests import structure
 from tests.walks import walked
 
@@ -77,6 +81,25 @@ def test_rooms_are_small() -> None:
     sizes = structure.room_sizes()
     assert not {name: count for name, count in sizes.items() if count > MOST_FILES and name not in FULL_ROOMS}
     assert FULL_ROOMS.keys() <= sizes.keys()
+
+
+def test_every_limit_is_read_by_the_product() -> None:
+    """A limit that only the configuration knows has no effect; rates are read by ``accounts`` as text."""
+    read = {
+        name
+        for file in structure.product()
+        if not file.name.startswith("server/config/") and file.name != "server/daemon/reloading.py"
+        for node in ast.walk(file.tree)
+        for name in (
+            [node.attr]
+            if isinstance(node, ast.Attribute)
+            else [node.value]
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            else []
+        )
+    }
+    known = [each.name for kind in (Limits, SpaceLimits, Quotas, Web, Slow) for each in fields(kind)]
+    assert not [name for name in known if name.removesuffix("_per_second") not in read]
 
 
 @pytest.mark.slow

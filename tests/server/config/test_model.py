@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,17 +13,14 @@ import pytest
 
 from dataspace.actors.supervision import Restart
 from dataspace.errors import UsageError
-from dataspace.kernel.limits import SpaceLimits
 from index.values.values import Map
 from server.cli.main import main
 from server.cli.parser import parser
 from server.config.file import TABLES, Loaded, load
-from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, Slow, Traces, Web
-from server.config.principals import Quotas
+from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, Traces
 from server.config.report import check_lines
 from server.config.rules import RuleText
 from server.config.settings import PREFIX, SETTINGS, config_file
-from tests import structure
 
 WHOLE = """
 listen = ["tcp:127.0.0.1:0", "unix:/tmp/x.sock"]
@@ -371,25 +367,6 @@ def test_every_setting_of_bytes_takes_a_size_and_every_setting_of_seconds_a_time
             isinstance(each.default, float) and each.name != "traces.ratio"
         ):
             assert each.read("2m") == 120.0, each.name
-
-
-def test_every_limit_is_read_by_the_product() -> None:
-    """A limit that only the configuration knows has no effect; rates are read by ``accounts`` as text."""
-    read = {
-        name
-        for file in structure.product()
-        if not file.name.startswith("server/config/") and file.name != "server/daemon/reloading.py"
-        for node in ast.walk(file.tree)
-        for name in (
-            [node.attr]
-            if isinstance(node, ast.Attribute)
-            else [node.value]
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-            else []
-        )
-    }
-    known = [each.name for kind in (Limits, SpaceLimits, Quotas, Web, Slow) for each in fields(kind)]
-    assert not [name for name in known if name.removesuffix("_per_second") not in read]
 
 
 def test_the_collector_of_traces_is_a_url_with_or_without_a_path() -> None:
