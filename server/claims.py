@@ -38,18 +38,18 @@ TURN: Final = 4_096
 async def _lease(holder: Peer, arguments: Map) -> Value:
     """Grants or renews a lease; the answer is whether it is a new one, without facts."""
     owner = holder.bearer.lease(text(arguments, "owner"))
-    return Map({"fresh": holder.home.leases.grant(owner, holder.account)})
+    return Map({"fresh": holder.hosted.leases.grant(owner, holder.account)})
 
 
 async def _renew(holder: Peer, arguments: Map) -> Value:
     """Renews a lease; denied if it has ended."""
-    holder.home.leases.renew(holder.bearer.own(text(arguments, "owner")))
+    holder.hosted.leases.renew(holder.bearer.own(text(arguments, "owner")))
     return None
 
 
 async def _release(holder: Peer, arguments: Map) -> Value:
     """Ends a lease and retracts what it owned."""
-    holder.home.leases.release(holder.bearer.own(text(arguments, "owner")))
+    holder.hosted.leases.release(holder.bearer.own(text(arguments, "owner")))
     return None
 
 
@@ -70,7 +70,7 @@ async def _owners(peer: Peer, arguments: Map) -> Value:
     permit = peer.bearer.permit
     permit.check_inspect("the owners of facts")
     permit.check_observe(pattern)
-    return await peer.work().do(_claims(peer.home.space, pattern, most))
+    return await peer.work().do(_claims(peer.hosted.space, pattern, most))
 
 
 def _claims(space: Space, pattern: Value, most: int) -> Steps[Value]:
@@ -115,16 +115,16 @@ async def _withdraw(peer: Peer, arguments: Map) -> Value:
     """
     if "pattern" not in arguments:
         raise Refused("bad-request", "a pattern is needed, of the facts to retract")
-    home, pattern = peer.home, arguments["pattern"]
+    hosted, pattern = peer.hosted, arguments["pattern"]
     peer.bearer.permit.check_observe(pattern)
     owner = peer.bearer.owner(text(arguments, "owner"))
-    async with home.withdrawing(owner), home.lane.work(peer.bearer.principal) as work:
+    async with hosted.withdrawing(owner), hosted.lane.work(peer.bearer.principal) as work:
         if owner.startswith(LEASE):
-            home.leases.renew(owner)
-        home.finish_ending(owner)
+            hosted.leases.renew(owner)
+        hosted.finish_ending(owner)
         count, epochs = await _retract_found(peer, owner, matcher(pattern), work)
     if epochs:
-        await home.commits.wait_durable(epochs[-1])
+        await hosted.commits.wait_durable(epochs[-1])
     return Map({"retracted": count, "epochs": tuple(epochs)})
 
 
@@ -132,29 +132,29 @@ async def _retract_found(
     peer: Peer, owner: str, matches: Callable[[Value], Captures | None], work: Work
 ) -> tuple[int, list[int]]:
     """Retracts what is found, in slices of the lane; returns how many claims it was, and the epochs."""
-    home, count, epochs, found = peer.home, 0, list[int](), list[Sought]()
-    most = min(TURN, home.space.limits.actions_per_turn)
+    hosted, count, epochs, found = peer.hosted, 0, list[int](), list[Sought]()
+    most = min(TURN, hosted.space.limits.actions_per_turn)
 
     def retract() -> None:
         nonlocal count
         actions = [
-            (RETRACT, handle_at(each.place)) for each in found if still_claims(home.space, owner, each)
+            (RETRACT, handle_at(each.place)) for each in found if still_claims(hosted.space, owner, each)
         ]
         found.clear()
         if actions:
             if (origin := peer.own.client.origin) is not None:  # the turn is of a request, and has no number
-                home.commits.note_origin(home.space.epoch, home.space.time, origin._replace(client=""))
-            epochs.append(home.commit(owner, actions, account=peer.account).number)
+                hosted.commits.note_origin(hosted.space.epoch, hosted.space.time, origin._replace(client=""))
+            epochs.append(hosted.commit(owner, actions, account=peer.account).number)
             count += len(actions)
-            home.flush()
+            hosted.flush()
 
-    for each in look(home.space, owner, matches):
+    for each in look(hosted.space, owner, matches):
         if each is not None:
             found.append(each)
             if len(found) == most:
                 retract()
                 work.leave()
-                await home.commits.wait_room()
+                await hosted.commits.wait_room()
                 await work.enter()
         elif work.is_over:
             await work.pass_on()

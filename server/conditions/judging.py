@@ -60,9 +60,9 @@ Admit: TypeAlias = Callable[[int, int], None]
 class Judgement:
     """The expectations of one turn; ``close`` must follow."""
 
-    def __init__(self, home: HostedSpace, expected: Sequence[Condition]) -> None:
-        self._home = home
-        self._conditions: Conditions = home.conditions
+    def __init__(self, hosted: HostedSpace, expected: Sequence[Condition]) -> None:
+        self._hosted = hosted
+        self._conditions: Conditions = hosted.conditions
         self._expected = expected
         self._wanted: dict[int, frozenset[Hashable]] = {}
         self._seen: dict[int, tuple[int, int]] = {}
@@ -75,11 +75,13 @@ class Judgement:
     async def prepare_in_lane(self, work: Work, asker: Hashable, admit: Admit) -> None:
         """Does ``prepare`` in the turn of ``work`` in the lane; first reads back epochs of the previous
         daemon, if an expectation is about them."""
-        home = self._home
+        hosted = self._hosted
         for each in self._expected:
-            if each.expected.kind == UNCHANGED and home.commits.recent.lacks(since := _since(each)):
+            if each.expected.kind == UNCHANGED and hosted.commits.recent.lacks(since := _since(each)):
                 work.leave()  # reading has a turn of its own
-                await home.recalling.recall(home.commits.recent, home.log, since, home.lane.work(asker))
+                await hosted.recalling.recall(
+                    hosted.commits.recent, hosted.log, since, hosted.lane.work(asker)
+                )
                 await work.enter()
         await work.go_on(self.prepare(admit))
 
@@ -103,7 +105,7 @@ class Judgement:
     def _want(self, condition: Condition) -> Steps[None]:
         """Gives the rows that are expected their keys."""
         rows = _rows_expected(condition)
-        if len(rows) > (most := self._home.limits.expected_facts):
+        if len(rows) > (most := self._hosted.limits.expected_facts):
             raise too_much(condition, most)
         wanted: set[Hashable] = set()
         for begin in range(0, len(rows), FEW):
@@ -113,11 +115,11 @@ class Judgement:
 
     def _look_ahead(self, condition: Condition) -> Steps[None]:
         """Looks at the changes until now; a failure is told when it is this expectation's turn."""
-        recent = self._home.commits.recent
+        recent = self._hosted.commits.recent
         yield from recent.sort()
         while condition.number not in self._refused:
             try:
-                going_on = self._look(condition, FEW, self._home.limits.expected_facts)
+                going_on = self._look(condition, FEW, self._hosted.limits.expected_facts)
             except Refused as refusal:
                 self._refused[condition.number] = refusal
                 return
@@ -145,7 +147,7 @@ class Judgement:
         """Has the index file what an expectation compares, unless that has more rows than it may have."""
         form, index = condition.form, self._conditions.index
         is_much = self._conditions.alike(form) > QUICK
-        most = self._home.limits.expected_facts
+        most = self._hosted.limits.expected_facts
         self._filed.append(form)  # before there is anything to drop, so that an exception leaves nothing
         try:
             for _ in self._conditions.filing(form):
@@ -191,14 +193,14 @@ class Judgement:
 
         O(expectations + rows expected), and ``JUDGED`` facts and changes.
         """
-        left, one_by_one, index = self._home.limits.expected_facts, JUDGED, self._conditions.index
+        left, one_by_one, index = self._hosted.limits.expected_facts, JUDGED, self._conditions.index
         for each in self._expected:
             if each.number in self._refused:
                 raise self._refused[each.number]
             if each.expected.kind == UNCHANGED:
-                if self._home.commits.recent.lacks(_since(each)):
+                if self._hosted.commits.recent.lacks(_since(each)):
                     return False
-                if not self._home.commits.recent.is_sorted(one_by_one):
+                if not self._hosted.commits.recent.is_sorted(one_by_one):
                     return False
                 before = self._seen.get(each.number, (0, 0))[1]
                 if self._look(each, one_by_one, left):
@@ -248,12 +250,12 @@ class Judgement:
         Exact, since it looks at every change of facts of the pattern's class after the epoch: changes that
         are no longer in memory are refused, not assumed.
         """
-        home, since = self._home, _since(condition)
-        recent: Recent = home.commits.recent
+        hosted, since = self._hosted, _since(condition)
+        recent: Recent = hosted.commits.recent
         wanted = f"expectation {condition.number}: changes after epoch {since} are wanted"
-        if since > home.space.epoch:
-            raise Refused("epoch-ahead", f"{wanted}, the newest epoch is {home.space.epoch}")
-        if home.log.lost(since):
+        if since > hosted.space.epoch:
+            raise Refused("epoch-ahead", f"{wanted}, the newest epoch is {hosted.space.epoch}")
+        if hosted.log.lost(since):
             raise Refused("epoch-lost", f"epoch {since} was never acknowledged and was lost in a crash")
         at, looked_at = self._seen.get(condition.number, (since, 0))
         if at < recent.after:

@@ -43,8 +43,8 @@ def commit_at_once(peer: Peer, turn: p.Turn) -> bool:
     if len(turn.expected) > AT_ONCE:
         return False
     try:
-        judgement = Judgement(peer.home, at_once(reading(turn.expected, peer.permit)))
-        return _commit(peer, turn, judgement.decide_at_once, TurnSearches(peer.home))
+        judgement = Judgement(peer.hosted, at_once(reading(turn.expected, peer.permit)))
+        return _commit(peer, turn, judgement.decide_at_once, TurnSearches(peer.hosted))
     except (Refused, UsageError) as error:
         _refuse(peer, turn.sequence, error)
         return True
@@ -55,7 +55,7 @@ async def commit_conditional(peer: Peer, turn: p.Turn) -> None:
     try:
         async with peer.work() as work:
             expected = await work.go_on(reading(turn.expected, peer.permit))
-            judgement, searches = Judgement(peer.home, expected), TurnSearches(peer.home)
+            judgement, searches = Judgement(peer.hosted, expected), TurnSearches(peer.hosted)
             try:
                 while True:
                     await judgement.prepare_in_lane(work, peer.asker, peer.account.grow)
@@ -79,17 +79,17 @@ def _refuse(peer: Peer, sequence: int, error: Refused | UsageError) -> None:
 
 def _commit(peer: Peer, turn: p.Turn, decide: Callable[[], bool], searches: TurnSearches) -> bool:
     """Checks and commits, in one step; returns False, and has done nothing, if more must be prepared."""
-    home, client = peer.home, peer.own.client
+    hosted, client = peer.hosted, peer.own.client
     parts = _parts(peer, turn)
-    home.check_space(turn.space)
+    hosted.check_space(turn.space)
     for owner, _ in parts:
-        home.finish_ending(owner)  # what ends before the turn has ended before the check
+        hosted.finish_ending(owner)  # what ends before the turn has ended before the check
     if not decide():
         return False
     by_handle = searches.by_handle(parts)
     if by_handle is None:
         return False
-    home.commit(
+    hosted.commit(
         *by_handle[0],
         by_handle[1:],
         client=client,
@@ -133,26 +133,26 @@ class TurnSearches:
     was called.
     """
 
-    def __init__(self, home: HostedSpace) -> None:
-        self._home = home
+    def __init__(self, hosted: HostedSpace) -> None:
+        self._hosted = hosted
         self._found: dict[str, OwnerSearch] = {}
         self._open = ExitStack()
 
     async def prepare(self, parts: Sequence[Part], work: Work) -> None:
         """Looks through the claims of the owners in turns of the lane; when called again, looks at newer
         claims alone."""
-        home = self._home
+        hosted = self._hosted
         for owner, actions in parts:
             if are_by_handle(actions):
                 continue
             if owner in self._found:
                 await work.go_on(self._found[owner].catching_up())
                 continue
-            search = self._open.enter_context(home.searches.of(owner, actions))
+            search = self._open.enter_context(hosted.searches.of(owner, actions))
             work.leave()  # else the one that has the lock would wait for this turn
-            async with home.withdrawing(owner):  # requests that wait here have begun no search
+            async with hosted.withdrawing(owner):  # requests that wait here have begun no search
                 await work.enter()
-                home.finish_ending(owner)
+                hosted.finish_ending(owner)
                 await work.go_on(search.reading())
             self._found[owner] = search
 
@@ -169,7 +169,7 @@ class TurnSearches:
                     return None
                 made.append((owner, search.settled()))
                 continue
-            quick = self._home.searches.of(owner, actions)
+            quick = self._hosted.searches.of(owner, actions)
             if not quick.is_quick:
                 return None
             at_once(quick.looking())

@@ -144,7 +144,7 @@ class ActingPeer(Peer):
             if not self._left:
                 self._leave_session(reason)
                 await trio.lowlevel.cancel_shielded_checkpoint()  # as above
-            self.home.end_due()  # again: it may have been cancelled while it waited for the others
+            self.hosted.end_due()  # again: it may have been cancelled while it waited for the others
             self._leave(reason)
 
     @property
@@ -168,7 +168,7 @@ class ActingPeer(Peer):
 
     def _leave(self, reason: str) -> None:
         self._door.close()
-        self.places.leave(len(self.streams))
+        self.quota.leave(len(self.streams))
         self.streams.clear()
         self._topics.disconnect(self)
         self.shared.left(self)
@@ -188,7 +188,7 @@ class ActingPeer(Peer):
         await self.observations.close_feeds()
         self._leave_session(reason)
         await trio.lowlevel.checkpoint()  # others that end in this moment share its turn
-        await self.home.end_in_turns()
+        await self.hosted.end_in_turns()
 
     def _leave_session(self, reason: str) -> None:
         """Feeds no stream any more; the session ends with the next ``end_due``, or waits for its client."""
@@ -196,13 +196,13 @@ class ActingPeer(Peer):
         for each in self.feeders:
             each.end(reason)
         if self.state is not None:
-            self.home.sessions.leave(self.state, self)
+            self.hosted.sessions.leave(self.state, self)
 
     # -- what the peer sends -------------------------------------------------------------------------
 
     async def act(self, packet: p.Packet) -> None:
-        if self.places.account.is_paced:
-            await self.places.pace(packet)
+        if self.quota.account.is_paced:
+            await self.quota.pace(packet)
         match packet:
             case p.Turn(at) if at <= self.own.client.sequence:
                 await self._old_turns.answer(at)
@@ -254,16 +254,16 @@ class ActingPeer(Peer):
             admitted = admit(self.shared, hello, self.principal, trusted=self.trusted)
         except ProtocolError as error:
             self.shared.watch.login_refused(self.who, error.code, error.text)
-            await self.places.slow_down(self.address, error)
+            await self.quota.slow_down(self.address, error)
             raise
-        wanted, self.bearer, self.home = admitted.wanted, admitted.bearer, admitted.home
+        wanted, self.bearer, self.hosted = admitted.wanted, admitted.bearer, admitted.hosted
         self.permit = self.bearer.permit
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
         self.name = hello.name
         self.shared.greeted(self)
-        self.places.enter(self)
-        self.state, resumed = self.home.sessions.greet(self, admitted.client, wanted)
+        self.quota.enter(self)
+        self.state, resumed = self.hosted.sessions.greet(self, admitted.client, wanted)
         logger.info(
             "session %d: %r (%r) from %s, %s%s",  # quoted, so that no name writes lines of its own
             self.state.number,
@@ -276,7 +276,7 @@ class ActingPeer(Peer):
         interval = heartbeat(self.limits, wanted)
         self.sending.beat_at(interval)
         self.door.welcome(resumed=resumed)
-        self.say(welcome(self.home, self.state, interval, wanted, self._verbs, resumed=resumed))
+        self.say(welcome(self.hosted, self.state, interval, wanted, self._verbs, resumed=resumed))
 
     async def _expel(self, until: datetime) -> None:
         """Ends the connection when its token expires."""
@@ -288,7 +288,7 @@ class ActingPeer(Peer):
         """Acts on a turn; returns False, and has done nothing, if that may take waiting."""
         own = self.state
         assert own is not None  # as ``own``, without its call
-        if turn.sequence <= own.client.sequence or self.places.account.is_paced:
+        if turn.sequence <= own.client.sequence or self.quota.account.is_paced:
             return False
         if turn.expected or turn.others or not are_by_handle(turn.actions):  # as ``_is_conditional``
             return commit_at_once(self, turn)
@@ -297,14 +297,14 @@ class ActingPeer(Peer):
 
     def _turn(self, turn: p.Turn, own: SessionState) -> None:
         sequence, space, name, actions = turn[:4]
-        home = self.home
+        hosted = self.hosted
         try:
             owner = self.owner_of(name) if name else own.owner
-            home.check_space(space)
+            hosted.check_space(space)
             if not self.permit.open:
                 self.permit.check_actions(actions)
-            account = self.places.account
-            home.commit(
+            account = self.quota.account
+            hosted.commit(
                 owner, actions, client=own.client, sequence=sequence, account=account, on_durable=self.accept
             )
         except Refused as refusal:
@@ -318,7 +318,7 @@ class ActingPeer(Peer):
     def _open(self, packet: p.Open) -> None:
         stream = OutStream(packet.stream, packet.items, packet.bytes)
         try:
-            self.places.take_stream(self.streams)
+            self.quota.take_stream(self.streams)
             self.streams[packet.stream] = stream
             self._feeder(packet.spec).open(stream, packet.spec)
         except (Refused, UsageError) as error:
@@ -371,7 +371,7 @@ class Admission:
     wanted: Wanted
     bearer: Bearer
     client: str
-    home: HostedSpace
+    hosted: HostedSpace
 
 
 def admit(shared: Shared, hello: p.Hello, peer: Principal, *, trusted: bool) -> Admission:
@@ -386,12 +386,12 @@ def admit(shared: Shared, hello: p.Hello, peer: Principal, *, trusted: bool) -> 
     bearer = Bearer(permit, permit.principal or peer)
     try:
         permit.check_space(wanted.space)
-        home = shared.find_space(wanted.space)
+        hosted = shared.find_space(wanted.space)
         client = bearer.client(hello.client)
-        home.clients.check(client)
+        hosted.clients.check(client)
     except Refused as refusal:
         raise ProtocolError(refusal.code, refusal.text) from None
-    return Admission(wanted, bearer, client, home)
+    return Admission(wanted, bearer, client, hosted)
 
 
 def spoken(verbs: Iterable[str]) -> Map:
@@ -415,7 +415,7 @@ def spoken(verbs: Iterable[str]) -> Map:
 
 
 def welcome(
-    home: HostedSpace,
+    hosted: HostedSpace,
     state: SessionState,
     interval: float,
     wanted: Wanted,
@@ -428,10 +428,10 @@ def welcome(
     return p.Welcome(
         p.VERSION,
         state.number,
-        home.identity,
-        home.space.epoch,
+        hosted.identity,
+        hosted.space.epoch,
         state.client.sequence,
-        home.limits_map(),
+        hosted.limits_map(),
         Granted(
             interval,
             state.grace,
@@ -473,7 +473,7 @@ class OldTurns:
         """
         peer = self._peer
         epoch = peer.own.client.epoch_of(sequence)
-        if epoch is not None and epoch <= peer.home.commits.durable:
+        if epoch is not None and epoch <= peer.hosted.commits.durable:
             self._say(sequence, epoch)
             return
         while len(self._wanted) >= MOST_OLD_TURNS:
@@ -490,12 +490,12 @@ class OldTurns:
             while self._wanted:
                 wanted, self._wanted = self._wanted, set()
                 self._room.set()
-                found = await peer.home.find_turns(peer.own.client, wanted)
+                found = await peer.hosted.find_turns(peer.own.client, wanted)
                 for sequence in sorted(wanted):
                     epoch = found.get(sequence)
-                    await peer.home.commits.wait_durable(epoch or 0)
+                    await peer.hosted.commits.wait_durable(epoch or 0)
                     self._say(sequence, epoch)
-                peer.home.flush()
+                peer.hosted.flush()
         except DataspaceError as error:  # such as a disk that has failed
             peer.lost = isinstance(error, LogFailed)
             peer.dismiss(goodbye_of(error), str(error))

@@ -99,7 +99,7 @@ class Connection:
 
     async def _wait_room(self, peer: ActingPeer) -> None:
         """Waits while the disk is behind, or while the peer does not read what is sent to it."""
-        await peer.home.commits.wait_room()
+        await peer.hosted.commits.wait_room()
         limits, sending = self._limits, self._sending
         if sending.unheard > limits.unsent_bytes:
             with trio.move_on_after(limits.stalled_seconds):

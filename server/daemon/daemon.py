@@ -159,7 +159,7 @@ class Daemon(DaemonState):
 
     # -- status ---------------------------------------------------------------------------------------
 
-    def status(self, home: HostedSpace, permit: Permit) -> Map:
+    def status(self, hosted: HostedSpace, permit: Permit) -> Map:
         """Returns what ``dataspace status`` shows: counts, bytes and times in microseconds.
 
         Paths, names and numbers of the system are ``INSPECTED``, which this permit may have or not.
@@ -169,7 +169,7 @@ class Daemon(DaemonState):
         resident = resident_bytes()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux updates it with a delay
         status = {
-            **home.status(),
+            **hosted.status(),
             "rights": permit.whole,
             "version": __version__,
             "compiled": tuple(compiled_parts()),
@@ -212,7 +212,7 @@ def _in_turn(verb: Verb) -> Verb:
 def _status_of(daemon: Daemon) -> Verb:
     async def status(peer: Peer, _arguments: Map) -> Value:
         await trio.lowlevel.checkpoint()
-        return daemon.status(peer.home, peer.permit)
+        return daemon.status(peer.hosted, peer.permit)
 
     return status
 

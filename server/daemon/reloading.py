@@ -176,10 +176,10 @@ def _take_rules(daemon: Daemon, config: Config) -> list[str]:
     taken."""
     told = []
     for each in config.all_spaces():
-        home = daemon.spaces.get(each.name)
-        if home is not None:
+        hosted = daemon.spaces.get(each.name)
+        if hosted is not None:
             try:
-                changed, errors = home.take_rules(each.rules)
+                changed, errors = hosted.take_rules(each.rules)
             except DataspaceError as error:
                 changed, errors = False, [f"those of {each.name}: {error}"]
             told += [f"the rules of {each.name} have changed"] if changed else []
@@ -198,7 +198,7 @@ def _expel(daemon: Daemon) -> int:
     ]
     for each in connected:
         each.dismiss("unauthorized", "the token was removed or its rights have changed")
-    waiting = [home.sessions.end_waiting(keys.stands) for home in daemon.spaces.values()]
+    waiting = [hosted.sessions.end_waiting(keys.stands) for hosted in daemon.spaces.values()]
     daemon.flush()
     return len(connected) + sum(waiting)
 

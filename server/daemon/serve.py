@@ -93,8 +93,8 @@ async def _serve(
             held.callback(admin.close)
         daemon = Daemon(config, logs, tracing)
         held.callback(daemon.durable_topics.writer.journal.close)
-        for home in daemon.spaces.values():
-            held.callback(home.staging.close)
+        for hosted in daemon.spaces.values():
+            held.callback(hosted.staging.close)
         for warning in warnings(config):
             logger.warning("%s", warning, extra={"event": "warning"})
         gc.collect()
@@ -129,7 +129,7 @@ async def _run(
     daemon.listeners = await open_listeners(daemon.config)
     spaces = daemon.spaces.values()
     async with trio.open_nursery() as nursery:
-        writers: list[GroupCommit | TopicWriter] = [home.commits for home in spaces]
+        writers: list[GroupCommit | TopicWriter] = [hosted.commits for hosted in spaces]
         writers.append(daemon.durable_topics.writer)
         scopes = [trio.CancelScope(shield=True) for _ in writers]
         for writer, scope in zip(writers, scopes, strict=True):
@@ -138,13 +138,13 @@ async def _run(
             scopes.append(trio.CancelScope(shield=True))
             nursery.start_soon(_answer, daemon, admin, scopes[-1])
         try:
-            for home in spaces:
-                await home.commits.wait_durable(home.space.epoch)
+            for hosted in spaces:
+                await hosted.commits.wait_durable(hosted.space.epoch)
             async with trio.open_nursery() as daemon.peers:
                 for listener in daemon.listeners:
                     daemon.peers.start_soon(daemon.accept_on, listener)
-                for home in spaces:
-                    daemon.peers.start_soon(home.run)
+                for hosted in spaces:
+                    daemon.peers.start_soon(hosted.run)
                 daemon.peers.start_soon(daemon.durable_topics.run)
                 daemon.peers.start_soon(daemon.flushing.run)
                 daemon.peers.start_soon(daemon.delivery.pacing.run, daemon.flush)

@@ -69,9 +69,11 @@ class Hosted:
         self._crashes = 0
         self._last: str | None = None
 
-    def start(self, engine: Engine, home: ActorSpace) -> None:
+    def start(self, engine: Engine, hosted: ActorSpace) -> None:
         """Spawns the actor that supervises it."""
-        self._host = engine.spawn(self._set_up, home=home, name=f"host of {self.settings.title}", daemon=True)
+        self._host = engine.spawn(
+            self._set_up, home=hosted, name=f"host of {self.settings.title}", daemon=True
+        )
         self._host.program = self.program
 
     def end(self) -> None:
@@ -250,8 +252,8 @@ class HostedActors:
 
     async def _after_slice(self) -> None:
         self._flush()
-        for home in self._spaces.values():
-            await home.commits.wait_room()
+        for hosted in self._spaces.values():
+            await hosted.commits.wait_room()
 
 
 async def _name_late(shell: Shell) -> None:
@@ -266,12 +268,12 @@ async def _name_late(shell: Shell) -> None:
             logger.error("these actors have tasks that were cancelled and do not end: %s", ", ".join(late))
 
 
-def _home(engine: Engine, home: HostedSpace) -> ActorSpace:
+def _home(engine: Engine, hosted: HostedSpace) -> ActorSpace:
     """Returns a space as actors use it: their turns go through the log, like turns of clients."""
     return engine.home(
-        home.space,
-        commit=lambda owner, actions, _now: home.commit(owner, actions),
-        end=lambda owner: home.end_owners((owner,)),
+        hosted.space,
+        commit=lambda owner, actions, _now: hosted.commit(owner, actions),
+        end=lambda owner: hosted.end_owners((owner,)),
     )
 
 
@@ -294,8 +296,8 @@ async def _rules(inspector: Peer, arguments: Map) -> Value:
     """Answers a question about the rules: how they run, or why a fact is derived or not."""
     await trio.lowlevel.checkpoint()
     inspector.permit.check_inspect("the rules")
-    space, about, ask = inspector.home.space, arguments.get("about"), text(arguments, "ask")
+    space, about, ask = inspector.hosted.space, arguments.get("about"), text(arguments, "ask")
     if ask == RESUME:
         inspector.permit.check_rules()
-        return inspector.home.resume_rule(text(arguments, "about"))
+        return inspector.hosted.resume_rule(text(arguments, "about"))
     return ask_rules(space, inspector.permit, ask, about, text(arguments, "form", "text"))

@@ -82,7 +82,7 @@ class DaemonFigures:
 class SpaceFigures:
     """The figures from which metrics of one space are read."""
 
-    home: HostedSpace
+    hosted: HostedSpace
     space: SpaceStatistics
     written: CommitStatistics
     rules: int
@@ -101,17 +101,17 @@ def readings(daemon: DaemonState, found: Survey) -> list[Reading]:
     read = [each for metric in OF_DAEMON for each in _readings(metric, whole, ())]
     turns, sessions = Counter(daemon.counts.turns), Counter[str]()
     for peer in daemon.connections.values():
-        turns[peer.home.name] += peer.turns
-        sessions[peer.home.name] += peer.state is not None
-    for name, home in daemon.spaces.items():
-        rules = home.space.rules.statistics()
+        turns[peer.hosted.name] += peer.turns
+        sessions[peer.hosted.name] += peer.state is not None
+    for name, hosted in daemon.spaces.items():
+        rules = hosted.space.rules.statistics()
         space = SpaceFigures(
-            home,
-            home.space.statistics(),
-            home.commits.statistics(),
+            hosted,
+            hosted.space.statistics(),
+            hosted.commits.statistics(),
             0 if rules is None else rules.rules,
             0 if rules is None else rules.ticks,
-            list(home.log.readers),
+            list(hosted.log.readers),
             found.slowest[name],
             found.disk[name],
             turns[name],
@@ -219,7 +219,7 @@ OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
     Metric("dataspace_sessions", "gauge", "Sessions with a connection.",
            lambda of: of.sessions, SPACE),
     Metric("dataspace_suspended_sessions", "gauge", "Sessions within their grace.",
-           lambda of: of.home.sessions.waiting, SPACE),
+           lambda of: of.hosted.sessions.waiting, SPACE),
     Metric("dataspace_turns", "counter", "Turns of clients that were committed.",
            lambda of: of.turns, SPACE),
     Metric("dataspace_epoch", "gauge", "The newest epoch.",
@@ -227,7 +227,7 @@ OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
     Metric("dataspace_durable_epoch", "gauge", "The newest epoch on disk.",
            lambda of: of.written.durable, SPACE),
     Metric("dataspace_oldest_epoch", "gauge", "The oldest epoch that the log holds.",
-           lambda of: of.home.log.oldest, SPACE),
+           lambda of: of.hosted.log.oldest, SPACE),
     Metric("dataspace_epochs_written", "counter", "Epochs written to disk.",
            lambda of: of.written.epochs, SPACE),
     Metric("dataspace_changes", "counter", "Changes of facts, and messages, written to disk.",
@@ -241,9 +241,9 @@ OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
     Metric("dataspace_owners", "gauge", "Owners that claim something.",
            lambda of: of.space.owners, SPACE),
     Metric("dataspace_leases", "gauge", "Leases that have not ended.",
-           lambda of: len(of.home.leases), SPACE),
+           lambda of: len(of.hosted.leases), SPACE),
     Metric("dataspace_identities", "gauge", "Identities with remembered turn numbers.",
-           lambda of: len(of.home.clients), SPACE),
+           lambda of: len(of.hosted.clients), SPACE),
 
     Metric("dataspace_observers", "gauge", "Observers of patterns.",
            lambda of: of.space.observers, SPACE),
@@ -258,7 +258,7 @@ OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
            lambda of: of.slowest.seconds, SPACE),
 
     Metric("dataspace_commit_seconds", "histogram", "Time of one group of epochs to be on disk.",
-           lambda of: Buckets.of(of.home.commits.durations), SPACE),
+           lambda of: Buckets.of(of.hosted.commits.durations), SPACE),
     Metric("dataspace_log_written_bytes", "counter", "Bytes of epochs written to the log.",
            lambda of: of.written.bytes, SPACE),
     Metric("dataspace_snapshots", "counter", "Snapshots of the state written to disk.",
@@ -268,7 +268,7 @@ OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
     Metric("dataspace_unwritten_bytes", "gauge", "Bytes that wait for the disk.",
            lambda of: of.written.backlog_bytes, SPACE),
     Metric("dataspace_disk_full", "gauge", "1 while the disk has no room for the log.",
-           lambda of: float(of.home.commits.full is not None), SPACE),
+           lambda of: float(of.hosted.commits.full is not None), SPACE),
     Metric("dataspace_disk_bytes", "gauge",
            "Bytes of files: the log, what is staged, durable topics, others.",
            lambda of: of.disk, ("space", "part")),
@@ -276,9 +276,9 @@ OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
     Metric("dataspace_rules", "gauge", "Rules that are carried out.",
            lambda of: of.rules, SPACE),
     Metric("dataspace_rules_suspended", "gauge", "Rules suspended after an error.",
-           lambda of: len(of.home.space.rules.suspended()), SPACE),
+           lambda of: len(of.hosted.space.rules.suspended()), SPACE),
     Metric("dataspace_rule_seconds", "counter", "Time that rules took, estimated.",
-           lambda of: of.home.space.rules.costliest()[2] / 1e9, SPACE),
+           lambda of: of.hosted.space.rules.costliest()[2] / 1e9, SPACE),
     Metric("dataspace_rule_ticks", "counter", "Runs of the rules.",
            lambda of: of.ticks, SPACE),
 

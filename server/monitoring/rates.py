@@ -123,9 +123,9 @@ async def watch_rules(
     before: dict[str, Mapping[str, int]] = {}
     while True:
         await trio.sleep(RULES_PAUSE)
-        for home in spaces():
-            program = home.space.rules.program
+        for hosted in spaces():
+            program = hosted.space.rules.program
             now = {} if program is None else program.spent()
-            for name, seconds in growths(before.get(home.name, {}), now).items():
-                took(home.name, name, seconds)
-            before[home.name] = now
+            for name, seconds in growths(before.get(hosted.name, {}), now).items():
+                took(hosted.name, name, seconds)
+            before[hosted.name] = now

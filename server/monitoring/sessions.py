@@ -49,8 +49,8 @@ def session_verbs(daemon: DaemonState) -> Mapping[str, Callable[[Peer, Map], Awa
                     found.append(_connected(daemon, connection, connection.state))
                 if work.is_over:
                     await work.pass_on()
-        for home in daemon.spaces.values():
-            found += [_suspended(home, each) for each in home.sessions.suspended()]
+        for hosted in daemon.spaces.values():
+            found += [_suspended(hosted, each) for each in hosted.sessions.suspended()]
         return tuple(found[: min(most, MOST)])
 
     async def _end(asker: Peer, arguments: Map) -> Value:
@@ -65,9 +65,9 @@ def session_verbs(daemon: DaemonState) -> Mapping[str, Callable[[Peer, Map], Awa
                 daemon.watch.acted("session-ended", f"session {wanted} of {connection.principal}", asker.who)
                 connection.dismiss(ENDED, "an administrator has ended this session")
                 return _named(connection.name, connection.state)
-        for home in daemon.spaces.values():
-            for state in home.sessions.suspended():
-                if state.number == wanted and home.sessions.end_suspended(wanted):
+        for hosted in daemon.spaces.values():
+            for state in hosted.sessions.suspended():
+                if state.number == wanted and hosted.sessions.end_suspended(wanted):
                     said = f"session {wanted} of {state.bearer.principal}, suspended"
                     daemon.watch.acted("session-ended", said, asker.who)
                     return _named("", state)
@@ -82,10 +82,10 @@ def _named(name: str, state: SessionState) -> Map:
 
 def _connected(daemon: DaemonState, connection: Peer, state: SessionState) -> Map:
     """Returns what is known of a session with a connection; O(streams and what waits for them)."""
-    home = connection.home
+    hosted = connection.hosted
     rate, now = daemon.rates.of(connection), time.time_ns() // 1000
     streams = list(connection.streams.values())
-    lag = lag_of(streams, home.space.epoch, now)
+    lag = lag_of(streams, hosted.space.epoch, now)
     waiting = [each.backlog for each in streams if isinstance(each.backlog, Follower)]
     waiting_bytes = sum([each.used for each in waiting if len(each)])
     unsent = connection.sending.unheard
@@ -94,7 +94,7 @@ def _connected(daemon: DaemonState, connection: Peer, state: SessionState) -> Ma
             **_named(connection.name, state),
             "connection": connection.number,
             "state": "connected",
-            "space": home.name,
+            "space": hosted.name,
             "address": connection.address,
             "tls": connection.door.encryption,
             "since": now - int((trio.current_time() - connection.since) * 1e6),
@@ -117,13 +117,13 @@ def _connected(daemon: DaemonState, connection: Peer, state: SessionState) -> Ma
     )
 
 
-def _suspended(home: HostedSpace, state: SessionState) -> Map:
+def _suspended(hosted: HostedSpace, state: SessionState) -> Map:
     """Returns what is known of a session that waits for its client."""
     return Map(
         {
             **_named("", state),
             "state": "suspended",
-            "space": home.name,
+            "space": hosted.name,
             "grace": state.grace,
         }
     )

@@ -88,20 +88,20 @@ class DaemonState(Shared):
     def writers(self) -> list[tuple[str, GroupCommit | TopicWriter]]:
         """All writers to the disk, by name."""
         logs: list[tuple[str, GroupCommit | TopicWriter]] = [
-            (f"the log of space {name}", home.commits) for name, home in self.spaces.items()
+            (f"the log of space {name}", hosted.commits) for name, hosted in self.spaces.items()
         ]
         return [*logs, (TopicWriter.NAME, self.topic_writer)]
 
     @property
     def directories(self) -> dict[str, Path]:
         """The directory of each space."""
-        return {name: home.settings.data for name, home in self.spaces.items()}
+        return {name: hosted.settings.data for name, hosted in self.spaces.items()}
 
     def left(self, guest: Guest) -> None:
         """Notes that a connection has ended."""
         ended = self.connections.pop(guest.number, None)
         if ended is not None:
-            self.counts.left(ended.home.name, ended.turns, ended.received, ended.sending.sent)
+            self.counts.left(ended.hosted.name, ended.turns, ended.received, ended.sending.sent)
         super().left(guest)
 
     def accounted(self) -> int:

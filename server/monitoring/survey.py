@@ -112,12 +112,12 @@ async def survey(daemon: DaemonState, frontiers: Frontiers, now: int) -> Survey:
     slowest = {name: Lag() for name in daemon.spaces}
     looked = 0
     for connection in list(daemon.connections.values()):
-        home = connection.home
+        hosted = connection.hosted
         streams = list(connection.streams.values())
         for at in range(0, len(streams), SLICE):
             part = streams[at : at + SLICE]
-            lag = lag_of(part, home.space.epoch, now)
-            slowest[home.name].include(lag.backlog, lag.epochs, lag.seconds)
+            lag = lag_of(part, hosted.space.epoch, now)
+            slowest[hosted.name].include(lag.backlog, lag.epochs, lag.seconds)
             looked += len(part)
             if looked >= SLICE:
                 looked = 0

@@ -51,7 +51,7 @@ UNBOUNDED: Final = 1 << 62
 
 
 async def stage(
-    home: HostedSpace,
+    hosted: HostedSpace,
     at: tuple[str, ...],
     operations: tuple[Value, ...],
     bearer: Bearer = TRUSTED,
@@ -60,12 +60,12 @@ async def stage(
     """Appends pairs of verb and value to those on disk under a key, if permitted."""
     for operation in operations:
         check_pair(operation)
-    await _permitted(home, operations, bearer.principal, bearer.permit)
-    await home.staging.stage(at, pack(operations), bearer.holder, account)
+    await _permitted(hosted, operations, bearer.principal, bearer.permit)
+    await hosted.staging.stage(at, pack(operations), bearer.holder, account)
 
 
 async def stage_packed(
-    home: HostedSpace,
+    hosted: HostedSpace,
     at: tuple[str, ...],
     body: bytes,
     bearer: Bearer = TRUSTED,
@@ -73,37 +73,37 @@ async def stage_packed(
 ) -> int:
     """Like ``stage`` for packed operations, kept as they came once checked; returns how many they are."""
     # the operations read are freed before waiting for the disk
-    count = (await _checked(home, body, bearer.principal, bearer.permit))[1]
-    await home.staging.stage(at, body, bearer.holder, account)
+    count = (await _checked(hosted, body, bearer.principal, bearer.permit))[1]
+    await hosted.staging.stage(at, body, bearer.holder, account)
     return count
 
 
-async def prepare(home: HostedSpace, body: bytes, bearer: Bearer = TRUSTED) -> int:
+async def prepare(hosted: HostedSpace, body: bytes, bearer: Bearer = TRUSTED) -> int:
     """Reads packed operations that are to be published soon, ahead of time; returns how many they are."""
-    staged, count = await _checked(home, body, bearer.principal, bearer.permit)
-    home.prepared.keep(body, read(staged))
+    staged, count = await _checked(hosted, body, bearer.principal, bearer.permit)
+    hosted.prepared.keep(body, read(staged))
     await trio.lowlevel.checkpoint()
     return count
 
 
-async def _checked(home: HostedSpace, body: bytes, asker: Hashable, permit: Permit) -> tuple[Value, int]:
+async def _checked(hosted: HostedSpace, body: bytes, asker: Hashable, permit: Permit) -> tuple[Value, int]:
     """Returns the content of packed operations and their number, once checked and permitted."""
-    staged = await _unpacked(home, body, asker, home.limits.frame_elements)
+    staged = await _unpacked(hosted, body, asker, hosted.limits.frame_elements)
     count = check(staged)
-    await _permitted(home, staged, asker, permit)
+    await _permitted(hosted, staged, asker, permit)
     return staged, count
 
 
-async def _unpacked(home: HostedSpace, body: bytes, asker: Hashable, elements: int) -> Value:
+async def _unpacked(hosted: HostedSpace, body: bytes, asker: Hashable, elements: int) -> Value:
     """Returns the content of packed operations; where they are many, they are unpacked in the lane."""
     if len(body) <= SMALL_BYTES:
         return unpack(body, elements=elements)
-    return await home.lane.work(asker).do(unpacking(body, elements=elements, depth=MAX_DEPTH))
+    return await hosted.lane.work(asker).do(unpacking(body, elements=elements, depth=MAX_DEPTH))
 
 
-async def _permitted(home: HostedSpace, staged: Value, asker: Hashable, permit: Permit) -> None:
+async def _permitted(hosted: HostedSpace, staged: Value, asker: Hashable, permit: Permit) -> None:
     if not permit.open:
-        await home.lane.work(asker).do(_checking(read(staged), permit))
+        await hosted.lane.work(asker).do(_checking(read(staged), permit))
 
 
 def _checking(operations: Operations, permit: Permit) -> Generator[None, None, None]:
@@ -115,7 +115,7 @@ def _checking(operations: Operations, permit: Permit) -> Generator[None, None, N
 
 
 async def publish(
-    home: HostedSpace,
+    hosted: HostedSpace,
     keys: Sequence[tuple[str, ...] | bytes],
     *,
     bearer: Bearer = TRUSTED,
@@ -142,54 +142,54 @@ async def publish(
     of ``Staging.discard``.
     """
     name = bearer.owner(owner)
-    identity = bearer.publisher(client, name, home.clients)
+    identity = bearer.publisher(client, name, hosted.clients)
     reach("publish-before-commit")
-    expected = await home.lane.work(bearer.principal).do(reading(expect, bearer.permit)) if expect else []
-    with closing(Judgement(home, expected)) as judgement:
-        judge = partial(_judge, home, judgement, bearer, account)
-        if expected and await _published(home, identity, sequence) is None:
+    expected = await hosted.lane.work(bearer.principal).do(reading(expect, bearer.permit)) if expect else []
+    with closing(Judgement(hosted, expected)) as judgement:
+        judge = partial(_judge, hosted, judgement, bearer, account)
+        if expected and await _published(hosted, identity, sequence) is None:
             await judge()  # what takes long, before other publications have to wait
-        async with home.publishing:
-            epoch = await _published(home, identity, sequence)
+        async with hosted.publishing:
+            epoch = await _published(hosted, identity, sequence)
             if epoch is None:
-                known = home.clients.get(identity, account)
+                known = hosted.clients.get(identity, account)
                 if origin is not None:
                     known.comes_from(*origin[1:])
                 if exclusive:
-                    home.publishers.check(name, identity, began=known.sequence > 0)
-                operations = await _staged(home, keys, bearer, account)
+                    hosted.publishers.check(name, identity, began=known.sequence > 0)
+                operations = await _staged(hosted, keys, bearer, account)
                 while True:
                     if expected:
                         await judge()
                     if name.startswith(LEASE):
-                        home.leases.grant(name, account)
-                    plan = await _planned(home, name, operations, bearer.principal, replace=replace, by=by)
+                        hosted.leases.grant(name, account)
+                    plan = await _planned(hosted, name, operations, bearer.principal, replace=replace, by=by)
                     if judgement.decide():
                         break
                 if name.startswith(LEASE):
-                    home.leases.grant(name, account)  # again, as it may have ended meanwhile
-                epoch = home.commit(
+                    hosted.leases.grant(name, account)  # again, as it may have ended meanwhile
+                epoch = hosted.commit(
                     name, plan.actions, client=known, sequence=sequence, account=account, publication=True
                 ).number
                 if exclusive:
-                    home.publishers.published(name, identity, epoch)
-                home.flush()
-                await _in_turn(home, bearer.principal, plan.settling())
-    home.flush()
-    await home.commits.wait_durable(epoch)
+                    hosted.publishers.published(name, identity, epoch)
+                hosted.flush()
+                await _in_turn(hosted, bearer.principal, plan.settling())
+    hosted.flush()
+    await hosted.commits.wait_durable(epoch)
     reach("publish-after-commit")
     staged = [at for at in keys if not isinstance(at, bytes)]
     dropped = staged if discard is None else [discard]
-    await home.staging.discard(*dropped, close=close, by=bearer.holder)
+    await hosted.staging.discard(*dropped, close=close, by=bearer.holder)
     return epoch
 
 
-async def _judge(home: HostedSpace, judgement: Judgement, bearer: Bearer, account: Account | None) -> None:
+async def _judge(hosted: HostedSpace, judgement: Judgement, bearer: Bearer, account: Account | None) -> None:
     """Prepares what is expected in the lane until it is decided; raises ``ExpectationFailed`` if it does not
     hold now."""
     grow = _nothing if account is None else account.grow
     while True:
-        async with home.lane.work(bearer.principal) as work:
+        async with hosted.lane.work(bearer.principal) as work:
             await judgement.prepare_in_lane(work, bearer.principal, grow)
         if judgement.decide():
             return
@@ -200,23 +200,23 @@ def _nothing(_facts: int, _size: int) -> None:
 
 
 async def _planned(
-    home: HostedSpace, owner: str, operations: Operations, asker: Hashable, *, replace: bool, by: Value
+    hosted: HostedSpace, owner: str, operations: Operations, asker: Hashable, *, replace: bool, by: Value
 ) -> Plan:
     """Returns what operations do to the claims of an owner now; where they are many, in the lane.
 
     At once where another client changes these claims all the time.
     """
     for _ in range(ATTEMPTS):
-        home.finish_ending(owner)
-        steps = home.ledgers.planning(owner, operations, replace=replace, by=by)
-        plan = await _in_turn(home, asker, steps)
+        hosted.finish_ending(owner)
+        steps = hosted.ledgers.planning(owner, operations, replace=replace, by=by)
+        plan = await _in_turn(hosted, asker, steps)
         if plan is not None:
             return plan
-    home.finish_ending(owner)
-    return home.ledgers.plan(owner, operations, replace=replace, by=by)
+    hosted.finish_ending(owner)
+    return hosted.ledgers.plan(owner, operations, replace=replace, by=by)
 
 
-async def _in_turn(home: HostedSpace, asker: Hashable, steps: Generator[None, None, T]) -> T:
+async def _in_turn(hosted: HostedSpace, asker: Hashable, steps: Generator[None, None, T]) -> T:
     """Does steps and returns their value: a few at once, as most are, and the others in the lane.
 
     Nothing happens between the last of them and the return.
@@ -226,26 +226,26 @@ async def _in_turn(home: HostedSpace, asker: Hashable, steps: Generator[None, No
             next(steps)
         except StopIteration as end:
             return cast("T", end.value)
-    return await home.lane.work(asker).do(steps)
+    return await hosted.lane.work(asker).do(steps)
 
 
 async def _staged(
-    home: HostedSpace, keys: Sequence[tuple[str, ...] | bytes], bearer: Bearer, account: Account | None
+    hosted: HostedSpace, keys: Sequence[tuple[str, ...] | bytes], bearer: Bearer, account: Account | None
 ) -> Operations:
     """Returns all operations under these keys; raises ``Refused`` once they exceed the limit or the quota."""
-    limit = home.space.limits.actions_per_publication
+    limit = hosted.space.limits.actions_per_publication
     quotas = None if account is None else account.quotas
     verbs: list[str] = []
     values: list[Value] = []
     for at in keys:
-        for staged in await _read(home, at, bearer):
+        for staged in await _read(hosted, at, bearer):
             if isinstance(staged, bytes):
-                operations = read(await _unpacked(home, staged, bearer.principal, UNBOUNDED))
+                operations = read(await _unpacked(hosted, staged, bearer.principal, UNBOUNDED))
             else:
                 operations = staged
             if not bearer.permit.open:  # who staged it, or had it prepared, may have other rights
-                await home.lane.work(bearer.principal).do(_checking(operations, bearer.permit))
-            await home.lane.work(bearer.principal).do(keys_in_steps(operations.values))
+                await hosted.lane.work(bearer.principal).do(_checking(operations, bearer.permit))
+            await hosted.lane.work(bearer.principal).do(keys_in_steps(operations.values))
             verbs.extend(operations.verbs)
             values.extend(operations.values)
             if account is not None and quotas is not None and len(verbs) > quotas.actions_per_publication:
@@ -257,23 +257,23 @@ async def _staged(
 
 
 async def _read(
-    home: HostedSpace, at: tuple[str, ...] | bytes, bearer: Bearer
+    hosted: HostedSpace, at: tuple[str, ...] | bytes, bearer: Bearer
 ) -> Iterable[Operations | bytes]:
     """Returns the operations under a key, packed and part by part, or those given in place of one."""
     if not isinstance(at, bytes):
-        return await home.staging.staged([at], bearer.holder)
-    prepared = home.prepared.taken(at)
+        return await hosted.staging.staged([at], bearer.holder)
+    prepared = hosted.prepared.taken(at)
     if prepared is None:
-        return [read((await _checked(home, at, bearer.principal, OPEN))[0])]
+        return [read((await _checked(hosted, at, bearer.principal, OPEN))[0])]
     return [prepared]
 
 
-async def _published(home: HostedSpace, client: str, sequence: int) -> int | None:
+async def _published(hosted: HostedSpace, client: str, sequence: int) -> int | None:
     """Returns the epoch of a batch that was published before; None if it was not."""
-    known = home.clients.get(client)
+    known = hosted.clients.get(client)
     if sequence > known.sequence:
         return None
-    epoch = (await home.find_turns(known, [sequence])).get(sequence)
+    epoch = (await hosted.find_turns(known, [sequence])).get(sequence)
     if not epoch:
         raise refusal(sequence, epoch)
     return epoch

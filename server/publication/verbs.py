@@ -136,11 +136,11 @@ class Offers:
                 else:
                     stream.arrived = trio.Event()
                     await stream.arrived.wait()
-                self._peer.home.flush()
+                self._peer.hosted.flush()
         except (Refused, ProtocolError) as refusal:
             self.drop(stream.number)
             self._peer.say(p.Error(stream.number, refusal.code, refusal.text[:4000]))
-            self._peer.home.flush()
+            self._peer.hosted.flush()
 
     async def _handle(self, stream: InStream) -> None:
         values, size = stream.waiting.popleft()
@@ -151,7 +151,7 @@ class Offers:
                 some.append(more)
                 size += length
             values = tuple(chain.from_iterable(some))
-        await stage(self._peer.home, stream.key, values, self._peer.bearer, self._peer.account)
+        await stage(self._peer.hosted, stream.key, values, self._peer.bearer, self._peer.account)
         stream.window.take(len(values), size)
         asked = stream.window.ask()
         if asked is not None:
@@ -163,11 +163,11 @@ async def _stage(peer: Peer, arguments: Map) -> Value:
     """Stores operations under a key until they are published or discarded."""
     rows = arguments.get("rows")
     if isinstance(rows, bytes):
-        return await stage_packed(peer.home, texts(arguments, "key"), rows, peer.bearer, peer.account)
+        return await stage_packed(peer.hosted, texts(arguments, "key"), rows, peer.bearer, peer.account)
     operations = arguments.get("operations")
     if not isinstance(operations, tuple):
         raise Refused("bad-request", "operations must be an array")
-    await stage(peer.home, texts(arguments, "key"), operations, peer.bearer, peer.account)
+    await stage(peer.hosted, texts(arguments, "key"), operations, peer.bearer, peer.account)
     return len(operations)
 
 
@@ -176,13 +176,13 @@ async def _prepare(peer: Peer, arguments: Map) -> Value:
     rows = arguments.get("rows")
     if not isinstance(rows, bytes):
         raise Refused("bad-request", "rows must be binary")
-    return await prepare(peer.home, rows, peer.bearer)
+    return await prepare(peer.hosted, rows, peer.bearer)
 
 
 async def _discard(peer: Peer, arguments: Map) -> Value:
     """Deletes what is staged under keys with this beginning, and may close one for good."""
     close = texts(arguments, "close") if "close" in arguments else None
-    await peer.home.staging.discard(texts(arguments, "key"), close=close, by=peer.bearer.holder)
+    await peer.hosted.staging.discard(texts(arguments, "key"), close=close, by=peer.bearer.holder)
     return None
 
 
@@ -193,9 +193,9 @@ async def _publish(peer: Peer, arguments: Map) -> Value:
         raise Refused("bad-request", "keys must be an array of keys, or of binary in place of one")
     owner, client = text(arguments, "owner"), text(arguments, "client")
     name = peer.bearer.owner(owner)  # before anything else: a sink asks so for its rights, without a number
-    peer.bearer.publisher(client, name, peer.home.clients)
+    peer.bearer.publisher(client, name, peer.hosted.clients)
     return await publish(
-        peer.home,
+        peer.hosted,
         [each if isinstance(each, bytes) else key(each) for each in keys],
         bearer=peer.bearer,
         owner=owner,

@@ -134,7 +134,7 @@ class Peer:
         limits = shared.limits
         self.shared: Final = shared
         self.limits: Final = limits
-        self.home: HostedSpace = shared.main
+        self.hosted: HostedSpace = shared.main
         """The space that the session is about; ``main`` until the hello names another."""
         self.trusted = trusted
         self.door: Final = door
@@ -147,7 +147,7 @@ class Peer:
         self.permit: Permit = OPEN
         """The permit of the bearer, apart for the sake of every turn."""
         self.bearer = Bearer(OPEN, DAEMON if trusted else Principal.of_peer(door.address))
-        self.places: Final = StreamPlaces(shared, self.principal)
+        self.quota: Final = ConnectionQuota(shared, self.principal)
         self.lost = False
         """True if the connection was lost, rather than ended by one of its two ends."""
         self.gone = False
@@ -177,7 +177,7 @@ class Peer:
     @property
     def account(self) -> Account:
         """What the principal of the peer has."""
-        return self.places.account
+        return self.quota.account
 
     @property
     def own(self) -> SessionState:
@@ -199,7 +199,7 @@ class Peer:
         """Returns the owner of this name: a lease, which a turn renews, or a durable owner."""
         owner = self.bearer.owner(name)
         if owner.startswith(LEASE):
-            self.home.leases.renew(owner)
+            self.hosted.leases.renew(owner)
         return owner
 
     # -- work -----------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Peer:
     def close(self, stream: OutStream) -> None:
         """Stops feeding a stream, and gives back its place."""
         if self.streams.pop(stream.number, None) is not None:
-            self.places.give_streams()
+            self.quota.give_streams()
         for each in self.feeders:
             each.close(stream)
 
@@ -298,7 +298,7 @@ class Peer:
         self._scope.cancel()
 
 
-class StreamPlaces:
+class ConnectionQuota:
     """The places of one connection: as a stranger, as a connection, and for its streams."""
 
     __slots__ = ("_about", "_shared", "account")
@@ -320,7 +320,7 @@ class StreamPlaces:
             raise ProtocolError(refusal.code, refusal.text) from None
         self.account = account
         self._about = (
-            Record("session", number, peer.home.name, peer.name[:NAME_SHOWN], str(principal)),
+            Record("session", number, peer.hosted.name, peer.name[:NAME_SHOWN], str(principal)),
             Record("connection", number, peer.address, peer.door.encryption, time.time_ns() // 1000),
         )
         self._shared.system.state(self._about, ())

@@ -200,8 +200,8 @@ class SessionState:
 class Sessions:
     """The sessions of a space, by the identities of their clients."""
 
-    def __init__(self, home: SessionSpace) -> None:
-        self._home = home
+    def __init__(self, hosted: SessionSpace) -> None:
+        self._hosted = hosted
         self._by_client: dict[str, SessionState] = {}
         self._passing: dict[str, str] = {}
         """Which of several bearers has come with a passing identity, by the identity that was stated."""
@@ -241,14 +241,14 @@ class Sessions:
                 return before, True
             self._end(before)
             # now, as the welcome has the epoch from which the client may go on
-            self._home.end_owners((before.owner, before.interests))
-        home = self._home
+            self._hosted.end_owners((before.owner, before.interests))
+        hosted = self._hosted
         state = SessionState(
-            home,
-            f"session:{home.incarnation}.{connection.number}",
-            home.clients.connect(identity, connection.account),
+            hosted,
+            f"session:{hosted.incarnation}.{connection.number}",
+            hosted.clients.connect(identity, connection.account),
             connection,
-            min(wanted.grace, home.limits.grace_seconds),
+            min(wanted.grace, hosted.limits.grace_seconds),
         )
         state.attempt = wanted.attempt
         state.client.holder = connection.bearer.holder
@@ -290,7 +290,7 @@ class Sessions:
         ended = [state for state in self._left.values() if not stands(state.bearer.permit)]
         for state in ended:
             self._end(state)
-        self._home.end_due()
+        self._hosted.end_due()
         return len(ended)
 
     def suspended(self) -> list[SessionState]:
@@ -302,7 +302,7 @@ class Sessions:
         for state in self.suspended():
             if state.number == number:
                 self._end(state)
-                self._home.end_due()
+                self._hosted.end_due()
                 return True
         return False
 
@@ -321,7 +321,7 @@ class Sessions:
             logger.info("session %d may not come back: %s", state.number, refusal)
             empty = [each for each in empty if each.account is state.account]
         else:
-            if self.waiting < self._home.limits.waiting_sessions:
+            if self.waiting < self._hosted.limits.waiting_sessions:
                 return True
         if empty and self._holds(state):
             self._end(empty[0])
@@ -330,15 +330,15 @@ class Sessions:
 
     def _holds(self, state: SessionState) -> bool:
         """True if facts or interests go with the session."""
-        return bool(state.announced or self._home.space.claims(state.owner))
+        return bool(state.announced or self._hosted.space.claims(state.owner))
 
     def _expire(self, owners: Sequence[str]) -> None:
         for owner in owners:
             state = self._left[owner]
             logger.info("session %d did not come back", state.number)
             self._end(state)
-        self._home.end_due()
-        self._home.flush()
+        self._hosted.end_due()
+        self._hosted.flush()
 
     def _stop_waiting(self, state: SessionState) -> None:
         self._waiting.forget(state.owner)
@@ -349,12 +349,12 @@ class Sessions:
     def _end(self, state: SessionState) -> None:
         """Retracts all facts of a session, together with other sessions which end before ``end_due``."""
         self._stop_waiting(state)
-        self._home.end_soon((state.owner, state.interests))
+        self._hosted.end_soon((state.owner, state.interests))
         name = state.client.name
         if self._by_client.get(name) is state:
             del self._by_client[name]
             self._passing.pop(stated(name), None)
-            self._home.clients.left(state.client)
+            self._hosted.clients.left(state.client)
 
 
 def _check_successor(before: SessionState, connection: SessionPeer, identity: str, wanted: Wanted) -> None:

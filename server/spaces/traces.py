@@ -67,7 +67,7 @@ class Turner(Protocol):
     @property
     def principal(self) -> Principal: ...
     @property
-    def home(self) -> Named:
+    def hosted(self) -> Named:
         """The space of its session."""
 
     @property

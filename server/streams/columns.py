@@ -41,15 +41,15 @@ async def replay_columns(
     memory: MemoryBudget,
 ) -> None:
     """Feeds a stream with blocks from the log as fast as it is taken; counted in ``reads``."""
-    home = peer.home
+    hosted = peer.hosted
     if request.upto is None or not request.durable:
         raise Refused("bad-request", "a stream of columns needs upto, and durable=true")
     read = reads.begun()
-    start = beginning(home, request)
+    start = beginning(hosted, request)
     waiting = stream.backlog = Blocks(memory)  # counted as an observer until it is closed with its stream
-    await home.commits.wait_durable(request.upto)
-    replay = await from_log(home, replace(request, after=start), ColumnReplay)
-    time = 0 if request.as_of is None else await trio.to_thread.run_sync(home.log.time_of, start)
+    await hosted.commits.wait_durable(request.upto)
+    replay = await from_log(hosted, replace(request, after=start), ColumnReplay)
+    time = 0 if request.as_of is None else await trio.to_thread.run_sync(hosted.log.time_of, start)
     blocks = replay.blocks(request.upto)
     if request.as_of is not None:
         blocks = chain(replay.state(time), blocks)
@@ -64,7 +64,7 @@ async def replay_columns(
             read.sent(block)
             waiting.extend(block)
             peer.wake(stream)
-            home.flush()
+            hosted.flush()
             while stream.sated or waiting.full:
                 await stream.wait_taken()
     finally:
@@ -72,7 +72,7 @@ async def replay_columns(
     stream.complete = True
     peer.wake(stream)
     reads.ended(read, request)
-    home.flush()
+    hosted.flush()
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class ReadCounts:
         peer, session = self._peer, self._peer.own.number
         self._totals = [a + b for a, b in zip(self._totals, (1, read.rows, read.bytes, seconds), strict=True)]
         reads, rows, size, spent = self._totals
-        fact = Record("read", session, peer.name, peer.home.name, reads, rows, size, round(spent * 1000))
+        fact = Record("read", session, peer.name, peer.hosted.name, reads, rows, size, round(spent * 1000))
         self._say(fact)
         logger.info(
             "session %d read %d rows, %d bytes, up to epoch %s of %s in %.3f s",

@@ -84,24 +84,24 @@ class Observations:
 
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` for a spec that cannot be served."""
-        peer, home = self._peer, self._peer.home
+        peer, hosted = self._peer, self._peer.hosted
         name = spec.get("space", MAIN)
         if name != SYSTEM:
-            home.check_space(name if isinstance(name, str) else repr(name))
+            hosted.check_space(name if isinstance(name, str) else repr(name))
         request = read_request(spec)
         self._take_pattern(stream, request.pattern)
         if name == SYSTEM:
             self._open_system(stream, request)
             return
-        if begins_now(home, request):
-            self._open_live(stream, request, home.space)
+        if begins_now(hosted, request):
+            self._open_live(stream, request, hosted.space)
         else:
             self._start(self._replays, self._replay, stream, request)
         if request.progress and request.upto is None and not request.durable:
             self._start(self._marks, self._send_progress, stream)
         if not request.snapshot and request.after is None is request.as_of:
             # the start of the stream is stated nowhere else
-            peer.say(p.Reached(home.commits.durable, (stream.number,)))
+            peer.say(p.Reached(hosted.commits.durable, (stream.number,)))
         if not request.quiet:
             peer.own.announce(stream.number, request.pattern)
 
@@ -110,24 +110,24 @@ class Observations:
 
         The opening must follow at once; its errors are found there.
         """
-        peer, home = self._peer, self._peer.home
+        peer, hosted = self._peer, self._peer.hosted
         if (
-            len(home.space.index) < LARGE
+            len(hosted.space.index) < LARGE
             or spec.get("kind") == "topic"
-            or spec.get("space", MAIN) != home.name
+            or spec.get("space", MAIN) != hosted.name
         ):
             return
         try:
             request = read_request(spec)
         except (Refused, UsageError):
             return
-        if begins_now(home, request) and (peer.permit.open or peer.permit.allows_observe(request.pattern)):
+        if begins_now(hosted, request) and (peer.permit.open or peer.permit.allows_observe(request.pattern)):
             await self.prepare(request.pattern, work)
 
     async def prepare(self, pattern: Value, work: Work) -> None:
         """Prepares the index for the first observer of a pattern, in a turn of the lane that goes on."""
-        interests = self._peer.home.space.interests
-        if len(self._peer.home.space.index) < LARGE:
+        interests = self._peer.hosted.space.interests
+        if len(self._peer.hosted.space.index) < LARGE:
             return
         self._prepared.append(pattern)
         try:
@@ -141,7 +141,7 @@ class Observations:
         """Drops what was prepared and is not observed."""
         for pattern in self._prepared:
             with suppress(UsageError):
-                self._peer.home.space.interests.drop_idle(pattern)
+                self._peer.hosted.space.interests.drop_idle(pattern)
         self._prepared.clear()
 
     def _take_pattern(self, stream: OutStream, pattern: Value) -> None:
@@ -203,15 +203,15 @@ class Observations:
         A client that saw no change for long would otherwise resume, after a lost connection, from the last
         one: everything since would be read for nothing, or refused where retention has deleted it.
         """
-        home, reached = self._peer.home, dict[int, list[int]]()
+        hosted, reached = self._peer.hosted, dict[int, list[int]]()
         for stream in self._peer.streams.values():
             waiting = stream.backlog
             if not isinstance(waiting, Follower):
                 continue
             if stream in self._replays:
                 self._reach(stream, waiting, stream.replayed, reached)
-            elif waiting.queue is not None and waiting.queue.space is home.space:
-                self._reach(stream, waiting, home.commits.durable, reached)
+            elif waiting.queue is not None and waiting.queue.space is hosted.space:
+                self._reach(stream, waiting, hosted.commits.durable, reached)
         return [p.Reached(at, tuple(numbers)) for at, numbers in reached.items()]
 
     @staticmethod
@@ -289,18 +289,18 @@ class Observations:
 
     async def _send_progress(self, stream: OutStream) -> None:
         """Sends progress marks while nothing else waits in a stream, until the disk has failed."""
-        home, marked = self._peer.home, -1
+        hosted, marked = self._peer.hosted, -1
         while True:
             try:
-                await home.commits.wait_beyond(marked)
+                await hosted.commits.wait_beyond(marked)
             except LogFailed:
                 return  # the daemon ends, and the client comes back to the next one
             live = stream.backlog
             if isinstance(live, Follower) and live.queue is not None and not len(live):
-                marked = home.space.epoch
+                marked = hosted.space.epoch
                 live.extend(progress_mark(marked))
                 self._peer.wake(stream)
-                home.flush()
+                hosted.flush()
             await trio.sleep(PROGRESS_SECONDS)
 
     # -- from the log ---------------------------------------------------------------------------------
@@ -327,4 +327,4 @@ class Observations:
         finally:
             said = f"a replay of {unparse_pattern(request.pattern):.200} after epoch {request.after}"
             self._took(said, trio.current_time() - began)
-        peer.home.flush()
+        peer.hosted.flush()

@@ -55,13 +55,13 @@ def read_request(spec: Map) -> ObserveOptions:
         raise Refused("bad-request", str(error)) from None
 
 
-def beginning(home: HostedSpace, request: ObserveOptions) -> int:
+def beginning(hosted: HostedSpace, request: ObserveOptions) -> int:
     """Returns the epoch after which a replay begins; raises ``Refused`` if the log does not reach it."""
-    log = home.log
-    newest = max(home.commits.durable, home.space.epoch)
+    log = hosted.log
+    newest = max(hosted.commits.durable, hosted.space.epoch)
     after = request.after if request.as_of is None else request.as_of
     if after is None:
-        after = home.commits.durable
+        after = hosted.commits.durable
     wanted = f"epochs after {after} are wanted" if request.as_of is None else f"epoch {after} is wanted"
     if after < log.oldest - 1:
         raise Refused("epoch-gone", f"{wanted}, the oldest held is {log.oldest}")
@@ -73,38 +73,38 @@ def beginning(home: HostedSpace, request: ObserveOptions) -> int:
     return after
 
 
-def begins_now(home: HostedSpace, request: ObserveOptions) -> bool:
+def begins_now(hosted: HostedSpace, request: ObserveOptions) -> bool:
     """True if a stream begins with the state now, or has missed nothing of it, and needs no log."""
     if request.live:
         return True
     after = request.after
-    if request.columns or after is None or after != home.space.epoch or home.log.lost(after):
+    if request.columns or after is None or after != hosted.space.epoch or hosted.log.lost(after):
         return False
     return request.as_of is None and request.upto is None and not request.durable
 
 
-async def from_log(home: HostedSpace, request: ObserveOptions, kind: type[Kind]) -> Kind:
+async def from_log(hosted: HostedSpace, request: ObserveOptions, kind: type[Kind]) -> Kind:
     """Returns a replay that stands where a stream begins, once everything up to there is on disk.
 
     Raises ``Refused`` as ``beginning`` does.
     """
-    start = beginning(home, request)
-    await home.commits.wait_durable(start)  # the state there is computed from the log
-    replay = kind(home.log, request.pattern, start)
+    start = beginning(hosted, request)
+    await hosted.commits.wait_durable(start)  # the state there is computed from the log
+    replay = kind(hosted.log, request.pattern, start)
     if request.wants_state or not replay.at_hand():
-        replay.live = _live_base(home)
+        replay.live = _live_base(hosted)
     return replay
 
 
-def _live_base(home: HostedSpace) -> Live | None:
+def _live_base(hosted: HostedSpace) -> Live | None:
     """Returns a copy of the current state, for a replay that begins near it; None where it is large.
 
     The facts and the epochs that are not on disk are of one moment: nothing may wait in between.
     """
-    space = home.space
+    space = hosted.space
     if len(space.index) > LIVE_FACTS:
         return None
-    return Live(space.epoch, list(space.index.values()), home.commits.tail(0))
+    return Live(space.epoch, list(space.index.values()), hosted.commits.tail(0))
 
 
 def progress_mark(number: int) -> Changes:
@@ -146,7 +146,7 @@ class StreamReplay:
     ) -> None:
         """``prepare`` prepares the index for a pattern; the stream has its backlog."""
         self.peer = peer
-        self.home = peer.home
+        self.hosted = peer.hosted
         self.prepare = prepare
         self.slots = slots
         self.stream = stream
@@ -164,20 +164,20 @@ class StreamReplay:
             self._state.close()
 
     async def _run(self) -> None:
-        request, commits = self.request, self.home.commits
+        request, commits = self.request, self.hosted.commits
         if self._is_full:  # it has fallen behind: the log is read when what waits was taken
             await self._wait_room()
-        start = beginning(self.home, request)
+        start = beginning(self.hosted, request)
         if await self._goes_on(start):
             return
-        replay = await from_log(self.home, request, Replay)
+        replay = await from_log(self.hosted, request, Replay)
         start = replay.at
         async with self.slots.reading(), self.work:
             replay.pace = self.work.pass_on_from_thread
             await trio.to_thread.run_sync(replay.prepare)
             self._state.holds(replay.held)
             if request.wants_state:
-                since = await trio.to_thread.run_sync(self.home.log.time_of, start)
+                since = await trio.to_thread.run_sync(self.hosted.log.time_of, start)
                 self.observation.extend(Changes(start, since, replay.bag(), flags=SNAPSHOT))
                 self._wake()
         at = await self._feed_net(replay) if request.net else start
@@ -207,11 +207,11 @@ class StreamReplay:
 
         Returns True if it did; False if it is not there, or too much.
         """
-        request, recent = self.request, self.home.commits.recent
+        request, recent = self.request, self.hosted.commits.recent
         past = request.durable or request.upto is not None or request.as_of is not None
         if past or request.after is None:
             return False
-        if not await self.home.recalling.recall(recent, self.home.log, after, self.work):
+        if not await self.hosted.recalling.recall(recent, self.hosted.log, after, self.work):
             return False
         form = skeleton(request.pattern)
         async with self.work:
@@ -224,8 +224,8 @@ class StreamReplay:
         if retelling.is_too_much:
             return False
         # nothing has waited since the last epoch was found
-        self.observation.follow(self.home.space, request.pattern)
-        changes = retelling.values(partial(self.home.space.index.row_count, form))
+        self.observation.follow(self.hosted.space, request.pattern)
+        changes = retelling.values(partial(self.hosted.space.index.row_count, form))
         if sum([len(each.packed) for each in changes]) > READ_AHEAD_BYTES:
             self.observation.unfollow()
             return False  # the log is read as fast as the stream is
@@ -246,9 +246,9 @@ class StreamReplay:
 
         More messages than may wait for an observer are sent in several values, since none may be lost.
         """
-        now = self.home.space.epoch if self.request.upto is None else self.request.upto
-        now = max(replay.at, min(now, self.home.space.epoch))
-        await self.home.commits.wait_durable(now)
+        now = self.hosted.space.epoch if self.request.upto is None else self.request.upto
+        now = max(replay.at, min(now, self.hosted.space.epoch))
+        await self.hosted.commits.wait_durable(now)
         difference, size = NetChange(replay.at + 1), 0
         async with self.slots.reading(), self.work:
             for rows in replay.steps(now):
@@ -339,12 +339,12 @@ class StreamReplay:
 
     def _go_live(self, replay: Replay) -> None:
         """Offers what is committed but not on disk yet, then feeds the stream live."""
-        for number, micros, added, messages, removed in replay.tail(self.home.commits.tail(replay.at)):
+        for number, micros, added, messages, removed in replay.tail(self.hosted.commits.tail(replay.at)):
             self.observation.extend(Changes(number, micros, added, messages, removed))
         self.observation.catch_up()
-        self.observation.follow(self.home.space, self.request.pattern)
+        self.observation.follow(self.hosted.space, self.request.pattern)
         self._wake()
 
     def _wake(self) -> None:
         self.peer.wake(self.stream)
-        self.home.flush()
+        self.hosted.flush()

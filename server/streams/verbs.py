@@ -51,18 +51,18 @@ Matches = Callable[[Value], Captures | None]
 
 async def _sync(reader: Peer, _arguments: Map) -> Value:
     """Returns the newest epoch once everything that the connection sent before is on disk."""
-    home = reader.home
-    epoch = home.space.epoch
-    if home.commits.full is not None and home.commits.durable < epoch:
-        raise Refused("disk-full", f"what was sent waits for room on the disk: {home.commits.full}")
-    await home.commits.wait_durable(epoch)
+    hosted = reader.hosted
+    epoch = hosted.space.epoch
+    if hosted.commits.full is not None and hosted.commits.durable < epoch:
+        raise Refused("disk-full", f"what was sent waits for room on the disk: {hosted.commits.full}")
+    await hosted.commits.wait_durable(epoch)
     return epoch
 
 
 async def _index(reader: Peer, arguments: Map) -> Value:
     """Returns a drawing of the trie of the space, or of the part that may be observed."""
     await trio.lowlevel.checkpoint()
-    home = reader.home
+    hosted = reader.hosted
     reader.permit.check_inspect("the index")
     most = number(arguments, "most", 20)
     if not 1 <= most <= MAX_DRAWN:
@@ -72,7 +72,7 @@ async def _index(reader: Peer, arguments: Map) -> Value:
     if form != ROWS and value:
         raise Refused("bad-request", f"the way of a value is drawn with form = {ROWS!r}, got {form!r:.40}")
     if reader.permit.allows_observe(DISCARD):
-        index = home.space.index
+        index = hosted.space.index
         return box_rows(index, value, most=most) if form == ROWS else index.draw(form, most=most)
     shown, withheld = await _visible(reader)
     if form != ROWS:
@@ -83,7 +83,7 @@ async def _index(reader: Peer, arguments: Map) -> Value:
 async def _visible(reader: Peer) -> tuple[list[Interest], int]:
     """Returns the interests whose pattern the asker may observe itself, and how many others there are."""
     shown: list[Interest] = []
-    interests = list(reader.home.space.interests)
+    interests = list(reader.hosted.space.interests)
     for at, interest in enumerate(interests, 1):
         if reader.permit.allows_observe(interest.pattern):
             shown.append(interest)
@@ -97,63 +97,65 @@ async def _frontier(reader: Peer, arguments: Map) -> Value:
 
     With ``at``, a time, also the newest epoch that was made then or before.
     """
-    home = reader.home
+    hosted = reader.hosted
     after = number(arguments, "after", -1)
     wait = min(number(arguments, "wait", 0), MAX_WAIT) / 1000
-    if home.commits.durable <= after and wait > 0:
+    if hosted.commits.durable <= after and wait > 0:
         with trio.move_on_after(wait):
-            await home.commits.wait_beyond(after)
+            await hosted.commits.wait_beyond(after)
     then: dict[str, Value] = {}
     if "at" in arguments:
         reader.permit.check_reads()
         async with reader.work():
-            then["at"] = await trio.to_thread.run_sync(home.log.epoch_at, number(arguments, "at"))
+            then["at"] = await trio.to_thread.run_sync(hosted.log.epoch_at, number(arguments, "at"))
     return Map(
         {
             **then,
-            "epoch": home.commits.durable,
-            "oldest": home.log.oldest,
-            "space": home.identity,
-            "gaps": home.log.gaps(max(after, 0)),
+            "epoch": hosted.commits.durable,
+            "oldest": hosted.log.oldest,
+            "space": hosted.identity,
+            "gaps": hosted.log.gaps(max(after, 0)),
         }
     )
 
 
 async def _within(reader: Peer, arguments: Map) -> Value:
     """Returns the last epoch of (after, upto] with at most ``changes`` changes on the way, or the first."""
-    home = reader.home
+    hosted = reader.hosted
     reader.permit.check_reads()
-    upto = min(number(arguments, "upto"), home.commits.durable)
+    upto = min(number(arguments, "upto"), hosted.commits.durable)
     asked = (number(arguments, "after"), upto, number(arguments, "changes"))
     async with reader.work():
-        return await trio.to_thread.run_sync(home.log.within, *asked)
+        return await trio.to_thread.run_sync(hosted.log.within, *asked)
 
 
 async def _acknowledge(reader: Peer, arguments: Map) -> Value:
     """Stores that a named reader has acknowledged all epochs up to one, or removes the reader."""
-    home, name = reader.home, text(arguments, "reader")
+    hosted, name = reader.hosted, text(arguments, "reader")
     reader.permit.check_reads()
     if not name:
         raise Refused("bad-request", "reader must not be empty")
     reader.permit.check_reader(name)
     if arguments.get("forget") is True:
-        await trio.to_thread.run_sync(home.log.forget, name)
-        if name in home.reader_accounts:
-            home.reader_accounts.pop(name).give("readers")
-        return Map({"epoch": 0, "oldest": home.log.oldest})
+        await trio.to_thread.run_sync(hosted.log.forget, name)
+        if name in hosted.reader_accounts:
+            hosted.reader_accounts.pop(name).give("readers")
+        return Map({"epoch": 0, "oldest": hosted.log.oldest})
     epoch = max(number(arguments, "epoch"), 0)
-    if epoch > home.commits.durable:
-        raise Refused("epoch-ahead", f"epoch {epoch} is still to come, the newest is {home.commits.durable}")
-    if home.log.readers.get(name) is None and name not in home.reader_accounts:
+    if epoch > hosted.commits.durable:
+        raise Refused(
+            "epoch-ahead", f"epoch {epoch} is still to come, the newest is {hosted.commits.durable}"
+        )
+    if hosted.log.readers.get(name) is None and name not in hosted.reader_accounts:
         reader.account.take("readers")
-        home.reader_accounts[name] = reader.account
+        hosted.reader_accounts[name] = reader.account
     try:
-        await trio.to_thread.run_sync(home.log.acknowledge, name, epoch, time.time_ns() // 1000)
+        await trio.to_thread.run_sync(hosted.log.acknowledge, name, epoch, time.time_ns() // 1000)
     finally:
-        if home.log.readers.get(name) is None and name in home.reader_accounts:  # it was refused
-            home.reader_accounts.pop(name).give("readers")
-    known = home.log.readers.get(name)
-    return Map({"epoch": known.epoch if known else 0, "oldest": home.log.oldest})
+        if hosted.log.readers.get(name) is None and name in hosted.reader_accounts:  # it was refused
+            hosted.reader_accounts.pop(name).give("readers")
+    known = hosted.log.readers.get(name)
+    return Map({"epoch": known.epoch if known else 0, "oldest": hosted.log.oldest})
 
 
 async def _who(reader: Peer, arguments: Map) -> Value:
@@ -164,13 +166,13 @@ async def _who(reader: Peer, arguments: Map) -> Value:
     pattern, most = arguments.get("pattern"), number(arguments, "most", 1_000)
     if not 1 <= most <= MOST:
         raise Refused("bad-request", f"most must be a number from 1 to {MOST}, got {most}")
-    home = reader.home
+    hosted = reader.hosted
     reader.permit.check_inspect("who changed facts")
     reader.permit.check_observe(pattern)
-    upto = min(number(arguments, "upto", home.commits.durable), home.commits.durable)
-    after = max(number(arguments, "after", home.log.oldest - 1), 0)
-    home.log.check_retained(after)
-    page = Page(home.log, matcher(pattern), after, upto)
+    upto = min(number(arguments, "upto", hosted.commits.durable), hosted.commits.durable)
+    after = max(number(arguments, "after", hosted.log.oldest - 1), 0)
+    hosted.log.check_retained(after)
+    page = Page(hosted.log, matcher(pattern), after, upto)
     async with reader.work():
         return await trio.to_thread.run_sync(page.read, most)
 

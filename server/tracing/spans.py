@@ -78,7 +78,7 @@ def _span(
 
 def _attributes(trace: Trace) -> dict[str, AttributeValue]:
     said: dict[str, AttributeValue] = {
-        "dataspace.space": trace.peer.home.name,
+        "dataspace.space": trace.peer.hosted.name,
         "dataspace.connection": trace.peer.number,
         "dataspace.principal": str(trace.peer.principal),
         "dataspace.outcome": trace.outcome,

@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
 import h11
 import trio
@@ -24,7 +25,6 @@ from server.owners.accounts import Account
 from server.web.asgi import ClientGone
 from server.web.exchange import Exchange, path_of, scope_of
 from server.web.guard import refusal, safe
-from server.web.ports import Door
 from server.web.problems import problem
 from server.web.stream import HttpStream, holds
 from server.web.upgrade import Upgrade, accept_upgrade, wants_websocket
@@ -35,24 +35,55 @@ HEALTH: Final = frozenset(["/healthz", "/readyz"])
 MORE: Final = {426: ((b"upgrade", b"websocket"), (b"sec-websocket-version", b"13"))}
 """Headers of a problem by its status."""
 
+if TYPE_CHECKING:
+    from dataspace.wire.session import Form
+    from server.config.model import Web
+    from server.sessions.shared import Shared
+    from server.web.asgi import App
+
 logger = logging.getLogger("dataspace")
+
+
+class Serve(Protocol):
+    """Serves the client of a WebSocket."""
+
+    def __call__(self, link: Link, *, form: Form | None = None) -> object:
+        """Serves a client at the other end of a link in a task of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebListener:
+    """What the connections of one listener have in common."""
+
+    shared: Shared
+    web: Web
+    """The limits of a connection."""
+    app: App
+    """What answers requests."""
+    serve: Serve
+    scheme: str
+    """``http`` or ``https``."""
+    server: tuple[str, int]
+    """The host and the port of the listener."""
 
 
 class HttpConnection:
     """One connection; ``run`` serves it."""
 
-    def __init__(self, door: Door, link: Link, number: int) -> None:
-        self._door = door
+    def __init__(self, listener: WebListener, link: Link, number: int) -> None:
+        self._listener = listener
         self._link = link
-        self._web: Final = door.web
+        self._web: Final = listener.web
         self.number: Final = number
         self.since = trio.current_time()
         """When it began to be idle."""
-        self.account: Final[Account] = door.shared.accounts.of(Principal.of_peer(link.peer))
+        self.account: Final[Account] = listener.shared.accounts.of(Principal.of_peer(link.peer))
         self._is_counted = False
         self._scope: Final = trio.CancelScope()
         self._stream: Final = HttpStream(
-            link, header_bytes=door.web.header_bytes, stalled_seconds=door.shared.limits.stalled_seconds
+            link,
+            header_bytes=listener.web.header_bytes,
+            stalled_seconds=listener.shared.limits.stalled_seconds,
         )
 
     def dismiss(self, _code: str, _text: str) -> None:
@@ -71,18 +102,18 @@ class HttpConnection:
             logger.exception("an HTTP connection failed: this is a defect, please report it")
         finally:
             self._give_place()
-            self._door.shared.left(self)
+            self._listener.shared.left(self)
             if upgrade is None:
                 self._link.close()
         if upgrade is not None:
-            self._door.serve(upgrade.link, form=upgrade.form)
+            self._listener.serve(upgrade.link, form=upgrade.form)
 
     async def _serve(self) -> Upgrade | None:
         """Answers requests; returns the WebSocket if the connection has become one."""
         try:
             while (request := await self._head()) is not None:
                 exchange = Exchange(self._stream, request, self._web)
-                self._door.shared.greeted(self)
+                self._listener.shared.greeted(self)
                 refused = self._refusal(request, exchange)
                 if refused is not None:
                     goes_on = await exchange.refuse(*refused)
@@ -92,7 +123,7 @@ class HttpConnection:
                         return found
                     goes_on = await exchange.refuse(*found, *MORE.get(found[0], ()))
                 else:
-                    goes_on = await exchange.run(self._door.app, self._scope_of(request))
+                    goes_on = await exchange.run(self._listener.app, self._scope_of(request))
                 if not goes_on or not self._is_idle():
                     break
         except ClientGone:
@@ -149,13 +180,13 @@ class HttpConnection:
             self._web,
             list(request.headers),
             path=path,
-            scheme=self._door.scheme,
-            with_tokens=bool(len(self._door.shared.keys)),
+            scheme=self._listener.scheme,
+            with_tokens=bool(len(self._listener.shared.keys)),
         )
 
     def _is_idle(self) -> bool:
         """Counts the connection as idle; False if there is no place for another one of these."""
-        shared, account = self._door.shared, self.account
+        shared, account = self._listener.shared, self.account
         self.since = trio.current_time()
         try:
             account.check("strangers")
@@ -168,13 +199,13 @@ class HttpConnection:
     def lent(self) -> Iterator[None]:
         """Gives the places of the connection to the session of its request, counted for its bearer."""
         self._give_place()
-        self._door.shared.left(self)
+        self._listener.shared.left(self)
         try:
             yield
         finally:  # the session has given back its own
             self._is_counted = True
             self.account.give("connections", -1)
-            self._door.shared.enter(self)
+            self._listener.shared.enter(self)
 
     def _give_place(self) -> None:
         if self._is_counted:
@@ -182,8 +213,8 @@ class HttpConnection:
             self._is_counted = False
 
     def _scope_of(self, request: h11.Request) -> dict[str, object]:
-        door = self._door
+        listener = self._listener
         more: dict[str, object] = {"lent": self.lent}
         if request.http_version == b"1.1":
             more["link"] = self._link
-        return scope_of(request, scheme=door.scheme, server=door.server, peer=self._link.peer, **more)
+        return scope_of(request, scheme=listener.scheme, server=listener.server, peer=self._link.peer, **more)

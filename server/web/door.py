@@ -11,8 +11,7 @@ from server.config.model import Web
 from server.connections.listeners import Listener
 from server.sessions.shared import Shared
 from server.web.asgi import App
-from server.web.connection import HttpConnection
-from server.web.ports import Door, Serve
+from server.web.connection import HttpConnection, Serve, WebListener
 from server.web.problems import turned_away
 
 
@@ -25,12 +24,12 @@ class WebDoor:
         """WebSockets go on as connections of ``serve``."""
         scheme = "https" if listener.address.tls else "http"
         server = listener.address.host, listener.address.port
-        self.door: Final = Door(shared, web, app, serve, scheme, server)
+        self._listener: Final = WebListener(shared, web, app, serve, scheme, server)
         self._peers = peers
 
     def refusal(self, peer: str) -> str:
         """Returns why there is no room for another connection of a peer; empty if there is."""
-        return self.door.shared.refusal(peer)
+        return self._listener.shared.refusal(peer)
 
     def turned_away(self, refusal: str) -> bytes:
         """Returns what is sent to a connection for which there is no room."""
@@ -38,8 +37,8 @@ class WebDoor:
 
     def serve(self, link: Link) -> HttpConnection:
         """Serves the peer at the other end in a task of its own."""
-        shared = self.door.shared
-        connection = HttpConnection(self.door, link, shared.new_number())
+        shared = self._listener.shared
+        connection = HttpConnection(self._listener, link, shared.new_number())
         shared.enter(connection)
         shared.admit(connection)
         self._peers.start_soon(connection.run)

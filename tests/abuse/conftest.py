@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.abuse.court import Court
 from tests.abuse.sizes import HEAD, ROWS
 from tests.abuse.stage import Stage
 from tests.abuse.tenants import ADMIN, ATTACKERS, INNOCENTS, configuration
+from tests.abuse.visits import Visits
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -21,8 +21,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="module")
-def court(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Court]:
+def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visits]:
     """A daemon for all tests of a file, each of which has owners and keys of its own."""
     settings = configuration((*INNOCENTS.values(), *ATTACKERS.values()))
-    with Stage(tmp_path_factory.mktemp("court"), settings=settings, token=INNOCENTS[ADMIN].token) as stage:
-        yield Court(stage)
+    with Stage(tmp_path_factory.mktemp("visits"), settings=settings, token=INNOCENTS[ADMIN].token) as stage:
+        yield Visits(stage)

@@ -8,20 +8,20 @@ from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture
 from index.values.values import Map, Record
-from tests.abuse.court import Court
 from tests.abuse.tenants import ADMIN
+from tests.abuse.visits import Visits
 
 pytestmark = pytest.mark.slow
 
 WITHHELD = ("data", "process", "readers", "addresses", "costliest_rule", "principals")
 
 
-def test_status_reveals_paths_processes_and_names_to_inspectors_alone(court: Court) -> None:
-    status = court.come("viewer").request("status")
+def test_status_reveals_paths_processes_and_names_to_inspectors_alone(visits: Visits) -> None:
+    status = visits.come("viewer").request("status")
     assert isinstance(status, Map)
     assert [name for name in WITHHELD if name in status] == []
     assert "epoch" in status
-    everything = court.come(ADMIN).request("status")
+    everything = visits.come(ADMIN).request("status")
     assert isinstance(everything, Map) and set(WITHHELD) <= set(everything)
     principals = everything["principals"]
     assert isinstance(principals, Map)
@@ -29,9 +29,9 @@ def test_status_reveals_paths_processes_and_names_to_inspectors_alone(court: Cou
     assert isinstance(mine, Map) and isinstance(mine["connections"], int) and mine["connections"] > 0
 
 
-def test_a_drawing_of_the_index_shows_what_the_token_may_observe(court: Court) -> None:
-    admin, inspector = court.come(ADMIN), court.come("inspector")
-    mark = court.stage.oracle.mark("pattern", ADMIN)
+def test_a_drawing_of_the_index_shows_what_the_token_may_observe(visits: Visits) -> None:
+    admin, inspector = visits.come(ADMIN), visits.come("inspector")
+    mark = visits.stage.oracle.mark("pattern", ADMIN)
     stream = admin.open({"pattern": Record("of_vault", mark, capture("x"))})
     for form in ("text", "mermaid", "dot"):
         answer = inspector.request("index", form=form, most=1000)
@@ -43,15 +43,15 @@ def test_a_drawing_of_the_index_shows_what_the_token_may_observe(court: Court) -
 ASKED = ("explain", "why", "why-not", "graph", "monotone")
 
 
-def test_answers_about_rules_show_what_the_token_may_observe(court: Court) -> None:
+def test_answers_about_rules_show_what_the_token_may_observe(visits: Visits) -> None:
     """The oracle searches each answer for the texts that are marked."""
-    admin, inspector = court.come(ADMIN), court.come("inspector")
-    mark, derived = court.stage.oracle.mark, Record("of_inspector", 7)
+    admin, inspector = visits.come(ADMIN), visits.come("inspector")
+    mark, derived = visits.stage.oracle.mark, Record("of_inspector", 7)
     fact, rule = mark("fact", ADMIN), mark("rule", ADMIN)
     text = f'of_inspector($x) <- of_vault("{fact}", $x), not of_vault("{fact}", 0).'
     vault = Record("of_vault", fact, 7)
     admin.turn((ASSERT, 0, vault), (ASSERT, 1, Record("rule", rule, text)), owner="vault")
-    assert court.facts("of_inspector") == [(7,)]
+    assert visits.facts("of_inspector") == [(7,)]
     patterns = Record("of_vault", capture("x"), 7), Record("rule", capture("x"), capture("y")), capture("x")
     for form in ("text", "rows"):
         for ask in ASKED:

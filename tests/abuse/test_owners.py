@@ -13,9 +13,9 @@ from dataspace.codec import pack
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire import packets as p
 from index.values.values import Map, Record, Value
-from tests.abuse.court import Court
 from tests.abuse.lines import PATIENCE, Client
 from tests.abuse.tenants import ADMIN
+from tests.abuse.visits import Visits
 
 pytestmark = pytest.mark.slow
 
@@ -43,24 +43,24 @@ def turned(client: Client, *actions: tuple[Value, ...], owner: str = "") -> p.Re
 @pytest.mark.parametrize("identity", ["robot-8", "owner:robot-9"])
 @pytest.mark.parametrize("sequence", [2, 1 << 62])
 def test_turn_numbers_belong_to_the_identity_that_proved_them(
-    court: Court, identity: str, sequence: int
+    visits: Visits, identity: str, sequence: int
 ) -> None:
-    robot = court.come("robot", identity)
+    robot = visits.come("robot", identity)
     robot.turn((SEND, Record("of_robot", 1)))
-    thief = court.come("publisher")
+    thief = visits.come("publisher")
     rows = pack(("assert", "of_publisher", ((1,),), 1))
     taken = {"keys": (rows,), "owner": "pub", "client": identity, "sequence": robot.sequence + sequence}
     refused(thief.asked("publish", **taken))  # type: ignore[arg-type]  # values
     assert robot.turn((SEND, Record("of_robot", 2))) > 0
     robot.close()
-    assert court.come("robot", identity).sequence == robot.sequence, "no number was used up"
+    assert visits.come("robot", identity).sequence == robot.sequence, "no number was used up"
 
 
-def test_a_hello_with_the_identity_of_another_is_not_admitted(court: Court) -> None:
-    robot = court.come("robot", "robot-8")
+def test_a_hello_with_the_identity_of_another_is_not_admitted(visits: Visits) -> None:
+    robot = visits.come("robot", "robot-8")
     for who in ("writer", "publisher", "inspector"):
         with pytest.raises(AssertionError, match="not-allowed"):
-            court.come(who, "robot-8")
+            visits.come(who, "robot-8")
     robot.turn((SEND, Record("of_robot", 3)))
 
 
@@ -70,20 +70,20 @@ SECRETS: tuple[Value, ...] = (
 )
 
 
-def test_what_is_staged_is_published_by_its_owner_alone(court: Court) -> None:
-    admin, thief = court.come(ADMIN), court.come("publisher")
+def test_what_is_staged_is_published_by_its_owner_alone(visits: Visits) -> None:
+    admin, thief = visits.come(ADMIN), visits.come("publisher")
     admin.request("stage", key=("night", "0"), operations=SECRETS)
     stolen: dict[str, Value] = {"keys": (("night", "0"),), "owner": "pub", "client": "pub", "sequence": 1}
     assert isinstance(thief.asked("publish", **stolen), p.Denied)
-    assert court.facts("of_bank") == []
+    assert visits.facts("of_bank") == []
     assert admin.request("publish", **{**stolen, "owner": "night", "client": "night"})
-    assert court.facts("of_bank") == [(42,)]
+    assert visits.facts("of_bank") == [(42,)]
     admin.turn(owner="night")
 
 
 @pytest.mark.parametrize("who", ["viewer", "publisher", "writer", "reader"])
-def test_what_is_staged_is_discarded_and_closed_by_its_owner_alone(court: Court, who: str) -> None:
-    admin, vandal, key = court.come(ADMIN), court.come(who), ("day", who)
+def test_what_is_staged_is_discarded_and_closed_by_its_owner_alone(visits: Visits, who: str) -> None:
+    admin, vandal, key = visits.come(ADMIN), visits.come(who), ("day", who)
     admin.request("stage", key=key, operations=(("assert", Record("of_day", who)),))
     vandal.asked("discard", key=("day",))
     vandal.asked("discard", key=key, close=("day",))
@@ -93,13 +93,13 @@ def test_what_is_staged_is_discarded_and_closed_by_its_owner_alone(court: Court,
     )
     admin.request("stage", key=key, operations=(("assert", Record("of_day", who, 2)),))
     admin.request("publish", keys=(key,), owner=f"day-{who}", client=f"day-{who}", sequence=1)
-    assert (who,) in court.facts("of_day")
+    assert (who,) in visits.facts("of_day")
 
 
-def test_a_lease_is_renewed_used_and_released_by_its_maker_alone(court: Court) -> None:
+def test_a_lease_is_renewed_used_and_released_by_its_maker_alone(visits: Visits) -> None:
     """Others may have a lease of the same name, which is another one."""
     name = "lease:600000:vault"
-    bank, thief, publisher = court.come("bank"), court.come("writer"), court.come("publisher")
+    bank, thief, publisher = visits.come("bank"), visits.come("writer"), visits.come("publisher")
     bank.request("lease", owner=name)
     bank.turn((ASSERT, 1, Record("of_bank", "leased")), owner=name)
     for verb in ("renew", "release"):
@@ -111,27 +111,27 @@ def test_a_lease_is_renewed_used_and_released_by_its_maker_alone(court: Court) -
     rows = pack(("retract", (("of_bank", "leased"),), ()))
     for replace in (False, True):
         publisher.asked("publish", keys=(rows,), owner=name, client="pub", sequence=1 << 30, replace=replace)
-    assert ("leased",) in court.facts("of_bank")
+    assert ("leased",) in visits.facts("of_bank")
     bank.request("renew", owner=name)
     bank.request("release", owner=name)
-    assert ("leased",) not in court.facts("of_bank")
+    assert ("leased",) not in visits.facts("of_bank")
 
 
-def test_nobody_prolongs_the_lease_of_another(court: Court) -> None:
+def test_nobody_prolongs_the_lease_of_another(visits: Visits) -> None:
     """A lease that its maker does not renew ends, however often others renew what they call the same."""
     name = "lease:1000:brief"
-    bank, thief = court.come("bank"), court.come("writer")
+    bank, thief = visits.come("bank"), visits.come("writer")
     bank.request("lease", owner=name)
     bank.turn((ASSERT, 1, Record("of_bank", "brief")), owner=name)
     thief.asked("lease", owner=name)
     until = time.monotonic() + PATIENCE
-    while ("brief",) in court.facts("of_bank"):
+    while ("brief",) in visits.facts("of_bank"):
         thief.asked("renew", owner=name)
         assert time.monotonic() < until, "the lease goes on"
 
 
-def test_producers_and_topics_belong_to_those_who_made_them(court: Court) -> None:
-    press, thief = court.come("press"), court.come("author")
+def test_producers_and_topics_belong_to_those_who_made_them(visits: Visits) -> None:
+    press, thief = visits.come("press"), visits.come("author")
     joined = press.request("join", topic="ledger", durable=True, name="press-desk", away=60_000)
     assert isinstance(joined, Map)
     producer = joined["producer"]
@@ -150,25 +150,25 @@ def test_producers_and_topics_belong_to_those_who_made_them(court: Court) -> Non
     press.request("end-topic", topic="ledger")
 
 
-def test_tokens_narrowed_from_one_secret_are_two_principals(court: Court) -> None:
-    abel = court.come("abel", "~brother", grace=60_000)
+def test_tokens_narrowed_from_one_secret_are_two_principals(visits: Visits) -> None:
+    abel = visits.come("abel", "~brother", grace=60_000)
     abel.turn((ASSERT, 0, Record("of_abel", 1)))
     with pytest.raises(AssertionError, match="not-allowed"):
-        court.come("cain", "~brother")
+        visits.come("cain", "~brother")
     with pytest.raises(AssertionError, match="not-allowed"):
-        court.come("cain", "~brother", resume=(abel.welcome.session, abel.welcome.features["secret"]))
+        visits.come("cain", "~brother", resume=(abel.welcome.session, abel.welcome.features["secret"]))
     abel.turn((SEND, Record("of_abel", 2)))
-    assert court.facts("of_abel") == [(1,)]
+    assert visits.facts("of_abel") == [(1,)]
 
 
-def test_a_wrong_resume_secret_ends_no_session(court: Court) -> None:
-    nomad = court.come("nomad", "~tent", grace=60_000)
+def test_a_wrong_resume_secret_ends_no_session(visits: Visits) -> None:
+    nomad = visits.come("nomad", "~tent", grace=60_000)
     nomad.turn((ASSERT, 0, Record("of_nomad", 1)))
     session, secret = nomad.welcome.session, nomad.welcome.features["secret"]
     nomad.close(reset=True)
     for who in ("writer", "cain", "inspector"):
         with pytest.raises(AssertionError, match="not-allowed"):
-            court.come(who, "~tent", resume=(session, b"0123456789abcdef"))
-    assert court.facts("of_nomad") == [(1,)]
-    back = court.come("nomad", "~tent", grace=60_000, resume=(session, secret))
+            visits.come(who, "~tent", resume=(session, b"0123456789abcdef"))
+    assert visits.facts("of_nomad") == [(1,)]
+    back = visits.come("nomad", "~tent", grace=60_000, resume=(session, secret))
     assert back.welcome.features.get("resumed") is True

@@ -175,7 +175,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("DATASPACE_")}
 
 
-class Desk:
+class TaskTable:
     """What a worker has seen: tasks that are open or done, and who claims each, in order."""
 
     def __init__(self) -> None:
@@ -225,29 +225,29 @@ async def work(args: argparse.Namespace) -> int:
         trio.open_nursery() as nursery,
     ):
         await space.assert_(Record("worker", args.worker, os.getpid()))
-        desk = Desk()
+        tasks = TaskTable()
         for kind, pattern in (("open", "open($n)"), ("done", "done($n, _)"), ("claim", "claim($n, $who)")):
-            await nursery.start(_follow, space, desk, kind, pattern)
+            await nursery.start(_follow, space, tasks, kind, pattern)
         while True:
-            await desk.until(desk.free)
-            await _one(space, desk, random.choice(desk.free()), args)
+            await tasks.until(tasks.free)
+            await _one(space, tasks, random.choice(tasks.free()), args)
 
 
-async def _one(space: RemoteSpace, desk: Desk, task: object, args: argparse.Namespace) -> None:
+async def _one(space: RemoteSpace, tasks: TaskTable, task: object, args: argparse.Namespace) -> None:
     """Works on one task, unless another worker was first."""
     claim = await space.assert_(Record("claim", task, args.worker))
-    await desk.until(lambda: args.worker in desk.claims.get(task, ()))
-    if desk.claims[task][0] == args.worker:
+    await tasks.until(lambda: args.worker in tasks.claims.get(task, ()))
+    if tasks.claims[task][0] == args.worker:
         await trio.sleep(random.uniform(*SECONDS) / args.speed)
         await space.send(Record("finished", task, args.worker))
-        await desk.until(lambda: task in desk.done)
+        await tasks.until(lambda: task in tasks.done)
     await space.retract(claim)
-    await desk.until(lambda: args.worker not in desk.claims[task])
+    await tasks.until(lambda: args.worker not in tasks.claims[task])
 
 
 async def _follow(
     space: RemoteSpace,
-    desk: Desk,
+    tasks: TaskTable,
     kind: str,
     pattern: str,
     *,
@@ -257,4 +257,4 @@ async def _follow(
     async with space.observe(pattern) as observation:
         task_status.started()
         async for change in observation:
-            desk.take(kind, change)
+            tasks.take(kind, change)

@@ -25,7 +25,7 @@ from dataspace.transport.addresses import default_url
 from index.patterns.patterns import capture
 from index.values.values import Map, Record, Value
 from server.cli.output import counted, say
-from server.cli.shell.desk import Interpreter
+from server.cli.shell.interpreter import Interpreter
 from server.cli.shell.line import LentConnection
 from server.cli.values import content
 
@@ -43,17 +43,17 @@ _LABEL: Final = re.compile(r"([A-Za-z_][\w-]*)\(")
 def shell(args: argparse.Namespace) -> int:
     """Runs the shell until its input ends; returns its exit code."""
     with LentConnection(args) as line:
-        desk = Interpreter(line, args)
-        return _converse(line, desk, args) if sys.stdin.isatty() else _play(line, desk)
+        interpreter = Interpreter(line, args)
+        return _converse(line, interpreter, args) if sys.stdin.isatty() else _play(line, interpreter)
 
 
-def _play(line: LentConnection, desk: Interpreter) -> int:
+def _play(line: LentConnection, interpreter: Interpreter) -> int:
     """Carries out the lines of the standard input, up to the first that fails."""
     for number, written in enumerate(sys.stdin, 1):
         text = content(written)
         if text in ENDS:
             break
-        code = carry_out(desk, text)
+        code = carry_out(interpreter, text)
         _show(line)
         if code:
             say(f"dataspace: line {number} failed, and the rest is not carried out: {text:.80}")
@@ -61,10 +61,10 @@ def _play(line: LentConnection, desk: Interpreter) -> int:
     return 0
 
 
-def _converse(line: LentConnection, desk: Interpreter, args: argparse.Namespace) -> int:
+def _converse(line: LentConnection, interpreter: Interpreter, args: argparse.Namespace) -> int:
     """Reads lines at a prompt, until Ctrl-D."""
     labels = Labels(line)
-    prompt = Prompt(lambda before, text: desk.complete(before, text, lambda: list(labels.all())))
+    prompt = Prompt(lambda before, text: interpreter.complete(before, text, lambda: list(labels.all())))
     prompt.begin()
     say(f"connected to {args.url or default_url()}; help shows what there is, Ctrl-D ends")
     asked = "dataspace> " if args.space == "main" else f"dataspace {args.space}> "
@@ -76,7 +76,7 @@ def _converse(line: LentConnection, desk: Interpreter, args: argparse.Namespace)
                 if text in ENDS:
                     break
                 labels.note(text)
-                carry_out(desk, text)
+                carry_out(interpreter, text)
             except KeyboardInterrupt:
                 print(flush=True)
             except EOFError:
@@ -89,13 +89,13 @@ def _converse(line: LentConnection, desk: Interpreter, args: argparse.Namespace)
     return 0
 
 
-def carry_out(desk: Interpreter, text: str) -> int:
+def carry_out(interpreter: Interpreter, text: str) -> int:
     """Carries out a line, and says what is wrong with it; returns its exit code.
 
     Raises ``Closed`` where there will be no connection any more.
     """
     try:
-        return desk.do(text)
+        return interpreter.do(text)
     except SystemExit as ended:  # by the parser, which has said why
         return int(ended.code or 0)
     except Closed:

@@ -120,7 +120,7 @@ class RouteDoor:
             if some:
                 await act_on(peer, iter(some))
                 peer.flush()
-                await peer.home.commits.wait_room()
+                await peer.hosted.commits.wait_room()
             elif not self._left.is_set():
                 await self._changed.wait()
                 self._changed = trio.Event()
@@ -160,8 +160,8 @@ class InnerSession:
 
     async def greet(self, caller: Caller, space: str, heartbeat: float) -> None:
         """Says hello; raises ``ProtocolError`` if the daemon does not admit the caller."""
-        home = MAIN if space == SYSTEM else space
-        wanted = Wanted(heartbeat=heartbeat, space=home, token=caller.token)
+        hosted = MAIN if space == SYSTEM else space
+        wanted = Wanted(heartbeat=heartbeat, space=hosted, token=caller.token)
         self.say(p.Hello(p.VERSION, f"~http-{uuid.uuid4().hex}", caller.name, wanted.packed()))
         welcome = await self.next()
         assert isinstance(welcome, p.Welcome)  # the first packet, if it is no goodbye

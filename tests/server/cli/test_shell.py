@@ -20,7 +20,7 @@ import dataspace
 import server
 from dataspace import BlockingSpace, Record
 from server.cli.parser import parse
-from server.cli.shell.desk import NAMES, Interpreter, help_text
+from server.cli.shell.interpreter import NAMES, Interpreter, help_text
 from server.cli.shell.line import LentConnection
 from server.cli.shell.run import carry_out
 from tests.server.processes import DaemonProcess
@@ -59,7 +59,7 @@ def space(daemon: DaemonProcess) -> Iterator[BlockingSpace]:
 
 
 @pytest.fixture(scope="module")
-def desk(daemon: DaemonProcess) -> Iterator[Interpreter]:
+def interpreter(daemon: DaemonProcess) -> Iterator[Interpreter]:
     """What is done at a prompt, in this process."""
     args = parse(["shell", "--url", daemon.url])
     with LentConnection(args) as line:
@@ -274,41 +274,41 @@ def test_a_script_has_no_prompt_and_ends_at_the_first_error(daemon: DaemonProces
     ],
 )
 def test_mistakes_are_answered_in_a_line(
-    desk: Interpreter, capfd: pytest.CaptureFixture[str], line: str, said: str
+    interpreter: Interpreter, capfd: pytest.CaptureFixture[str], line: str, said: str
 ) -> None:
-    code = carry_out(desk, line)
+    code = carry_out(interpreter, line)
     out, err = capfd.readouterr()
     assert (bool(code), out) == (bool(said), "") and said in err, err
 
 
 def test_help_names_each_command_and_has_the_options_of_each(
-    desk: Interpreter, capfd: pytest.CaptureFixture[str]
+    interpreter: Interpreter, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert {*NAMES} <= {*re.findall(r"[\w-]+", help_text())}
     for name in NAMES:
-        assert carry_out(desk, f"help {name}") == 0
+        assert carry_out(interpreter, f"help {name}") == 0
         assert name in capfd.readouterr().out
 
 
 def test_facts_of_the_shell_are_retracted_by_pattern_or_as_they_are(
-    desk: Interpreter, space: BlockingSpace, capfd: pytest.CaptureFixture[str]
+    interpreter: Interpreter, space: BlockingSpace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for line in ("assert mine(1) mine(1, 2) mine(3)", "retract mine(1)"):
-        assert carry_out(desk, line) == 0
+        assert carry_out(interpreter, line) == 0
     assert sorted(space.matches("mine($n)")) == [(1,), (3,)]
-    assert carry_out(desk, "retract mine(_)") == 0
+    assert carry_out(interpreter, "retract mine(_)") == 0
     assert space.matches("mine($n)") == []
     capfd.readouterr()
 
 
 def test_a_fact_that_a_rule_or_an_assertion_adds_is_retracted_as_any_of_the_shell(
-    desk: Interpreter, space: BlockingSpace, capfd: pytest.CaptureFixture[str]
+    interpreter: Interpreter, space: BlockingSpace, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert carry_out(desk, "rule add seen 'seen($n) <- shown($n).'") == 0
-    assert carry_out(desk, "assert shown(1)") == 0
+    assert carry_out(interpreter, "rule add seen 'seen($n) <- shown($n).'") == 0
+    assert carry_out(interpreter, "assert shown(1)") == 0
     assert "added rule seen, until this shell ends" in capfd.readouterr().err
     assert space.matches("seen($n)") == [(1,)]
-    assert carry_out(desk, "retract rule(_, _) shown(1)") == 0
+    assert carry_out(interpreter, "retract rule(_, _) shown(1)") == 0
     assert space.matches("seen($n)") == []
     capfd.readouterr()
 
@@ -351,10 +351,10 @@ def test_what_follows_runs_in_the_background_with_any_of_its_options(daemon: Dae
 
 
 def test_topics_are_listed_on_the_space_that_has_them(
-    desk: Interpreter, capfd: pytest.CaptureFixture[str]
+    interpreter: Interpreter, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert carry_out(desk, "topic publish listed f(1) --durable") == 0
-    assert carry_out(desk, "topic list") == 0
+    assert carry_out(interpreter, "topic publish listed f(1) --durable") == 0
+    assert carry_out(interpreter, "topic list") == 0
     assert capfd.readouterr().out.startswith("listed ")
-    assert carry_out(desk, "topic read listed") == 0
+    assert carry_out(interpreter, "topic read listed") == 0
     assert capfd.readouterr().out.endswith(" f(1)\n")

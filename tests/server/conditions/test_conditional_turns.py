@@ -130,21 +130,21 @@ async def test_where_many_facts_are_alike_the_index_files_what_is_compared(tmp_p
             wire = made.connect()
             await wire.greet()
             facts = tuple((ASSERT, n, Record("lock", n, "x")) for n in range(QUICK * 4))
-            home = made.home
+            hosted = made.hosted
             assert isinstance(await turned(wire, 1, facts[:QUICK], "lock(7, _)"), p.Accepted)
             assert isinstance(await turned(wire, 2, facts[QUICK:], "lock(-1, _)"), p.Accepted)
-            assert len(home.conditions) == 0, "few are alike"
+            assert len(hosted.conditions) == 0, "few are alike"
             for n in range(3, 20):
                 said = await turned(wire, n, (), f"lock({n}, _)")
                 assert isinstance(said, p.Refusal) and said.found["count"] == 1
                 assert isinstance(await turned(wire, n, (), f"lock({-n}, _)"), p.Accepted)
-                assert len(home.conditions) == 1, "one set of positions for all of them"
-            home.space.index.check()
+                assert len(hosted.conditions) == 1, "one set of positions for all of them"
+            hosted.space.index.check()
             others = [f"lock(_{', _' * n}, 1)" for n in range(KEPT + 5)] + ["lock(_, 1)", "lock(_, $a:int)"]
             for n, pattern in enumerate(others, 100):
                 await turned(wire, n, (), pattern)
-            assert len(home.conditions) <= KEPT
-            home.space.index.check()
+            assert len(hosted.conditions) <= KEPT
+            hosted.space.index.check()
 
 
 async def turned(wire: Wire, sequence: int, actions: tuple[Value, ...], *patterns: str) -> p.Packet | None:

@@ -235,7 +235,7 @@ async def test_a_put_needs_the_right_to_assert_and_a_withdrawal_that_to_observe(
     put: Action = (PUT, 1, Record("mine", 1, 1), None)
     withdraw: Action = (WITHDRAW, parse_pattern("mine(_, _)"))
     async with inside(tmp_path, keys=limited) as made:
-        made.home.commit(OWNER, [(ASSERT, 1, Record("secret", 1, 1))])
+        made.hosted.commit(OWNER, [(ASSERT, 1, Record("secret", 1, 1))])
         wire = made.connect(trusted=False)
         await wire.say(p.Hello(p.VERSION, "~limited", "", Wanted(token=LIMITED).packed()))
         assert isinstance(await wire.hear(), p.Welcome)
@@ -255,7 +255,7 @@ async def test_a_put_needs_the_right_to_assert_and_a_withdrawal_that_to_observe(
                 assert isinstance(said, p.Refusal) and said.code == "not-allowed", (owner, action)
         await wire.say(p.Turn(1, "main", "ops", ((PUT, 7, Record("mine", 1, 1), None), withdraw)))
         assert isinstance(await wire.hear(), p.Accepted)
-        assert list(made.home.space.claims(OWNER).values()) == [Record("secret", 1, 1)]
+        assert list(made.hosted.space.claims(OWNER).values()) == [Record("secret", 1, 1)]
 
 
 async def test_the_welcome_lists_the_actions_of_a_turn(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ async def test_the_welcome_lists_the_actions_of_a_turn(tmp_path: Path) -> None:
 
 
 async def prepared(made: Inside, wires: int) -> list[Wire]:
-    made.home.commit(OWNER, [(ASSERT, n, Record("p", n, n % 2)) for n in range(MANY)])
+    made.hosted.commit(OWNER, [(ASSERT, n, Record("p", n, n % 2)) for n in range(MANY)])
     found = [made.connect() for _ in range(wires)]
     for n, wire in enumerate(found):
         await wire.greet(f"~peer{n}")
@@ -295,14 +295,14 @@ async def test_turns_that_wait_for_their_search_hold_their_own_bytes(tmp_path: P
             finally:
                 tracemalloc.stop()
             assert peak < 6 * MIB
-            assert not len(made.home.searches)
+            assert not len(made.hosted.searches)
 
 
 async def test_a_withdrawal_in_a_turn_is_of_its_own_epoch_while_others_come_and_go(tmp_path: Path) -> None:
     """After its epoch nothing of the owner matches, whatever was committed while it was looked for."""
     with trio.fail_after(120):
         async with inside(tmp_path) as made:
-            home = made.home
+            hosted = made.hosted
             (wire,) = await prepared(made, 1)
             odd = parse_pattern("p(_, 1)")
             await wire.say(p.Turn(1, "main", "ops", ((WITHDRAW, odd), (ASSERT, 1 << 50, Record("p", -1, 1)))))
@@ -317,15 +317,15 @@ async def test_a_withdrawal_in_a_turn_is_of_its_own_epoch_while_others_come_and_
                 while not answers:
                     actions: list[Action] = [(ASSERT, MANY + beside, Record("p", -beside, 1))]
                     gone = MANY - 1 - 2 * beside
-                    if gone in home.space.claims(OWNER):
+                    if gone in hosted.space.claims(OWNER):
                         actions.append((RETRACT, gone))
-                    at.append((home.commit(OWNER, actions).number, MANY + beside))
+                    at.append((hosted.commit(OWNER, actions).number, MANY + beside))
                     beside += 1
                     await trio.lowlevel.checkpoint()
             (answer,) = answers
             assert isinstance(answer, p.Accepted)
             (epoch,) = answer.epochs
-            left = home.space.claims(OWNER)
+            left = hosted.space.claims(OWNER)
             odds = {
                 handle for handle, fact in left.items() if isinstance(fact, Record) and fact.fields[1] == 1
             }
@@ -339,15 +339,15 @@ async def test_a_connection_that_ends_while_it_is_looked_for_changes_nothing(tmp
     with trio.fail_after(60):
         async with inside(tmp_path) as made:
             wire, other = await prepared(made, 2)
-            async with made.home.withdrawing(OWNER):
+            async with made.hosted.withdrawing(OWNER):
                 await wire.say(p.Turn(1, "main", "ops", ((WITHDRAW, parse_pattern("_")),)))
                 await other.say(p.Turn(1, "main", "", ((ASSERT, 1, "here"),)))
                 assert isinstance(await other.hear(), p.Accepted), "no other turn waits for it"
                 first = made.daemon.connections[1]
                 first.cancel()
                 await first.wait_ended()
-            assert len(made.home.space.claims(OWNER)) == MANY
-            assert not len(made.home.searches)
+            assert len(made.hosted.space.claims(OWNER)) == MANY
+            assert not len(made.hosted.searches)
 
 
 # -- all or nothing ------------------------------------------------------------------------------------
@@ -363,12 +363,12 @@ async def test_an_exception_at_any_line_leaves_all_or_nothing(
     async with inside(tmp_path) as made:
         wire = made.connect()
         await wire.greet()
-        home, peer = made.home, made.daemon.connections[1]
-        home.commit(OWNER, [(ASSERT, 1, Record("config", "speed", 0)), (ASSERT, 2, Record("kept"))])
+        hosted, peer = made.hosted, made.daemon.connections[1]
+        hosted.commit(OWNER, [(ASSERT, 1, Record("config", "speed", 0)), (ASSERT, 2, Record("kept"))])
         now, struck, at = 0, True, 1 + len(error.__name__)
         while struck:
-            home.commit(OWNER, [(ASSERT, 10 * at + n, Record("gone", n)) for n in range(2)])
-            before = state(home.space.claims(OWNER)), home.space.epoch
+            hosted.commit(OWNER, [(ASSERT, 10 * at + n, Record("gone", n)) for n in range(2)])
+            before = state(hosted.space.claims(OWNER)), hosted.space.epoch
             turn = p.Turn(
                 at,
                 "main",
@@ -386,17 +386,17 @@ async def test_an_exception_at_any_line_leaves_all_or_nothing(
                     assert commit_at_once(peer, turn)
             except error:
                 struck = True
-            home.space.index.check()
-            assert home.space.damage is None and not len(home.searches)
-            after = state(home.space.claims(OWNER)), home.space.epoch
+            hosted.space.index.check()
+            assert hosted.space.damage is None and not len(hosted.searches)
+            after = state(hosted.space.claims(OWNER)), hosted.space.epoch
             if after != before:
                 assert after == (state({1: Record("config", "speed", at), 2: Record("kept")}), before[1] + 1)
                 now = at
             else:
-                home.commit(OWNER, [(RETRACT, 10 * at + n) for n in range(2)])
+                hosted.commit(OWNER, [(RETRACT, 10 * at + n) for n in range(2)])
             done, at = at, at + (1 if THOROUGH else STRIDE)
         assert at > 500 and now == done, "the last one was not struck"
-        await home.commits.wait_durable(home.space.epoch)
+        await hosted.commits.wait_durable(hosted.space.epoch)
 
 
 def state(claims: object) -> list[object]:

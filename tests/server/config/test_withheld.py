@@ -121,13 +121,13 @@ async def test_no_error_has_the_path_of_the_data_but_for_those_who_may_inspect(t
             texts = {}
             for name, token in (("~admin", ADMIN), ("~reader", READER)):
                 guest = await Guest.arrive(made, token, name)
-                made.home.commits.full = LogFailed(
+                made.hosted.commits.full = LogFailed(
                     f"cannot write {tmp_path}/hidden/log.sqlite: full", full=True
                 )
                 await guest.wire.say(p.Turn(1, "main", "", ((ASSERT, 1, Record("x", 1)),)))
                 heard = await guest.wire.hear()
                 assert isinstance(heard, p.Refusal) and heard.code == "disk-full"
                 texts[token] = heard.text
-                made.home.commits.full = None
+                made.hosted.commits.full = None
         assert str(tmp_path) in texts[ADMIN]
         assert "hidden" not in texts[READER] and "(data)/log.sqlite: full" in texts[READER]

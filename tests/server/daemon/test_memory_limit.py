@@ -131,14 +131,14 @@ async def test_what_is_kept_of_the_past_is_accounted(tmp_path: Path) -> None:
     async with inside(tmp_path) as daemon:
         wire = daemon.connect()
         await wire.greet("~writer")
-        before = daemon.home.accounted_bytes
+        before = daemon.hosted.accounted_bytes
         for sequence in range(1, 101):
             await wire.say(turn(sequence, (SEND, Record("said", sequence, "x" * 1_000))))
-        while daemon.home.commits.durable < 100:
+        while daemon.hosted.commits.durable < 100:
             assert isinstance(await wire.hear(), p.Accepted)
-        grown = daemon.home.accounted_bytes - before
-        assert grown == daemon.home.commits.recent.bytes > 200_000
+        grown = daemon.hosted.accounted_bytes - before
+        assert grown == daemon.hosted.commits.recent.bytes > 200_000
         bag = RowCounts()
         bag.change([("x" * 1_000, at) for at in range(100)], ())
-        daemon.home.log.cursors.leave("p", 1, bag)
-        assert daemon.home.accounted_bytes - before == grown + bag.bytes
+        daemon.hosted.log.cursors.leave("p", 1, bag)
+        assert daemon.hosted.accounted_bytes - before == grown + bag.bytes

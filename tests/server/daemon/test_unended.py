@@ -28,7 +28,7 @@ class _Broken(Handles):
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[HostedSpace]:
+def hosted(tmp_path: Path) -> Iterator[HostedSpace]:
     """The space of a daemon that does not run, with three owners of a fact each."""
     config = Config(listen=(), data=tmp_path)
     (settings,) = config.all_spaces()
@@ -43,70 +43,70 @@ def home(tmp_path: Path) -> Iterator[HostedSpace]:
 
 
 async def test_an_owner_that_cannot_be_ended_is_reported_and_all_others_end(
-    home: HostedSpace, caplog: pytest.LogCaptureFixture
+    hosted: HostedSpace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole = home.space._claims[OWNERS[1]]
-    home.space._claims[OWNERS[1]] = _Broken(whole.items())
-    home.end_owners(OWNERS)
-    assert [*home.space.index.values()] == [Record("p", 1)]
-    assert home.space.owners() == [OWNERS[1]]
+    whole = hosted.space._claims[OWNERS[1]]
+    hosted.space._claims[OWNERS[1]] = _Broken(whole.items())
+    hosted.end_owners(OWNERS)
+    assert [*hosted.space.index.values()] == [Record("p", 1)]
+    assert hosted.space.owners() == [OWNERS[1]]
     assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [
         True
     ] * 2
     assert "session:2 could not be ended" in caplog.text and "its 1 facts" in caplog.text
-    assert home.space.damage is home.commits.failure is None
-    home.space._claims[OWNERS[1]] = whole
-    home.end_owners(OWNERS)  # it is all as before, and can be tried again
-    assert not len(home.space.index)
+    assert hosted.space.damage is hosted.commits.failure is None
+    hosted.space._claims[OWNERS[1]] = whole
+    hosted.end_owners(OWNERS)  # it is all as before, and can be tried again
+    assert not len(hosted.space.index)
 
 
-async def test_owners_that_end_soon_end_in_one_epoch_before_the_next_turn(home: HostedSpace) -> None:
-    epoch = home.space.epoch
+async def test_owners_that_end_soon_end_in_one_epoch_before_the_next_turn(hosted: HostedSpace) -> None:
+    epoch = hosted.space.epoch
     for owner in OWNERS[:2]:
-        home.end_soon([owner])
-    assert home.space.epoch == epoch and len(home.space.index) == 3
-    turn = home.commit(OWNERS[2], [(ASSERT, 9, Record("p", 9))])
+        hosted.end_soon([owner])
+    assert hosted.space.epoch == epoch and len(hosted.space.index) == 3
+    turn = hosted.commit(OWNERS[2], [(ASSERT, 9, Record("p", 9))])
     assert turn.number == epoch + 2
-    assert [*home.space.index.values()] == [Record("p", 2), Record("p", 9)]
-    home.end_due()
-    assert home.space.epoch == turn.number
+    assert [*hosted.space.index.values()] == [Record("p", 2), Record("p", 9)]
+    hosted.end_due()
+    assert hosted.space.epoch == turn.number
 
 
 async def test_one_that_cannot_be_ended_leaves_none_of_those_that_end_with_it(
-    home: HostedSpace, caplog: pytest.LogCaptureFixture
+    hosted: HostedSpace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    home.space._claims[OWNERS[0]] = _Broken(home.space._claims[OWNERS[0]].items())
+    hosted.space._claims[OWNERS[0]] = _Broken(hosted.space._claims[OWNERS[0]].items())
     for owner in OWNERS:
-        home.end_soon([owner])
-    home.commit("session:4", [(ASSERT, 4, Record("p", 4))])
-    assert [*home.space.index.values()] == [Record("p", 0), Record("p", 4)]
+        hosted.end_soon([owner])
+    hosted.commit("session:4", [(ASSERT, 4, Record("p", 4))])
+    assert [*hosted.space.index.values()] == [Record("p", 0), Record("p", 4)]
     assert "session:1 could not be ended" in caplog.text
 
 
 async def test_claims_that_the_index_lacks_are_there_again_when_their_end_has_failed(
-    home: HostedSpace, caplog: pytest.LogCaptureFixture
+    hosted: HostedSpace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    home.space.index.remove(Record("p", 1))
-    home.end_owners(OWNERS)
-    assert not home.space.owners() and not len(home.space.index)
-    home.space.index.check()
+    hosted.space.index.remove(Record("p", 1))
+    hosted.end_owners(OWNERS)
+    assert not hosted.space.owners() and not len(hosted.space.index)
+    hosted.space.index.check()
     assert "could not be ended together" in caplog.text
 
 
 async def test_a_space_that_cannot_be_restored_ends_the_daemon(
-    home: HostedSpace, caplog: pytest.LogCaptureFixture
+    hosted: HostedSpace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    home.space.index.remove(Record("p", 1))
-    home.space._claims["session:4"] = _Unreadable()
-    home.end_owners([OWNERS[1]])
-    assert home.space.damage is not None
+    hosted.space.index.remove(Record("p", 1))
+    hosted.space._claims["session:4"] = _Unreadable()
+    hosted.end_owners([OWNERS[1]])
+    assert hosted.space.damage is not None
     assert "could not be undone, the daemon ends" in caplog.text
     with pytest.raises(LogFailed, match="space main is damaged"):
-        await home.commits.run()
+        await hosted.commits.run()
     with pytest.raises(LogFailed):
-        home.commit(OWNERS[0], [(ASSERT, 7, 7)])
+        hosted.commit(OWNERS[0], [(ASSERT, 7, 7)])
     with pytest.raises(InternalError, match="could not be undone"):
-        home.space.commit(OWNERS[0], [(ASSERT, 7, 7)], 0)
+        hosted.space.commit(OWNERS[0], [(ASSERT, 7, 7)], 0)
 
 
 class _Unreadable(Handles):

@@ -258,43 +258,45 @@ class World:
         ]
         assert done == [APART] * len(done)
         self._entries = {name: self.made.daemon.topics.find(name) for name in ("t", "m")}
-        self._owners = self.made.home.space.owners()
-        self._clients = {name: self.made.home.clients.get(name) for name in (self.passing, "robot", self.job)}
+        self._owners = self.made.hosted.space.owners()
+        self._clients = {
+            name: self.made.hosted.clients.get(name) for name in (self.passing, "robot", self.job)
+        }
         self._staged = self._rows()
 
     job: Final = "job @ durable:robots"
     passing: Final = "~owner @ token:owner/owner"
 
     def _rows(self) -> list[tuple[object, ...]]:
-        return self.made.home.staging._storage.rows("SELECT key, part, body FROM staged ORDER BY key, part")
+        return self.made.hosted.staging._storage.rows("SELECT key, part, body FROM staged ORDER BY key, part")
 
     def state(self) -> dict[str, object]:
         """All that is the owner's now."""
-        home, topics = self.made.home, self.made.daemon.topics
+        hosted, topics = self.made.hosted, self.made.daemon.topics
         ledger = self._entries["t"].ledger
         assert ledger is not None
         return {
-            "claims": {owner: dict(home.space.claims(owner).items()) for owner in self._owners},
+            "claims": {owner: dict(hosted.space.claims(owner).items()) for owner in self._owners},
             "numbers": {
-                name: (home.clients.get(name), each.sequence) for name, each in self._clients.items()
+                name: (hosted.clients.get(name), each.sequence) for name, each in self._clients.items()
             },
-            "logged": {name: home.log.clients.get(name) for name in self._clients},
-            "leases": KEPT in home.leases._running,
+            "logged": {name: hosted.log.clients.get(name) for name in self._clients},
+            "leases": KEPT in hosted.leases._running,
             "staged": [row for row in self._rows() if row in self._staged],
-            "readers": [(each.name, each.epoch) for each in home.log.readers],
+            "readers": [(each.name, each.epoch) for each in hosted.log.readers],
             "topics": {name: topics.is_listed(each) for name, each in self._entries.items()},
             "producer": ledger.members[ledger.named("p @ token:owner/owner") or 0].steps,
             "attached": list(self.session_producers()),
-            "sessions": [home.sessions._by_client[name].connection for name in (self.passing, "robot")],
+            "sessions": [hosted.sessions._by_client[name].connection for name in (self.passing, "robot")],
         }
 
     def session_producers(self) -> list[int]:
-        connection = self.made.home.sessions._by_client[self.passing].connection
+        connection = self.made.hosted.sessions._by_client[self.passing].connection
         return list(connection.following._producers)  # type: ignore[union-attr]  # a connection
 
     async def goes_on(self) -> None:
         """Fails unless the owner can go on with everything where it was."""
-        home, mine = self.made.home, self.session
+        hosted, mine = self.made.hosted, self.session
         assert await self.robot.turn(2, (ASSERT, 2, Record("robot", 2)), owner="robots") == APART
         assert await mine.turn(3, (ASSERT, 2, Record("leased", 2)), owner=LEASE) == APART
         assert await mine.ask("publish", publication(owner="robots", client="job", sequence=2)) == APART
@@ -302,10 +304,10 @@ class World:
         assert await mine.ask("stage", {"key": ("batch", "2"), "operations": ONE}) == APART, "it was closed"
         assert await mine.ask("publish", told) == APART
         assert await mine.ask("renew", {"owner": LEASE}) == APART
-        assert [*home.space.claims("durable:robots").values()].count(Record("secret", 42)) == 1
+        assert [*hosted.space.claims("durable:robots").values()].count(Record("secret", 42)) == 1
         assert await self.robot.turn(3, (RETRACT, 2), owner="robots") == APART
         assert await mine.ask("release", {"owner": LEASE}) == APART
-        assert KEPT not in home.leases._running
+        assert KEPT not in hosted.leases._running
 
 
 @asynccontextmanager
@@ -422,7 +424,7 @@ async def test_what_a_bearer_stages_belongs_to_those_it_was_narrowed_from(tmp_pa
         assert await worker.ask("discard", {"key": ("batch", "1")}) == APART
         told = publication(keys=(("job", "0"), ("batch", "1")), owner="robots", client="job", sequence=2)
         assert await there.session.ask("publish", told) == APART
-        assert Record("row", 1) in there.made.home.space.claims("durable:robots").values()
+        assert Record("row", 1) in there.made.hosted.space.claims("durable:robots").values()
 
 
 async def test_who_publishes_must_have_the_rights_to_what_was_staged(tmp_path: Path) -> None:
@@ -440,7 +442,7 @@ async def test_who_publishes_must_have_the_rights_to_what_was_staged(tmp_path: P
 async def test_a_lease_and_an_identity_are_their_maker_s_after_a_restart_as_well(tmp_path: Path) -> None:
     token, (other, _) = narrow(OWNER, Map({**FULL, "name": "owner"})), STRANGERS["another caveat"]
     async with world(tmp_path, THEIRS) as there:
-        assert there.made.home.space.claims(KEPT)
+        assert there.made.hosted.space.claims(KEPT)
     keys = (Key("owner", OWNER),)
     async with inside(tmp_path, keys=keys) as made:
         stranger = Guest(made.connect(trusted=False))
@@ -448,12 +450,12 @@ async def test_a_lease_and_an_identity_are_their_maker_s_after_a_restart_as_well
         assert isinstance(said, p.Welcome)
         assert said.sequence == 0
         assert await stranger.turn(HUGE, (ASSERT, 1, Record("present", "stranger"))) == APART
-        assert made.home.clients.get(World.passing).sequence == 2
+        assert made.hosted.clients.get(World.passing).sequence == 2
         assert await stranger.ask("renew", {"owner": LEASE}) == "no-lease"
         assert await stranger.ask("release", {"owner": LEASE}) == APART
         owner = await Guest.arrive(made, token, "~again")
         assert await owner.ask("renew", {"owner": LEASE}) == APART
-        assert made.home.space.claims(KEPT)
+        assert made.hosted.space.claims(KEPT)
 
 
 async def test_without_tokens_names_are_as_they_are_stated(tmp_path: Path) -> None:
@@ -462,8 +464,8 @@ async def test_without_tokens_names_are_as_they_are_stated(tmp_path: Path) -> No
         assert await guest.ask("lease", {"owner": LEASE}) == APART
         assert await guest.turn(1, (ASSERT, 1, Record("leased", 1)), owner=LEASE) == APART
         assert await guest.ask("publish", publication(owner="robots", client="job")) == APART
-        assert {LEASE, "durable:robots"} <= set(made.home.space.owners())
-        assert made.home.clients.get("job").sequence == 1
+        assert {LEASE, "durable:robots"} <= set(made.hosted.space.owners())
+        assert made.hosted.clients.get("job").sequence == 1
         assert await guest.turn(2, (ASSERT, 1, Record("x", 1)), owner="robots @ token:owner") == "bad-request"
 
 

@@ -94,8 +94,8 @@ async def test_requests_that_wait_hold_their_own_bytes(tmp_path: Path, verb: str
     """100 of them held 100 copies of all that the owner claims."""
     with trio.fail_after(120):
         async with inside(tmp_path) as made:
-            home = made.home
-            home.commit(OWNER, [(ASSERT, n, Record("many", n)) for n in range(MANY)])
+            hosted = made.hosted
+            hosted.commit(OWNER, [(ASSERT, n, Record("many", n)) for n in range(MANY)])
             wires = [made.connect() for _ in range(4)]
             for n, wire in enumerate(wires):
                 await wire.greet(f"~peer{n}")
@@ -116,9 +116,9 @@ async def test_a_withdrawal_retracts_what_stood_at_its_turn_while_others_come_an
     """Every claim ends once: by the withdrawal or by the turns beside it, and what came later stays."""
     with trio.fail_after(120):
         async with inside(tmp_path) as made:
-            home = made.home
+            hosted = made.hosted
             facts = [(ASSERT, n, Record("p", n, n % 2)) for n in range(MANY)]
-            home.commit(OWNER, facts)
+            hosted.commit(OWNER, facts)
             wire = made.connect()
             await wire.greet()
             pattern = Record("p", Record("_"), 1)
@@ -135,7 +135,7 @@ async def test_a_withdrawal_retracts_what_stood_at_its_turn_while_others_come_an
                     ended += 1
             (answer,) = answers
             assert isinstance(answer, p.Answer) and isinstance(answer.value, Map)
-            left = [value for value in home.space.claims(OWNER).values() if isinstance(value, Record)]
+            left = [value for value in hosted.space.claims(OWNER).values() if isinstance(value, Record)]
             came = [value for value in left if value.label == "late"]
             assert len(came) == ended
             evens = [value for value in left if value.label == "p" and value.fields[1] == 0]
@@ -148,9 +148,9 @@ async def test_a_withdrawal_retracts_what_stood_at_its_turn_while_others_come_an
 
 async def _turn_beside(made: Inside, number: int) -> None:
     """Ends one of the claims that are being withdrawn, if it stands, and makes another one."""
-    home, handle = made.home, MANY - 1 - 2 * number
+    hosted, handle = made.hosted, MANY - 1 - 2 * number
     actions: list[Action] = [(ASSERT, MANY + number, Record("late", number, 1))]
-    if handle in home.space.claims(OWNER):
+    if handle in hosted.space.claims(OWNER):
         actions.append((RETRACT, handle))
-    home.commit(OWNER, actions)
+    hosted.commit(OWNER, actions)
     await trio.lowlevel.checkpoint()

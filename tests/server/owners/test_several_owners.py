@@ -216,7 +216,7 @@ async def test_each_owner_needs_its_right_and_each_fact_too(made: Inside) -> Non
     await wire.say(p.Hello(p.VERSION, "~limited", "", Wanted(token=LIMITED).packed()))
     assert isinstance(await wire.hear(), p.Welcome)
     fact: tuple[Action, ...] = ((ASSERT, 1 << 60, Record("mine", 0)),)
-    before = made.home.space.epoch
+    before = made.hosted.space.epoch
     for owner, code in (
         ("robots", "not-allowed"),
         ("lease:1000:x", "no-lease"),
@@ -231,10 +231,10 @@ async def test_each_owner_needs_its_right_and_each_fact_too(made: Inside) -> Non
     assert await turned(wire, 1, "", ("", fact)) == "bad-request", "the session, stated twice"
     many = [(f"o{n}", fact) for n in range(MOST_OWNERS)]
     assert await turned(wire, 1, "", *many) == "limit"
-    assert made.home.space.epoch == before and len(made.home.space.index) == 0
+    assert made.hosted.space.epoch == before and len(made.hosted.space.index) == 0
     assert await turned(wire, 1, "", ("results", fact)) == ""
     assert await turned(wire, 1, "", ("results", fact)) == "", "sent again: its old answer"
-    assert made.home.space.held("durable:results")[0] == 1
+    assert made.hosted.space.held("durable:results")[0] == 1
 
 
 @pytest.mark.parametrize("quotas", [Quotas(facts=3)])

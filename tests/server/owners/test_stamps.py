@@ -77,7 +77,7 @@ async def test_every_claim_carries_the_stamp_whoever_s_name_it_is_in(made: Insid
     assert {each["owner"] for each in found} >= {LEASE, "durable:pub"}
     (interest,) = await claims(admin, "Observe(_)")
     assert (interest["bearer"], interest["stamp"]) == (BEARER, STAMP)
-    assert all(owner.endswith(END) for owner in made.home.space.owners())
+    assert all(owner.endswith(END) for owner in made.hosted.space.owners())
 
 
 async def test_no_name_that_another_bearer_states_has_the_stamp(made: Inside) -> None:
@@ -108,10 +108,10 @@ async def test_messages_are_in_the_log_under_an_identity_with_the_stamp(made: In
     assert await sensor.turn(1, (SEND, FACT)) == APART
     assert await robot.turn(1, (SEND, FACT)) == APART
     assert await sensor.ask("publish", publication(owner="pub", client="robot")) == APART
-    assert set(made.home.log.clients) == {f"~sensor{END}", f"robot{END}"}
+    assert set(made.hosted.log.clients) == {f"~sensor{END}", f"robot{END}"}
     other = await Guest.arrive(made, ADMIN, "robot")
     assert await other.turn(1, (SEND, FACT)) == APART, "its own robot has numbers of its own"
-    assert made.home.log.clients["robot"][0] == 1
+    assert made.hosted.log.clients["robot"][0] == 1
 
 
 async def test_a_narrower_token_keeps_the_stamp_and_may_add_to_it(made: Inside) -> None:
@@ -141,9 +141,9 @@ async def test_owners_are_shown_of_what_may_be_observed_to_those_who_may_inspect
 
 
 async def test_a_long_list_of_owners_is_cut_and_made_in_slices(made: Inside) -> None:
-    home = made.home
+    hosted = made.hosted
     facts = tuple([(ASSERT, n, Record("reading", n)) for n in range(3 * MANY)])
-    home.commit("durable:many", facts)
+    hosted.commit("durable:many", facts)
     admin = await Guest.arrive(made, ADMIN, "~admin")
     assert len(await claims(admin, "reading(_)", most=10)) == 10
     assert len(await claims(admin, "reading(_)", most=10_000)) == 3 * MANY

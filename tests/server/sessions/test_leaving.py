@@ -113,7 +113,7 @@ async def test_a_session_ends_whose_connection_is_cancelled_while_it_waits_for_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with inside(tmp_path) as daemon:
-        wire, home = daemon.connect(), daemon.home
+        wire, hosted = daemon.connect(), daemon.hosted
         await wire.greet()
         await wire.say(turn(1, (ASSERT, 1, fact(1))))
         assert isinstance(await wire.hear(), p.Accepted)
@@ -128,4 +128,4 @@ async def test_a_session_ends_whose_connection_is_cancelled_while_it_waits_for_o
         wire.link.close()
         with trio.fail_after(10):
             await connection.wait_ended()
-        assert not len(home.space.index)
+        assert not len(hosted.space.index)

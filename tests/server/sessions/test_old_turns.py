@@ -66,7 +66,7 @@ async def test_turns_that_only_the_log_remembers_do_not_hold_the_session_up(tmp_
         wire = daemon.connect()
         await wire.greet("me")
         await _many_turns(wire, newest)
-        assert daemon.home.clients.get("me").epoch_of(100) is None, "it is not remembered"
+        assert daemon.hosted.clients.get("me").epoch_of(100) is None, "it is not remembered"
         old = range(1, 1001)
         async with daemon.daemon.lane.work("another"):  # others work
             await wire.say(*[turn(at, (SEND, fact(at))) for at in old])

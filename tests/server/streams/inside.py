@@ -66,7 +66,7 @@ class Inside:
 
     def __init__(self, daemon: Daemon, log: Log, nursery: trio.Nursery) -> None:
         self.daemon = daemon
-        self.home: HostedSpace = daemon.main
+        self.hosted: HostedSpace = daemon.main
         self._log = log
         self._nursery = nursery
         self._numbers = itertools.count(1)
@@ -106,12 +106,12 @@ async def inside(
     (settings,) = config.all_spaces()
     log = Log.open(settings.data)
     daemon = Daemon(config, [(settings, log)])
-    home = daemon.main
+    hosted = daemon.main
     try:
         async with trio.open_nursery() as writers:
-            writers.start_soon(home.commits.run)
+            writers.start_soon(hosted.commits.run)
             writers.start_soon(daemon.durable_topics.writer.run)
-            await home.commits.wait_durable(home.space.epoch)
+            await hosted.commits.wait_durable(hosted.space.epoch)
             async with trio.open_nursery() as nursery:
                 made = Inside(daemon, log, nursery)
                 try:
@@ -122,9 +122,9 @@ async def inside(
                         wire.link.close()
                     nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
-                await home.commits.close()
+                await hosted.commits.close()
                 await daemon.durable_topics.writer.close()
     finally:
         daemon.durable_topics.writer.journal.close()
-        home.staging.close()
+        hosted.staging.close()
         log.close()

@@ -93,8 +93,8 @@ class ListPeer:
     account = Accounts(Quotas()).of(DAEMON)
     permit = OPEN
 
-    def __init__(self, home: Past, nursery: trio.Nursery) -> None:
-        self.home = home
+    def __init__(self, hosted: Past, nursery: trio.Nursery) -> None:
+        self.hosted = hosted
         self.own = Announced()
         self.streams: dict[int, OutStream] = {}
         self.said: list[p.Packet] = []
@@ -124,9 +124,9 @@ class ListPeer:
 class Streams:
     """The streams of one list-like peer, opened and read directly."""
 
-    def __init__(self, home: Past, nursery: trio.Nursery) -> None:
-        self.home = home
-        self.peer = ListPeer(home, nursery)
+    def __init__(self, hosted: Past, nursery: trio.Nursery) -> None:
+        self.hosted = hosted
+        self.peer = ListPeer(hosted, nursery)
         self.system = SystemSpace(lambda: 5_000)
         self.delivery = Delivery()
         self._session = Session(Role.CLIENT)
@@ -170,16 +170,16 @@ class Streams:
 async def streams(data: Path) -> AsyncIterator[Streams]:
     """Streams over an empty space in a directory, until the end of the block."""
     log = Log.open(data)
-    home = Past(log)
+    hosted = Past(log)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(home.commits.run)
-            await home.commits.wait_durable(home.space.epoch)
+            nursery.start_soon(hosted.commits.run)
+            await hosted.commits.wait_durable(hosted.space.epoch)
             async with trio.open_nursery() as tasks:
-                made = Streams(home, tasks)
+                made = Streams(hosted, tasks)
                 yield made
                 made.observations.end("")
                 tasks.cancel_scope.cancel()
-            await home.commits.close()
+            await hosted.commits.close()
     finally:
         log.close()

@@ -66,7 +66,7 @@ def words(change: Map) -> tuple[Value, ...]:
 
 async def test_each_change_has_owner_client_and_token(made: Inside) -> None:
     door = await Guest.arrive(made, DOOR, "~door")
-    mine = f"session:{made.home.incarnation}.1 @ token:door"
+    mine = f"session:{made.hosted.incarnation}.1 @ token:door"
     assert [
         await door.turn(1, (ASSERT, 1, Record("on", 1))),
         await door.turn(2, (ASSERT, 1, Record("on", 2)), owner="hall"),
@@ -115,7 +115,7 @@ async def test_it_is_said_once_for_a_connection_and_again_after_many_epochs(
     admin = await Guest.arrive(made, ADMIN, "owner:hall")
     for number in range(1, 18):
         assert await admin.turn(number, (ASSERT, number, Record("on", number))) == APART
-    log: Log = made.home.log
+    log: Log = made.hosted.log
     said = [
         (entry[0], origin.principal)
         for segment in log.segments(0, log.last)
@@ -156,8 +156,8 @@ async def test_a_request_that_retracts_is_shown_with_who_asked(made: Inside) -> 
     assert await admin.turn(1, (ASSERT, 1, Record("on", 1)), owner="hall") == APART
     assert await door.ask("withdraw", {"owner": "hall", "pattern": parse_pattern("on(_)")}) == APART
     assert await admin.turn(2, (ASSERT, 2, Record("on", 2)), owner="hall") == APART
-    made.home.end_owners(["durable:hall"])
-    await made.home.commits.wait_durable(made.home.space.epoch)
+    made.hosted.end_owners(["durable:hall"])
+    await made.hosted.commits.wait_durable(made.hosted.space.epoch)
     shown = [(each["change"], each["client"], each["principal"]) for each in await changes(admin, "on(_)")]
     assert shown == [
         ("+", "owner:hall", "token:admin"),

@@ -273,7 +273,7 @@ class Life:
 
     def __init__(self, daemon: Inside, wire: Wire, number: int) -> None:
         self._daemon = daemon
-        self._home = daemon.home
+        self._hosted = daemon.hosted
         self._wire = wire
         self._fresh = number * 100_000
         self._end_name = f"end {number}"  # something that every stream without an end hears
@@ -288,14 +288,14 @@ class Life:
         self._daemon.release()
         # Every end that was asked for comes to pass.
         last = max([each.asked.get("upto", 0) for each in self.streams.values()], default=0)
-        while self._home.space.epoch <= last:
+        while self._hosted.space.epoch <= last:
             self._commit("durable:a", [(SEND, "tick")])
         self._commit("durable:a", [(ASSERT, self._handle(), Record("v", self._end_name, self._end_name))])
-        self.newest = self._home.space.epoch
+        self.newest = self._hosted.space.epoch
         for stream in self.streams.values():
             await self._wire.say(p.Ask(stream.number, PLENTY, PLENTY))
         await self._listen(lambda: all(each.over or each.seen_end for each in self.streams.values()))
-        await self._home.commits.wait_durable(self.newest)
+        await self._hosted.commits.wait_durable(self.newest)
 
     async def _listen(self, enough: Callable[[], bool]) -> None:
         """Hears everything until it is enough."""
@@ -311,7 +311,7 @@ class Life:
     # -- steps ----------------------------------------------------------------------------------------
 
     async def _turn(self, owner: str, deeds: Sequence[Any], publication: bool) -> None:
-        held = list(self._home.space.all_claims().get(owner, {}))
+        held = list(self._hosted.space.all_claims().get(owner, {}))
         actions: list[Action] = []
         for verb, a, b, which in deeds:
             fact = Record("v", a, b)
@@ -326,7 +326,7 @@ class Life:
         self._commit(owner, actions, publication=publication)
 
     async def _end(self, owner: str) -> None:
-        self._home.end_owners([owner])
+        self._hosted.end_owners([owner])
 
     async def _hold(self) -> None:
         self._daemon.hold()
@@ -336,7 +336,7 @@ class Life:
 
     async def _settle(self) -> None:
         self._daemon.release()
-        await self._home.commits.wait_durable(self._home.space.epoch)
+        await self._hosted.commits.wait_durable(self._hosted.space.epoch)
 
     async def _pause(self) -> None:
         """Lets everything that was asked for begin, as far as it does not wait for the disk."""
@@ -346,10 +346,10 @@ class Life:
         await trio.testing.wait_all_tasks_blocked()
 
     async def _snapshot(self) -> None:
-        self._home.commits.snapshot_soon()
+        self._hosted.commits.snapshot_soon()
 
     async def _open(self, spec: dict[str, Any]) -> None:
-        newest = self._home.space.epoch
+        newest = self._hosted.space.epoch
         asked = {
             name: max(0, newest - spec[name]) for name in ("after", "as_of", "upto") if spec[name] is not None
         }
@@ -377,8 +377,8 @@ class Life:
         return self._fresh
 
     def _commit(self, owner: str, actions: list[Action], *, publication: bool = False) -> None:
-        self._home.commit(owner, actions, publication=publication)
-        self._home.flush()
+        self._hosted.commit(owner, actions, publication=publication)
+        self._hosted.flush()
 
 
 def live(lives: Sequence[Sequence[Step]]) -> None:
@@ -391,7 +391,7 @@ def live(lives: Sequence[Sequence[Step]]) -> None:
                 await wire.greet()
                 life = Life(daemon, wire, number)
                 await life.run(steps)
-                oracle = Oracle(list(daemon.home.log.read(0)))
+                oracle = Oracle(list(daemon.hosted.log.read(0)))
                 for stream in life.streams.values():
                     stream.check(oracle, life.newest)
 

@@ -22,9 +22,9 @@ FEW = 6
 
 async def _past(daemon: Inside) -> int:
     for n in range(EPOCHS):
-        daemon.home.commit("durable:a", [(SEND, Record("past", n, "x"))])
-    await daemon.home.commits.wait_durable(daemon.home.space.epoch)
-    return daemon.home.space.epoch
+        daemon.hosted.commit("durable:a", [(SEND, Record("past", n, "x"))])
+    await daemon.hosted.commits.wait_durable(daemon.hosted.space.epoch)
+    return daemon.hosted.space.epoch
 
 
 async def _drain(wire: Wire, done: list[int]) -> None:

@@ -29,10 +29,10 @@ async def ended(s: Streams, number: int) -> str:
 
 async def test_a_live_stream_begins_with_the_state_and_goes_on_with_each_epoch(tmp_path: Path) -> None:
     async with streams(tmp_path) as s:
-        s.home.assert_(n(1), n(2))
+        s.hosted.assert_(n(1), n(2))
         stream = s.open(1, N)
         assert s.take(stream) == [(1, 1000, SNAPSHOT, ((1,), (2,)), (), (), 1)]
-        s.home.retract(*s.home.assert_(n(3)))
+        s.hosted.retract(*s.hosted.assert_(n(3)))
         assert s.take(stream) == [(2, 1001, 0, ((3,),), (), (), 2), (3, 1002, 0, (), (), ((3,),), 3)]
 
 
@@ -43,7 +43,7 @@ async def test_a_stream_announces_its_interest_until_it_is_closed(tmp_path: Path
         assert s.peer.own.patterns == {1: N}
         s.observations.close(stream)
         assert not s.peer.own.patterns
-        s.home.assert_(n(1))
+        s.hosted.assert_(n(1))
         assert s.take(stream) == []
 
 
@@ -58,18 +58,18 @@ async def test_a_connection_that_is_gone_withdraws_nothing(tmp_path: Path) -> No
 async def test_a_stream_from_an_epoch_reads_the_log_and_then_goes_live(tmp_path: Path) -> None:
     async with streams(tmp_path) as s:
         for number in range(1, 4):
-            s.home.assert_(n(number))
-        await s.home.commits.wait_durable(3)
+            s.hosted.assert_(n(number))
+        await s.hosted.commits.wait_durable(3)
         stream = s.open(1, N, after=1)
         assert [value[3] for value in await s.collect(stream, 2)] == [((2,),), ((3,),)]
-        s.home.assert_(n(4))
+        s.hosted.assert_(n(4))
         assert [value[3] for value in await s.collect(stream, 1)] == [((4,),)]
 
 
 async def test_a_stream_up_to_an_epoch_is_complete_there(tmp_path: Path) -> None:
     async with streams(tmp_path) as s:
-        s.home.assert_(n(1))
-        s.home.assert_(n(2))
+        s.hosted.assert_(n(1))
+        s.hosted.assert_(n(2))
         stream = s.open(1, N, after=0, upto=2)
         assert [value[0] for value in await s.collect(stream, 2)] == [1, 2]
         while not stream.complete:
@@ -79,8 +79,8 @@ async def test_a_stream_up_to_an_epoch_is_complete_there(tmp_path: Path) -> None
 
 async def test_a_replay_in_columns_is_counted_in_the_system_space(tmp_path: Path) -> None:
     async with streams(tmp_path) as s:
-        s.home.assert_(n(1), n(2))
-        s.home.assert_(n(3))
+        s.hosted.assert_(n(1), n(2))
+        s.hosted.assert_(n(3))
         stream = s.open(1, N, kind="columns", after=0, upto=2, durable=True)
         ((_, _, epochs, times, _, _, _, captures),) = await s.collect(stream, 1)
         assert (epochs, times, captures) == ((1, 2), (1000, 1001), ((1, 2, 3),))
@@ -95,7 +95,7 @@ async def test_a_replay_in_columns_is_counted_in_the_system_space(tmp_path: Path
 
 async def test_an_epoch_to_come_is_refused(tmp_path: Path) -> None:
     async with streams(tmp_path) as s:
-        s.home.assert_(n(1))
+        s.hosted.assert_(n(1))
         s.open(1, N, after=9)
         assert await ended(s, 1) == "epoch-ahead"
 
@@ -119,7 +119,7 @@ async def test_streams_that_nothing_waits_in_are_said_to_be_at_the_newest_epoch(
         idle, busy = s.open(1, N), s.open(2, Record("other", capture()))
         s.take(idle)
         s.take(busy)
-        s.home.assert_(Record("other", 1))
-        await s.home.commits.wait_durable(1)
+        s.hosted.assert_(Record("other", 1))
+        await s.hosted.commits.wait_durable(1)
         assert s.observations.reached() == [p.Reached(1, (1,))]
         assert s.observations.reached() == []

@@ -44,16 +44,16 @@ class Paced:
         """Asserts a fact, or sends a message; returns the epoch."""
         self._facts += 1
         action = (SEND, Record("v", message)) if message else (ASSERT, self._facts, Record("v", self._facts))
-        epoch = self.daemon.home.commit("durable:a", [action])
+        epoch = self.daemon.hosted.commit("durable:a", [action])
         assert epoch is not None
-        self.daemon.home.flush()
-        return self.daemon.home.space.epoch
+        self.daemon.hosted.flush()
+        return self.daemon.hosted.space.epoch
 
     def go_on(self, seconds: float) -> None:
         self.now[0] += seconds
         while self.daemon.daemon.delivery.pacing.step():
             pass
-        self.daemon.home.flush()
+        self.daemon.hosted.flush()
 
     async def heard(self) -> list[EpochChanges]:
         """Returns the epochs that have been sent."""
@@ -107,7 +107,7 @@ async def test_a_stream_that_waits_for_its_turn_is_not_said_to_know_all(tmp_path
         await client.open(pace=1000)
         await client.heard()
         epoch = client.turn()
-        await client.daemon.home.commits.wait_durable(epoch)
+        await client.daemon.hosted.commits.wait_durable(epoch)
         (connection,) = client.daemon.daemon.connections.values()
         assert isinstance(connection, ActingPeer)
         assert await client.heard() == []

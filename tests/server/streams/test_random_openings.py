@@ -118,8 +118,8 @@ class Machine:
     async def _turn(self) -> None:
         self._facts += 1
         action = (ASSERT, self._facts, Record("v", self._facts % 3))
-        self._daemon.home.commit("durable:a", [action])
-        self._daemon.home.flush()
+        self._daemon.hosted.commit("durable:a", [action])
+        self._daemon.hosted.flush()
 
     async def _hold(self) -> None:
         self._daemon.hold()

@@ -30,8 +30,8 @@ async def test_reads_are_counted_and_told(url: str, caplog: pytest.LogCaptureFix
         found: list[tuple[object, ...]] = []
         with trio.fail_after(20):
             await trio.to_thread.run_sync(twice, found)
-            ((name, home, reads, rows, size),) = found
-            assert (name, home, reads, rows) == ("bulk", "main", 2, 6)
+            ((name, hosted, reads, rows, size),) = found
+            assert (name, hosted, reads, rows) == ("bulk", "main", 2, 6)
             assert isinstance(size, int) and size > 20
             while await system.matches(read):  # noqa: ASYNC110  # the daemon notices in its own time
                 await trio.sleep(0.01)

@@ -27,9 +27,9 @@ async def _filled(daemon: Inside, verb: int = SEND) -> int:
     """A log of large messages, or facts, each an epoch of its own; the last epoch."""
     for n in range(MESSAGES):
         value = Record("blob", n, "x" * LARGE)
-        daemon.home.commit("durable:a", [(SEND, value) if verb == SEND else (ASSERT, n + 1, value)])
-    await daemon.home.commits.wait_durable(daemon.home.space.epoch)
-    return daemon.home.space.epoch
+        daemon.hosted.commit("durable:a", [(SEND, value) if verb == SEND else (ASSERT, n + 1, value)])
+    await daemon.hosted.commits.wait_durable(daemon.hosted.space.epoch)
+    return daemon.hosted.space.epoch
 
 
 async def _at_rest(daemon: Inside) -> None:

@@ -40,11 +40,11 @@ def test_a_state_alone_may_be_of_any_size_and_beside_others_is_bounded() -> None
 async def _facts(daemon: Inside) -> int:
     """A state of many rows at epoch 1, and epochs of messages after it."""
     facts = [(ASSERT, n, Record("row", n)) for n in range(ROWS)]
-    daemon.home.commit("durable:a", facts)
+    daemon.hosted.commit("durable:a", facts)
     for n in range(20):
-        daemon.home.commit("durable:a", [(SEND, Record("row", "x" * 20_000, n))])
-    await daemon.home.commits.wait_durable(daemon.home.space.epoch)
-    return daemon.home.space.epoch
+        daemon.hosted.commit("durable:a", [(SEND, Record("row", "x" * 20_000, n))])
+    await daemon.hosted.commits.wait_durable(daemon.hosted.space.epoch)
+    return daemon.hosted.space.epoch
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ class Peer:
     sending: Sending = field(default_factory=Sending)
     number: int = 7
     principal: Principal = DAEMON
-    home: Home = field(default_factory=Home)
+    hosted: Home = field(default_factory=Home)
 
 
 @dataclass

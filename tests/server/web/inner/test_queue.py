@@ -141,12 +141,12 @@ async def test_a_session_that_is_dismissed_says_why_and_gives_all_back(tmp_path:
                 assert isinstance(peer.door, RouteDoor) and peer.own.owner
                 reading = session.open({"pattern": Record("some", capture("n"))})
                 await reading.next()
-                assert daemon.streams == 1 and len(made.home.space.index) == 1  # its interest
+                assert daemon.streams == 1 and len(made.hosted.space.index) == 1  # its interest
                 peer.dismiss("ended", "an administrator has ended this session")
                 while True:
                     await reading.next()
         assert not daemon.connections and not daemon.guests and not daemon.streams
-        assert not len(made.home.space.index)
+        assert not len(made.hosted.space.index)
 
 
 async def test_a_session_ends_with_its_route(tmp_path: Path) -> None:
@@ -159,4 +159,4 @@ async def test_a_session_ends_with_its_route(tmp_path: Path) -> None:
                 await session.open({"pattern": Record("some", capture("n"))}).next()
                 await trio.sleep_forever()
         await peer.wait_ended()
-        assert not daemon.guests and not daemon.streams and not len(made.home.space.index)
+        assert not daemon.guests and not daemon.streams and not len(made.hosted.space.index)

@@ -1,4 +1,4 @@
-"""A court: one daemon with all tenants of the fuzzer, where they meet in tests of single attacks."""
+"""Visits: connections of the fuzzer's tenants to one daemon, for tests of single attacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.abuse.stage import Stage
 from tests.abuse.tenants import ADMIN, ATTACKERS, INNOCENTS
 
 
-class Court:
+class Visits:
     """The daemon, and connections of its tenants by name."""
 
     def __init__(self, stage: Stage) -> None:
