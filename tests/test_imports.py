@@ -120,7 +120,7 @@ ADMITTED: Final = {
     "sqlite3": ("relay/", "server/"),
     "prometheus_client": ("server/monitoring/exposition.py",),
     "h11": ("server/web/", "server/monitoring/admin.py"),
-    "opentelemetry": ("server/tracing/exporting.py", "server/tracing/spans.py"),
+    "opentelemetry": ("server/tracing/exporting.py",),
     "orjson": ("server/web/",),
     "starlette": ("server/web/",),
     "pandas": ("dataspace/client/query/",),

@@ -39,7 +39,7 @@ from server.config.model import (
     Web,
 )
 from server.config.principals import PUBLICATION_AMONG_TOKENS, Quotas
-from server.config.rights import KNOWN as RIGHTS, Rights
+from server.config.rights import KNOWN as RIGHTS, Key, Rights
 from server.config.rules import RuleText
 from server.config.settings import (
     BY_NAME,
@@ -57,7 +57,6 @@ from server.config.settings import (
     understood,
     unknown,
 )
-from server.config.tokens import Key
 
 TABLES: Final = ("spaces", "rules", "actors", "flows", "tokens")
 _PUBLICATION: Final = "quota.actions_per_publication"

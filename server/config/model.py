@@ -19,8 +19,8 @@ from index.values.values import Value
 from relay.delivery.memory import WAITING_BYTES
 from relay.log.retention import Retention
 from server.config.principals import IDENTITIES, NAME_BYTES, Quotas
+from server.config.rights import Key
 from server.config.rules import RuleText
-from server.config.tokens import Key
 
 ANY: Final = "*"
 """Stands for all origins."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from index.values.values import Map
 from server.config.file import Loaded
 from server.config.model import Config, HostedActor, HostedFlow
+from server.config.rights import Key
 from server.config.rules import RuleText
 from server.config.settings import KEEPING, Given
-from server.config.tokens import Key
 
 
 def check_lines(loaded: Loaded) -> Iterator[str]:

@@ -29,12 +29,12 @@ from dataspace.wire.session import ALL_HEARD
 from index.values.values import Map
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogFailed
-from server.conditions.turns import commit_at_once, commit_conditional
+from server.conditions import commit_at_once, commit_conditional
 from server.config.principals import Principal
 from server.config.rights import OPEN
 from server.owners.bearers import Bearer
 from server.owners.turn_numbers import refusal
-from server.publication.verbs import Offers
+from server.publication import Offers
 from server.sessions.peer import Door, Peer
 from server.sessions.requests import answer
 from server.spaces.sessions import SessionState

@@ -6,37 +6,37 @@ connection without a hello counts as unauthenticated; nothing of HTTP is loaded 
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Final
 
 import trio
 
-from dataspace.errors import UsageError
+from dataspace.errors import Refused, UsageError
 from dataspace.transport.addresses import WEB_EXTRA, parse_listen
 from dataspace.transport.sockets import Link
 from dataspace.version import __version__, compiled_parts
+from dataspace.wire.arguments import number, text
 from dataspace.wire.features import MAIN
 from dataspace.wire.packets import Bye
 from dataspace.wire.session import Form, Role, Session
 from index.values.values import Map, Value
 from relay.log.log import Log
-from server import claims
+from server import claims, publication
 from server.config.model import Config, SpaceConfig
 from server.config.rights import Permit
 from server.connections.acting import ActingPeer, ClientDoor
 from server.connections.connection import Connection
 from server.connections.listeners import Doorkeeper, Listener, accept
-from server.daemon.draining import Draining, drain_verb
 from server.hosting.actors import HostedActors, hosting_verbs
 from server.hosting.loading import made_flow
 from server.monitoring.pages import AdminPages
 from server.monitoring.sessions import session_verbs
 from server.monitoring.state import DaemonState
-from server.publication import verbs as publication
 from server.sessions.counts import Counts
 from server.sessions.memory import resident_bytes
 from server.sessions.peer import Peer
@@ -147,7 +147,7 @@ class Daemon(DaemonState):
         """Returns what admits and serves the connections of a listener."""
         if not listener.address.web:
             return self
-        from server.web.door import WebDoor  # a daemon without HTTP does not load it
+        from server.web.connection import WebDoor  # a daemon without HTTP does not load it
         from server.web.routes.app import application
 
         app = application(self, self.config.web.origins)
@@ -226,3 +226,101 @@ def check_extras(config: Config) -> None:
         raise UsageError(
             f"an address for http needs {', '.join(missing)}: pip install 'dataspace-server[web]'"
         )
+
+
+logger = logging.getLogger("dataspace")
+
+LOOK_SECONDS: Final = 0.05
+"""How often it looks for sessions that have finished."""
+
+FAREWELL_SECONDS: Final = 2.0
+"""Seconds after a goodbye in which connections may end, before they are cut."""
+
+LONGEST_SECONDS: Final = 86_400.0
+REASON: Final = "the daemon is ending; it may be started again"
+LOCAL: Final = ("127.", "::1", "unix")
+"""What the addresses of peers on this machine begin with."""
+
+
+class Draining:
+    """The end of a daemon: ``wanted`` is set as soon as there is to be one.
+
+    First the listeners close, so that no new client comes. A session that waits for an answer, or offers a
+    stream, may finish that until the deadline; each then gets a ``Bye`` with the code ``closing``, after
+    which clients connect again by themselves. A client that did not say that it knows this code finds its
+    connection closed, as it would after a crash. A signal gives no time: the deadline is now.
+
+    Always: after ``begin`` no connection is accepted; ``run`` returns when no session is left, or shortly
+    after the deadline.
+    """
+
+    def __init__(self) -> None:
+        self.wanted: Final = trio.Event()
+        self.accepting: Final[list[trio.CancelScope]] = []
+        """What accepts connections."""
+        self._deadline = 0.0
+        self._reason = REASON
+
+    def begin(self, within: float = 0.0, reason: str = "") -> None:
+        """Begins the end; sessions may finish requests for so many seconds.  A later call may shorten it."""
+        deadline = trio.current_time() + within
+        self._deadline = min(self._deadline, deadline) if self.wanted.is_set() else deadline
+        self._reason = reason or self._reason
+        self.wanted.set()
+        for scope in self.accepting:
+            scope.cancel()
+
+    async def run(self, daemon: DaemonState, listeners: Iterable[Listener]) -> None:
+        """Ends the sessions of clients; returns when they have gone, or shortly after the deadline."""
+        for listener in listeners:
+            listener.close()
+        gone: set[int] = set()
+        while left := [each for each in daemon.connections.values() if not each.trusted]:
+            late = trio.current_time() >= self._deadline
+            for each in left:
+                if each.number not in gone and (late or not each.is_busy):
+                    gone.add(each.number)
+                    _close(each, self._reason)
+            daemon.flush()
+            if late:
+                break
+            await trio.sleep(LOOK_SECONDS)
+        with trio.move_on_after(FAREWELL_SECONDS):
+            for each in left:
+                await each.wait_ended()
+        if left:
+            logger.info("%d connections were sent away", len(left))
+
+
+def drain_verb(daemon: DaemonState, draining: Draining) -> Verb:
+    """Returns the request ``drain``, which ends the daemon for an administrator."""
+
+    async def drain(peer: Peer, arguments: Map) -> Value:
+        await trio.lowlevel.checkpoint()
+        peer.permit.check_administer("end the daemon")
+        if not len(daemon.keys) and not peer.trusted and not _is_local(peer.address):
+            raise Refused(
+                "not-allowed",
+                "this daemon has no tokens, so only a client on its own machine may end it; use a loopback "
+                "address or a Unix socket, or configure tokens",
+            )
+        within = min(number(arguments, "within") / 1000, LONGEST_SECONDS)
+        logger.warning("session %d has the daemon drained, within %g s", peer.number, within)
+        draining.begin(within, text(arguments, "reason", "")[:1000])
+        return Map({"sessions": _clients(daemon.connections.values(), peer)})
+
+    return drain
+
+
+def _close(peer: Peer, reason: str) -> None:
+    """Ends a connection because the daemon ends: its client may connect again."""
+    peer.dismiss("closing", reason)
+
+
+def _clients(connections: Iterable[Peer], asker: Peer) -> int:
+    """Returns the number of clients beside the asking one."""
+    return sum([not each.trusted and each is not asker for each in connections])
+
+
+def _is_local(peer: str) -> bool:
+    return peer.startswith(LOCAL)

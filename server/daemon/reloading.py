@@ -23,7 +23,7 @@ import trio
 from dataspace.errors import DataspaceError
 from dataspace.transport.addresses import parse_listen
 from server.config.model import Config, Limits, Logging, Slow
-from server.config.tokens import Keys
+from server.config.rights import Keys
 from server.connections.listeners import Listener, context_for, open_listener
 from server.daemon.daemon import check_extras
 from server.daemon.exposure import warnings

@@ -28,7 +28,7 @@ from server.daemon.lock import DataUnusable, locked
 from server.daemon.reloading import reload_on_hangup
 from server.logs import AUDIT, Throttle, audit_to
 from server.monitoring.pages import exposition
-from server.monitoring.rates import measure_lag, watch_rules
+from server.monitoring.state import measure_lag, watch_rules
 from server.tracing.tracing import Tracing, tracing_by
 
 SWITCH_SECONDS: Final = 0.00005

@@ -17,7 +17,7 @@ from dataspace.errors import Refused
 from relay.delivery.followers import Delivery
 from relay.delivery.memory import MemoryBudget
 from server.config.principals import Principal
-from server.config.tokens import Keys
+from server.config.rights import Keys
 from server.lane import Lane
 from server.owners.accounts import CONNECTION_BYTES, Account, Accounts
 from server.sessions.counts import Counts

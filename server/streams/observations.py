@@ -36,8 +36,15 @@ from relay.log.columns import Blocks
 from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
 from server.sessions.peer import Peer
-from server.streams.columns import ReadCounts, replay_columns
-from server.streams.replay import ReplaySlots, StreamReplay, begins_now, progress_mark, read_request
+from server.streams.replay import (
+    ReadCounts,
+    ReplaySlots,
+    StreamReplay,
+    begins_now,
+    progress_mark,
+    read_request,
+    replay_columns,
+)
 from server.system import SystemSpace
 
 PATTERNS: Final = "patterns_bytes"

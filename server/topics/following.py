@@ -29,13 +29,12 @@ from relay.topics.feed import Feed, Teller
 from relay.topics.topic import MAX_PARTITIONS
 from server.lane import SLICE_SECONDS
 from server.sessions.peer import Peer
-from server.topics.catalogue import TopicEntry, Topics
-from server.topics.durable import MAX_AWAY
+from server.topics.catalogue import MAX_AWAY, TopicEntry, Topics
 
 if TYPE_CHECKING:
     from dataspace.topics.frontiers import Change
     from dataspace.topics.times import Time
-    from server.topics.durable import DurableTopics
+    from server.topics.catalogue import DurableTopics
 
 MAX_NAME: Final = 256
 """Characters of the name of a topic, or of a producer."""

@@ -20,14 +20,28 @@ import trio
 
 from dataspace.errors import Refused
 from dataspace.transport.sockets import Link
+from server.config.model import Web
 from server.config.principals import Principal
+from server.connections.listeners import Listener
 from server.owners.accounts import Account
-from server.web.asgi import ClientGone
-from server.web.exchange import Exchange, path_of, scope_of
+from server.sessions.shared import Shared
+from server.web.exchange import (
+    App,
+    ClientGone,
+    Exchange,
+    HttpStream,
+    holds,
+    path_of,
+    problem,
+    scope_of,
+    turned_away,
+)
 from server.web.guard import refusal, safe
-from server.web.problems import problem
-from server.web.stream import HttpStream, holds
 from server.web.upgrade import Upgrade, accept_upgrade, wants_websocket
+
+if TYPE_CHECKING:
+    from dataspace.wire.session import Form
+
 
 HEALTH: Final = frozenset(["/healthz", "/readyz"])
 """Paths that are answered whatever the quota of connections is: a supervisor may share an address."""
@@ -35,11 +49,6 @@ HEALTH: Final = frozenset(["/healthz", "/readyz"])
 MORE: Final = {426: ((b"upgrade", b"websocket"), (b"sec-websocket-version", b"13"))}
 """Headers of a problem by its status."""
 
-if TYPE_CHECKING:
-    from dataspace.wire.session import Form
-    from server.config.model import Web
-    from server.sessions.shared import Shared
-    from server.web.asgi import App
 
 logger = logging.getLogger("dataspace")
 
@@ -218,3 +227,33 @@ class HttpConnection:
         if request.http_version == b"1.1":
             more["link"] = self._link
         return scope_of(request, scheme=listener.scheme, server=listener.server, peer=self._link.peer, **more)
+
+
+class WebDoor:
+    """What ``accept`` needs for an HTTP listener; its connections run in ``peers``, and ask ``app``."""
+
+    def __init__(
+        self, shared: Shared, serve: Serve, listener: Listener, web: Web, app: App, peers: trio.Nursery
+    ) -> None:
+        """WebSockets go on as connections of ``serve``."""
+        scheme = "https" if listener.address.tls else "http"
+        server = listener.address.host, listener.address.port
+        self._listener: Final = WebListener(shared, web, app, serve, scheme, server)
+        self._peers = peers
+
+    def refusal(self, peer: str) -> str:
+        """Returns why there is no room for another connection of a peer; empty if there is."""
+        return self._listener.shared.refusal(peer)
+
+    def turned_away(self, refusal: str) -> bytes:
+        """Returns what is sent to a connection for which there is no room."""
+        return turned_away(refusal)
+
+    def serve(self, link: Link) -> HttpConnection:
+        """Serves the peer at the other end in a task of its own."""
+        shared = self._listener.shared
+        connection = HttpConnection(self._listener, link, shared.new_number())
+        shared.enter(connection)
+        shared.admit(connection)
+        self._peers.start_soon(connection.run)
+        return connection

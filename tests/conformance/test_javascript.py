@@ -17,8 +17,7 @@ import dataspace
 from dataspace import Map, Record
 from index.values.jsons import from_json
 from server.config.model import Config
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.config.rights import Key, Rights
 from server.daemon.serve import serve
 from tests.conformance.driving import MODULE, RUNTIMES, Driver, elsewhere, javascript, node, program
 from tests.conformance.vectors import FOLDER, patterns, plain

@@ -17,7 +17,7 @@ from dataspace.kernel.epochs import Epoch
 from relay.journal.writer import TopicWriter
 from relay.log.writer import GroupCommit
 from relay.store import storage
-from server.conditions.judging import Judgement
+from server.conditions import Judgement
 from server.config.model import SpaceConfig
 from server.connections.acting import ActingPeer
 from server.owners import leases

@@ -30,8 +30,7 @@ from dataspace.errors import Broken
 from dataspace.kernel.epoch_changes import Change
 from dataspace.transport.addresses import can_listen_for_web, page_of, parse_listen
 from index.values.values import Record
-from server.cli.demo.board import RULES, TASKS, WORKERS, Board
-from server.cli.demo.showing import Play, Shown, showing, why
+from server.cli.demo.showing import RULES, TASKS, WORKERS, Board, Play, Shown, showing, why
 
 BEFORE: Final = 4
 """Tasks that are done before a worker is killed."""

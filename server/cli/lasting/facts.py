@@ -31,7 +31,6 @@ from index.patterns.text import unparse
 from index.values.jsons import captures_json
 from index.values.values import Map, Value
 from server.cli.connecting import connect, is_lent, refuse_in_shell
-from server.cli.expecting import expectations, tell
 from server.cli.lasting.run import parsed_lines
 from server.cli.output import (
     change_json,
@@ -47,7 +46,7 @@ from server.cli.output import (
     time_text,
     write,
 )
-from server.cli.values import given, parsed
+from server.cli.values import expectations, given, parsed, tell
 from server.config.units import duration
 
 _LAST_SECONDS: Final = 5.0

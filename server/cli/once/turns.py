@@ -20,9 +20,8 @@ from index.patterns.patterns import lit, matcher
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value, same
 from server.cli.connecting import connect_short, durable_handle, held_here
-from server.cli.expecting import check_single, expectations, tell
 from server.cli.output import counted, epochs_text, say, say_accepted
-from server.cli.values import given, has_pattern, parsed, read
+from server.cli.values import check_single, expectations, given, has_pattern, parsed, read, tell
 
 
 def send(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The application: what answers each request that is no WebSocket.
+"""The application: what answers each request that is no WebSocket, and describes all of them in OpenAPI.
 
 Always: every error is a problem, with a code; an error of one request ends no other.
 """
@@ -6,8 +6,9 @@ Always: every error is a problem, with a code; an error of one request ends no o
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from http import HTTPStatus
+from typing import Any, Final
 
 import orjson
 import trio
@@ -19,13 +20,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dataspace.errors import DataspaceError
-from server.web.inner.sessions import ServingDaemon
+from dataspace.errors import DataspaceError, UsageError
+from dataspace.version import __version__
+from dataspace.wire.features import MAIN
+from server.web.inner import ServingDaemon, inner_session
 from server.web.inspector.files import files
-from server.web.routes.openapi import description
-from server.web.routes.operators import PAGES, page
-from server.web.routes.parameters import Asked
-from server.web.routes.problems import Problem, problem_of
+from server.web.routes.parameters import Asked, Parameter
+from server.web.routes.problems import MEDIA_TYPE, Problem, problem_of
 from server.web.routes.table import DESCRIPTION, ROUTES, Row
 
 logger = logging.getLogger("dataspace")
@@ -118,3 +119,101 @@ async def _defect(request: Request, _error: Exception) -> Response:
     return Problem(
         "internal", f"a defect in the daemon ended {request.method} {request.url.path:.200}"
     ).response()
+
+
+# -- The pages of an operator ----------------------------------------------------------------------
+# Always: metrics are shown to bearers that may inspect; health, to every client.
+
+
+METRICS: Final = "/metrics"
+PAGES: Final = (METRICS, "/healthz", "/readyz")
+
+
+async def page(daemon: ServingDaemon, request: Request) -> Response:
+    """Returns one of ``PAGES``; raises ``Problem`` where metrics cannot be written, or may not be seen."""
+    path = request.url.path
+    if path == METRICS:
+        async with inner_session(daemon, Asked(request, ()).caller, MAIN) as session:
+            await session.request("sessions", {"most": 0})  # the right that it needs is the one to inspect
+    try:
+        status, headers, body = await daemon.pages.answer(path, request.headers.items())
+    except UsageError as error:
+        raise Problem("bad-request", str(error), 501) from None
+    return Response(body, status, dict(headers))
+
+
+# -- The OpenAPI description -----------------------------------------------------------------------
+
+
+PROBLEMS = "4XX", "5XX"
+
+SCHEMAS: dict[str, Any] = {
+    "Value": {"description": 'a value in its JSON form: a record is {"@": LABEL, "fields": [...]} (TEXT.md)'},
+    "Problem": {
+        "type": "object",
+        "required": ["status", "title", "code", "detail"],
+        "properties": {
+            "status": {"type": "integer"},
+            "title": {"type": "string"},
+            "code": {"type": "string", "description": "a code of WIRE.md, or one of HTTP.md"},
+            "detail": {"type": "string", "description": "what was found, and what is allowed"},
+        },
+    },
+}
+
+
+def description() -> dict[str, Any]:
+    """Returns the description, as OpenAPI 3.1."""
+    paths: dict[str, dict[str, Any]] = {}
+    for row in ROUTES:
+        paths.setdefault(row.path, {})[row.method.lower()] = _operation(row)
+    paths[DESCRIPTION] = {
+        "get": {
+            "summary": "this description",
+            "security": [],
+            "responses": _responses({200: "application/json"}),
+        }
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "dataspace", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": SCHEMAS,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}, {}],
+    }
+
+
+def _operation(row: Row) -> dict[str, Any]:
+    said: dict[str, Any] = {"summary": row.summary, "parameters": _parameters(row.parameters)}
+    if row.body is not None:
+        said["requestBody"] = {"required": True, "content": {"application/json": {"schema": row.body}}}
+    said["responses"] = _responses(row.returns)
+    return said
+
+
+def _parameters(parameters: Iterable[Parameter]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each.name,
+            "in": each.place,
+            "required": each.needed,
+            "description": each.about,
+            "schema": each.schema(),
+        }
+        for each in parameters
+    ]
+
+
+def _responses(returns: dict[int, str]) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    for status, kind in returns.items():
+        said[str(status)] = {"description": HTTPStatus(status).phrase}
+        if kind:
+            said[str(status)]["content"] = {kind: {}}
+    problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    for some in PROBLEMS:
+        said[some] = {"description": "a problem", "content": {MEDIA_TYPE: problem}}
+    return said

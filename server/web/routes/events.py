@@ -23,12 +23,10 @@ from dataspace.wire.observing import MOST_PACE
 from index.patterns.patterns import capture_names
 from index.values.values import Record, Value
 from relay.delivery.outbox import values_size
-from server.web.inner.queue import EventBatch, decoded
-from server.web.inner.sessions import InnerSession, Reading, ServingDaemon, inner_session
+from server.web.inner import EventBatch, InnerSession, Reading, ServingDaemon, decoded, inner_session
 from server.web.routes.parameters import PATTERN, POLICY, SPACE, Asked, Parameter
 from server.web.routes.problems import Problem, problem_of
-from server.web.routes.rows import EpochWriter, part_of
-from server.web.routes.streaming import Out, Streaming, chunk
+from server.web.routes.streaming import EpochWriter, Out, Streaming, chunk, part_of
 
 BEAT: Final = 15.0
 """Seconds after which a comment is written where nothing else was, for proxies that close what is silent."""

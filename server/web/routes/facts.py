@@ -11,11 +11,9 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM
 from index.patterns.patterns import capture_names
 from index.values.values import Value
-from server.web.inner.queue import EventBatch
-from server.web.inner.sessions import InnerSession, Reading, ServingDaemon, inner_session
+from server.web.inner import EventBatch, InnerSession, Reading, ServingDaemon, inner_session
 from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter
-from server.web.routes.rows import Part, part_of, rows_json, time_json
-from server.web.routes.streaming import Out, Streaming
+from server.web.routes.streaming import Out, Part, Streaming, part_of, rows_json, time_json
 
 AS_OF: Final = Parameter("as_of", "the epoch whose state is wanted, instead of the state now", kind="number")
 IF_NONE_MATCH: Final = Parameter(

@@ -9,12 +9,10 @@ from dataspace.steps import batched
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
-from server.web.inner.queue import EventBatch
-from server.web.inner.sessions import InnerSession, ServingDaemon, inner_session
+from server.web.inner import EventBatch, InnerSession, ServingDaemon, inner_session
 from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter
 from server.web.routes.problems import Problem, problem_of
-from server.web.routes.rows import EpochWriter, change_line, part_of
-from server.web.routes.streaming import Out, Streaming
+from server.web.routes.streaming import EpochWriter, Out, Streaming, change_line, part_of
 
 PARAMETERS: Final = (
     SPACE,

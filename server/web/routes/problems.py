@@ -13,7 +13,7 @@ import orjson
 from starlette.responses import Response
 
 from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, UsageError
-from server.web.inner.sessions import NotAdmitted
+from server.web.inner import NotAdmitted
 
 MEDIA_TYPE: Final = "application/problem+json"
 

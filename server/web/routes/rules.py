@@ -13,10 +13,9 @@ from dataspace.wire.features import MAIN
 from index.patterns.text import parse_pattern
 from index.values.jsons import Json, to_json
 from index.values.values import Map, Value
-from server.web.inner.queue import EventBatch
-from server.web.inner.sessions import InnerSession, ServingDaemon, inner_session
+from server.web.inner import EventBatch, InnerSession, ServingDaemon, inner_session
 from server.web.routes.parameters import SPACE, Asked, Parameter
-from server.web.routes.rows import part_of
+from server.web.routes.streaming import part_of
 
 FACT: Final = Parameter(
     "fact", "the fact that is derived, or a pattern of which the first is meant", kind="pattern", needed=True

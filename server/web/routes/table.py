@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from starlette.types import ASGIApp
 
-from server.web.inner.sessions import ServingDaemon
+from server.web.inner import ServingDaemon
 from server.web.routes import events, facts, log, rules, topics, turns
 from server.web.routes.parameters import Asked, Parameter
 

@@ -26,14 +26,20 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN
 from index.values.jsons import to_json
 from index.values.values import Map, Value
-from server.web.inner.queue import EventBatch
-from server.web.inner.sessions import InnerSession, ServingDaemon, inner_session
-from server.web.routes.bodies import in_steps, read_each, read_list, read_number, read_object, read_value
+from server.web.inner import EventBatch, InnerSession, ServingDaemon, inner_session
 from server.web.routes.events import BEAT, HEADERS
-from server.web.routes.parameters import Asked, Parameter
+from server.web.routes.parameters import (
+    Asked,
+    Parameter,
+    in_steps,
+    read_each,
+    read_list,
+    read_number,
+    read_object,
+    read_value,
+)
 from server.web.routes.problems import problem_of
-from server.web.routes.rows import value_json
-from server.web.routes.streaming import Out, Paced, Streaming
+from server.web.routes.streaming import Out, Paced, Streaming, value_json
 
 MOST_ITEMS: Final = 65_536
 

@@ -25,8 +25,11 @@ from dataspace.wire.features import SYSTEM
 from dataspace.wire.packets import MAX_TEXT
 from index.patterns.patterns import capture_names
 from index.values.values import Value
-from server.web.inner.sessions import InnerSession, ServingDaemon, inner_session
-from server.web.routes.bodies import (
+from server.web.inner import InnerSession, ServingDaemon, inner_session
+from server.web.routes.parameters import (
+    SPACE,
+    Asked,
+    Parameter,
     in_steps,
     read_each,
     read_list,
@@ -36,9 +39,8 @@ from server.web.routes.bodies import (
     read_text,
     read_value,
 )
-from server.web.routes.parameters import SPACE, Asked, Parameter
 from server.web.routes.problems import Problem, problem_of
-from server.web.routes.rows import rows_json
+from server.web.routes.streaming import rows_json
 
 VALUE: Final[dict[str, object]] = {"$ref": "#/components/schemas/Value"}
 ACTION: Final = {

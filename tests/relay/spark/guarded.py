@@ -11,8 +11,7 @@ import trio
 
 from index.values.values import Map
 from server.config.model import Config, ServerTls
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.config.rights import Key, Rights
 from server.daemon.serve import serve
 
 CERTIFICATES = Path(__file__).resolve().parents[2] / "server" / "certificates"

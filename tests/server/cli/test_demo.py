@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from server.cli.demo.board import TASKS, Board
-from server.cli.demo.showing import drawn
+from server.cli.demo.showing import TASKS, Board, drawn
 
 
 @pytest.mark.slow

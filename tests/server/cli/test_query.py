@@ -16,8 +16,7 @@ from dataspace.client.bulk.short import ShortClient
 from index.values.values import Map
 from server.cli.main import main
 from server.config.model import Config
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.config.rights import Key, Rights
 from server.daemon.serve import serve
 from tests.server.processes import DaemonProcess
 

@@ -21,8 +21,7 @@ from index.patterns.text import parse_pattern
 from index.values.values import Map, Value
 from relay.log.recent import Recent
 from server.config.model import Config, Limits
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.config.rights import Key, Rights
 from server.daemon.serve import serve
 from server.spaces.conditions import KEPT, QUICK
 from tests.server.processes import DaemonProcess

@@ -20,9 +20,8 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Value, key
-from server.conditions.turns import commit_at_once
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.conditions import commit_at_once
+from server.config.rights import Key, Rights
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 from tests.server.streams.inside import Inside, Wire, inside

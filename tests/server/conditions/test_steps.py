@@ -13,7 +13,7 @@ from dataspace.errors import Refused
 from dataspace.kernel.expectations import Condition, Expectation, absent, exactly
 from index.trie.trie import Index
 from index.values.values import Record
-from server.conditions.judging import Judgement
+from server.conditions import Judgement
 from server.config.model import Limits
 from server.spaces.conditions import Conditions
 from tests.abuse.sizes import LARGE

@@ -19,8 +19,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.values.values import Map, Value
 from server.config.model import Config, Limits
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.config.rights import Key, Rights
 from server.connections import acting
 from server.daemon.serve import serve
 from tests.server.peers import Peer

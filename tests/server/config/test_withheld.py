@@ -18,8 +18,7 @@ from index.values.values import Map, Record, Value
 from relay.store.errors import LogFailed
 from server.cli.once.status import _status_lines
 from server.config.model import Config
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.config.rights import Key, Rights
 from server.daemon.daemon import INSPECTED
 from server.daemon.serve import serve
 from tests.server.owners.test_foreign_names import Guest

@@ -12,7 +12,7 @@ from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.wire import packets as p
 from index.values.values import Record
-from server.publication.publish import publish, stage
+from server.publication import publish, stage
 from server.spaces.endings import STEP
 from tests.server.peers import opening, turn
 from tests.server.streams.inside import Inside, Wire, inside

@@ -11,7 +11,7 @@ import trio
 import dataspace
 from dataspace import Record
 from server.config.model import Config, ServerTls
-from server.config.tokens import Key
+from server.config.rights import Key
 from server.daemon.exposure import warnings
 from tests.server.processes import DaemonProcess
 

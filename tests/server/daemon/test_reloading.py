@@ -25,9 +25,8 @@ from dataspace.wire.features import Wanted
 from index.values.values import Map
 from relay.log.retention import Retention
 from server.config.model import Config, HostedActor, Limits, ServerTls, SpaceConfig
-from server.config.rights import Rights
+from server.config.rights import Key, Rights
 from server.config.rules import RuleText
-from server.config.tokens import Key
 from server.daemon.serve import serve
 from tests.server.peers import Peer, turn
 from tests.server.processes import DaemonProcess

@@ -11,7 +11,7 @@ import trio
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from server.config.model import Config, Limits
-from server.config.tokens import Key
+from server.config.rights import Key
 from server.daemon.serve import serve
 from server.logs import KINDS, LINES, MOST, NAMED, WINDOW, Throttle
 from tests.server.peers import Peer

@@ -14,8 +14,7 @@ from dataspace.errors import UsageError
 from index.values.values import Value
 from server.cli.once.sessions import sessions
 from server.cli.parser import parse
-from server.config.rights import Rights
-from server.config.tokens import Key, Keys
+from server.config.rights import Key, Keys, Rights
 from tests.server.monitoring.conftest import OPERATOR, SENSOR, Served
 from tests.server.peers import Peer, hello, opening
 

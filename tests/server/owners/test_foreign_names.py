@@ -22,8 +22,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from dataspace.wire.session import ALL_HEARD
 from index.values.values import Map, Record, Value
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.config.rights import Key, Rights
 from tests.server.peers import PLENTY
 from tests.server.streams.inside import Inside, Wire, inside
 

@@ -22,8 +22,7 @@ from dataspace.wire.features import Wanted
 from index.patterns.text import parse_pattern, unparse
 from index.values.values import Map, Value
 from server.config.principals import Quotas
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.config.rights import Key, Rights
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 from tests.server.streams.inside import Inside, Wire, inside

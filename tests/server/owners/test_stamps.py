@@ -15,8 +15,7 @@ from dataspace.wire import packets as p
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Record, Value
 from server.claims import said_of
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.config.rights import Key, Rights
 from tests.server.owners.test_foreign_names import APART, LEASE, Guest, publication
 from tests.server.peers import PLENTY
 from tests.server.streams.inside import Inside, inside

@@ -13,8 +13,8 @@ from dataspace import Broken, Record, Refused, RemoteSpace
 from dataspace.codec import unpack
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
+from server import publication
 from server.config.model import Limits
-from server.publication import verbs
 from tests.server.peers import Peer, fact
 from tests.server.proxies import Proxy
 from tests.server.streams.inside import inside
@@ -99,7 +99,7 @@ async def test_the_bytes_may_be_overdrawn_by_one_frame_only(
     async def never(*_: object) -> None:  # else the first frame may be handled before the second one arrives
         await trio.sleep_forever()
 
-    monkeypatch.setattr(verbs, "stage", never)
+    monkeypatch.setattr(publication, "stage", never)
     large = ("send", "x" * 300_000)
     async with Peer(url) as peer:
         await peer.greet()

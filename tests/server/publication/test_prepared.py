@@ -13,11 +13,10 @@ from dataspace.client.bulk.client import PREPARING, BulkClient
 from dataspace.client.bulk.packed import PackedColumns
 from index.patterns.text import parse_pattern as pattern
 from index.values.values import Map, Value
+from server import publication as publishing
 from server.config.model import Config
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.config.rights import Key, Rights
 from server.daemon.serve import serve
-from server.publication import publish as publishing
 from server.spaces.packed import Operations, Prepared, read
 from tests.server.processes import DaemonProcess
 

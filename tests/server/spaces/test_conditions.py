@@ -11,8 +11,8 @@ from dataspace.kernel.expectations import Condition, absent
 from dataspace.steps import at_once
 from index.trie.trie import Index
 from index.values.values import COMPILED, Record
-from server.conditions import judging
-from server.conditions.judging import Judgement
+from server import conditions as judging
+from server.conditions import Judgement
 from server.config.model import Limits
 from server.spaces import conditions as checking
 from server.spaces.conditions import QUICK, Conditions

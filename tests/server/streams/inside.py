@@ -20,7 +20,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session
 from relay.log.log import Log
 from server.config.model import Config, Limits
-from server.config.tokens import Key
+from server.config.rights import Key
 from server.connections.acting import ActingPeer
 from server.connections.connection import Connection
 from server.daemon.daemon import Daemon

@@ -20,8 +20,7 @@ from relay.topics.publisher import MAX_COUNT, MAX_HELD, MAX_OPEN, MAX_UPPER
 from relay.topics.topic import MAX_PARTITIONS, MAX_TOPIC_TIMES
 from server.config.model import Limits
 from server.config.principals import Quotas
-from server.topics.catalogue import MAX_RETAIN, MAX_TOPICS
-from server.topics.durable import MAX_AWAY, MAX_RETAIN as MAX_DURABLE
+from server.topics.catalogue import MAX_AWAY, MAX_DURABLE_RETAIN as MAX_LASTING, MAX_RETAIN, MAX_TOPICS
 from server.topics.following import MAX_AGE, MAX_NAME, MAX_PRODUCERS, MAX_TIMES, SPARE
 from tests.server.peers import Peer
 
@@ -86,7 +85,14 @@ NAMED: tuple[tuple[str, Value], ...] = (*DURABLE, ("name", "n"))
         Argument("partition", 0, 1, "bad-request", "partition 1, there are 0 to 0"),
         Argument("dimensions", MAX_DIMENSIONS, MAX_DIMENSIONS + 1, "bad-request", f"to {MAX_DIMENSIONS}"),
         Argument("retain", MAX_RETAIN, MAX_RETAIN + 1, "limit", f"limit {MAX_RETAIN}"),
-        Argument("retain", MAX_DURABLE, MAX_DURABLE + 1, "limit", f"limit {MAX_DURABLE}", DURABLE),
+        Argument(
+            "retain",
+            MAX_LASTING,
+            MAX_LASTING + 1,
+            "limit",
+            f"limit {MAX_LASTING}",
+            DURABLE,
+        ),
         Argument("retain", 0, -1, "limit", "retain=-1"),
         Argument("away", MAX_AWAY, MAX_AWAY + 1, "limit", f"limit {MAX_AWAY}", NAMED),
         Argument("away", 0, -1, "bad-request", "away must be from 0", NAMED),

@@ -14,8 +14,7 @@ from dataspace.wire import packets as p
 from index.values.values import Map
 from server.cli.main import main
 from server.config.model import Config
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.config.rights import Key, Rights
 from server.daemon.lock import DataInUse
 from server.daemon.serve import serve
 from tests.server.peers import Peer, hello

@@ -15,8 +15,8 @@ from server.config.principals import Quotas
 from server.connections.listeners import accept, open_listeners
 from server.daemon.daemon import Daemon
 from server.daemon.serve import serve
-from server.web.asgi import App
-from server.web.door import WebDoor
+from server.web.connection import WebDoor
+from server.web.exchange import App
 from tests.server.web_client import Doors
 
 

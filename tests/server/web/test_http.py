@@ -25,8 +25,7 @@ from server.config.principals import Quotas
 from server.config.settings import origins
 from server.daemon import daemon
 from server.daemon.serve import serve
-from server.web.asgi import ClientGone, Receive, Scope, Send
-from server.web.stream import EVENTS, MOST_HEADERS, HttpStream
+from server.web.exchange import EVENTS, MOST_HEADERS, ClientGone, HttpStream, Receive, Scope, Send
 from tests.server.web_client import Doors, Plain
 
 Listen = Callable[..., Awaitable[int]]

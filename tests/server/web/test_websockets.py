@@ -17,8 +17,7 @@ from index.patterns.patterns import capture
 from index.values.values import Map, Record, Value
 from server.config.model import Config, Limits, ServerTls, Web
 from server.config.principals import Quotas
-from server.config.rights import Rights
-from server.config.tokens import Key
+from server.config.rights import Key, Rights
 from server.daemon.serve import serve
 from tests.server.peers import EVERYTHING, Peer, hello, opening, turn
 from tests.server.web_client import JSON, MSGPACK, Doors, Plain, WebPeer, body_of, masked, upgrade

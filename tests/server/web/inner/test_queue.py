@@ -18,8 +18,7 @@ from index.values.values import Record
 from relay.delivery.outbox import OutStream
 from relay.delivery.packed import Backlog
 from server.sessions.peer import Peer
-from server.web.inner.queue import EventBatch, RouteQueue, decoded
-from server.web.inner.sessions import Caller, RouteDoor, ServingDaemon, inner_session
+from server.web.inner import Caller, EventBatch, RouteDoor, RouteQueue, ServingDaemon, decoded, inner_session
 from tests.server.streams.inside import inside
 
 NUMBERS = st.integers(1, 2**53) | st.integers(1, 300)

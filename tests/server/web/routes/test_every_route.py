@@ -8,7 +8,7 @@ import pytest
 
 from dataspace import Record
 from server.web.inspector.files import files
-from server.web.routes.operators import PAGES
+from server.web.routes.app import PAGES
 from server.web.routes.table import DESCRIPTION, ROUTES
 from tests.server.web.routes.callers import HttpDaemon, with_query
 

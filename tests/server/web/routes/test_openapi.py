@@ -14,12 +14,10 @@ import dataspace
 import server
 from server.config.model import Limits
 from server.lane import Lane
-from server.web.inner.sessions import RouteDoor
+from server.web.inner import RouteDoor
 from server.web.inspector.files import files
 from server.web.routes import problems
-from server.web.routes.app import application
-from server.web.routes.openapi import description
-from server.web.routes.operators import PAGES
+from server.web.routes.app import PAGES, application, description
 from server.web.routes.table import DESCRIPTION, ROUTES, Row
 
 SAID: Final = description()

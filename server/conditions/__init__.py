@@ -1,1 +1,0 @@
-"""Conditions: turns that happen only if their expectations hold."""

@@ -1,1 +1,0 @@
-"""Publication: many staged operations become one turn."""
