@@ -40,8 +40,6 @@ MACHINE_CODE = (
     "dataspace/kernel/actions.py",
     "dataspace/kernel/bulk_assertions.py",
     "dataspace/kernel/changes.py",
-    "dataspace/kernel/epoch_changes.py",
-    "dataspace/kernel/epochs.py",
     "dataspace/kernel/interests.py",
     "dataspace/kernel/limits.py",
     "dataspace/kernel/space.py",

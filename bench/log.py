@@ -27,7 +27,7 @@ from typing import Final
 import trio
 
 from bench._figures import report
-from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.changes import Claims, Epoch
 from index.patterns.patterns import capture
 from index.values.values import Record, Value
 from relay.log.columns import ColumnReplay

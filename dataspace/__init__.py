@@ -50,14 +50,14 @@ if TYPE_CHECKING:
         Unreachable as Unreachable,
         UsageError as UsageError,
     )
-    from dataspace.kernel.epoch_changes import Change as Change, EpochChanges as EpochChanges
+    from dataspace.kernel.changes import Change as Change, EpochChanges as EpochChanges
     from dataspace.kernel.expectations import (
         Expectation as Expectation,
         absent as absent,
         exactly as exactly,
         unchanged as unchanged,
     )
-    from dataspace.topics.gathering import TopicEpoch as TopicEpoch
+    from dataspace.topics.epochs import TopicEpoch as TopicEpoch
     from dataspace.transport.credentials import Tls as Tls
     from index.values.values import Map as Map, Record as Record, Value as Value
 
@@ -67,7 +67,7 @@ __all__, __getattr__ = face(
         "dataspace.client.blocking": (
             "BlockingHold BlockingLock BlockingObservation BlockingSpace connect_blocking"
         ),
-        "dataspace.kernel.epoch_changes": "Change EpochChanges",
+        "dataspace.kernel.changes": "Change EpochChanges",
         "dataspace.kernel.expectations": "Expectation absent exactly unchanged",
         "dataspace.client.connect": "Connection connect",
         "dataspace.client.holds": "Hold",
@@ -79,7 +79,7 @@ __all__, __getattr__ = face(
         "dataspace.client.typed": "TypedChange TypedEpoch TypedObservation TypedRows",
         "dataspace.client.session.events": "ConnectionChange ConnectionEvent",
         "dataspace.client.session.turns": "Claim Draft Ticket",
-        "dataspace.topics.gathering": "TopicEpoch",
+        "dataspace.topics.epochs": "TopicEpoch",
         "dataspace.transport.credentials": "Tls",
         "dataspace.errors": (
             "AnotherSpace Broken Closed DataspaceError ExpectationFailed InternalError LockLost ProtocolError"

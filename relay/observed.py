@@ -18,14 +18,12 @@ import trio
 from dataspace.client.observations import Observation as RemoteObservation
 from dataspace.errors import UsageError
 from dataspace.kernel.actions import MORE, SNAPSHOT
-from dataspace.kernel.changes import Changes
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import Changes, EpochChanges
 from dataspace.kernel.interests import Interest
 from dataspace.kernel.space import Space
-from dataspace.streams.sources.base import Source
-from dataspace.streams.stages.functions import close_iterator
-from dataspace.streams.stages.marks import EndOfStream, Reason
-from dataspace.streams.stages.threads import Threads
+from dataspace.streams.sources.pulled import Source
+from dataspace.streams.stages.functions import Threads, close_iterator
+from dataspace.streams.stages.protocol import EndOfStream, Reason
 from index.patterns.patterns import capture_names
 from index.patterns.text import parse_pattern
 from index.values.values import Value

@@ -21,7 +21,7 @@ import trio
 from dataspace.codec import MAX_DEPTH, pack, unpack
 from dataspace.errors import ProtocolError, Refused
 from dataspace.faults import reach
-from dataspace.kernel.epochs import Origin
+from dataspace.kernel.changes import Origin
 from dataspace.kernel.expectations import are_expectations
 from dataspace.kernel.turns import keys_in_steps
 from dataspace.wire import packets as p

@@ -25,12 +25,10 @@ from typing import Final
 from dataspace.errors import DataspaceError, UsageError
 from relay.backup import restore as restoring
 from relay.backup.backup import MAIN, BackupDone, back_up, publish, spaces_of, working_directory
-from relay.backup.blocks import LOCK, Pushed, check_identity, fetch, newest, push, wanted
+from relay.backup.blocks import LOCK, Pushed, Store, check_identity, fetch, newest, push, wanted
+from relay.backup.copies import CopyPace, identity_of
 from relay.backup.manifest import is_backup
-from relay.backup.pace import CopyPace
 from relay.backup.restore import Restored, RestoreWanted, text_of
-from relay.backup.source import identity_of
-from relay.backup.store import Store
 from server.config.model import default_data
 from server.config.units import size
 from server.daemon.lock import locked

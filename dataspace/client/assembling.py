@@ -12,7 +12,7 @@ from typing import Any
 
 from dataspace.errors import ProtocolError
 from dataspace.kernel.actions import MORE
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from index.values.values import Record, Value
 
 

@@ -37,9 +37,9 @@ from dataspace.client.publications import Publication
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.space import Observing, RemoteSpace
 from dataspace.errors import Closed, DataspaceError
-from dataspace.kernel.epoch_changes import Change, EpochChanges
+from dataspace.kernel.changes import Change, EpochChanges
 from dataspace.kernel.expectations import Expectation
-from dataspace.topics.gathering import TopicEpoch
+from dataspace.topics.epochs import TopicEpoch
 from dataspace.topics.times import Time
 
 if TYPE_CHECKING:

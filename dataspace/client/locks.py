@@ -26,7 +26,7 @@ from dataspace.client.session.session import ClientSession
 from dataspace.errors import Broken, DataspaceError, ExpectationFailed, LockLost, Refused, UsageError
 from dataspace.facts import literally
 from dataspace.kernel.actions import ASSERT, Action
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from dataspace.kernel.expectations import Expectation, absent, exactly
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import Event

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Final, Self
 
 from dataspace.client.assembling import Assembler
 from dataspace.errors import Closed, DataspaceError, ProtocolError, Refused
-from dataspace.kernel.epoch_changes import Change, EpochChanges
+from dataspace.kernel.changes import Change, EpochChanges
 from dataspace.loops.here import loop, parking_lot
-from dataspace.streams.sources.base import Source
-from dataspace.streams.stages.marks import End, EndOfStream, Reason
-from dataspace.streams.stages.protocol import Iteration
+from dataspace.streams.sources.pulled import Source
+from dataspace.streams.stages.protocol import End, EndOfStream, Iteration, Reason
 from dataspace.wire import packets as p
 from dataspace.wire.observing import ObserveOptions, Policy
 from dataspace.wire.windows import ReceiveWindow

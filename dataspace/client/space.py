@@ -28,7 +28,7 @@ from dataspace.client.subscriptions import OPEN_BYTES, Subscription
 from dataspace.errors import Refused, Unreachable, UsageError
 from dataspace.facts import put_fact
 from dataspace.kernel.actions import Action
-from dataspace.kernel.epoch_changes import micros_of
+from dataspace.kernel.changes import micros_of
 from dataspace.kernel.expectations import Expectation
 from dataspace.loops.here import loop
 from dataspace.topics.times import Time

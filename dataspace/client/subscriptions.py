@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from dataspace.errors import Broken, DataspaceError, Refused, UsageError
 from dataspace.loops.here import loop
 from dataspace.topics import messages as forms
-from dataspace.topics.gathering import (
+from dataspace.topics.epochs import (
     OVERHEAD,
     Gathering,
     TopicEpoch,

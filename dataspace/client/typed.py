@@ -38,9 +38,8 @@ from typing import (
 
 from dataspace.client.observations import Observation
 from dataspace.errors import UsageError
-from dataspace.kernel.epoch_changes import LOST, Change, EpochChanges, time_of
-from dataspace.streams.stages.marks import EndOfStream
-from dataspace.streams.stages.protocol import Iteration
+from dataspace.kernel.changes import LOST, Change, EpochChanges, time_of
+from dataspace.streams.stages.protocol import EndOfStream, Iteration
 from index.values.values import Map, Record, Value, key
 
 if TYPE_CHECKING:

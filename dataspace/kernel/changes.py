@@ -1,21 +1,95 @@
-"""Changes: the effect of one epoch on the observers of one pattern.
+"""Changes: the effects of one epoch, on facts and owners, on the observers of a pattern, and for a program.
 
 One ``Changes`` is made per touched pattern and epoch, and shared by all observers of that pattern, so that
-its wire form is packed once however many they are.  It is apart from ``Epoch``, which speaks of facts
-and owners; this speaks of captures only.
+its wire form is packed once however many they are.  An ``Epoch`` has facts and
+owners; ``Changes`` have captures only, ``EpochChanges`` captures with their names.
 
-Always: the order within is additions, messages, removals; it never changes after it is made.
+Always: the order within is additions, messages, removals; a ``Changes`` never changes after it is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, overload
 
 from dataspace.codec import pack
-from dataspace.kernel.actions import MORE, SNAPSHOT
+from dataspace.kernel.actions import MORE, PROGRESS, SNAPSHOT
 from index.patterns.events import Captures as Captures
-from index.values.values import Record
+from index.values.values import Record, Value
+
+
+class Numbered(Sequence[tuple[int, Value]]):
+    """Values under handles in a row: the pairs of handle and value are made during iteration."""
+
+    __slots__ = ("first", "values")
+
+    def __init__(self, first: int, values: Sequence[Value]) -> None:
+        self.first = first
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[tuple[int, Value]]:
+        return enumerate(self.values, self.first)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[int, Value]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[tuple[int, Value]]: ...
+    def __getitem__(self, at: int | slice) -> tuple[int, Value] | list[tuple[int, Value]]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        at = range(len(self.values))[at]
+        return self.first + at, self.values[at]
+
+
+class Claims(NamedTuple):
+    """What a turn changed of one owner's handles: claims begun, then claims ended.
+
+    A handle that stood for something, was ended and begun again stands for something else: it is only begun.
+    """
+
+    owner: str
+    asserted: Sequence[tuple[int, Value]] = ()
+    retracted: Sequence[int] = ()
+
+
+class Origin(NamedTuple):
+    """Where the turns of a client come from: its connection's name, its principal and its address."""
+
+    client: str
+    name: str
+    principal: str
+    address: str
+
+
+class Epoch(NamedTuple):
+    """One committed turn.
+
+    ``number`` ascends, with gaps where a crash lost unacknowledged epochs; ``time`` is in microseconds
+    since 1970 UTC and never goes back.  A *silent* entry changed claims but no fact (another owner
+    holds the same one): it repeats the number of the epoch before it and is shown to no observer.
+    ``client`` and ``sequence`` name the sender's turn, so that it is never applied twice.
+
+    The kernel makes one for each turn that had an effect; the log stores it, observers and readers of the log
+    get their changes from it.
+
+    Always: ``added`` and ``removed`` are net (a value is in at most one of them, and changed its presence),
+    in the order in which the turn made them; the order within an epoch is additions, messages, removals.
+    """
+
+    number: int
+    time: int
+    added: Sequence[Value] = ()
+    messages: Sequence[Value] = ()
+    removed: Sequence[Value] = ()
+    claims: Sequence[Claims] = ()
+    client: str | None = None
+    sequence: int = 0
+    silent: bool = False
+
 
 PART: Final = 2048
 """Changes in one stream value; an epoch with more of them travels in several."""
@@ -119,3 +193,153 @@ class Lost(Changes):
     def pack(self) -> bytes:
         """Returns the same."""
         return pack(Record("lost", self.count, self.first, self.number))
+
+
+ADDED: Final = "+"
+REMOVED: Final = "-"
+MESSAGE: Final = "!"
+LOST: Final = "?"
+
+_ZERO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_of(micros: int) -> datetime:
+    """Returns a time from microseconds since 1970 UTC."""
+    return _ZERO + timedelta(microseconds=micros)
+
+
+def micros_of(time: datetime) -> int:
+    """Returns a time as microseconds since 1970 UTC; one without a zone is in UTC."""
+    known = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return (known - _ZERO) // timedelta(microseconds=1)
+
+
+class Change:
+    """One fact that came or went, or one message: ``kind`` is ``+``, ``-`` or ``!``.
+
+    An observation that lets old changes go has one of kind ``?`` in their place, with their number as its
+    only capture.  Captures are a tuple in the order of the pattern; named ones are attributes as well, and
+    ``change["name"]`` finds a capture whose name means something else here.
+    """
+
+    __slots__ = ("_names", "captures", "epoch", "kind", "micros", "snapshot")
+
+    def __init__(
+        self,
+        kind: str,
+        captures: tuple[Value, ...],
+        epoch: int,
+        micros: int,
+        names: tuple[str, ...],
+        snapshot: bool,
+    ) -> None:
+        self.kind = kind
+        self.captures = captures
+        self.epoch = epoch
+        self.micros = micros
+        self.snapshot = snapshot
+        self._names = names
+
+    @property
+    def time(self) -> datetime:
+        """Returns when the epoch was made."""
+        return time_of(self.micros)
+
+    @property
+    def named(self) -> dict[str, Value]:
+        """Returns the captures by name; unnamed ones by their position among all."""
+        return dict(zip(self._names, self.captures, strict=True))
+
+    def __getitem__(self, name: str | int) -> Value:
+        return self.captures[name if isinstance(name, int) else self._names.index(name)]
+
+    def __getattr__(self, name: str) -> Value:
+        try:
+            return self.captures[self._names.index(name)]
+        except ValueError:
+            raise AttributeError(f"no capture named {name!r}, there are {', '.join(self._names)}") from None
+
+    def __repr__(self) -> str:
+        return f"<{self.epoch} {self.kind} {', '.join(map(repr, self.captures))}>"
+
+
+class EpochChanges:
+    """All changes of one epoch that match one pattern, never split.
+
+    ``first`` is below ``number`` where the daemon had to conflate: the rows are then the net difference over
+    the epochs from ``first`` to ``number``.  ``snapshot`` rows are a state, given as additions.  Where
+    ``lost`` is not 0, this is a mark: so many changes of those epochs were dropped, and there are no rows.
+    ``flags`` are the flags on the wire.
+    """
+
+    __slots__ = (
+        "added",
+        "first",
+        "flags",
+        "lost",
+        "messages",
+        "micros",
+        "names",
+        "number",
+        "removed",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        micros: int,
+        first: int,
+        names: tuple[str, ...],
+        added: list[tuple[Value, ...]],
+        messages: list[tuple[Value, ...]],
+        removed: list[tuple[Value, ...]],
+        flags: int = 0,
+        lost: int = 0,
+    ) -> None:
+        self.number = number
+        self.micros = micros
+        self.first = first
+        self.names = names
+        self.flags = flags
+        self.lost = lost
+        self.added = added
+        self.messages = messages
+        self.removed = removed
+
+    def __len__(self) -> int:
+        return len(self.added) + len(self.messages) + len(self.removed)
+
+    @property
+    def snapshot(self) -> bool:
+        """True if the additions are a state."""
+        return bool(self.flags & SNAPSHOT)
+
+    @property
+    def progress(self) -> bool:
+        """True if this is only a progress mark: all changes up to it were delivered."""
+        return bool(self.flags & PROGRESS)
+
+    @property
+    def conflated(self) -> bool:
+        """True if these rows stand for more than one epoch."""
+        return self.first != self.number and not self.lost
+
+    @property
+    def time(self) -> datetime:
+        """Returns when the epoch was made."""
+        return time_of(self.micros)
+
+    def __iter__(self) -> Iterator[Change]:
+        """Yields the changes in their order: additions, messages, removals."""
+        number, micros, names, snapshot = self.number, self.micros, self.names, self.snapshot
+        if self.lost:
+            yield Change(LOST, (self.lost,), number, micros, ("lost",), False)
+        for row in self.added:
+            yield Change(ADDED, row, number, micros, names, snapshot)
+        for row in self.messages:
+            yield Change(MESSAGE, row, number, micros, names, snapshot)
+        for row in self.removed:
+            yield Change(REMOVED, row, number, micros, names, snapshot)
+
+    def __repr__(self) -> str:
+        return f"<epoch {self.number}: +{len(self.added)} !{len(self.messages)} -{len(self.removed)}>"

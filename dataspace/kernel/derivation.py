@@ -22,12 +22,12 @@ from typing import Final, TypeAlias
 from dataspace.flows.flows import Flow
 from dataspace.flows.host import FlowHost, transitions
 from dataspace.flows.results import Derived
-from dataspace.kernel.epochs import Claims, Numbered
+from dataspace.kernel.changes import Claims, Numbered
 from dataspace.kernel.rule_facts import error_of, is_rule, rules_in, rules_of
 from dataspace.kernel.turns import PendingTurn
 from dataspace.rules.engine.program import Program, ProgramStatistics
 from dataspace.rules.relations.budgets import Bounds
-from dataspace.rules.relations.complaints import MAX_NAME, MAX_REASON, complaint
+from dataspace.rules.relations.failures import MAX_NAME, MAX_REASON, complaint
 from index.trie.nodes import At, all_at, at_of
 from index.trie.trie import Index
 from index.values.values import Record, Value, key

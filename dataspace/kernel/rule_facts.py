@@ -8,7 +8,7 @@ from typing import Final, TypeGuard
 from dataspace.kernel.handles import ALL, SECRET
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.rules.relations.budgets import Bounds
-from dataspace.rules.relations.complaints import complaint
+from dataspace.rules.relations.failures import complaint
 from dataspace.rules.relations.terms import MAX_FACT, size_in_facts
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value, text_of

@@ -23,9 +23,8 @@ from typing import Final, TypeAlias
 from dataspace.errors import InternalError, UsageError
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action, check_actions
 from dataspace.kernel.bulk_assertions import Assertions
-from dataspace.kernel.changes import Captures
+from dataspace.kernel.changes import Captures, Claims, Epoch
 from dataspace.kernel.derivation import RULES, RuleHost
-from dataspace.kernel.epochs import Claims, Epoch
 from dataspace.kernel.handles import ALL, FRESH, SECRET, ClaimPlaces, Handles, Held
 from dataspace.kernel.interests import Interest, Interests, tell_each
 from dataspace.kernel.limits import SpaceLimits, SpaceStatistics, size_of, weights

@@ -31,7 +31,7 @@ from dataspace.client.space import RemoteSpace
 from dataspace.errors import ActorCrashed, AnotherSpace, Broken, DataspaceError, Refused
 from dataspace.facts import as_it_is
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from dataspace.kernel.space import Space
 from dataspace.running.actors import Shell, log_crash, wall
 from dataspace.transport.credentials import Tls

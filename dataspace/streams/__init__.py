@@ -13,29 +13,33 @@ from typing import TYPE_CHECKING
 from dataspace.faces import face
 
 if TYPE_CHECKING:
+    from dataspace.streams.pipes.branches import (
+        cat as cat,
+        converge as converge,
+        fork_mirror as fork_mirror,
+        fork_round_robin as fork_round_robin,
+        many as many,
+        merge as merge,
+    )
     from dataspace.streams.pipes.checker import Checker as Checker, Violation as Violation, check as check
-    from dataspace.streams.pipes.forks import fork_mirror as fork_mirror, fork_round_robin as fork_round_robin
     from dataspace.streams.pipes.lending import lend as lend
-    from dataspace.streams.pipes.merging import cat as cat, converge as converge, many as many, merge as merge
     from dataspace.streams.pipes.pair import pair as pair
     from dataspace.streams.pipes.pipes import Pipe as Pipe, PipeStatistics as PipeStatistics, pipe as pipe
-    from dataspace.streams.sinks.base import Sink as Sink
-    from dataspace.streams.sinks.collect import (
+    from dataspace.streams.sinks import (
+        Sink as Sink,
         collect as collect,
         concat as concat,
         drain as drain,
         find as find,
+        line_of as line_of,
         log as log,
         on_end as on_end,
         reduce as reduce,
-    )
-    from dataspace.streams.sinks.files import (
-        line_of as line_of,
         to_channel as to_channel,
         to_file as to_file,
     )
-    from dataspace.streams.sources.base import Source as Source
-    from dataspace.streams.sources.iterables import (
+    from dataspace.streams.sources.pulled import (
+        Source as Source,
         count as count,
         empty as empty,
         error as error,
@@ -53,21 +57,20 @@ if TYPE_CHECKING:
         pushable as pushable,
     )
     from dataspace.streams.stages.base import Kind as Kind
-    from dataspace.streams.stages.marks import (
+    from dataspace.streams.stages.protocol import (
         Aborted as Aborted,
         EndOfStream as EndOfStream,
         Mark as Mark,
         Reason as Reason,
+        Stage as Stage,
+        Upstream as Upstream,
     )
-    from dataspace.streams.stages.protocol import Stage as Stage, Upstream as Upstream
     from dataspace.streams.throughs.base import MapThrough as MapThrough, Transform as Transform
     from dataspace.streams.throughs.concurrent import (
         async_map as async_map,
         buffer as buffer,
-        parallelize as parallelize,
-    )
-    from dataspace.streams.throughs.limits import (
         limit as limit,
+        parallelize as parallelize,
         rate_limit as rate_limit,
         sequentialize as sequentialize,
     )
@@ -90,27 +93,25 @@ if TYPE_CHECKING:
 __all__, __getattr__ = face(
     __name__,
     {
-        "dataspace.streams.stages.marks": "Aborted EndOfStream Mark Reason",
-        "dataspace.streams.stages.protocol": "Stage Upstream",
-        "dataspace.streams.sources.base": "Source",
+        "dataspace.streams.stages.protocol": "Aborted EndOfStream Mark Reason Stage Upstream",
         "dataspace.streams.stages.base": "Kind",
-        "dataspace.streams.throughs.concurrent": "async_map buffer parallelize",
+        "dataspace.streams.throughs.concurrent": (
+            "async_map buffer limit parallelize rate_limit sequentialize"
+        ),
         "dataspace.streams.pipes.checker": "Checker Violation check",
-        "dataspace.streams.sinks.collect": "collect concat drain find log on_end reduce",
-        "dataspace.streams.sinks.files": "line_of to_channel to_file",
-        "dataspace.streams.pipes.forks": "fork_mirror fork_round_robin",
-        "dataspace.streams.pipes.merging": "cat converge many merge",
+        "dataspace.streams.sinks": (
+            "Sink collect concat drain find line_of log on_end reduce to_channel to_file"
+        ),
+        "dataspace.streams.pipes.branches": ("cat converge fork_mirror fork_round_robin many merge"),
         "dataspace.streams.pipes.lending": "lend",
-        "dataspace.streams.throughs.limits": "limit rate_limit sequentialize",
         "dataspace.streams.throughs.maps": "filter filter_not map non_unique through unique",
         "relay.observed": "logged observation",
         "dataspace.streams.pipes.pair": "pair",
         "dataspace.streams.pipes.pipes": "Pipe PipeStatistics pipe",
-        "dataspace.streams.sinks.base": "Sink",
         "dataspace.streams.throughs.windows": "batch flatten take window",
         "dataspace.streams.throughs.base": "MapThrough Transform",
-        "dataspace.streams.sources.iterables": (
-            "count empty error file_lines from_iterable infinite keys once values"
+        "dataspace.streams.sources.pulled": (
+            "Source count empty error file_lines from_iterable infinite keys once values"
         ),
         "dataspace.streams.sources.pushed": "defer from_async_iterable from_channel pushable",
     },

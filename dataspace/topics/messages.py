@@ -17,8 +17,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from dataspace.errors import ProtocolError
-from dataspace.topics.frontiers import Change
-from dataspace.topics.times import Time
+from dataspace.topics.times import Change, Time
 from index.values.values import Value
 
 SNAPSHOT: Final = 0

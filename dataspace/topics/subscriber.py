@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from dataspace.errors import UsageError
 from dataspace.topics.epochs import Epochs
-from dataspace.topics.frontiers import MutableAntichain
 from dataspace.topics.messages import (
     Batch,
     Crash,
@@ -28,7 +27,7 @@ from dataspace.topics.messages import (
     Progress,
     Snapshot,
 )
-from dataspace.topics.times import Antichain, Maxima, Time, less_equal
+from dataspace.topics.times import Antichain, Maxima, MutableAntichain, Time, less_equal
 
 
 @dataclass(frozen=True, slots=True)

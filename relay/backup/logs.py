@@ -19,9 +19,16 @@ from typing import Final, TypeVar
 
 from dataspace.errors import DataspaceError
 from dataspace.faults import reach
-from relay.backup.pace import CopyPace
-from relay.backup.source import LogSource, Moment, SourceEnd, SourceSnapshot
-from relay.backup.target import LogTarget, put_mark, replace
+from relay.backup.copies import (
+    CopyPace,
+    LogSource,
+    LogTarget,
+    Moment,
+    SourceEnd,
+    SourceSnapshot,
+    put_mark,
+    replace,
+)
 from relay.log.reader import LogReader
 from relay.log.segments import FORMAT, Segment
 from relay.store.acknowledged import AcknowledgedMark

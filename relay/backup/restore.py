@@ -28,13 +28,10 @@ from typing import Final
 
 from dataspace.errors import UsageError
 from dataspace.faults import reach
-from relay.backup.backup import MAIN, SPACES, beside, damages, spaces_of
-from relay.backup.files import copy_staged, copy_topics
+from relay.backup.backup import MAIN, SPACES, beside, copy_staged, copy_topics, damages, spaces_of
+from relay.backup.copies import CopyPace, LogSource, LogTarget, Moment, SourceSnapshot, put_mark, settle
 from relay.backup.logs import parts
 from relay.backup.manifest import Manifest
-from relay.backup.pace import CopyPace
-from relay.backup.source import LogSource, Moment, SourceSnapshot
-from relay.backup.target import LogTarget, put_mark, settle
 from relay.journal.reader import JournalReader
 from relay.journal.rows import SCHEMA as TOPICS_SCHEMA, renumber
 from relay.log.log import BLOCK

@@ -20,10 +20,8 @@ from typing import Final
 
 from dataspace.errors import Refused
 from dataspace.faults import reach
-from relay.journal.reader import JournalReader
-from relay.journal.recovery import verify_topics
-from relay.journal.rows import FORMAT, Ended, Kept, Noted, Write, joined, put_topic, renumber
-from relay.journal.upgrade import opened
+from relay.journal.reader import JournalReader, verify_topics
+from relay.journal.rows import FORMAT, Ended, Kept, Noted, Write, joined, opened, put_topic, renumber
 from relay.log.chain import KEY_BITS, Chain, put_meta
 from relay.log.compaction import fuller
 from relay.log.segments import Segment, cut

@@ -17,7 +17,7 @@ from typing import Final
 
 from dataspace.codec import pack
 from dataspace.errors import Refused
-from dataspace.kernel.epochs import Claims, Epoch, Origin
+from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.patterns.text import unparse
 from index.values.values import Value, same
 from relay.log.chain import Chain, read_meta, refuse

@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Final
 
 from dataspace.codec import pack
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from dataspace.steps import Steps, at_once
 from index.patterns.readers import match_reader
 from index.patterns.skeletons import Skeleton

@@ -23,7 +23,7 @@ from operator import is_
 from typing import Any, Final
 
 from dataspace.codec import array_head, pack, unpack_own
-from dataspace.kernel.epochs import Claims, Epoch, Origin
+from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.values.values import Record, Value
 
 FORMAT: Final = 1

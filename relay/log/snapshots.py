@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dataspace.codec import pack, unpack_own
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from dataspace.kernel.handles import Handles, Held
 from index.values.values import Value, key
 from relay.log.chain import put_meta

@@ -21,7 +21,7 @@ from typing import Final, Self
 import trio
 
 from dataspace.faults import reach
-from dataspace.kernel.epochs import Epoch, Origin
+from dataspace.kernel.changes import Epoch, Origin
 from dataspace.kernel.handles import Held
 from dataspace.kernel.limits import weight_of
 from relay.log.log import SNAPSHOT_CHANGES, Log

@@ -20,9 +20,8 @@ from typing import Any, Final, TypeAlias
 from dataspace.errors import Refused, UsageError
 from dataspace.topics import messages as forms
 from dataspace.topics.epochs import OpenTimes
-from dataspace.topics.frontiers import Change, MutableAntichain
 from dataspace.topics.messages import Batch, Crashed, Message, Progress, Snapshot
-from dataspace.topics.times import Antichain, Maxima, Time
+from dataspace.topics.times import Antichain, Change, Maxima, MutableAntichain, Time
 from index.values.values import Value
 from relay.topics.topic import Topic
 

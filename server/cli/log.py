@@ -18,7 +18,7 @@ from typing import BinaryIO
 from dataspace.errors import UsageError
 from index.patterns.text import parse_pattern
 from relay.journal.journal import compact_topics
-from relay.journal.recovery import TopicsVerdict, verify_topics
+from relay.journal.reader import TopicsVerdict, verify_topics
 from relay.log.compaction import compact
 from relay.log.export import export
 from relay.log.log import Log

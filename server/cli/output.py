@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from itertools import islice
 
-from dataspace.kernel.epoch_changes import Change, EpochChanges
+from dataspace.kernel.changes import Change, EpochChanges
 from index.patterns.text import unparse
 from index.values.jsons import captures_json
 

@@ -26,8 +26,7 @@ from dataspace.actors.engine.turns import Turn
 from dataspace.actors.services import Require, service
 from dataspace.actors.supervision import Supervised, supervise
 from dataspace.errors import Refused, UsageError
-from dataspace.running.actors import Shell, log_crash
-from dataspace.running.watchdog import Watchdog
+from dataspace.running.actors import Shell, Watchdog, log_crash
 from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
 from server.config.model import Config, HostedActor

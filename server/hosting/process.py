@@ -29,8 +29,8 @@ from dataspace.actors.engine.engine import Engine
 from dataspace.client.connect import connect
 from dataspace.codec import pack, unpack_own
 from dataspace.errors import ActorCrashed
+from dataspace.running.actors import Watchdog
 from dataspace.running.remote import RemoteEngine, act
-from dataspace.running.watchdog import Watchdog
 from dataspace.wire.frames import HEAD, frame
 from index.values.values import Map, Value
 from server.hosting.loading import boot_function, traced

@@ -22,7 +22,7 @@ from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import Refused
-from dataspace.kernel.epochs import Origin
+from dataspace.kernel.changes import Origin
 from server.config.principals import IDENTITIES, NAME_BYTES, check_name
 from server.owners.accounts import Account
 

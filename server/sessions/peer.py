@@ -28,7 +28,7 @@ from server.sessions.watch import Who
 from server.spaces.sessions import SessionState
 
 if TYPE_CHECKING:
-    from dataspace.kernel.epochs import Epoch
+    from dataspace.kernel.changes import Epoch
     from server.sessions.shared import Shared
     from server.spaces.space import HostedSpace
 

@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 from dataspace.faults import reach
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.answers import answering, is_long

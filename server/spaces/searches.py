@@ -25,7 +25,7 @@ from index.values.positions import MISSING
 from index.values.values import Value
 
 if TYPE_CHECKING:
-    from dataspace.kernel.epochs import Claims
+    from dataspace.kernel.changes import Claims
     from dataspace.kernel.space import Space
 
 QUICK: Final = 256

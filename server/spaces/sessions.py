@@ -30,7 +30,7 @@ from server.owners.turn_numbers import PASSING, Client
 
 if TYPE_CHECKING:
     from dataspace.kernel.actions import Action
-    from dataspace.kernel.epochs import Epoch
+    from dataspace.kernel.changes import Epoch
     from dataspace.kernel.space import Space
     from server.config.model import Limits
     from server.owners.accounts import Account

@@ -25,7 +25,7 @@ import trio
 from dataspace.errors import Closed, Refused
 from dataspace.flows.flows import Flow
 from dataspace.kernel.actions import RETRACT, Action
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from dataspace.kernel.limits import SpaceLimits, size_of
 from dataspace.kernel.space import Space
 from dataspace.kernel.turns import Admit, Part

@@ -25,7 +25,7 @@ from dataspace.wire.traceparents import read_traceparent
 from relay.delivery.shared import SharedQueue
 
 if TYPE_CHECKING:
-    from dataspace.kernel.epochs import Epoch
+    from dataspace.kernel.changes import Epoch
     from dataspace.kernel.interests import Interest, Interests
     from dataspace.wire.traceparents import Parent
     from relay.log.writer import GroupCommit

@@ -11,8 +11,8 @@ from typing import Any, Final
 import trio
 
 from dataspace.errors import Refused
+from dataspace.kernel.changes import Origin
 from dataspace.kernel.drawings import alone, box_rows, draw_alone
-from dataspace.kernel.epochs import Origin
 from dataspace.kernel.interests import Interest
 from dataspace.wire.arguments import number, text
 from index.patterns.events import Captures

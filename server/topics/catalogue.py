@@ -20,12 +20,11 @@ from dataspace.errors import Refused
 from dataspace.topics.times import Order
 from index.values.values import Record
 from relay.journal.journal import Journal
-from relay.journal.recovery import recovered
+from relay.journal.reader import recovered
 from relay.journal.rows import Ended
 from relay.journal.writer import TopicWriter
 from relay.store.errors import LogDamaged
-from relay.topics.catch_up import CatchUp
-from relay.topics.feed import Feed
+from relay.topics.feed import CatchUp, Feed
 from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 from server.owners.accounts import Account

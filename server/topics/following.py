@@ -24,16 +24,14 @@ from dataspace.wire import packets as p
 from index.values.values import Map, Record, Value
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogDamaged, LogFailed
-from relay.topics.catch_up import CatchUp
-from relay.topics.feed import Feed, Teller
+from relay.topics.feed import CatchUp, Feed, Teller
 from relay.topics.topic import MAX_PARTITIONS
 from server.lane import SLICE_SECONDS
 from server.sessions.peer import Peer
 from server.topics.catalogue import MAX_AWAY, TopicEntry, Topics
 
 if TYPE_CHECKING:
-    from dataspace.topics.frontiers import Change
-    from dataspace.topics.times import Time
+    from dataspace.topics.times import Change, Time
     from server.topics.catalogue import DurableTopics
 
 MAX_NAME: Final = 256

@@ -22,7 +22,7 @@ import trio
 
 from dataspace.codec import array_head, unpack_own
 from dataspace.errors import Broken, ProtocolError, Refused, refusal_of
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Wanted

@@ -17,7 +17,7 @@ from typing import Final, Self, TypeVar
 
 from dataspace.client.assembling import Assembler
 from dataspace.errors import ProtocolError
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session, encode
 from index.values.values import Map, Value

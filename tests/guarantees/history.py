@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from dataspace.client.session.turns import Ticket
-from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.changes import Claims, Epoch
 from dataspace.kernel.expectations import Expectation
 from index.patterns.patterns import matcher
 from index.values.values import Value, key

@@ -15,7 +15,7 @@ from dataspace.client.bulk.client import BulkClient
 from dataspace.client.bulk.topics import topic_epochs, topic_frontier
 from dataspace.client.space import Observing
 from dataspace.errors import Refused
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from index.patterns.text import parse_pattern
 from relay.log.reader import LogReader
 from tests.guarantees.history import History, Shown, Turn, View

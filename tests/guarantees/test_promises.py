@@ -13,7 +13,7 @@ import pytest
 
 from dataspace import unchanged
 from dataspace.kernel.actions import ASSERT
-from dataspace.kernel.epochs import Claims
+from dataspace.kernel.changes import Claims
 from index.values.values import Record
 from tests.guarantees.history import History
 from tests.guarantees.recording import FACTS, TOPIC, record

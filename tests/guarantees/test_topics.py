@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from dataspace.client.completed import CompletedEpoch
-from dataspace.topics.gathering import TopicEpoch
+from dataspace.topics.epochs import TopicEpoch
 from tests.guarantees.topics import Seen, Sent, TopicHistory, topic_violations
 
 ITEMS: Final = ((("a", 1), ("b", 1)), (("a", 2), ("a", 3)), (("b", 2),))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from dataspace.client.completed import CompletedEpoch
-from dataspace.topics.gathering import TopicEpoch
+from dataspace.topics.epochs import TopicEpoch
 from dataspace.topics.times import less
 from index.values.values import Value
 

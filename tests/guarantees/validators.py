@@ -14,7 +14,7 @@ from copy import deepcopy
 from typing import Final, TypeAlias
 
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from index.patterns.patterns import matcher
 from index.values.values import Map, Record, Value, key
 from tests.guarantees.conditions import conditions

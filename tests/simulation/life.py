@@ -18,10 +18,9 @@ import trio
 
 from dataspace.client.completed import CompletedEpoch
 from dataspace.codec import unpack
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from index.values.values import Value
-from relay.journal.reader import LAST, JournalReader
-from relay.journal.recovery import verify_topics
+from relay.journal.reader import LAST, JournalReader, verify_topics
 from relay.log.reader import LogReader, verify
 from relay.store.errors import LogDamaged, LogFailed
 from tests.guarantees.validators import broken, judged

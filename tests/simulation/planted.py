@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from dataspace.client.observations import EpochStream
 from dataspace.client.session.session import ClientSession
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from relay.journal.writer import TopicWriter
 from relay.log.writer import GroupCommit
 from relay.store import storage

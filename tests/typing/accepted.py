@@ -11,7 +11,7 @@ from dataspace.actors.engine.fields import DerivedField, Field
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
 from dataspace.client.session.turns import Claim
-from dataspace.kernel.epoch_changes import Change
+from dataspace.kernel.changes import Change
 from index.patterns.patterns import capture
 from index.values.freezing import freeze
 from index.values.values import Map, Record, Value, key, order_key, same

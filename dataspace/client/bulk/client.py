@@ -23,7 +23,7 @@ from dataspace.client.bulk.blocks import Block, block
 from dataspace.client.bulk.packed import PackedColumns, Pairs
 from dataspace.codec import most_elements, pack
 from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable, refusal_of
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from dataspace.transport.addresses import Address, parse_url, unreachable
 from dataspace.transport.credentials import Credentials, Tls, said_by_tls
 from dataspace.wire import packets as p

@@ -17,7 +17,7 @@ from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Broken, Refused, refusal_of
 from dataspace.kernel.actions import Action
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from dataspace.wire import packets as p
 from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.outgoing import portions

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dataspace.rules.engine.query import candidates, evaluate
-from dataspace.rules.language.arithmetic import compare
-from dataspace.rules.language.syntax import Comparison, Rule, Variable
+from dataspace.rules.language.syntax import Comparison, Rule, Variable, compare
 from dataspace.rules.relations.budgets import Budget
 from dataspace.rules.relations.join_orders import BoundAtom, LookUp, plan
 from dataspace.rules.relations.terms import Row, RuleTerm, Terms

@@ -45,7 +45,6 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from dataspace.rules.engine.bodies import Body
-from dataspace.rules.language.arithmetic import calculate, compare, maker
 from dataspace.rules.language.syntax import (
     Aggregate,
     Arithmetic,
@@ -54,6 +53,9 @@ from dataspace.rules.language.syntax import (
     Rule,
     Structure,
     Variable,
+    calculate,
+    compare,
+    maker,
 )
 from dataspace.rules.relations.budgets import FACT_BYTES, SAMPLED, Budget, Meter
 from dataspace.rules.relations.failures import LimitReached, RuleFailed, message_of

@@ -21,10 +21,8 @@ from dataspace.flows.results import Derived
 from dataspace.rules.engine.components import PlacedRule
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
-from dataspace.rules.engine.pool import EnginePool, Group
-from dataspace.rules.engine.rebuild import Remaking
-from dataspace.rules.engine.resuming import Pair
-from dataspace.rules.engine.texts import MAX_RULES
+from dataspace.rules.engine.pool import EnginePool, Group, Remaking
+from dataspace.rules.engine.texts import MAX_RULES, Pair
 from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.failures import Defect
 from dataspace.rules.relations.proofs import Sight

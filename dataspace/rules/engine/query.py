@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from dataspace.rules.language.arithmetic import calculate, compare, maker
 from dataspace.rules.language.syntax import (
     Aggregate,
     Arithmetic,
@@ -23,6 +22,9 @@ from dataspace.rules.language.syntax import (
     Rule,
     Structure,
     Variable,
+    calculate,
+    compare,
+    maker,
 )
 from dataspace.rules.relations.join_orders import Bind, BoundAtom, LookUp, Step, plan
 from dataspace.rules.relations.relations import Relation, State

@@ -14,7 +14,6 @@ from difflib import get_close_matches
 from itertools import count
 from typing import Final
 
-from dataspace.rules.language.arithmetic import calculate
 from dataspace.rules.language.syntax import (
     AGGREGATES,
     Aggregate,
@@ -26,6 +25,7 @@ from dataspace.rules.language.syntax import (
     Structure,
     Variable,
     Verb,
+    calculate,
     variables_of,
 )
 from index.errors import UsageError

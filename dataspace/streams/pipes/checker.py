@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dataspace.streams.stages.base import frames_of
-from dataspace.streams.stages.marks import Aborted, EndOfStream, Mark, Reason
-from dataspace.streams.stages.protocol import VERSION, AnyStage, Upstream
+from dataspace.streams.stages.protocol import VERSION, Aborted, AnyStage, EndOfStream, Mark, Reason, Upstream
 
 
 class Violation(AssertionError):

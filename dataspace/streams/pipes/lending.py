@@ -15,11 +15,10 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from dataspace.errors import UsageError
 from dataspace.loops.here import parking_lot
-from dataspace.streams.sources.base import Source
+from dataspace.streams.sources.pulled import Source
 from dataspace.streams.stages.base import check_stream, deeper
 from dataspace.streams.stages.functions import is_count
-from dataspace.streams.stages.marks import End, EndOfStream, Reason
-from dataspace.streams.stages.protocol import Iteration, Upstream
+from dataspace.streams.stages.protocol import End, EndOfStream, Iteration, Reason, Upstream
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any, Final, TypeVar
 
 from dataspace.loops.here import parking_lot
-from dataspace.streams.sinks.base import Sink
+from dataspace.streams.sinks import Sink
 from dataspace.streams.sources.pushed import Deferred
-from dataspace.streams.stages.marks import Reason
-from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.stages.protocol import Reason, Upstream
 
 T = TypeVar("T")
 

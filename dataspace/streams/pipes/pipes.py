@@ -31,8 +31,7 @@ from dataspace.loops.here import loop
 from dataspace.loops.primitives import Nursery
 from dataspace.streams.pipes.checker import Checker
 from dataspace.streams.stages.base import Kind, check_depth, frames_of, lacks_source
-from dataspace.streams.stages.marks import Reason
-from dataspace.streams.stages.protocol import VERSION, AnyStage, Iteration, Stage, Upstream
+from dataspace.streams.stages.protocol import VERSION, AnyStage, Iteration, Reason, Stage, Upstream
 from dataspace.streams.throughs.maps import fused
 
 T = TypeVar("T")

@@ -15,11 +15,10 @@ import trio
 from dataspace.errors import Closed, UsageError
 from dataspace.loops.here import cancellations, loop, parking_lot
 from dataspace.loops.primitives import Scope, Waker
-from dataspace.streams.sources.base import Source
+from dataspace.streams.sources.pulled import Source
 from dataspace.streams.stages.base import check_stream
 from dataspace.streams.stages.functions import check_plain, check_sync, is_count
-from dataspace.streams.stages.marks import SIGNALS, Aborted, EndOfStream, Reason, own_error
-from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.stages.protocol import SIGNALS, Aborted, EndOfStream, Reason, Upstream, own_error
 
 T = TypeVar("T")
 

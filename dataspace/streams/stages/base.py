@@ -19,8 +19,7 @@ from typing import Any, ClassVar, Final
 from dataspace.errors import UsageError
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import Nursery, Waker
-from dataspace.streams.stages.marks import SIGNALS, End, Reason, check_reason, own_error
-from dataspace.streams.stages.protocol import VERSION, Upstream
+from dataspace.streams.stages.protocol import SIGNALS, VERSION, End, Reason, Upstream, check_reason, own_error
 
 
 class Kind(Enum):

@@ -19,8 +19,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from dataspace.streams.stages.base import Base, Kind, Pace
 from dataspace.streams.stages.functions import check_plain
-from dataspace.streams.stages.marks import End, EndOfStream, Reason, own_error
-from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.stages.protocol import End, EndOfStream, Reason, Upstream, own_error
 
 T = TypeVar("T")
 U = TypeVar("U")

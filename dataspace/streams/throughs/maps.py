@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from dataspace.errors import UsageError
 from dataspace.streams.stages.functions import check_plain, check_sync, truth
-from dataspace.streams.stages.marks import Reason
+from dataspace.streams.stages.protocol import Reason
 from dataspace.streams.throughs.base import MapThrough, Transform
 from index.values.values import Map as ValueMap, Record, key as value_key
 

@@ -15,8 +15,7 @@ from dataspace.errors import UsageError
 from dataspace.loops.here import loop
 from dataspace.streams.stages.base import LONGEST, check_stream
 from dataspace.streams.stages.functions import check_sync, close_iterator, is_count, truth
-from dataspace.streams.stages.marks import End, Reason
-from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.stages.protocol import End, Reason, Upstream
 from dataspace.streams.throughs.base import Transform
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from dataspace.client.connect import connect
 from dataspace.client.observations import Observation
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Broken
-from dataspace.kernel.epoch_changes import Change
+from dataspace.kernel.changes import Change
 from dataspace.transport.addresses import can_listen_for_web, page_of, parse_listen
 from index.values.values import Record
 from server.cli.demo.showing import RULES, TASKS, WORKERS, Board, Play, Shown, showing, why

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from dataspace.client.space import RemoteSpace
-from dataspace.kernel.epoch_changes import Change
+from dataspace.kernel.changes import Change
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Record
 

@@ -25,7 +25,7 @@ from dataspace.client.space import RemoteSpace
 from dataspace.errors import ExpectationFailed, Refused, UsageError
 from dataspace.facts import as_it_is, literally
 from dataspace.kernel.actions import SEND
-from dataspace.kernel.epoch_changes import Change, EpochChanges, time_of
+from dataspace.kernel.changes import Change, EpochChanges, time_of
 from index.patterns.patterns import capture_names
 from index.patterns.text import unparse
 from index.values.jsons import captures_json

@@ -12,7 +12,7 @@ import argparse
 
 from dataspace.client.publications import Publication
 from dataspace.errors import UsageError
-from dataspace.topics.gathering import TopicEpoch
+from dataspace.topics.epochs import TopicEpoch
 from dataspace.topics.messages import Batch, Crash, Frontier
 from dataspace.topics.times import Time
 from dataspace.wire.features import SYSTEM

@@ -18,7 +18,7 @@ import trio
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import UsageError
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from index.patterns.patterns import capture_names
 from index.patterns.text import unparse
 from index.values.values import Record, Value, keys

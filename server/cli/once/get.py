@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from dataspace.kernel.epoch_changes import micros_of
+from dataspace.kernel.changes import micros_of
 from index.patterns.patterns import capture_names
 from index.patterns.text import unparse
 from index.values.jsons import captures_json

@@ -9,7 +9,7 @@ import argparse
 import sys
 from typing import Final
 
-from dataspace.kernel.epoch_changes import time_of
+from dataspace.kernel.changes import time_of
 from dataspace.version import described
 from index.patterns.text import parse_pattern, unparse
 from index.values.jsons import to_json

@@ -24,7 +24,7 @@ from dataspace.client.session.events import ConnectionChange, ConnectionEvent
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import DataspaceError, Refused
 from dataspace.kernel.actions import Action
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from dataspace.kernel.expectations import Expectation
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value

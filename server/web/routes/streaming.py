@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from dataspace.errors import DataspaceError
 from dataspace.kernel.actions import CONFLATED, MORE, SNAPSHOT
-from dataspace.kernel.epoch_changes import time_of
+from dataspace.kernel.changes import time_of
 from dataspace.transport.sockets import Link
 from index.values.atoms import time_text
 from index.values.jsons import EXACT, to_json

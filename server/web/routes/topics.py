@@ -20,7 +20,7 @@ from starlette.responses import Response
 from dataspace.codec import pack, unpack
 from dataspace.errors import DataspaceError, Refused
 from dataspace.topics import messages as forms
-from dataspace.topics.gathering import Gathered, Gathering
+from dataspace.topics.epochs import Gathered, Gathering
 from dataspace.topics.subscriber import Subscriber
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN

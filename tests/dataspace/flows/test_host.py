@@ -10,8 +10,8 @@ import pytest
 
 from dataspace.flows.flows import Flow
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
+from dataspace.kernel.changes import Epoch
 from dataspace.kernel.derivation import RULES
-from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.space import Space, Submit
 from index.errors import UsageError
 from index.patterns.text import parse, unparse

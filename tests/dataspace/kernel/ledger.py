@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from index.values.values import Value
 
 

@@ -8,9 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, RETRACT, Action
-from dataspace.kernel.changes import Changes
+from dataspace.kernel.changes import Changes, Numbered
 from dataspace.kernel.derivation import RULES
-from dataspace.kernel.epochs import Numbered
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
 from dataspace.rules.language.parser import read_rules

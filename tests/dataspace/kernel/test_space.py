@@ -11,8 +11,7 @@ from hypothesis import example, given, strategies as st
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from dataspace.kernel.bulk_assertions import replacing
-from dataspace.kernel.changes import Changes
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Changes, Epoch
 from dataspace.kernel.handles import FRESH
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space

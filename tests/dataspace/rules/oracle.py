@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
-from dataspace.rules.language.arithmetic import calculate, compare
 from dataspace.rules.language.syntax import (
     Aggregate,
     Arithmetic,
@@ -18,6 +17,8 @@ from dataspace.rules.language.syntax import (
     Rule,
     Structure,
     Variable,
+    calculate,
+    compare,
 )
 from index.patterns.patterns import matcher
 from index.patterns.skeletons import skeleton

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from tests.dataspace.flows.test_host import Room, crowds, shown
 
 

@@ -11,8 +11,7 @@ from trio.testing import MockClock
 from dataspace.actors.engine.actors import Actor
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
-from dataspace.running.actors import Outside, Shell
-from dataspace.running.watchdog import Watchdog
+from dataspace.running.actors import Outside, Shell, Watchdog
 
 Seen = record("seen", "what")
 

@@ -15,8 +15,7 @@ import trio
 
 from dataspace import streams as s
 from dataspace.streams.pipes.pipes import NOTHING, BoundStage
-from dataspace.streams.stages.marks import EndOfStream
-from dataspace.streams.stages.protocol import AnyStage
+from dataspace.streams.stages.protocol import AnyStage, EndOfStream
 
 
 class Scripted(s.Source[int]):

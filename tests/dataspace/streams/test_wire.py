@@ -20,7 +20,7 @@ import trio.testing
 import dataspace
 from dataspace import Broken, Record, Refused, RemoteSpace, streams as s
 from dataspace.kernel.actions import SEND
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from dataspace.kernel.space import Space
 from dataspace.streams.pipes.pipes import NOTHING, BoundStage
 from server.config.model import Config

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from dataspace.topics.frontiers import Change, ChangeBatch, MutableAntichain
-from dataspace.topics.times import Antichain, Maxima, Time, join, less, less_equal, meet
+from dataspace.topics.times import (
+    Antichain,
+    Change,
+    ChangeBatch,
+    Maxima,
+    MutableAntichain,
+    Time,
+    join,
+    less,
+    less_equal,
+    meet,
+)
 
 pairs = st.tuples(st.integers(0, 4), st.integers(0, 4))
 orders: st.SearchStrategy[list[Time]] = st.one_of(

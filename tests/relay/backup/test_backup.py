@@ -14,12 +14,12 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from dataspace.errors import UsageError
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from relay.backup import logs, restore as restoring
 from relay.backup.backup import back_up, beside, publish, working_directory
+from relay.backup.copies import CopyPace
 from relay.backup.logs import NotThisLog
 from relay.backup.manifest import Manifest
-from relay.backup.pace import CopyPace
 from relay.backup.restore import RestoreWanted, restore
 from relay.log.compaction import compact
 from relay.log.log import BLOCK, Log

@@ -12,10 +12,9 @@ import pytest
 from dataspace.errors import UsageError
 from relay.backup import blocks
 from relay.backup.backup import back_up, damages
-from relay.backup.blocks import fetch, newest, push, wanted
+from relay.backup.blocks import Store, StoreFailed, fetch, newest, push, wanted
+from relay.backup.copies import CopyPace
 from relay.backup.logs import NotThisLog
-from relay.backup.pace import CopyPace
-from relay.backup.store import Store, StoreFailed
 from relay.log.log import Log
 from relay.store.errors import LogDamaged
 from tests.relay.log.histories import append, epoch, flight

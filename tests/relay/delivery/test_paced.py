@@ -11,8 +11,7 @@ from hypothesis import given, settings, strategies as st
 from dataspace.client.assembling import Assembler
 from dataspace.codec import array_head, unpack
 from dataspace.kernel.actions import CONFLATED, SNAPSHOT
-from dataspace.kernel.changes import PART
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import PART, EpochChanges
 from index.values.values import Value
 from relay.delivery.followers import Delivery, Follower
 from relay.delivery.net_changes import NET_PART

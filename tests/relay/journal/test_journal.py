@@ -21,8 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dataspace.errors import UsageError
 from dataspace.topics.times import Antichain, Order, Time, less_equal
 from relay.journal.journal import Journal, compact_topics
-from relay.journal.reader import JournalReader
-from relay.journal.recovery import recovered, verify_topics
+from relay.journal.reader import JournalReader, recovered, verify_topics
 from relay.journal.rows import Ended, Kept, Noted, Write
 from relay.log.chain import KEY_BITS
 from relay.store.errors import LogDamaged, LogFailed

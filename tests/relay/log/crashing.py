@@ -11,7 +11,7 @@ from random import Random
 
 import trio
 
-from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.changes import Claims, Epoch
 from dataspace.kernel.handles import Held
 from index.values.values import Record, Value
 from relay.log.log import Log

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dataspace.kernel.actions import Action
-from dataspace.kernel.changes import Changes
-from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.changes import Changes, Claims, Epoch
 from dataspace.kernel.space import Space
 from index.values.values import Record, Value
 from relay.log.log import Log

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from dataspace.client.bulk.blocks import Block, block
 from dataspace.codec import unpack
 from dataspace.errors import ProtocolError
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from index.patterns.patterns import capture, discard, exact
 from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value, keys

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from index.values.values import order_key
 from relay.log import compaction as compacting
 from relay.log.compaction import compact

@@ -13,7 +13,7 @@ import pytest
 from dataspace.codec import unpack
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from index.errors import UsageError
 from index.patterns.text import parse_pattern
 from index.values.jsons import from_json

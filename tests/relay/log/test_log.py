@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dataspace.errors import Refused
-from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.changes import Claims, Epoch
 from index.values.values import Record
 from relay.log.log import BLOCK, Log
 from relay.log.retention import Retention

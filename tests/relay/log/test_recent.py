@@ -7,8 +7,7 @@ from functools import partial
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.kernel.changes import Changes
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Changes, Epoch
 from index.errors import UsageError
 from index.patterns.patterns import capture
 from index.patterns.skeletons import Skeleton, skeleton

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
 from index.patterns.patterns import DISCARD, capture
 from index.values.values import Record, Value, key, order_key

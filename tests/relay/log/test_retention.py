@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.errors import Refused
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from index.values.values import Value, order_key
 from relay.log.log import Log
 from relay.log.reader import LogReader

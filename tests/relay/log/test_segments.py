@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import relay
-from dataspace.kernel.epochs import Claims, Epoch, Origin
+from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.values.freezing import freeze
 from index.values.values import Record, Value, key
 from relay.log import segments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.changes import Claims, Epoch
 from index.patterns.patterns import capture
 from relay.log.log import Log
 from relay.log.reader import LogReader

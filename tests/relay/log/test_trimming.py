@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from index.values.values import Value
 from relay.log.log import Log
 from relay.log.retention import Retention

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.changes import Claims, Epoch
 from dataspace.kernel.handles import Handles
 from index.values.values import Record
 from relay.log.chain import put_meta

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from dataspace.errors import Closed
-from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.changes import Claims, Epoch
 from index.values.values import Record, Value
 from relay.log.log import Log
 from relay.log.writer import GroupCommit

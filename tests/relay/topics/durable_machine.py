@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataspace.errors import Refused
 from dataspace.topics.times import Antichain
 from index.values.values import Value
-from relay.topics.catch_up import CatchUp
+from relay.topics.feed import CatchUp
 from relay.topics.steps import Completed, Moved, Step, StepLog
 from relay.topics.topic import Topic
 from tests.relay.topics.machine import Machine, Watcher

@@ -16,7 +16,7 @@ from dataspace.errors import Refused, UsageError
 from dataspace.topics.messages import Batch, Crash, EpochState, Frontier, Message
 from dataspace.topics.subscriber import Subscriber
 from dataspace.topics.times import Order, Time, less_equal
-from relay.topics.catch_up import CatchUp
+from relay.topics.feed import CatchUp
 from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 

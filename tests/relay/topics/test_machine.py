@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from dataspace.topics.times import Maxima
-from relay.topics.publisher import Publisher
+from relay.topics.topic import Publisher
 from tests.relay.topics.durable_machine import DurableMachine
 from tests.relay.topics.machine import Machine
 

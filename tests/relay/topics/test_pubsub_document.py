@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataspace.topics.messages import Batch, Crashed, EpochState, Frontier, Message, Progress, Snapshot
 from dataspace.topics.subscriber import Subscriber
 from dataspace.topics.times import Order
-from relay.topics.publisher import Publisher
+from relay.topics.topic import Publisher
 
 
 def publisher_of_the_example() -> Publisher:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dataspace.errors import Refused, UsageError
-from dataspace.topics.frontiers import Change
 from dataspace.topics.messages import Batch, Crashed, Message, Progress, Snapshot
-from dataspace.topics.times import Order, Time
-from relay.topics.catch_up import CatchUp
+from dataspace.topics.times import Change, Order, Time
+from relay.topics.feed import CatchUp
 from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 

@@ -20,7 +20,7 @@ from rich.console import Console
 import dataspace
 from dataspace import Record
 from dataspace.errors import UsageError
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from index.values.values import Value
 from server.cli.lasting.watch import LiveTable, drawn
 from server.cli.main import main

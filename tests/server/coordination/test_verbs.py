@@ -12,7 +12,7 @@ import trio.testing
 import dataspace
 from dataspace import ConnectionChange, LockLost, Record, Refused, UsageError
 from dataspace.client.locks import Queue
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from index.values.values import Value
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy

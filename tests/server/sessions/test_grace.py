@@ -11,7 +11,7 @@ import dataspace
 from dataspace import Broken, ConnectionChange, Record, RemoteSpace
 from dataspace.client.observations import Observation
 from dataspace.kernel.actions import ASSERT, RETRACT
-from dataspace.streams.stages.marks import Aborted
+from dataspace.streams.stages.protocol import Aborted
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.patterns.patterns import capture, observe

@@ -10,7 +10,7 @@ import trio
 
 from dataspace.errors import ProtocolError
 from dataspace.kernel.actions import ASSERT, Action
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
 from dataspace.wire.features import Wanted
 from index.patterns.patterns import capture, observe

@@ -32,7 +32,7 @@ from dataspace.kernel.actions import (
     SNAPSHOT,
     Action,
 )
-from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.changes import Epoch
 from dataspace.wire import packets as p
 from index.patterns.patterns import DISCARD, capture
 from index.patterns.readers import match_reader

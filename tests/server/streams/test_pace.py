@@ -13,7 +13,7 @@ import dataspace
 from dataspace import Record, UsageError
 from dataspace.client.assembling import Assembler
 from dataspace.kernel.actions import ASSERT, SEND
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture
 from index.values.values import Map, Value

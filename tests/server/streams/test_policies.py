@@ -10,7 +10,7 @@ import trio
 import dataspace
 from dataspace import Record, RemoteSpace, UsageError
 from dataspace.client.assembling import Assembler
-from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.kernel.changes import EpochChanges
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture
 from tests.server.peers import PLENTY, Peer, opening

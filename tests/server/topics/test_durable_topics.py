@@ -20,7 +20,7 @@ from dataspace.client.subscriptions import Subscription
 from dataspace.codec import pack
 from dataspace.errors import Broken, Refused
 from dataspace.topics import messages as forms
-from dataspace.topics.gathering import TopicEpoch
+from dataspace.topics.epochs import TopicEpoch
 from dataspace.topics.times import Antichain
 from dataspace.wire import packets as p
 from index.values.values import Map

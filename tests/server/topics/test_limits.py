@@ -16,8 +16,7 @@ from dataspace.topics.times import END, MAX_DIMENSIONS
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
 from relay.journal.journal import MAX_READERS
-from relay.topics.publisher import MAX_COUNT, MAX_HELD, MAX_OPEN, MAX_UPPER
-from relay.topics.topic import MAX_PARTITIONS, MAX_TOPIC_TIMES
+from relay.topics.topic import MAX_COUNT, MAX_HELD, MAX_OPEN, MAX_PARTITIONS, MAX_TOPIC_TIMES, MAX_UPPER
 from server.config.model import Limits
 from server.config.principals import Quotas
 from server.topics.catalogue import MAX_AWAY, MAX_DURABLE_RETAIN as MAX_LASTING, MAX_RETAIN, MAX_TOPICS

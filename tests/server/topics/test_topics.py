@@ -13,7 +13,7 @@ import dataspace
 from dataspace.codec import pack
 from dataspace.errors import Broken, Refused, UsageError
 from dataspace.topics import messages as forms
-from dataspace.topics.gathering import TopicEpoch, TopicEvent
+from dataspace.topics.epochs import TopicEpoch, TopicEvent
 from dataspace.topics.messages import Batch, Crash, Frontier, Snapshot, message_of
 from dataspace.wire import packets as p
 from index.values.values import Map, Record, Value

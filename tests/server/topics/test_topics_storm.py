@@ -13,7 +13,7 @@ import trio
 
 import dataspace
 from dataspace.errors import DataspaceError, Refused
-from dataspace.topics.gathering import TopicEpoch
+from dataspace.topics.epochs import TopicEpoch
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 

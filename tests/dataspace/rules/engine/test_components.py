@@ -286,7 +286,7 @@ def all_in_one(monkeypatch: pytest.MonkeyPatch) -> Any:
     def near(components: Components[Any], _rules: object) -> dict[Any, None]:
         return dict.fromkeys(components)
 
-    monkeypatch.setattr("dataspace.rules.engine.rebuild.parted", one)
+    monkeypatch.setattr("dataspace.rules.engine.pool.parted", one)
     monkeypatch.setattr(Components, "near", near)
 
 

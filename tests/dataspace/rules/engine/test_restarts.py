@@ -11,7 +11,7 @@ from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.derivation import RULES
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
-from dataspace.rules.relations.complaints import complaint
+from dataspace.rules.relations.failures import complaint
 from index.patterns.text import parse
 from index.values.values import Map, Record, Value, key
 from tests.strategies import values

@@ -7,7 +7,7 @@ import pytest
 from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.kernel.space import Space
 from dataspace.rules.engine.program import Program
-from dataspace.rules.engine.resuming import WAITS
+from dataspace.rules.engine.texts import WAITS
 from dataspace.rules.relations.budgets import Bounds
 from index.patterns.text import parse
 from index.values.values import Record, Value

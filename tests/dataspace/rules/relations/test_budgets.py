@@ -17,7 +17,7 @@ from dataspace.kernel.space import Space
 from dataspace.rules.engine.program import Program
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.relations.budgets import Bounds, size_of
-from dataspace.rules.relations.complaints import complaint
+from dataspace.rules.relations.failures import complaint
 from dataspace.rules.relations.terms import MAX_DEPTH, MAX_FACT
 from index.errors import UsageError
 from index.values.freezing import bounded

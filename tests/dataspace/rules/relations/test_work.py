@@ -15,8 +15,8 @@ from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.derivation import RULES
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
+from dataspace.rules.engine.pool import SUSPECT
 from dataspace.rules.engine.program import Program
-from dataspace.rules.engine.rebuild import SUSPECT
 from dataspace.rules.relations.budgets import Bounds
 from index.values.values import Record, Value, key
 from tests.dataspace.rules.oracle import Facts, follow

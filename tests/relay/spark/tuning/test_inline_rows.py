@@ -12,10 +12,9 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from relay.spark.common.connections import close_all
 from relay.spark.common.options import stream_options
 from relay.spark.common.schema import inferred
-from relay.spark.source import partitions
-from relay.spark.source.partitions import CarriedPartition, SpanPartition
+from relay.spark.source import source
 from relay.spark.source.rows import Misfit
-from relay.spark.source.source import ChangesStream
+from relay.spark.source.source import CarriedPartition, ChangesStream, SpanPartition
 from relay.spark.tuning import internals
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import Row, Seen, run_now, stream
@@ -73,7 +72,7 @@ def test_rows_ride_along_and_can_be_read_again(own_daemon: Daemon, reader: Chang
 def test_what_is_too_much_is_left_to_tasks(
     own_daemon: Daemon, reader: ChangesStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partitions, "ROWS", 2)
+    monkeypatch.setattr(source, "ROWS", 2)
     start = reader.initialOffset()
     own_daemon.turn("+p(1)", "+p(2)", "+p(3)")
     end = reader.latestOffset(start, reader.getDefaultReadLimit())

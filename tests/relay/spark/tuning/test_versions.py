@@ -59,7 +59,7 @@ def test_with_another_version_nothing_leans_on_internals(
 def test_with_another_version_small_batches_go_through_tasks() -> None:
     from relay.spark.common.options import stream_options
     from relay.spark.common.schema import inferred
-    from relay.spark.source.partitions import carried, columns_of
+    from relay.spark.source.source import carried, columns_of
 
     options = stream_options({"pattern": "p($n:int)"})
     assert carried([], options, columns_of(options, inferred("p($n:int)"))) is None

@@ -16,7 +16,7 @@ import trio.testing
 import dataspace
 from dataspace import Record
 from dataspace.codec import pack
-from dataspace.topics.gathering import Gathered
+from dataspace.topics.epochs import Gathered
 from dataspace.topics.messages import Batch
 from index.values.jsons import to_json
 from server.web.routes.streaming import Out, Paced

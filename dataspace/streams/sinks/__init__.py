@@ -1,1 +1,0 @@
-"""Sinks: where streams end."""

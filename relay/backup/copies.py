@@ -1,0 +1,317 @@
+"""The two ends of a copy, and its pace: a log is read while another process may write it, and another grows.
+
+A moment is one read transaction of SQLite: it reads one commit, however long it lasts.  It does not hold up
+the writer, but the write-ahead log cannot be used again before it ends.  So copies read what never changes,
+the segments, in many short moments, and only the rest in one.
+
+Always: a segment that is handed out is sealed to the one before it; nothing in the directory is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from dataspace.codec import pack
+from relay.log.chain import meta_of, put_meta, read_meta
+from relay.log.log import SCHEMA
+from relay.log.reader import LogReader
+from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
+from relay.log.snapshots import drop_incomplete
+from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
+from relay.store.errors import LogDamaged, translated
+from relay.store.storage import Storage, check_format, flush
+
+Row = tuple[Any, ...]
+
+
+class SourceEnd(NamedTuple):
+    """The newest segment, the newest epoch, the segment's checksum, and the time of the epoch in
+    microseconds.
+    """
+
+    segment: int
+    epoch: int
+    checksum: bytes
+    time: int
+
+
+class SourceSnapshot(NamedTuple):
+    """Number, segment, epoch, time and chunks of a complete snapshot."""
+
+    number: int
+    segment: int
+    epoch: int
+    time: int
+    chunks: int
+
+
+class Moment:
+    """A log within one read transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        """Raises ``LogDamaged`` for an altered header or another format."""
+        self._connection = connection
+        self._path = path
+        self.meta: Final = meta_of(connection, path)
+        check_format(path, self.meta, FORMAT)
+        self.identity: Final[str] = self.meta.get("identity", "")
+        self.oldest: Final[int] = self.meta.get("oldest", 1)
+        self.reserved: Final[int] = self.meta.get("reserved", 0)
+        rows = self.rows("SELECT segment, last, checksum, until FROM segments ORDER BY segment DESC LIMIT 1")
+        anchor = self.meta.get("anchor", bytes(CHECKSUM_BYTES))
+        self.end: Final = SourceEnd(*rows[0]) if rows else SourceEnd(0, 0, anchor, 0)
+        self.first: Final = self._first_needed()
+        """The oldest segment that is needed, as ``Chain.first_needed`` says, also by the oldest snapshot."""
+
+    def _first_needed(self) -> int:
+        snapshot = self.rows("SELECT ifnull(min(segment), 0) FROM snapshots WHERE chunks IS NOT NULL")[0][0]
+        question = "SELECT segment FROM segments WHERE last >= ? OR segment > ? ORDER BY segment LIMIT 1"
+        rows = self.rows(question, self.oldest, snapshot)
+        return rows[0][0] if rows else max(1, self.end.segment)
+
+    def rows(self, question: str, *values: object) -> list[Row]:
+        """Returns all rows of a short answer."""
+        return self._connection.execute(question, values).fetchall()
+
+    def checksum_of(self, segment: int) -> bytes | None:
+        """Returns the checksum of a segment, None if it is not there."""
+        rows = self.rows("SELECT checksum FROM segments WHERE segment = ?", segment)
+        return rows[0][0] if rows else None
+
+    def anchor_of(self, segment: int) -> bytes:
+        """Returns the checksum to which a segment is sealed."""
+        before = self.checksum_of(segment - 1)
+        return self.meta.get("anchor", bytes(CHECKSUM_BYTES)) if before is None else before
+
+    def bytes_after(self, segment: int) -> int:
+        """Returns the bytes of the segments after one; O(those)."""
+        question = "SELECT ifnull(sum(length(body)), 0) FROM segments WHERE segment > ?"
+        return int(self.rows(question, segment)[0][0])
+
+    def segments(self, first: int, previous: bytes) -> Iterator[Segment]:
+        """Yields the segments from one on, which is sealed to ``previous``; ``LogDamaged`` at an altered
+        one.
+        """
+        question = "SELECT * FROM segments WHERE segment >= ? ORDER BY segment"
+        for row in self._connection.execute(question, (first,)):
+            segment = Segment(*row)
+            if segment.ordinal != first:
+                raise LogDamaged(f"{self._path}: segment {first}, before epoch {segment.first}, is gone")
+            if not segment.sealed_by(previous):
+                numbers = f"{segment.first} to {segment.last}"
+                raise LogDamaged(f"{self._path}: segment {first} with epochs {numbers} was altered")
+            first, previous = first + 1, segment.checksum
+            yield segment
+
+    def snapshots(self) -> list[SourceSnapshot]:
+        """Returns the complete snapshots, the oldest first: a log has one, a backup may have several."""
+        question = (
+            "SELECT snapshot, segment, epoch, time, chunks FROM snapshots"
+            " WHERE chunks IS NOT NULL ORDER BY snapshot"
+        )
+        return [SourceSnapshot(*row) for row in self.rows(question)]
+
+    def chunks(self, snapshot: SourceSnapshot) -> Iterator[Row]:
+        """Yields the rows of a snapshot's chunks, in order."""
+        question = "SELECT * FROM chunks WHERE snapshot = ? ORDER BY chunk"
+        yield from self._connection.execute(question, (snapshot.number,))
+
+
+class LogSource:
+    """The log in a directory, opened read-only; it may be written meanwhile by another process."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises ``LogFailed`` if there is none that can be read."""
+        self._storage = Storage(directory / LogReader.FILE)
+
+    @contextmanager
+    def moment(self) -> Iterator[Moment]:
+        """Returns the log as it is now, until the block ends."""
+        with self._storage.reading() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield Moment(connection, self._storage.path)
+            finally:
+                connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._storage.close()
+
+
+def identity_of(directory: Path) -> str:
+    """Returns the identity of the log in a directory."""
+    with closing(LogSource(directory)) as log, log.moment() as now:
+        return now.identity
+
+
+_COLUMNS: Final = tuple([each.name for each in fields(Segment)])
+
+
+class LogTarget:
+    """A log file that is being copied to.
+
+    Always: after each transaction ``log verify`` finds the copy whole, at some epoch between the earlier
+    copy's and the source's; the header, the snapshot and the mark of the source come last.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._storage = Storage(path, SCHEMA)
+        drop_incomplete(self._storage)
+        self.meta = read_meta(self._storage)
+        rows = self._storage.rows(
+            "SELECT segment, last, checksum FROM segments ORDER BY segment DESC LIMIT 1"
+        )
+        self.segment: int = rows[0][0] if rows else 0
+        self.epoch: int = rows[0][1] if rows else 0
+        self.checksum: bytes = rows[0][2] if rows else b""
+
+    def extend(self, segments: Sequence[Segment], starts: Iterable[Row], **meta: Any) -> None:
+        """Adds segments that follow the held segments, in one transaction."""
+        rows = [tuple([getattr(segment, name) for name in _COLUMNS]) for segment in segments]
+        with self._storage.transaction() as connection:
+            connection.executemany("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany("INSERT OR REPLACE INTO starts VALUES (?, ?)", starts)
+            put_meta(connection, **meta)
+        self.meta |= meta
+        if segments:
+            newest = segments[-1]
+            self.segment, self.epoch, self.checksum = newest.ordinal, newest.last, newest.checksum
+
+    def holds(self, snapshot: SourceSnapshot) -> bool:
+        """True if this snapshot is the newest one here."""
+        return bool(self.meta.get("snapshot") == pack(tuple(snapshot)))
+
+    def begin_snapshot(self, snapshot: SourceSnapshot) -> None:
+        """Begins a snapshot, which nothing reads before the header names it."""
+        with self._storage.transaction() as connection:
+            row = (*snapshot[:4], None)
+            connection.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", row)
+
+    def add_chunks(self, rows: Sequence[Row]) -> None:
+        """Adds chunks of the snapshot that was begun."""
+        with self._storage.transaction() as connection:
+            connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?)", rows)
+
+    def complete(
+        self,
+        snapshot: SourceSnapshot | None,
+        *,
+        first: int,
+        kept: int,
+        starts: Iterable[Row],
+        readers: Iterable[Row],
+        meta: dict[str, Any],
+    ) -> None:
+        """Makes this the log that ``meta`` is the header of, in one transaction.
+
+        Deletes everything before the segment ``first``, and all snapshots but the ``kept`` newest; of these
+        it deletes a snapshot whose next segment is gone.
+        """
+        with self._storage.transaction() as connection:
+            connection.execute("DELETE FROM segments WHERE segment < ?", (first,))
+            connection.execute("DELETE FROM starts")
+            connection.executemany("INSERT INTO starts VALUES (?, ?)", starts)
+            connection.execute("DELETE FROM readers")
+            connection.executemany("INSERT INTO readers VALUES (?, ?, ?)", readers)
+            if snapshot is not None:
+                done = "UPDATE snapshots SET chunks = ? WHERE snapshot = ?"
+                connection.execute(done, (snapshot.chunks, snapshot.number))
+                _drop_snapshots(connection, first, kept)
+                meta = meta | {"snapshot": pack(tuple(snapshot))}
+            put_meta(connection, **meta)
+        self.meta |= meta
+
+    def close(self) -> None:
+        """Closes the file; it is then one file on disk, which a read-only medium may hold."""
+        self._storage.close()
+        settle(self.path)
+
+    def abandon(self) -> None:
+        """Closes the file, however it is."""
+        self._storage.close()
+
+
+def _drop_snapshots(connection: sqlite3.Connection, first: int, kept: int) -> None:
+    newest = "SELECT snapshot FROM snapshots ORDER BY snapshot DESC LIMIT 1"
+    useless = f"segment < {first - 1} AND snapshot <> ({newest})"
+    spare = f"snapshot NOT IN (SELECT snapshot FROM snapshots ORDER BY snapshot DESC LIMIT {kept})"
+    connection.execute(f"DELETE FROM snapshots WHERE {useless} OR {spare}")
+    connection.execute("DELETE FROM chunks WHERE snapshot NOT IN (SELECT snapshot FROM snapshots)")
+
+
+def settle(path: Path) -> None:
+    """Takes in the write-ahead log of a SQLite file that no other process has open, and flushes it."""
+    with translated("settle", path):
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode=DELETE")
+    flush(path)
+
+
+def replace(new: Path, old: Path) -> None:
+    """Puts a settled file in the place of another one, if there is one."""
+    if old.exists():
+        settle(old)  # what it has in a write-ahead log must not be taken for the new file's
+    with translated("replace", old):
+        os.replace(new, old)
+    flush(old.parent)
+
+
+def put_mark(directory: Path, mark: AcknowledgedMark, name: str = LogReader.MARK) -> None:
+    """Writes the acknowledged mark of a directory to the disk."""
+    file = AcknowledgedFile(directory / name)
+    try:
+        file.write(mark, sync=True)
+    finally:
+        file.close()
+    flush(directory)
+
+
+SLICE: Final = 0.25
+"""Seconds that one pause lasts at most, so that an interrupt is handled soon."""
+
+MADE_UP: Final = 1.0
+"""Seconds of slowness that may be made up for by a faster copy."""
+
+
+class CopyPace:
+    """Counts the bytes that were copied, and waits where that is faster than ``rate`` bytes in a second.
+
+    Always: without a rate nothing waits; every copied byte is reported, however the copy is paced.
+    """
+
+    def __init__(
+        self,
+        rate: float | None = None,
+        report: Callable[[str, int], None] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """``report`` is called with the name of the part that is being copied and the bytes copied so far, of
+        all parts."""
+        self.copied = 0
+        self._rate = rate
+        self._report = report
+        self._clock = clock
+        self._sleep = sleep
+        self._due = clock()
+
+    def spent(self, what: str, count: int) -> None:
+        """Counts bytes that were copied just now, and returns when the next ones may be."""
+        self.copied += count
+        if self._report is not None:
+            self._report(what, self.copied)
+        if not self._rate:
+            return
+        self._due = max(self._due, self._clock() - MADE_UP) + count / self._rate
+        while (left := self._due - self._clock()) > 0:
+            self._sleep(min(left, SLICE))
