@@ -5,8 +5,8 @@ keeps the layout of the checkout, so a wheel that is built from it is the same. 
 as well, so it takes all four names.
 
 ``DATASPACE_COMPILE=1 pip wheel .`` also translates what most of a turn passes to machine code with mypyc: the
-index, the kernel, codec and packets, what waits for observers, and a connection.  That needs a C compiler and
-mypy, and is opt-in: without the variable the wheel is pure Python for any machine.
+index, the kernel, codec and packets, the log, what waits for observers, and a connection.  That needs a C
+compiler and mypy, and is opt-in: without the variable the wheel is pure Python for any machine.
 
 Some files stay as they are.  Readers of text, limits of frames and writers of groups have classes from which
 others are derived, which machine code does not allow.  mypyc fails at the handles of an owner, a mapping of
@@ -40,6 +40,7 @@ MACHINE_CODE = (
     "dataspace/kernel/actions.py",
     "dataspace/kernel/bulk_assertions.py",
     "dataspace/kernel/changes.py",
+    "dataspace/kernel/derivation.py",
     "dataspace/kernel/interests.py",
     "dataspace/kernel/limits.py",
     "dataspace/kernel/space.py",
@@ -58,20 +59,48 @@ MACHINE_CODE = (
     "relay/delivery/paced.py",
     "relay/delivery/packed.py",
     "relay/delivery/shared.py",
+    "relay/log/chain.py",
+    "relay/log/log.py",
+    "relay/log/reader.py",
     "relay/log/recent.py",
     "relay/log/segments.py",
-    "server/spaces/space.py",
-    "server/owners/turn_numbers.py",
-    "server/connections/bundles.py",
+    "relay/store/durations.py",
+    "relay/store/storage.py",
+    "server/config/principals.py",
     "server/connections/acting.py",
+    "server/connections/bundles.py",
     "server/connections/connection.py",
+    "server/owners/holdings.py",
+    "server/owners/turn_numbers.py",
+    "server/sessions/flushing.py",
+    "server/sessions/memory.py",
     "server/sessions/peer.py",
     "server/sessions/sending.py",
+    "server/spaces/space.py",
 )
 """Folders and files of the checkout that are compiled.
 
 All are one group, so that calls across files stay direct.
 """
+
+FREED = "free_list_len=1"
+LEAF = "acyclic=True, free_list_len=1"
+OPEN = "allow_interpreted_subclasses=True"
+"""How a class is compiled.
+
+With a list of freed objects the next one takes the memory of the last.  An acyclic one is 16 bytes smaller
+and passed over by the garbage collector, so it must never be part of a cycle: a class is one if it holds
+only what was complete before it, such as values, or lists of values that nothing else fills.
+"""
+
+ATTRIBUTES = {
+    "index/values/values.py": {"_RecordParts": LEAF, "Record": LEAF},
+    "dataspace/kernel/changes.py": {"Changes": LEAF, "Lost": LEAF, "Change": LEAF, "EpochChanges": FREED},
+    "dataspace/kernel/turns.py": {"PendingTurn": LEAF},
+    "relay/log/segments.py": {"Encoded": LEAF},
+    "server/owners/holdings.py": {"Usage": OPEN},
+}
+"""Classes of those files that are compiled in another way than most."""
 
 
 class Relocated(build_py):
@@ -117,6 +146,8 @@ class Compiled(build_ext):
     """Compiles what ``build_py`` has relocated by then.
 
     mypyc reads a copy under an empty ``dataspace``, because it would check all that the real one imports.
+    The copy also states how its classes are compiled: what says that exists in no other file, since a program
+    would need ``mypy_extensions`` for it.
     """
 
     def run(self):
@@ -129,6 +160,9 @@ class Compiled(build_ext):
             shutil.copytree(Path(self.build_lib, OUTER), top)
             (top / "__init__.py").write_text("")
             with chdir(folder):
+                for name, classes in ATTRIBUTES.items():
+                    path = relocated(name)
+                    path.write_text(attributed(path.read_text(encoding="utf-8"), classes), encoding="utf-8")
                 self.distribution.ext_modules = mypycify(
                     ["--config-file=", "--ignore-missing-imports", *map(str, machine_code())],
                     opt_level="2",
@@ -139,6 +173,8 @@ class Compiled(build_ext):
                 )
                 for each in self.distribution.ext_modules:
                     each.include_dirs.append(str(Path(folder, "c", OUTER)))  # as the group's name has a dot
+                for path in Path("c").rglob("*.c"):
+                    path.write_text(without_trashcan(path.read_text(encoding="utf-8")), encoding="utf-8")
             command = EachFile(self.distribution)  # a new one, because this one was set up before
             command.ensure_finalized()
             command.run()
@@ -148,9 +184,44 @@ def machine_code():
     """Returns the files to compile, in order, from the folder that holds what was relocated."""
     found = []
     for name in MACHINE_CODE:
-        path = Path(name) if name.startswith(f"{OUTER}/") else Path(OUTER, name)
+        path = relocated(name)
         found += [path] if path.suffix else [each for each in path.rglob("*.py") if each.name not in PLAIN]
     return sorted(found)
+
+
+def relocated(name):
+    """Returns the path of a file of the checkout in the folder that holds what was relocated."""
+    return Path(name) if name.startswith(f"{OUTER}/") else Path(OUTER, name)
+
+
+def attributed(source, classes):
+    """Returns the text of a file that states how some of its classes are compiled.
+
+    What is stated takes the place of the two empty lines before a class, so each line keeps its number.
+    """
+    for name, how in classes.items():
+        lines = f"if TYPE_CHECKING: from mypy_extensions import mypyc_attr\n@mypyc_attr({how})\n"
+        source, count = re.subn(rf"\n\n((?:@.*\n)?class {name}\b)", rf"{lines}\1", source)
+        if count != 1:
+            raise SystemExit(f"there are {count} classes {name} with two empty lines before, not one")
+    first = "from __future__ import annotations"
+    if first not in source:
+        raise SystemExit(f"a file of {', '.join(classes)} does not begin with {first!r}")
+    return source.replace(first, f"{first}; from typing import TYPE_CHECKING", 1)
+
+
+def without_trashcan(source):
+    """Returns the text of a file in C in which an acyclic object is freed at once, however deep it is nested.
+
+    mypyc puts each object that is nested deeper than 50 into Python's list of those to be freed later.  Up to
+    Python 3.13 the links of that list are in the part that the garbage collector has before an object, and
+    an acyclic object has none: the object before it in memory would be overwritten.
+    """
+    return re.sub(
+        r"(?m)^\w+_dealloc\(.*\)\n\{\n(?:.*\n)*?\}\n",
+        lambda found: found[0] if "GC_UnTrack" in found[0] else re.sub(r".*CPy_TRASHCAN_.*\n", "", found[0]),
+        source,
+    )
 
 
 INSTALL = """You need Python 3.11 or newer:

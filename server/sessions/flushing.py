@@ -39,9 +39,17 @@ class Queue(Protocol):
 class Flushing:
     """The queues that have something to send."""
 
-    def __init__(self, flushed: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        flushed: Callable[[], None] | None = None,
+        *,
+        slice_seconds: float = SLICE_SECONDS,
+        rest_seconds: float = REST_SECONDS,
+    ) -> None:
         """``flushed`` is called after queues were written."""
         self._flushed = flushed
+        self._slice_seconds = slice_seconds
+        self._rest_seconds = rest_seconds
         self._touched: list[Queue] = []
         self._many: list[Queue] = []
         self._due = trio.Event()
@@ -72,7 +80,7 @@ class Flushing:
                 await self._due.wait()
                 began = perf_counter()
                 await self._write_many()
-                await trio.sleep(min(perf_counter() - began, REST_SECONDS))
+                await trio.sleep(min(perf_counter() - began, self._rest_seconds))
         finally:
             self._is_running = False
             self._touched[:0] = self._many
@@ -84,13 +92,13 @@ class Flushing:
         self._due = trio.Event()
         touched, self._many = self._many, []
         touched.reverse()
-        until = perf_counter() + SLICE_SECONDS
+        until = perf_counter() + self._slice_seconds
         try:
             while touched:
                 touched.pop().flush()
                 if perf_counter() > until:
                     await trio.lowlevel.checkpoint()
-                    until = perf_counter() + SLICE_SECONDS
+                    until = perf_counter() + self._slice_seconds
         finally:
             self._many[:0] = reversed(touched)
         if self._flushed is not None:

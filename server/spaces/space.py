@@ -43,7 +43,8 @@ from server.config.model import Limits, SpaceConfig
 from server.config.principals import check_name
 from server.config.rules import RuleText
 from server.lane import Lane, Work
-from server.owners.accounts import Account, Holdings
+from server.owners.accounts import Account
+from server.owners.holdings import Holdings
 from server.owners.leases import Leases
 from server.owners.turn_numbers import Client, Clients
 from server.spaces.conditions import Conditions

@@ -294,6 +294,25 @@ def test_huge_integers_at_every_level_are_keyed_in_linear_time(depth: int) -> No
     assert len(text_of(value)) < (depth + 1) * 6_000
 
 
+def test_freeing_nested_records_leaves_their_neighbours_in_memory_as_they_were() -> None:
+    # Python frees what is nested deeper than 50 later, in a list for which an acyclic object has no room.
+    def nested() -> Record:
+        record = Record("p", "inmost")
+        for _ in range(100):
+            record = Record.of("p", (record,))
+        return record
+
+    kept = []
+    for _ in range(20):
+        kept += [nested(), nested()]
+        for _ in range(2):
+            nested()  # freed at once
+    for record in kept:
+        for _ in range(100):
+            (record,) = record.fields  # type: ignore[assignment]  # as they were made
+        assert record == Record("p", "inmost")
+
+
 def test_what_nests_deeper_than_python_can_follow_is_a_usage_error() -> None:
     deep: Value = Record("p")
     for _ in range(100_000):

@@ -9,7 +9,8 @@ import trio
 
 from dataspace.errors import Refused
 from server.config.principals import DAEMON, Principal, Quotas
-from server.owners.accounts import COUNTED, Accounts, Holdings
+from server.owners.accounts import Accounts
+from server.owners.holdings import COUNTED, Holdings
 
 ONE, OTHER = Principal("address", ("10.0.0.1",)), Principal("address", ("10.0.0.2",))
 ALL_ONE = Quotas(**dict.fromkeys(COUNTED, 1))

@@ -78,9 +78,7 @@ async def test_the_task_rests_after_a_pass_for_as_long_as_that_took(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     monkeypatch.setattr(flushing, "perf_counter", iter(range(10_000)).__next__)  # each look takes a second
-    monkeypatch.setattr(flushing, "SLICE_SECONDS", 1e9)
-    monkeypatch.setattr(flushing, "REST_SECONDS", 1e9)
-    made, queues = Flushing(), [Counted() for _ in range(AT_ONCE + 1)]
+    made, queues = Flushing(slice_seconds=1e9, rest_seconds=1e9), [Counted() for _ in range(AT_ONCE + 1)]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.run)
         await wait_all_tasks_blocked()
@@ -98,9 +96,9 @@ async def test_the_task_rests_after_a_pass_for_as_long_as_that_took(
         nursery.cancel_scope.cancel()
 
 
-async def test_others_run_while_many_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flushing, "SLICE_SECONDS", -1.0)  # each write takes longer than that
-    made, queues = Flushing(), [Counted() for _ in range(AT_ONCE + 1)]
+async def test_others_run_while_many_are_written() -> None:
+    made = Flushing(slice_seconds=-1.0)  # each write takes longer than that
+    queues = [Counted() for _ in range(AT_ONCE + 1)]
     passes = 0
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.run)
