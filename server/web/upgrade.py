@@ -16,17 +16,39 @@ from typing import Final
 import h11
 import trio
 
+from dataspace.codec import pack
 from dataspace.transport.sockets import Link
-from dataspace.wire.packets import Bye, Packet
+from dataspace.wire.frames import HEAD
+from dataspace.wire.packets import Bye, Packet, written
 from dataspace.wire.session import Form
+from relay.delivery.outbox import values_frame
 from server.web.exchange import HttpStream, header, listed
 from server.web.jsons import json_form
-from server.web.messages import BINARY, PONG, TEXT, MessageCutter, closing, message
-from server.web.packed import packed_form
+from server.web.messages import BINARY, PONG, TEXT, MessageCutter, closing, head, message
 
 PATH: Final = b"/ws"
 VERSION: Final = b"13"
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+
+def packed_form(cutter: MessageCutter) -> Form:
+    """Returns the form of the subprotocol ``dataspace.1.msgpack``.
+
+    These are the very bytes of WIRE.md, one packet in each message, without the length before it.
+    """
+    return Form(cutter, packed_message, packed_values)
+
+
+def packed_message(packet: Packet) -> bytes:
+    """Returns the message of a packet."""
+    return message(BINARY, pack(written(packet)))
+
+
+def packed_values(stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:
+    """Returns the message of a packet of values, and its cost in credit."""
+    frame, size = values_frame(stream, first, count, body, left)
+    return b"".join((head(BINARY, size), memoryview(frame)[HEAD:])), size
+
 
 SUBPROTOCOLS: Final[dict[str, tuple[int, Callable[[MessageCutter], Form]]]] = {
     "dataspace.1.msgpack": (BINARY, packed_form),

@@ -17,7 +17,7 @@ from index.values.jsons import from_json, to_json
 from index.values.values import Map, Record, Value
 from relay.delivery.outbox import values_frame
 from server.web import jsons
-from server.web.packed import framed as packed_framed
+from server.web.upgrade import packed_values
 from tests.server.web_client import tagged
 from tests.strategies import values
 
@@ -113,7 +113,7 @@ def test_values_cost_what_they_cost_in_msgpack(each: list[Value], stream: int, f
     sent, size = jsons.framed(stream, first, len(each), body, 7)
     said = decoded(payload(sent))
     assert isinstance(said, tuple) and said[-1] == size == values_frame(stream, first, len(each), body, 7)[1]
-    assert packed_framed(stream, first, len(each), body, 7)[1] == size
+    assert packed_values(stream, first, len(each), body, 7)[1] == size
     assert repr(p.read(said)) == repr(p.Values(stream, first, tuple(map(unpack, map(pack, each))), 7))
 
 

@@ -13,8 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType
 from dataspace.client.bulk.blocks import Block
 from index.values.values import Map, Record, Value
 from relay.spark.common.schema import Columns, columns, inferred
-from relay.spark.source.rows import batches
-from relay.spark.source.tasks import SortedState
+from relay.spark.source.tasks import SortedState, batches
 
 PATTERN = "p($n:int, $x:float)"
 facts = st.lists(

@@ -13,7 +13,7 @@ from index.values.values import Record
 from relay.spark.common.options import read_options, stream_options
 from relay.spark.common.schema import columns, inferred
 from relay.spark.source.readings import TopicBlock, _blocks
-from relay.spark.source.rows import batch
+from relay.spark.source.tasks import batch
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import Row, Seen, run_now, running, stream, until
 

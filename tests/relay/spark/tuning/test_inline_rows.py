@@ -13,8 +13,8 @@ from relay.spark.common.connections import close_all
 from relay.spark.common.options import stream_options
 from relay.spark.common.schema import inferred
 from relay.spark.source import source
-from relay.spark.source.rows import Misfit
 from relay.spark.source.source import CarriedPartition, ChangesStream, SpanPartition
+from relay.spark.source.tasks import Misfit
 from relay.spark.tuning import internals
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import Row, Seen, run_now, stream
