@@ -43,6 +43,7 @@ MACHINE_CODE = (
     "dataspace/kernel/derivation.py",
     "dataspace/kernel/interests.py",
     "dataspace/kernel/limits.py",
+    "dataspace/kernel/rule_facts.py",
     "dataspace/kernel/space.py",
     "dataspace/kernel/turns.py",
     "dataspace/transport/sockets.py",
@@ -76,6 +77,7 @@ MACHINE_CODE = (
     "server/sessions/memory.py",
     "server/sessions/peer.py",
     "server/sessions/sending.py",
+    "server/spaces/ledger.py",
     "server/spaces/space.py",
 )
 """Folders and files of the checkout that are compiled.

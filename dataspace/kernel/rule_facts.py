@@ -131,6 +131,6 @@ def _rule(value: Value) -> tuple[str, str] | None:
 
 
 def _malformed_error(value: Record) -> Record:
-    name, text, *_ = *value.fields, None, None
+    parts: tuple[Value, ...] = (*value.fields, None, None)
     found = unparse(value)[:80] if size_in_facts(value) < MAX_FACT else "a fact of another form"
-    return complaint(name, text, Map(), f"a rule is rule(name, text), not {found}")
+    return complaint(parts[0], parts[1], Map(), f"a rule is rule(name, text), not {found}")

@@ -400,9 +400,10 @@ class Publishers:
     stay.
     """
 
-    __slots__ = ("_latest",)
+    __slots__ = ("_latest", "_most")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = WRITERS) -> None:
+        self._most = most
         self._latest: OrderedDict[str, tuple[str, int]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -426,5 +427,5 @@ class Publishers:
         if latest is None or latest[0] != client:
             self._latest[owner] = (client, epoch)
         self._latest.move_to_end(owner)
-        if len(self._latest) > WRITERS:
+        if len(self._latest) > self._most:
             self._latest.popitem(last=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from dataspace.errors import Refused
-from server.spaces import ledger
 from server.spaces.ledger import Publishers
 
 
@@ -39,9 +38,8 @@ def test_the_epoch_is_that_of_taking_over() -> None:
         one.check("w", "b", began=True)
 
 
-def test_those_who_have_not_published_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "WRITERS", 2)
-    many = Publishers()
+def test_those_who_have_not_published_for_longest_are_forgotten() -> None:
+    many = Publishers(most=2)
     for owner in ("v", "w", "v", "x"):
         many.published(owner, "a", 1)
     assert len(many) == 2
