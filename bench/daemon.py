@@ -10,6 +10,7 @@ are measured in turn in the same run, the best of the rounds counts, and ``ratio
     fanout_events_per_s          100 observing connections, all decoding
     latency_p50_ms, _p99_ms      one change at a time, from the writer's call to the observer's hands
     turn50_change_cpu_us         CPU time of the daemon for a change, in turns that replace 50 facts
+    client_for_cpu_us            CPU time of an observer for an event, by ``async for``; _each_ by ``each``
     kill_1000_ms, close_1000_ms  until an observer has seen 1 000 killed clients go, or 1 000 that say goodbye
 
 With ``--compiled`` the same is measured again on a daemon of the compiled build, with the same clients; those
@@ -37,6 +38,7 @@ from bench._figures import command_line, show
 from bench._floor import Frames, connect, floor, forward, frame
 from bench._latency import measure_latency
 from bench._leaving import measure_leaving
+from bench._observing import measure_observing
 from bench._processes import Side, daemon, daemons_of
 from bench._turns import measure_turns
 from index.values.values import Record
@@ -204,10 +206,13 @@ def measure(rounds: int, scale: float) -> dict[str, float]:
             keep(name, value, low=True)
         for name, value in measure_turns(int(50_000 * scale)).items():
             keep(name, value, low=True)
+        for name, value in measure_observing(int(50_000 * scale)).items():
+            keep(name, value, low=True)
         for name, value in measure_leaving(int(1000 * scale)).items():
             keep(name, value, low=True)
     for way in ("kill", "close"):
         best[f"{way}_1000_ratio_floor"] = best[f"{way}_1000_ms"] / best[f"floor_{way}_1000_ms"]
+    best["client_each_ratio"] = best["client_each_cpu_us"] / best["client_for_cpu_us"]
     for name in ("changes_per_s", "changes_per_s_single", "fanout_events_per_s"):
         best[f"{name}_ratio"] = best[name] / best[f"floor_{name}"]
     for part in ("p50", "p99"):

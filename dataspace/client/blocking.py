@@ -30,6 +30,7 @@ from typing import (
 import trio
 
 from dataspace.client.connect import connect
+from dataspace.client.epoch_streams import ITERATE
 from dataspace.client.holds import Hold
 from dataspace.client.locks import Held, Lock
 from dataspace.client.observations import Observation
@@ -39,6 +40,7 @@ from dataspace.client.space import Observing, RemoteSpace
 from dataspace.errors import Closed, DataspaceError
 from dataspace.kernel.changes import Change, EpochChanges
 from dataspace.kernel.expectations import Expectation
+from dataspace.streams.stages.functions import check_sync
 from dataspace.topics.epochs import TopicEpoch
 from dataspace.topics.times import Time
 
@@ -466,6 +468,17 @@ class BlockingObservation(Blocking[Observation]):
 
         return self._wait(take)
 
+    def each(self, function: Callable[[Change], object]) -> None:
+        """Calls a function with each change; see ``Observation.each``.
+
+        It runs in the client's own thread, where no verb may be used.  Ctrl-C ends the observation.
+        """
+        try:
+            self._wait(self._remote.each, function)
+        except KeyboardInterrupt:
+            self.close()
+            raise
+
     def close(self) -> None:
         """Ends the observation."""
         self._wait(self._remote.aclose)
@@ -502,6 +515,13 @@ class BlockingTypedObservation(Generic[T]):
 
         changes = self.untyped.next_epoch(timeout)
         return None if changes is None else TypedEpoch(changes, self._make)
+
+    def each(self, function: Callable[[TypedChange[T]], object]) -> None:
+        """Calls a function with each change; see ``BlockingObservation.each``."""
+        from dataspace.client.typed import typed_change
+
+        check_sync(function, "each", instead=ITERATE)
+        self.untyped.each(lambda change: function(typed_change(change, self._make)))
 
     def close(self) -> None:
         """Ends the observation."""

@@ -36,9 +36,11 @@ from typing import (
     overload,
 )
 
+from dataspace.client.epoch_streams import ITERATE
 from dataspace.client.observations import Observation
 from dataspace.errors import UsageError
 from dataspace.kernel.changes import LOST, Change, EpochChanges, time_of
+from dataspace.streams.stages.functions import check_sync
 from dataspace.streams.stages.protocol import EndOfStream, Iteration
 from index.values.values import Map, Record, Value, key
 
@@ -320,6 +322,15 @@ class TypedObservation(Iteration["TypedChange[R]"], Generic[R]):
         """Returns the next change; raises ``EndOfStream`` at the end."""
         return typed_change(await self.untyped.read(), self.make)
 
+    async def each(self, function: Callable[[TypedChange[R]], object]) -> None:
+        """Calls a plain function with each change; see ``Observation.each``.
+
+        A row that does not fit ends the observation with ``UsageError``, as the function's own exceptions do.
+        """
+        check_sync(function, "each", instead=ITERATE)
+        make = self.make
+        await self.untyped.each(lambda change: function(typed_change(change, make)))
+
     async def next_epoch(self) -> TypedEpoch[R] | None:
         """Returns the next whole epoch, or None when the observation is complete."""
         changes = await self.untyped.next_epoch()
@@ -397,3 +408,9 @@ class TypedEpochs(Iteration["TypedEpoch[R]"], Generic[R]):
         if epoch is None:
             raise EndOfStream
         return epoch
+
+    async def each(self, function: Callable[[TypedEpoch[R]], object]) -> None:
+        """Calls a plain function with each epoch; see ``TypedObservation.each``."""
+        check_sync(function, "each", instead=ITERATE)
+        make = self._observation.make
+        await self._observation.untyped.epochs().each(lambda epoch: function(TypedEpoch(epoch, make)))

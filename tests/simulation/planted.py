@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from dataspace.client.observations import EpochStream
+from dataspace.client.epoch_streams import EpochStream
 from dataspace.client.session.session import ClientSession
 from dataspace.kernel.changes import Epoch
 from relay.journal.writer import TopicWriter

@@ -92,6 +92,8 @@ class Uplink:
         self._wait: Final = wait
         self.reconnects = 0
         """How often a lost connection was made again."""
+        self.began = 0.0
+        """When the packets in work were received, on the clock of ``perf_counter``."""
         self._received_at = 0.0
         self._gap = (0.0, 0.0)
         self._user = user
@@ -307,6 +309,7 @@ class Uplink:
     def _take_in(self, chunk: bytes) -> None:
         """Has the user receive the packets that some bytes complete."""
         session = self._session
+        self.began = time.perf_counter()
         self._beat.heard(self._loop.current_time())
         self._note_received(time.time())
         self._deliver((packet, session.size) for packet in session.feed(chunk))

@@ -21,7 +21,7 @@ def name_of(fn: object) -> str:
     return getattr(fn, "__name__", None) or repr(fn)
 
 
-def check_sync(fn: Callable[..., Any], stage: str) -> str:
+def check_sync(fn: Callable[..., Any], stage: str, *, instead: str = "use async_map before it") -> str:
     """Returns the name of a function; ``UsageError`` for an object that cannot be called or must be
     awaited."""
     if not callable(fn):
@@ -31,7 +31,7 @@ def check_sync(fn: Callable[..., Any], stage: str) -> str:
         if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
             raise UsageError(
                 f"{stage} calls its function and does not await it, and {name_of(fn)} is asynchronous; "
-                "use async_map before it"
+                f"{instead}"
             )
     return name_of(fn)
 
@@ -47,14 +47,13 @@ def truth(answer: object, where: str) -> bool:
     return bool(answer)
 
 
-def check_plain(answer: object, where: str) -> None:
+def check_plain(answer: object, where: str, *, instead: str = "use async_map before it") -> None:
     """Raises ``UsageError`` for a coroutine: a function that is called, not awaited, has returned it."""
     if isinstance(answer, CoroutineType):
         coroutine: CoroutineType[Any, Any, Any] = answer
         coroutine.close()
         raise UsageError(
-            f"{where} was given a function that returns a coroutine, which it does not "
-            "await; use async_map before it"
+            f"{where} was given a function that returns a coroutine, which it does not await; {instead}"
         )
 
 
