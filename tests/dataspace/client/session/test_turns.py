@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from dataspace.client.session import turns
 from dataspace.client.session.turns import ClaimSet, Ticket
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, Action
@@ -38,3 +39,15 @@ def _claimed(claims: ClaimSet) -> set[object]:
 
 def _held(space: Space) -> set[object]:
     return {(handle, key(value)) for handle, value in space.claims(OWNER).items()}
+
+
+async def test_an_answer_that_is_there_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ticket makes its event when a task waits, and none after the answer."""
+    monkeypatch.setattr(turns, "loop", None)
+    ticket = Ticket(1, OWNER, ())
+    ticket.accept(7)
+    assert await ticket.wait() == 7
+    refused = Ticket(2, OWNER, ())
+    refused.fail(Refused("denied", "no"))
+    with pytest.raises(Refused):
+        await refused.wait()
