@@ -13,6 +13,7 @@ import trio.testing
 from dataspace.errors import Closed
 from dataspace.kernel.changes import Claims, Epoch
 from index.values.values import Record, Value
+from relay.log import writer
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
@@ -35,22 +36,18 @@ def numbered(first: int, last: int) -> list[Epoch]:
 # -- order --------------------------------------------------------------------------------------------
 
 
-async def test_acceptance_follows_the_commit_that_has_the_epoch(log: Log) -> None:
+async def test_acceptance_follows_the_commit_that_has_the_epoch(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     happened: list[str] = []
     log._storage._writer.set_trace_callback(lambda statement: happened.append(statement.split(" VALUES")[0]))
-    append = log.append
-
-    def recorded(*arguments: object) -> None:
-        append(*arguments)  # type: ignore[arg-type]  # as it came
-        happened.append("append returned")
-
-    log.append = recorded  # type: ignore[assignment]
+    monkeypatch.setattr(writer, "reach", happened.append)
     async with running(GroupCommit(log, after_group=lambda: happened.append("flush"))) as commits:
         for each in numbered(1, 3):
             commits.submit(each, lambda done: happened.append(f"accepted {done.number}"))
         assert not happened, "submitting only queues"
         await commits.wait_durable(3)
-    written = ["BEGIN IMMEDIATE", *["INSERT INTO segments"], "COMMIT", "append returned"]
+    written = ["log-before-write", "BEGIN IMMEDIATE", "INSERT INTO segments", "COMMIT", "log-after-write"]
     assert happened == [*written, "accepted 1", "accepted 2", "accepted 3", "flush"]
     assert log._storage._writer.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
 
