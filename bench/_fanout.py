@@ -7,6 +7,9 @@ turns are single changes with values of 64 bytes, durable and acknowledged.
 
 from __future__ import annotations
 
+import selectors
+import socket
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -14,11 +17,17 @@ from typing import Any, Final
 import trio
 
 import dataspace
-from bench._processes import Measuring, Run, Served, Side, resident_bytes, serving
-from index.values.values import Record
+from bench._processes import Measuring, Run, Served, Side, resident_bytes, running, serving
+from dataspace.wire import packets
+from dataspace.wire.features import MAIN, Wanted
+from dataspace.wire.session import encode
+from index.patterns.patterns import capture
+from index.values.values import Map, Record
 
 WATCHERS: Final = 100
 OBSERVATIONS: Final = 10_000
+CONNECTIONS: Final = 3000
+PLENTY: Final = 1 << 40
 TURN: Final = 50
 VALUE: Final = "x" * 64
 
@@ -29,6 +38,9 @@ def measure_fanout(scale: float = 1.0) -> dict[str, float]:
     return {
         "fanout_single_cpu_us": cpu_of_turns(few, WATCHERS) / WATCHERS,
         "single_turn_cpu_us": cpu_of_turns(many, 1),
+        "alone_turn_cpu_us": cpu_of_turns_alone(few),
+        "first_of_100_p50_ms": first_watcher(max(20, few // 10), WATCHERS),
+        "bytes_per_connection": memory_of_connections(int(CONNECTIONS * scale)),
         "bytes_per_observation": memory_of_observations(int(OBSERVATIONS * scale), shared=False),
         "bytes_per_shared_observation": memory_of_observations(int(OBSERVATIONS * scale), shared=True),
     }
@@ -38,6 +50,40 @@ def cpu_of_turns(turns: int, watchers: int) -> float:
     """Returns microseconds of the daemon's CPU time for each turn of one change that so many watch."""
     with serving() as served:
         return run_of_turns(served, write, watch_all, watchers, turns).cpu * 1e6
+
+
+def cpu_of_turns_alone(turns: int) -> float:
+    """Returns microseconds of the daemon's CPU time for each turn of one change, each after the one before.
+
+    A turn is accepted, and its one watcher has seen it, before the next one is sent.
+    """
+    with serving() as served, running(_turns_alone, served.url, turns) as side:
+        assert side.pipe.recv() == "ready"
+        with Measuring(served.pid) as measuring:
+            side.pipe.send("go")
+            side.pipe.recv()
+    return measuring.run(turns).cpu * 1e6
+
+
+def first_watcher(turns: int, watchers: int) -> float:
+    """Returns milliseconds from the call of a writer to the first of so many watchers, p50 of turns."""
+    with serving() as served, running(_seen_first, served.url, turns) as first:
+        assert first.pipe.recv() == "ready"
+        with running(_drain_many, served.url, watchers - 1) as others:
+            assert others.pipe.recv() == "ready"
+            first.pipe.send("go")
+            return float(first.pipe.recv())
+
+
+def memory_of_connections(count: int) -> float:
+    """Returns the bytes that each of so many idle connections costs the daemon, from 1 s after the last."""
+    with serving() as served, running(_connect_many, served.url, count) as side:
+        assert side.pipe.recv() == "ready"
+        before = resident_bytes(served.pid)
+        side.pipe.send("go")
+        assert side.pipe.recv() == "connected"
+        time.sleep(1.0)
+        return (resident_bytes(served.pid) - before) / count
 
 
 def run_of_turns(
@@ -92,6 +138,70 @@ async def write(url: str, turns: int, report: Connection) -> None:
         await space.drain(60)
         report.send("written")
         await trio.sleep_forever()
+
+
+async def _turns_alone(url: str, turns: int, report: Connection) -> None:
+    async with dataspace.connect(url) as space, space.observe("says($n, $v)") as seen:
+        await space.send(Record("says", -1, VALUE))
+        await seen.next_epoch()
+        report.send("ready")
+        await trio.to_thread.run_sync(report.recv)
+        for n in range(turns):
+            await space.send(Record("says", n, VALUE))
+            await seen.next_epoch()
+        report.send("seen")
+        await trio.sleep_forever()
+
+
+async def _seen_first(url: str, turns: int, report: Connection) -> None:
+    """Watches before the others do, and sends each turn 2 ms after it has seen the one before."""
+    async with dataspace.connect(url) as space, space.observe("says($n, $v)", quiet=True) as seen:
+        await seen.next_epoch()
+        report.send("ready")
+        await trio.to_thread.run_sync(report.recv)
+        took = []
+        for n in range(turns):
+            await trio.sleep(0.002)
+            began = time.perf_counter()
+            await space.assert_(Record("says", n, VALUE))
+            await seen.next_epoch()
+            took.append(time.perf_counter() - began)
+    report.send(sorted(took)[len(took) // 2] * 1000)
+
+
+async def _drain_many(url: str, count: int, report: Connection) -> None:
+    """Observes on so many connections, and decodes nothing."""
+    spec = Map({"space": MAIN, "pattern": Record("says", capture("n"), capture("v")), "quiet": True})
+    waiting = selectors.DefaultSelector()
+    for connected in _connected(url, count):
+        connected.sendall(encode(packets.Open(1, spec, PLENTY, PLENTY)))
+        waiting.register(connected, selectors.EVENT_READ)
+    await trio.sleep(0.2)  # until all are opened
+    report.send("ready")
+    while True:
+        for key, _ in waiting.select():
+            assert key.fileobj.recv(1 << 16)  # type: ignore[union-attr]  # a socket
+
+
+def _connected(url: str, count: int) -> list[socket.socket]:
+    """Returns so many connections that were welcomed."""
+    host, _, port = url.removeprefix("tcp:").rpartition(":")
+    made = []
+    for number in range(count):
+        hello = packets.Hello(packets.VERSION, f"~{number}", "", Wanted().packed())
+        made.append(socket.create_connection((host, int(port))))
+        made[-1].sendall(encode(hello))
+        assert made[-1].recv(1 << 16)  # the welcome
+    return made
+
+
+async def _connect_many(url: str, count: int, report: Connection) -> None:
+    report.send("ready")
+    await trio.to_thread.run_sync(report.recv)
+    held = _connected(url, count)
+    assert len(held) == count
+    report.send("connected")
+    await trio.sleep_forever()
 
 
 async def watch_all(url: str, watchers: int, turns: int, report: Connection) -> None:

@@ -63,6 +63,11 @@ class SocketLink:
         self._loop = loop()
         self.peer = _name_of(connected)
 
+    @property
+    def number(self) -> int:
+        """The number of the file that the socket is for the system; below 0 once it is closed."""
+        return self._socket.fileno()
+
     async def receive(self) -> bytes:
         """Returns some bytes, or none at the end of input; always a checkpoint, and takes nothing when
         cancelled."""

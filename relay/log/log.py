@@ -134,6 +134,11 @@ class Log(LogReader):
         """True as for any reader; an entry that was not written before this log was opened never will be."""
         return epoch <= self.last or epoch < self.next_epoch
 
+    @property
+    def is_busy(self) -> bool:
+        """True if ``append`` would have to wait for another thread."""
+        return self._writing.locked()
+
     def append(self, entries: Sequence[Encoded]) -> None:
         """Writes entries, in ascending order and after all before, in one transaction; O(bytes).
 

@@ -1,12 +1,14 @@
 """Group commit: many turns, one write to the disk, and a callback for each when it is on disk.
 
 Turns are committed in memory one after another; a flush of the disk takes as long as dozens of them.  So
-their epochs are queued, and one task writes whatever has gathered while the write before was under way.  The
+their epochs are queued, and what has gathered while the write before was under way is written together.  The
 fewer turns there are, the sooner each is on disk; the more, the less each costs.
 
-Always: an epoch's callback runs after its transaction was on disk, in the order of the epochs, in the task
-that runs ``run``; while the disk is full what was submitted waits for space, and after any other failure of
-the disk nothing more is accepted.
+A group that follows from a pass of the reactor begins at the end of that pass, and passes no task.  The task
+``run`` writes what other tasks submit, and all snapshots; it deals with a full disk, and with the end.
+
+Always: an epoch's callback runs after its transaction was on disk, in the order of the epochs; while the disk
+is full what was submitted waits for space, and after any other failure of the disk nothing more is accepted.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
 from typing import Final, Self
 
 import trio
@@ -24,13 +28,14 @@ from dataspace.faults import reach
 from dataspace.kernel.changes import Epoch, Origin
 from dataspace.kernel.handles import Held
 from dataspace.kernel.limits import weight_of
+from dataspace.transport.reactor import Reactor
 from relay.log.log import SNAPSHOT_CHANGES, Log
 from relay.log.recent import Recent
 from relay.log.retention import Retention, Trimmed
 from relay.log.segments import Encoded, encode, encode_origin
 from relay.log.snapshots import RecoveredState, SnapshotWriter
 from relay.store.errors import LogFailed
-from relay.store.group_writer import GroupWriter
+from relay.store.group_writer import SMALL_BYTES, GroupWriter
 
 logger = logging.getLogger("dataspace")
 
@@ -137,6 +142,15 @@ class GroupCommit(GroupWriter[_Entry]):
         self._unsaved = 0
         self._wanted = False
         self._snapshot: SnapshotWriter | None = None
+        self.reactor: Reactor | None = None
+        """Where turns are committed that pass no task."""
+        self._is_due = False
+        self._idle = False
+        """True while the task waits."""
+        self._begun: list[_Entry] | None = None
+        """The group that is written without the task."""
+        self._failed: BaseException | None = None
+        """Why that group was not written."""
         self._epochs = self._bytes = self._snapshots = self._written = self._changes = 0
 
     # -- turns ----------------------------------------------------------------------------------------
@@ -156,7 +170,12 @@ class GroupCommit(GroupWriter[_Entry]):
             self.recent.add(epoch, entry.size)
             if client is not None:
                 self._log.clients[client] = (sequence, number)
-            self._arrived.set()
+            reactor = self.reactor
+            if reactor is None or not reactor.in_pass:
+                self._arrived.set()
+            elif not self._is_due:
+                self._is_due = True
+                reactor.at_end(self._begin_due)
             self.latest = epoch
             self._waiting.append(entry)  # the last: with it the epoch is on its way, and without it is not
         except BaseException as error:
@@ -238,29 +257,100 @@ class GroupCommit(GroupWriter[_Entry]):
 
     async def _work(self) -> None:
         """Writes one group or one chunk of a snapshot, or waits for either."""
-        if self._waiting:
+        if self._failed is not None:
+            await self._deal_with_failure()
+        elif self._begun is not None:
+            await self._wait_idle()
+        elif self._waiting:
             await self._write_group()
         elif self._snapshot is None and (self._closing.is_set() or self._snapshot_due()):
             await self._begin_snapshot(self._current())
         elif self._snapshot is None:
-            await self._wait_arrival()
+            await self._wait_idle()
         if self._snapshot is not None:
             await self._go_on_with_snapshot()
+
+    async def _wait_idle(self) -> None:
+        """Waits until there is something that the task alone does."""
+        self._idle = True
+        try:
+            await self._wait_arrival()
+        finally:
+            self._idle = False
 
     async def _write_group(self) -> None:
         due = self._snapshot_due() and self.full is None
         group = self._next_group(self._limit_bytes * 2 if due else self._portion)
-        changes = len(group) + sum([entry.changes for entry in group])
         unsaved, wanted = self._unsaved, self._wanted
         state = self._current() if due and len(group) == len(self._waiting) else None
         if not await self._on_disk(self._append, group):
             self._unsaved, self._wanted = unsaved, wanted
             return
-        self._changes += changes - len(group)
-        self._unsaved += changes if state is None else 0
         self._accept(group)
         if state is not None:
+            self._unsaved = 0
             await self._begin_snapshot(state)
+
+    # -- writing without the task ---------------------------------------------------------------------
+
+    def _begin_due(self) -> None:
+        """Begins a group at the end of a pass; what the task has begun, it goes on with."""
+        self._is_due = False
+        if self._idle and self._begun is None and not self._arrived.is_set():
+            self._begin()
+
+    def _begin(self) -> None:
+        """Begins a group, or wakes the task for what it alone does."""
+        if not self._waiting or self.failure is not None or self._closing.is_set() or self._snapshot_due():
+            self._arrived.set()
+            return
+        group = self._next_group(self._portion)
+        self._begins(len(group))
+        self._begun = group
+        if not self._may_write_here(group):
+            self._writer.begin(partial(self._append, group), self._resume)
+            return
+        failure: BaseException | None = None
+        try:
+            self._append(group)
+        except BaseException as error:  # noqa: BLE001  # the task raises it, as it does where a thread has
+            failure = error
+        self._end(failure)
+
+    def _resume(self, failure: BaseException | None) -> None:
+        """Called by the thread once it has written, or not."""
+        reactor = self.reactor
+        assert reactor is not None  # without one, no group is begun without the task
+        reactor.soon(partial(self._go_on, failure))
+
+    def _go_on(self, failure: BaseException | None) -> None:
+        """Ends a group, and begins the next one if there is one."""
+        self._end(failure)
+        if self._waiting:
+            self._begin_due()
+
+    def _end(self, failure: BaseException | None) -> None:
+        """Accepts the group, or has the task deal with its failure."""
+        group = self._begun
+        assert group is not None  # as it was begun
+        self.writing_since = 0.0
+        if failure is not None:
+            self._failed = failure
+            self._arrived.set()
+            return
+        self._begun = None
+        self._is_written()
+        self._accept(group)
+        if self._closing.is_set() or self._snapshot_due():
+            self._arrived.set()
+
+    async def _deal_with_failure(self) -> None:
+        failure, group = self._failed, self._begun
+        assert failure is not None and group is not None  # as the caller has seen
+        self._failed = self._begun = None
+        if not isinstance(failure, LogFailed):
+            raise failure
+        await self._wait_after(failure, group)
 
     def _next_group(self, limit: int) -> list[_Entry]:
         if self.backlog_bytes < limit:
@@ -282,20 +372,29 @@ class GroupCommit(GroupWriter[_Entry]):
         entries = [entry.encoded() for entry in group]
         self._written = sum([len(entry.body) for entry in entries])
         reach("log-before-write")
+        began = perf_counter()
         self._log.append(entries)
+        if self._written <= SMALL_BYTES:
+            self._judge(perf_counter() - began)
         reach("log-after-write")
+
+    def _may_write_here(self, group: Sequence[_Entry]) -> bool:
+        return self.is_quick and not self._log.is_busy and self._size(group) <= SMALL_BYTES
 
     def _accept(self, group: Sequence[_Entry]) -> None:
         """Removes a group that is on disk from the queue, and calls the callbacks of its epochs."""
         self.durable = max(self.durable, group[-1].epoch.number)
         self._bytes += self._written
-        done = self._waiting.popleft
+        done, changes = self._waiting.popleft, 0
         for entry in group:
             done()
             self.backlog_bytes -= entry.size
+            changes += entry.changes
             self._epochs += not entry.epoch.silent
             if (on_durable := entry.on_durable) is not None:
                 on_durable(entry.epoch)
+        self._changes += changes
+        self._unsaved += changes + len(group)
         self._group_done()
         if self._after_group is not None:
             self._after_group()

@@ -1,12 +1,15 @@
-"""Group writer: one task that brings what was queued to the disk, as much at a time as has gathered.
+"""Group writer: brings what was queued to the disk, as much at a time as has gathered.
 
 A flush of the disk takes as long as dozens of turns or steps, so everything that was queued while one
 transaction was written goes into the next one.  The log of a space and the journal of topics are both written
 this way; they differ in what one entry is and in what follows once it is on disk.
 
-Always: entries are written in the order in which they were queued; an entry stays in the queue until its
-transaction is on disk; a full disk is tried again, with less at a time; after any other failure of the disk
-nothing more is accepted, and every waiting task gets ``LogFailed``.
+A thread writes, since a flush may take long.  Where it takes no longer than to wake a thread, as in memory or
+with a cache that survives a loss of power, the loop's own thread writes small groups, until a write is slow.
+
+Always: one group is written at a time; entries are written in the order in which they were queued, and stay
+in the queue until their transaction is on disk; a full disk is tried again, with less at a time; after any
+other failure of the disk nothing more is accepted, and every waiting task gets ``LogFailed``.
 """
 
 from __future__ import annotations
@@ -16,8 +19,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
 from time import perf_counter, time_ns
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import trio
 
@@ -26,6 +32,19 @@ from relay.store.durations import Durations
 from relay.store.errors import LogFailed
 
 logger = logging.getLogger("dataspace")
+
+PROMISING_SECONDS: Final = 0.0003
+QUICK_SECONDS: Final = 0.0001
+SLOW_SECONDS: Final = 0.001
+"""Seconds of a write by the thread, which waits for the interpreter as well, that promises to be quick; of a
+write that is worth no thread; and of one after which the thread writes again."""
+
+LEAST_QUICK: Final = 16
+MOST_QUICK: Final = 4096
+"""Promising writes by the thread after which the loop's thread tries; twice as many each time in vain."""
+
+SMALL_BYTES: Final = 64 << 10
+"""Bytes of a group that another thread may not have to write."""
 
 RETRY_SECONDS: Final = 0.5
 """Seconds between two attempts to write to a full disk."""
@@ -66,9 +85,13 @@ class GroupWriter(ABC, Generic[E]):
         """How long the groups took that are on disk."""
         self.writing_since = 0.0
         """When the present write began, as of ``perf_counter``; 0 while there is none."""
+        self._began = 0.0
         self.group_began = self.group_size = 0
         """When the latest write began, in nanoseconds since 1970, and the entries in it."""
-        self._thread: Final = WriteThread(f"writer of {self.NAME}")
+        self.is_quick = False
+        """True while small groups are written by the loop's own thread."""
+        self._credit, self._needed = 0, LEAST_QUICK
+        self._writer: Final = WriteThread(f"writer of {self.NAME}")
 
     # -- for those that submit ------------------------------------------------------------------------
 
@@ -101,7 +124,7 @@ class GroupWriter(ABC, Generic[E]):
             self.failure = failure
             raise
         finally:
-            self._thread.close()
+            self._writer.close()
             self._is_over = True
             self._over.set()
             self._settled.unpark_all()
@@ -149,23 +172,59 @@ class GroupWriter(ABC, Generic[E]):
 
         Raises ``LogFailed`` if the disk fails for good.
         """
-        self.writing_since = began = perf_counter()
-        self.group_began, self.group_size = time_ns(), len(group)
+        self._begins(len(group))
         try:
-            await self._thread.run(write, group)
+            if self._may_write_here(group):
+                await trio.lowlevel.checkpoint_if_cancelled()
+                write(group)
+            else:
+                await self._writer.run(write, group)
         except LogFailed as failure:
-            if not failure.full:
-                raise
-            self.writing_since = 0.0
-            await self._wait_for_space(failure, self._size(group))
+            await self._wait_after(failure, group)
             return False
         finally:
             self.writing_since = 0.0
-        self.durations.add(perf_counter() - began)
+        self._is_written()
+        return True
+
+    def _begins(self, size: int) -> None:
+        """Notes that a group of so many entries is written now."""
+        self.writing_since = self._began = perf_counter()
+        self.group_began, self.group_size = time_ns(), size
+
+    def _is_written(self) -> None:
+        """Notes that the group is on disk."""
+        self.durations.add(perf_counter() - self._began)
         if self.full is not None:
             logger.warning("%s: there is free space on the disk again", self.NAME)
         self.full, self._portion = None, self._whole_portion
-        return True
+
+    def _may_write_here(self, _group: Sequence[Any]) -> bool:
+        """True if the loop's own thread may write a group, since that does not take long."""
+        return False
+
+    async def _wait_after(self, failure: LogFailed, group: Sequence[Any]) -> None:
+        """Pauses where the disk is full; raises any other failure."""
+        if not failure.full:
+            raise failure
+        self.writing_since = 0.0
+        await self._wait_for_space(failure, self._size(group))
+
+    def _judge(self, seconds: float) -> None:
+        """Notes how long a small group took to be written: who writes the next one?"""
+        if not self.is_quick:
+            self._credit = self._credit + 1 if seconds < PROMISING_SECONDS else 0
+            if self._credit >= self._needed:
+                self.is_quick, self._credit = True, LEAST_QUICK
+            return
+        if seconds <= QUICK_SECONDS:
+            self._credit += 1
+            if self._credit == MOST_QUICK:
+                self._credit, self._needed = LEAST_QUICK, LEAST_QUICK
+        else:
+            self._credit = 0 if seconds > SLOW_SECONDS else min(self._credit, LEAST_QUICK) - 2
+        if self._credit <= 0:
+            self.is_quick, self._credit, self._needed = False, 0, min(2 * self._needed, MOST_QUICK)
 
     async def _wait_for_space(self, failure: LogFailed, tried: int) -> None:
         """Wakes the tasks that wait for the backlog to shrink; the next attempt is half as large."""
@@ -191,8 +250,12 @@ class GroupWriter(ABC, Generic[E]):
 #
 # Trio's own pool runs functions for all callers, with limits, contexts and names of threads. For the writer
 # of a log, which calls it for each group, that was a third of what a single turn cost: this hands over with
-# one lock and takes back with one wake. One function runs at a time; a task that waits for it is not
+# one queue and takes back with one wake. Functions run one after the other; a task that waits for one is not
 # cancelled meanwhile, since what is half written cannot be left.
+
+
+Resume: TypeAlias = Callable[[BaseException | None], object]
+"""Called by the thread with what a function has raised, if anything; must not raise."""
 
 
 class WriteThread:
@@ -200,50 +263,53 @@ class WriteThread:
 
     def __init__(self, name: str) -> None:
         self._name: Final = name
-        self._due: Final = threading.Lock()
-        self._due.acquire()  # released for each function, and at the end
-        self._thread: threading.Thread | None = None
-        self._work: Callable[[], object] | None = None
-        self._failure: BaseException | None = None
-        self._resume: Callable[[], None]
+        self._due: SimpleQueue[tuple[Callable[[], object], Resume] | None] = SimpleQueue()
+        self._started: threading.Thread | None = None
 
     async def run(self, function: Callable[..., object], *args: Any) -> None:
         """Returns when the function has returned; raises what it raises.  Checks first for cancellation."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-            self._thread.start()
         task, token = trio.lowlevel.current_task(), trio.lowlevel.current_trio_token()
-        self._resume = lambda: token.run_sync_soon(trio.lowlevel.reschedule, task)
-        self._work = lambda: function(*args)
-        self._due.release()
+        failures: list[BaseException | None] = []
+
+        def resume(failure: BaseException | None) -> None:
+            failures.append(failure)
+            call_in_loop(token, partial(trio.lowlevel.reschedule, task))
+
+        self.begin(partial(function, *args), resume)
         await trio.lowlevel.wait_task_rescheduled(_stay)
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        if failures[0] is not None:
+            raise failures[0]
+
+    def begin(self, work: Callable[[], object], resume: Resume) -> None:
+        """Has the thread call a function, and then ``resume`` with what that has raised, if anything."""
+        if self._started is None:
+            self._started = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            self._started.start()
+        self._due.put((work, resume))
 
     def close(self) -> None:
-        """Ends the thread; no function may run.  The next one begins another thread."""
-        if self._thread is not None:
-            self._work = None
-            self._due.release()
-            self._thread.join()
-            self._thread = None
+        """Ends the thread once all functions have returned.  The next one begins another thread."""
+        if self._started is not None:
+            self._due.put(None)
+            self._started.join()
+            self._started = None
 
     def _serve(self) -> None:
-        while True:
-            self._due.acquire()
-            work = self._work
-            if work is None:
-                return
+        while (due := self._due.get()) is not None:
+            work, resume = due
+            failure: BaseException | None = None
             try:
                 work()
-            except BaseException as failure:  # noqa: BLE001  # it is raised where the function was called
-                self._failure = failure
-            try:
-                self._resume()
-            except trio.RunFinishedError:  # the loop has failed meanwhile: nothing waits any more
-                return
+            except BaseException as error:  # noqa: BLE001  # it is raised where the function was called
+                failure = error
+            resume(failure)
+
+
+def call_in_loop(token: trio.lowlevel.TrioToken, function: Callable[[], object]) -> None:
+    """Calls a function in the loop, from another thread; does nothing once the loop has failed."""
+    with suppress(trio.RunFinishedError):
+        token.run_sync_soon(function)
 
 
 def _stay(_raise_cancel: object) -> trio.lowlevel.Abort:

@@ -170,6 +170,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         tls=_tls(value),
         web=_filled(Web, value, "web"),
         socket_mode=value["socket_mode"],  # type: ignore[arg-type]
+        loop=value["loop"],  # type: ignore[arg-type]
         verbose=value["verbose"],  # type: ignore[arg-type]
         admin=value["admin"],  # type: ignore[arg-type]
         admin_names=value["admin_names"],  # type: ignore[arg-type]

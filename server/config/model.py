@@ -238,6 +238,9 @@ class Config:
     """What holds for addresses that begin with ``http:`` or ``https:``."""
     socket_mode: int = 0o600
     """Permissions of the Unix sockets."""
+    loop: str = "auto"
+    """Who reads the sockets of clients: ``reader``, which starts a task only for what has to wait, or a
+    ``task`` for each; ``auto`` is ``reader`` where the system has what that needs."""
     verbose: bool = False
     """True if every session is logged."""
     admin: str | None = None

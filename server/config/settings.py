@@ -266,6 +266,7 @@ SETTINGS: Final = (
     Setting("socket_mode", mode, 0o600, "socket_mode"),
     Setting("data", path, None, "data"),
     Setting("accept_damage", flag, False, "accept_damage"),
+    Setting("loop", one_of("auto", "task", "reader"), "auto"),
     Setting("verbose", flag, False, "verbose"),
     Setting("without_rules", flag, False, "without_rules"),
     Setting("trace", path, None, "trace"),

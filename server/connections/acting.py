@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import trio
 
@@ -63,10 +63,14 @@ MOST_OLD_TURNS: Final = 8192
 class ClientDoor(Door, Protocol):
     """A door whose client is served."""
 
-    async def read(self, peer: ActingPeer) -> bool:
+    def begin(self, peer: ActingPeer) -> None:
+        """Begins to read, in the task of the peer or before there is one."""
+
+    async def read(self, peer: ActingPeer) -> bool | None:
         """Acts on what the client sends until it has gone; returns False if it was lost.
 
-        Raises ``ProtocolError`` for malformed input.
+        Returns None once it reads on without a task, until it calls ``serve`` of the peer.  Raises
+        ``ProtocolError`` for malformed input.
         """
 
     async def linger(self, peer: ActingPeer) -> None:
@@ -112,15 +116,18 @@ class ActingPeer(Peer):
     # -- life -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serves the peer until it disconnects, breaks the protocol, or is cancelled."""
-        reason = "the peer closed the connection"
+        scope, reading = self._scope, self._reading
+        assert scope is not None and reading is not None  # as ``serve`` has made them
+        reason, rests = "the peer closed the connection", False
         try:
-            with self._scope:
-                async with trio.open_nursery() as self._nursery:
-                    self.start(self.sending.run)
-                    with self._reading:
+            with scope:
+                async with trio.open_nursery() as nursery:
+                    self._begin_due(nursery)
+                    with reading:
                         try:
-                            self.lost = not await self._door.read(self)
+                            read = await self._door.read(self)
+                            rests = read is None and not (reading.cancel_called or scope.cancel_called)
+                            self.lost = read is False
                         except ProtocolError as error:
                             reason = str(error)
                             self.lost = error.code in LOSSES
@@ -130,22 +137,33 @@ class ActingPeer(Peer):
                             self.part(goodbye_of(error), reason)
                         except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
                             self.defect()
+                    if rests:
+                        self.rest()  # from here on there may be another task
+                        return
                     await self._end_session(reason)
                     if self.has_parted:
                         self.sending.part("", "")  # only now: the peer's facts are gone when it is answered
                     self.flush()
                     await self._door.linger(self)
-                    self._nursery.cancel_scope.cancel()
-            if self._scope.cancelled_caught:
+                    nursery.cancel_scope.cancel()
+            if scope.cancelled_caught:
                 reason = "the daemon ended it"
                 if not self._left:
                     await self._end_session(reason)
         finally:
-            if not self._left:
-                self._leave_session(reason)
-                await trio.lowlevel.cancel_shielded_checkpoint()  # as above
-            self.hosted.end_due()  # again: it may have been cancelled while it waited for the others
-            self._leave(reason)
+            if not rests:
+                if not self._left:
+                    self._leave_session(reason)
+                    await trio.lowlevel.cancel_shielded_checkpoint()  # as above
+                self.hosted.end_due()  # again: it may have been cancelled while it waited for the others
+                self._leave(reason)
+
+    def end(self) -> None:
+        if self._scope is None:
+            self._scope = trio.CancelScope()
+            self._leave_session("the daemon ended it")
+            self.hosted.end_due()
+            self._leave("the daemon ended it")
 
     @property
     def parted(self) -> bool:
@@ -201,6 +219,7 @@ class ActingPeer(Peer):
     # -- what the peer sends -------------------------------------------------------------------------
 
     async def act(self, packet: p.Packet) -> None:
+        """Acts on a packet that ``act_at_once`` has not acted on."""
         if self.quota.account.is_paced:
             await self.quota.pace(packet)
         match packet:
@@ -211,20 +230,8 @@ class ActingPeer(Peer):
                     await commit_conditional(self, packet)
                 else:
                     self._turn(packet, self.own)
-            case p.Ask(stream, items, size):
-                opened = self.streams.get(stream)
-                if opened is not None:
-                    opened.ask(items, size)
-                    self.wake(opened)
-            case p.Peek(stream, items):
-                opened = self.streams.get(stream)
-                if opened is not None:
-                    opened.peeked = items
-                    self.wake(opened)
             case p.Open():
                 self._open(packet)
-            case p.Abort(stream, _reason, wants_answer):
-                self._abort(stream, wants_answer=wants_answer)
             case p.Values(stream) if stream in self.streams:
                 raise ProtocolError("unexpected", f"values for stream {stream}, which the daemon feeds")
             case p.Values():
@@ -239,14 +246,12 @@ class ActingPeer(Peer):
                 await answer(self, packet, self._verbs, self.limits.requests)
             case p.Produce():
                 await self._produce(packet)
-            case p.Ping(number):
-                self.say(p.Pong(number))
             case p.Hello():
                 await self._greet(packet)
             case p.Bye():
                 self.has_parted = True  # answered at the end
             case _:
-                pass  # a pong needs no answer
+                pass  # what a client may send and nothing follows from
 
     async def _greet(self, hello: p.Hello) -> None:
         """Answers a hello with a welcome; raises ``ProtocolError`` for a peer that is not admitted."""
@@ -283,6 +288,29 @@ class ActingPeer(Peer):
         while (left := (until - datetime.now(UTC)).total_seconds()) > 0:  # noqa: ASYNC110  # no event tells the time
             await trio.sleep(min(left, CLOCK_SECONDS))  # the clock may be set meanwhile
         self.dismiss("unauthorized", f"the token expired at {until:%Y-%m-%dT%H:%M:%SZ}")
+
+    def act_at_once(self, packet: p.Packet) -> bool:
+        """Acts on a packet; returns False, and has done nothing, if that may take waiting."""
+        kind = packet.__class__
+        if kind is p.Turn:
+            return self.commit_at_once(cast("p.Turn", packet))
+        if kind is p.Ask or kind is p.Peek:
+            asked = cast("p.Ask | p.Peek", packet)
+            stream = self.streams.get(asked.stream)
+            if stream is not None:
+                if asked.__class__ is p.Ask:
+                    stream.ask(asked.items, asked.bytes)
+                else:
+                    stream.peeked = asked.items
+                self.wake(stream)
+        elif kind is p.Abort:
+            abort = cast("p.Abort", packet)
+            self._abort(abort.stream, wants_answer=abort.answer)
+        elif kind is p.Ping:
+            self.say(p.Pong(cast("p.Ping", packet).number))
+        else:
+            return kind is p.Pong  # which needs no answer
+        return True
 
     def commit_at_once(self, turn: p.Turn) -> bool:
         """Acts on a turn; returns False, and has done nothing, if that may take waiting."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from time import perf_counter, time_ns
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -53,12 +53,12 @@ async def act_on(peer: ActingPeer, packets: Iterator[p.Packet | None]) -> bool:
             if packet.__class__ is p.Turn and is_traced:
                 at_once = await _act_traced(peer, packet, work, arrived)
             else:
-                at_once = packet.__class__ is p.Turn and peer.commit_at_once(packet)
+                at_once = peer.act_at_once(packet)
                 if not at_once:
                     await _act(peer, packet, work)
             count, began, since = count + 1, since, perf_counter()
-            if since - began > slow and at_once:
-                said = f"a turn of {len(cast('p.Turn', packet).actions)} actions"
+            if since - began > slow and at_once and packet.__class__ is p.Turn:
+                said = f"a turn of {len(packet.actions)} actions"
                 peer.shared.watch.took(peer.who, "turn", said, since - began)
             if work.has_turn:
                 peer.flush()

@@ -8,6 +8,7 @@ ends within ``LINGER`` seconds, whatever the client does.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -54,6 +55,9 @@ class Connection:
 
     def queue(self, peer: Peer) -> SendQueue:
         """Returns the queue of frames for the socket."""
+        return self._queue(peer)
+
+    def _queue(self, peer: Peer, rouse: Callable[[], None] | None = None) -> SendQueue:
         form = self._form
         self._sending = SendQueue(
             self._link,
@@ -63,6 +67,7 @@ class Connection:
             touch=peer.shared.touch,
             lose=peer.lose,
             defect=peer.defect,
+            rouse=rouse,
             framed=None if form is None else form.framed,
         )
         return self._sending
@@ -75,7 +80,11 @@ class Connection:
 
     # -- reading --------------------------------------------------------------------------------------
 
-    async def read(self, peer: ActingPeer) -> bool:
+    def begin(self, peer: ActingPeer) -> None:
+        """Begins to read, and to write what the socket does not take at once, in the task of the peer."""
+        peer.start(self._sending.run)
+
+    async def read(self, peer: ActingPeer) -> bool | None:
         """Acts on what the client sends until it has gone; returns False if it was lost.
 
         Raises ``ProtocolError`` for malformed input.
@@ -154,13 +163,18 @@ class Patience:
     async def receive(self) -> bytes:
         """Returns bytes, or none at the end; raises ``ProtocolError`` if the peer was silent for too long."""
         chunk = None
-        with trio.move_on_at(min(self._deadline, self._sending.beat.lost)):
+        with trio.move_on_at(self.deadline):
             chunk = await self._link.receive()
         if chunk is None:
             chunk = self._link.receive_nowait()  # the daemon itself may have been late
         if chunk is None:
-            raise self._late()
+            raise self.late()
         return chunk
+
+    @property
+    def deadline(self) -> float:
+        """When the peer is too late, on trio's clock."""
+        return min(self._deadline, self._sending.beat.lost)
 
     def extend(self, some: bool) -> None:
         """Notes what came: the frame that has begun must be complete in time.
@@ -174,7 +188,13 @@ class Patience:
         elif some or self._deadline == math.inf:
             self._deadline = trio.current_time() + self._limits.frame_seconds
 
-    def _late(self) -> ProtocolError:
+    @property
+    def is_counting(self) -> bool:
+        """True while a frame has begun, or there was no hello yet."""
+        return self._deadline != math.inf
+
+    def late(self) -> ProtocolError:
+        """Returns what a peer is told that was silent for too long."""
         if self._session.state is State.FRESH:
             return ProtocolError("timeout", f"no hello within {self._limits.hello_seconds} s")
         beat = self._sending.beat

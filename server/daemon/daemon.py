@@ -18,7 +18,8 @@ import trio
 
 from dataspace.errors import Refused, UsageError
 from dataspace.transport.addresses import WEB_EXTRA, parse_listen
-from dataspace.transport.sockets import Link
+from dataspace.transport.reactor import is_available
+from dataspace.transport.sockets import Link, SocketLink
 from dataspace.version import __version__, compiled_parts
 from dataspace.wire.arguments import number, text
 from dataspace.wire.features import MAIN
@@ -32,6 +33,7 @@ from server.config.rights import Permit
 from server.connections.acting import ActingPeer, ClientDoor
 from server.connections.connection import Connection
 from server.connections.listeners import Doorkeeper, Listener, accept
+from server.connections.reader import Reader
 from server.hosting.actors import HostedActors, hosting_verbs
 from server.hosting.loading import made_flow
 from server.monitoring.pages import AdminPages
@@ -58,9 +60,6 @@ INSPECTED: Final = frozenset(
 
 class Daemon(DaemonState):
     """Its state, with the spaces filled from their logs, and what serves and ends peers."""
-
-    peers: trio.Nursery
-    """Runs connections, and all other tasks that end before the logs are closed."""
 
     def __init__(
         self, config: Config, logs: Sequence[tuple[SpaceConfig, Log]], tracing: Tracing | None = None
@@ -125,16 +124,18 @@ class Daemon(DaemonState):
 
     def serve(self, link: Link, *, trusted: bool = False, form: Form | None = None) -> ActingPeer:
         """Serves the client at the other end of a link, which writes frames, or as its ``form`` says."""
-        return self.serve_through(Connection(link, self.limits, form), trusted=trusted)
+        if self.reactor is None or form is not None or not isinstance(link, SocketLink):
+            return self.serve_through(Connection(link, self.limits, form), trusted=trusted)
+        return self.serve_through(Reader(link, self.limits, self.reactor), trusted=trusted)
 
     def serve_through(self, door: ClientDoor, *, trusted: bool = False) -> ActingPeer:
-        """Serves a client in a task of its own; a ``trusted`` client needs no token."""
+        """Serves a client; a ``trusted`` client needs no token."""
         peer = ActingPeer(self, door, self.new_number(), self.verbs, self.topic_connections, trusted=trusted)
         self.connections[peer.number] = peer
         self.enter(peer)
         self.counts.connections += 1
         self.admit(peer)
-        self.peers.start_soon(peer.run)
+        door.begin(peer)
         return peer
 
     async def accept_on(self, listener: Listener) -> None:
@@ -176,6 +177,7 @@ class Daemon(DaemonState):
             "spaces": Map({name: len(each.space.index) for name, each in self.spaces.items()}),
             "addresses": self.addresses,
             "process": os.getpid(),
+            "loop": "task" if self.reactor is None else "reader",
             "started": self.started,
             "now": now(),
             "sessions": len(self.connections),
@@ -218,7 +220,9 @@ def _status_of(daemon: Daemon) -> Verb:
 
 
 def check_extras(config: Config) -> None:
-    """Raises ``UsageError`` if there is an address for HTTP and not what it needs."""
+    """Raises ``UsageError`` if the system or an extra is missing for what is configured."""
+    if config.loop == "reader" and not is_available():
+        raise UsageError("loop = 'reader' needs epoll and eventfd, as Linux has them; 'auto' does without")
     if not any(parse_listen(each).web for each in config.listen):
         return
     missing = [name for name in WEB_EXTRA if find_spec(name) is None]

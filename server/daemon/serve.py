@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from dataspace.transport.addresses import parse_listen
+from dataspace.transport.reactor import Reactor, is_available
 from dataspace.version import __version__
 from relay.backup.manifest import is_backup
 from relay.journal.writer import TopicWriter
@@ -134,6 +135,12 @@ async def _run(
         scopes = [trio.CancelScope(shield=True) for _ in writers]
         for writer, scope in zip(writers, scopes, strict=True):
             nursery.start_soon(_write_log, writer, scope)
+        if daemon.config.loop != "task" and is_available():
+            daemon.reactor = Reactor(daemon.flush)
+            for hosted in spaces:
+                hosted.commits.reactor = daemon.reactor
+            scopes.append(trio.CancelScope(shield=True))
+            nursery.start_soon(_react, daemon.reactor, scopes[-1])
         if admin is not None:  # it answers from before the daemon is ready until all is on disk
             scopes.append(trio.CancelScope(shield=True))
             nursery.start_soon(_answer, daemon, admin, scopes[-1])
@@ -170,6 +177,8 @@ async def _run(
                 daemon.peers.cancel_scope.cancel()
         finally:
             daemon.readiness.end()
+            for peer in [*daemon.connections.values()]:
+                peer.end()
             for listener in daemon.listeners:
                 listener.close()
             with trio.CancelScope(shield=True):
@@ -188,6 +197,11 @@ async def _end_when(daemon: Daemon, ending: trio.Event) -> None:
 async def _write_log(writer: GroupCommit | TopicWriter, scope: trio.CancelScope) -> None:
     with scope:
         await writer.run()
+
+
+async def _react(reactor: Reactor, scope: trio.CancelScope) -> None:
+    with scope:
+        await reactor.run()
 
 
 async def _answer(daemon: Daemon, admin: Listener, scope: trio.CancelScope) -> None:

@@ -3,9 +3,9 @@
 Mostly a turn concerns a few connections, and these are written when the bundle of work is done that concerned
 them.  But a turn that thousands observe would be thousands of calls of the system in one step.  So many are
 written by a task of their own, some at a time; what happens before a queue's turn comes leaves with it, so
-that a thousand turns for a thousand observers are far less than a million writes.  After each pass the task
-rests for as long as it took: others get half of the time at least, and their changes leave in fewer
-writes.  The first change after a rest is written without delay.
+that a thousand turns for a thousand observers are far less than a million writes.  After a pass the task
+rests for as long as it took, if more waits already: others get half of the time at least, and their changes
+leave in fewer writes.  A change that comes later is written without delay.
 
 Always: each touched queue is written, in one flush in the order of touching; a few are written at once, even
 while many wait for the task; if no task runs, as before the start and at the end, so are many.
@@ -24,6 +24,10 @@ AT_ONCE: Final = 64
 
 SLICE_SECONDS: Final = 0.002
 """Seconds after which the task lets others run."""
+
+PASSES: Final = 2
+"""Passes of the loop in which others may run before the task looks whether more waits: in one, what has come
+already may still have its turn after this task."""
 
 REST_SECONDS: Final = 0.005
 """Seconds that the task rests at most between two passes."""
@@ -80,7 +84,11 @@ class Flushing:
                 await self._due.wait()
                 began = perf_counter()
                 await self._write_many()
-                await trio.sleep(min(perf_counter() - began, self._rest_seconds))
+                took = perf_counter() - began
+                for _ in range(PASSES):
+                    await trio.lowlevel.checkpoint()
+                if self._many:
+                    await trio.sleep(min(took, self._rest_seconds))
         finally:
             self._is_running = False
             self._touched[:0] = self._many

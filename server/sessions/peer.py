@@ -162,9 +162,12 @@ class Peer:
         """Notes that a stream has something to send; the queue's own, as every epoch of a stream calls it."""
         self.accept: Final = self.sending.accept
         """Called with the epoch of a turn once that is on disk."""
-        self._nursery: trio.Nursery
-        self._scope = trio.CancelScope()
-        self._reading = trio.CancelScope()
+        self._nursery: trio.Nursery | None = None
+        self._scope: trio.CancelScope | None = None
+        """The scope of the task that serves the peer, while there is one, or was one at its end."""
+        self._reading: trio.CancelScope | None = None
+        self._due: list[tuple[Callable[..., Awaitable[None]], *tuple[object, ...]]] = []
+        """What begins with the next task."""
         self._ended: Final = trio.Event()
 
     # -- who asks -------------------------------------------------------------------------------------
@@ -215,7 +218,41 @@ class Peer:
 
     def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         """Runs a task of this peer, which ends with it."""
-        self._nursery.start_soon(self._run_task, function, *args)
+        if self._nursery is not None:
+            self._nursery.start_soon(self._run_task, function, *args)
+        else:
+            self._due.append((function, *args))
+            self.serve()
+
+    def serve(self) -> None:
+        """Has a task serve the peer, unless one does or has."""
+        if self._scope is None:
+            self._scope, self._reading = trio.CancelScope(), trio.CancelScope()
+            self.shared.peers.start_soon(self.run)
+
+    async def run(self) -> None:
+        """Serves the peer while something may have to wait, and to its end."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Ends a peer that no task serves, once no task can any more."""
+        raise NotImplementedError
+
+    def _begin_due(self, nursery: trio.Nursery) -> None:
+        """Runs tasks of this peer in a nursery from now on."""
+        self._nursery = nursery
+        due, self._due = self._due, []
+        for function, *args in due:
+            nursery.start_soon(self._run_task, function, *args)
+
+    @property
+    def is_alone(self) -> bool:
+        """True if the peer has no tasks beside the one that serves it."""
+        return not (self._due or (self._nursery is not None and self._nursery.child_tasks))
+
+    def rest(self) -> None:
+        """Notes that the task that serves the peer ends, as nothing waits; ``serve`` begins another one."""
+        self._nursery = self._scope = self._reading = None
 
     async def _run_task(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         try:
@@ -267,23 +304,27 @@ class Peer:
     def dismiss(self, code: str, text: str) -> None:
         """Ends this peer with a goodbye that gives the reason."""
         self.part(code, text)
-        self._reading.cancel()
+        self.serve()
+        if self._reading is not None:
+            self._reading.cancel()
 
     def supersede(self, by: str) -> None:
         """Ends this peer because its client has another connection, which has the session now."""
         self.gone = True
         self.part("superseded", by)
-        self._scope.cancel()
+        self.cancel()
 
     def cancel(self) -> None:
         """Ends the peer at once, without a goodbye."""
-        self._scope.cancel()
+        self.serve()
+        if self._scope is not None:
+            self._scope.cancel()
 
     def defect(self) -> None:
         """Ends the session because of the unexpected exception that is being handled."""
         logger.exception("session %d failed: this is a defect, please report it", self.number)
         if self.sending.parted:  # the goodbye itself has failed
-            self._scope.cancel()
+            self.cancel()
             return
         self.sending.forget()
         self.dismiss("internal", "a defect in the daemon ended this session")
@@ -295,7 +336,7 @@ class Peer:
     def lose(self) -> None:
         """Ends the peer, because its connection is lost."""
         self.lost = True
-        self._scope.cancel()
+        self.cancel()
 
 
 class ConnectionQuota:

@@ -1,8 +1,8 @@
 """The send queue of one connection: packets and frames on their way to the operating system.
 
 Nearly everything is written at once, when the daemon flushes the queues that have something; bytes that the
-socket does not take wait here, and a task writes them when it is writable again.  A ping is sent when nothing
-else was for the interval of the heartbeat.
+socket does not take wait here, until the door of the connection finds it writable again.  A ping is sent when
+nothing else was for the interval of the heartbeat.
 
 Always: nothing is taken out of the streams while bytes wait for the socket; accepted turns with consecutive
 numbers share one packet, which goes before any packet queued later; nothing is sent after a goodbye.
@@ -39,7 +39,9 @@ class SendQueue:
 
     Calls ``over`` with each stream that has ended by itself, ``beaten`` once in each interval of the
     heartbeat for packets about the streams, ``touch`` when there is something to flush, ``lose`` when the
-    connection is lost, and ``defect`` while an unexpected exception is handled.
+    connection is lost, and ``defect`` while an unexpected exception is handled.  ``rouse`` is called when
+    ``write`` has something to do once the socket is writable, or when ``due`` has changed; without it, the
+    task ``run`` does both.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class SendQueue:
         touch: Callable[[SendQueue], None],
         lose: Callable[[], None],
         defect: Callable[[], None],
+        rouse: Callable[[], None] | None = None,
         framed: Framed | None = None,
     ) -> None:
         """``encode`` writes a control packet; ``framed`` the values of streams, where not as frames."""
@@ -74,8 +77,9 @@ class SendQueue:
         self._accepted_first = 0
         self.is_touched = False
         """True if the next flush includes this queue."""
-        self._drained = trio.Event()
-        self._writable = trio.Event()
+        self._drained: trio.Event | None = None
+        self._writable = None if rouse is not None else trio.Event()
+        self._rouse = self._stir if rouse is None else rouse
         self._now: Final = trio.lowlevel.current_clock().current_time
         """Returns the time as trio has it, in one call: each write asks for it."""
 
@@ -133,8 +137,12 @@ class SendQueue:
             self._touch(self)
 
     def stir(self) -> None:
-        """Has the task write what waits in the link, such as the answer to a ping of its protocol."""
-        self._writable.set()
+        """Has what waits in the link be written, such as the answer to a ping of its protocol."""
+        self._rouse()
+
+    def _stir(self) -> None:
+        if self._writable is not None:
+            self._writable.set()
 
     def _say_accepted(self) -> None:
         if self._accepted and not self.parted:
@@ -153,19 +161,25 @@ class SendQueue:
         """True if bytes wait for the socket."""
         return bool(self._unsent) or self._link.pending
 
+    @property
+    def has_more(self) -> bool:
+        """True if bytes or streams wait for the socket."""
+        return self.is_blocked() or not self._outbox.is_empty
+
     async def wait_drained(self) -> None:
         """Returns when the socket has taken all bytes that waited."""
-        self._drained = trio.Event()
+        if self._drained is None:
+            self._drained = trio.Event()
         await self._drained.wait()
 
     def beat_at(self, interval: float) -> None:
         """Sends something at least every ``interval`` seconds, and expects the same of the peer."""
         now = trio.current_time()
         self.beat, self._next_beat = Heartbeat(interval, now=now), now + interval
-        self._writable.set()  # the task computes its deadline again
+        self._rouse()  # the deadline is computed again
 
     def flush(self) -> None:
-        """Writes what the socket takes; the task writes the rest."""
+        """Writes what the socket takes; the rest is written once it is writable again."""
         self.is_touched = False
         link = self._link
         if self._unsent or link.pending:  # as ``is_blocked``, for each write
@@ -180,7 +194,7 @@ class SendQueue:
                 if is_left:
                     self._unsent += memoryview(data)[sent:]
                 if is_left or not self._outbox.is_empty or link.pending:  # else all that was ready is sent
-                    self._writable.set()
+                    self._rouse()
         except OSError:
             self._lose()
         except Exception:  # noqa: BLE001  # a fence around a session: the caller that flushes may be the log
@@ -190,19 +204,49 @@ class SendQueue:
         """Writes what the socket did not take at once, and pings when nothing else was sent."""
         try:
             while True:
-                with trio.move_on_at(min(self.beat.due, self._next_beat)):
+                assert self._writable is not None  # as there is no door that is roused
+                with trio.move_on_at(self.due):
                     await self._writable.wait()
                 self._writable = trio.Event()
                 while self.is_blocked():
                     await self._link.wait_writable()
-                    sent = self._link.send_nowait(self._unsent)
-                    self._note_sent(sent)
-                    del self._unsent[:sent]
-                self._drained.set()
-                self._keep_alive()
-                self.flush()
+                    self._send_unsent()
+                self._go_on()
         except OSError:
             self._lose()
+
+    def write(self) -> None:
+        """Writes what waited for the socket, which is writable; called by the door where ``rouse`` is."""
+        try:
+            self._send_unsent()
+            if not self.is_blocked():
+                self._go_on()
+        except OSError:
+            self._lose()
+
+    @property
+    def due(self) -> float:
+        """When something is to be sent if nothing else was, on trio's clock; ``keep_alive`` does that."""
+        return min(self.beat.due, self._next_beat)
+
+    def keep_alive(self) -> None:
+        """Sends what is due, if the socket is not blocked."""
+        if not self.is_blocked():
+            self._go_on()
+
+    def _send_unsent(self) -> None:
+        if self.is_blocked():
+            sent = self._link.send_nowait(self._unsent)
+            self._note_sent(sent)
+            del self._unsent[:sent]
+
+    def _go_on(self) -> None:
+        """Sends what is due or ready, as no bytes wait any more."""
+        if self._drained is not None:
+            self._drained.set()
+            self._drained = None
+        self._keep_alive()
+        self.flush()
 
     def _keep_alive(self) -> None:
         """Sends in each interval how far the streams are, and a ping if nothing else was sent."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from dataspace.errors import Refused
+from dataspace.transport.reactor import Reactor
 from relay.delivery.followers import Delivery
 from relay.delivery.memory import MemoryBudget
 from server.config.principals import Principal
@@ -66,6 +67,9 @@ class Shared:
     main: HostedSpace
     """The space of a peer before its hello."""
 
+    peers: trio.Nursery
+    """Runs connections, and all other tasks that end before the logs are closed."""
+
     def __init__(self, config: Config, counts: Counts, recorder: Recorder | None = None) -> None:
         """The daemon adds the spaces before the first peer comes."""
         self.config = config
@@ -86,6 +90,8 @@ class Shared:
         self.recorder = recorder
         """Where turns are traced; None where they are not."""
         self.flushing = flushing = Flushing(None if recorder is None else recorder.flushed)
+        self.reactor: Reactor | None = None
+        """Where sockets are read without tasks, once the daemon runs; None where they are not."""
         self.touch = flushing.touch
         """Includes a queue in the next flush."""
         self.flush = flushing.flush

@@ -119,7 +119,11 @@ class RouteDoor:
     def welcome(self, *, resumed: bool) -> None:
         """Notes nothing: a request has a new session."""
 
-    async def read(self, peer: ActingPeer) -> bool:
+    def begin(self, peer: ActingPeer) -> None:
+        """Begins to take packets, in the task of the peer."""
+        peer.start(self.sending.run)
+
+    async def read(self, peer: ActingPeer) -> bool | None:
         """Acts on the packets of the route until it has left; returns True, as none can be lost."""
         while not self._left.is_set():
             some, self._said = self._said, []

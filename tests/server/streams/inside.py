@@ -64,11 +64,10 @@ class Wire:
 class Inside:
     """One life of a daemon."""
 
-    def __init__(self, daemon: Daemon, log: Log, nursery: trio.Nursery) -> None:
+    def __init__(self, daemon: Daemon, log: Log) -> None:
         self.daemon = daemon
         self.hosted: HostedSpace = daemon.main
         self._log = log
-        self._nursery = nursery
         self._numbers = itertools.count(1)
         self._held = False
         self.wires: list[Wire] = []
@@ -92,7 +91,7 @@ class Inside:
         door = Connection(SocketLink(ours), daemon.limits)
         peer = ActingPeer(daemon, door, number, daemon.verbs, daemon.topic_connections, trusted=trusted)
         daemon.connections[number] = peer
-        self._nursery.start_soon(peer.run)
+        door.begin(peer)
         self.wires.append(Wire(theirs))
         return self.wires[-1]
 
@@ -113,7 +112,8 @@ async def inside(
             writers.start_soon(daemon.durable_topics.writer.run)
             await hosted.commits.wait_durable(hosted.space.epoch)
             async with trio.open_nursery() as nursery:
-                made = Inside(daemon, log, nursery)
+                daemon.peers = nursery
+                made = Inside(daemon, log)
                 try:
                     yield made
                 finally:
