@@ -375,7 +375,7 @@ class GroupCommit(GroupWriter[_Entry]):
         began = perf_counter()
         self._log.append(entries)
         if self._written <= SMALL_BYTES:
-            self._judge(perf_counter() - began)
+            self._judge(perf_counter() - began, len(group))
         reach("log-after-write")
 
     def _may_write_here(self, group: Sequence[_Entry]) -> bool:

@@ -39,6 +39,9 @@ SLOW_SECONDS: Final = 0.001
 """Seconds of a write by the thread, which waits for the interpreter as well, that promises to be quick; of a
 write that is worth no thread; and of one after which the thread writes again."""
 
+ENTRY_SECONDS: Final = 0.000005
+"""Seconds for each entry of a group that are work for whoever writes it, and no wait for a disk."""
+
 LEAST_QUICK: Final = 16
 MOST_QUICK: Final = 4096
 """Promising writes by the thread after which the loop's thread tries; twice as many each time in vain."""
@@ -210,8 +213,9 @@ class GroupWriter(ABC, Generic[E]):
         self.writing_since = 0.0
         await self._wait_for_space(failure, self._size(group))
 
-    def _judge(self, seconds: float) -> None:
+    def _judge(self, seconds: float, entries: int) -> None:
         """Notes how long a small group took to be written: who writes the next one?"""
+        seconds -= ENTRY_SECONDS * entries
         if not self.is_quick:
             self._credit = self._credit + 1 if seconds < PROMISING_SECONDS else 0
             if self._credit >= self._needed:

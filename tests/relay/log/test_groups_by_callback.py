@@ -181,20 +181,20 @@ def test_the_loop_writes_while_the_disk_is_quick_and_tries_less_often_in_vain(tm
     for _ in range(4):
         count = 0
         while not commits.is_quick:
-            commits._judge(quick)
+            commits._judge(quick, 0)
             count += 1
         tries.append(count)
-        commits._judge(slow)  # once is enough
+        commits._judge(slow, 0)  # once is enough
     assert tries[1] == LEAST_QUICK * 2, tries
     assert tries == [LEAST_QUICK * 2**at for at in range(4)]
     for _ in range(LEAST_QUICK * 2**4):
-        commits._judge(quick)
+        commits._judge(quick, 0)
     seen = [commits.is_quick]
     for _ in range(3 * LEAST_QUICK):  # a little too long, again and again
-        commits._judge(2 * QUICK_SECONDS)
+        commits._judge(2 * QUICK_SECONDS, 0)
     seen.append(commits.is_quick)
     for _ in range(100):  # slow now and then, so it is never tried
-        commits._judge(slow)
-        commits._judge(quick)
+        commits._judge(slow, 0)
+        commits._judge(quick, 0)
     assert [*seen, commits.is_quick] == [True, False, False]
     log.close()
