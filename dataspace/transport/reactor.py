@@ -2,10 +2,10 @@
 
 A task that waits for a socket costs several kilobytes, and to wake it costs more than to act on a small
 packet.  So one task waits here for all sockets, in an epoll of its own, and calls the handler of each that is
-ready.  What has to wait does so in a task, which the handler starts.
+ready.  A handler starts a task for work that has to wait.
 
-Always: a handler is called only while its socket is registered; other tasks run between two passes; what was
-put off to the end of a pass is done in that pass, even if a handler raises.
+Always: a handler is called only while its socket is registered; other tasks run between two passes; functions
+that were put off to the end of a pass are called in that pass, even if a handler raises.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PASS_SECONDS: Final = 0.004
 """Seconds after which other tasks run, and the sockets that are left have their turn in the next pass."""
 
 TICK: Final = 0.01
-"""Seconds to which deadlines are rounded up, so that those of many sockets share a wake-up."""
+"""Seconds to which deadlines are rounded up, so that many sockets share a wake-up."""
 
 MARGIN: Final = 0.001
 """Ticks more, so that no deadline is rounded down: a timer is looked at once for each."""
@@ -50,11 +50,11 @@ class Handler(Protocol):
     def ready(self, events: int) -> None:
         """Called when the socket has some of the events it was registered for, or an error.
 
-        What it raises ends the reactor, as what any called function raises does.
+        An exception of a handler, or of any called function, ends the reactor.
         """
 
 
-class Timer:
+class Deadline:
     """The next deadline of one connection, say; calls a function with the time when it has passed."""
 
     __slots__ = ("_function", "_reactor", "due")
@@ -89,13 +89,13 @@ class Reactor:
         """``ended`` is called at the end of each pass, before what was put off to it."""
         self._ended = ended
         self.in_pass = False
-        """True while functions are called of which the ends share one pass."""
+        """True while functions are called, until the end of the pass."""
         self._epoll: Final = select.epoll()
         self._handlers: Final[dict[int, Handler]] = {}
         self._left: list[tuple[int, int]] = []
         self._again: list[Callable[[], None]] = []
         self._ends: list[Callable[[], None]] = []
-        self._deadlines: Final[list[tuple[float, int, Timer]]] = []
+        self._deadlines: Final[list[tuple[float, int, Deadline]]] = []
         self._numbers: Final = count()
         self._nearer = trio.Event()
         self._calls: Final[deque[Callable[[], None]]] = deque()
@@ -121,7 +121,7 @@ class Reactor:
 
     # -- deadlines, ends and threads ------------------------------------------------------------------
 
-    def at(self, deadline: float, timer: Timer) -> None:
+    def at(self, deadline: float, timer: Deadline) -> None:
         """Looks at a timer at a time of trio's clock, or up to ``TICK`` later."""
         deadline = ceil(deadline / TICK + MARGIN) * TICK
         is_nearer = not self._deadlines or deadline < self._deadlines[0][0]

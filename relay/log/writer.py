@@ -1,7 +1,7 @@
 """Group commit: many turns, one write to the disk, and a callback for each when it is on disk.
 
 Turns are committed in memory one after another; a flush of the disk takes as long as dozens of them.  So
-their epochs are queued, and what has gathered while the write before was under way is written together.  The
+their epochs are queued, and one write takes all epochs that came during the write before.  The
 fewer turns there are, the sooner each is on disk; the more, the less each costs.
 
 A group that follows from a pass of the reactor begins at the end of that pass, and passes no task.  The task
@@ -143,7 +143,7 @@ class GroupCommit(GroupWriter[_Entry]):
         self._wanted = False
         self._snapshot: SnapshotWriter | None = None
         self.reactor: Reactor | None = None
-        """Where turns are committed that pass no task."""
+        """The reactor whose passes commit turns without a task."""
         self._is_due = False
         self._idle = False
         """True while the task waits."""
@@ -300,7 +300,7 @@ class GroupCommit(GroupWriter[_Entry]):
             self._begin()
 
     def _begin(self) -> None:
-        """Begins a group, or wakes the task for what it alone does."""
+        """Begins a group, or wakes the task if it alone can go on."""
         if not self._waiting or self.failure is not None or self._closing.is_set() or self._snapshot_due():
             self._arrived.set()
             return

@@ -40,7 +40,7 @@ SLOW_SECONDS: Final = 0.001
 write that is worth no thread; and of one after which the thread writes again."""
 
 ENTRY_SECONDS: Final = 0.000005
-"""Seconds for each entry of a group that are work for whoever writes it, and no wait for a disk."""
+"""Seconds of work for each entry of a group; the rest of a write may be a wait for the disk."""
 
 LEAST_QUICK: Final = 16
 MOST_QUICK: Final = 4096
@@ -214,7 +214,7 @@ class GroupWriter(ABC, Generic[E]):
         await self._wait_for_space(failure, self._size(group))
 
     def _judge(self, seconds: float, entries: int) -> None:
-        """Notes how long a small group took to be written: who writes the next one?"""
+        """Notes how long a small group took to be written, and chooses the thread for the next one."""
         seconds -= ENTRY_SECONDS * entries
         if not self.is_quick:
             self._credit = self._credit + 1 if seconds < PROMISING_SECONDS else 0

@@ -239,8 +239,8 @@ class Config:
     socket_mode: int = 0o600
     """Permissions of the Unix sockets."""
     loop: str = "auto"
-    """Who reads the sockets of clients: ``reader``, which starts a task only for what has to wait, or a
-    ``task`` for each; ``auto`` is ``reader`` where the system has what that needs."""
+    """How sockets of clients are read: with one ``reader`` for all, or a ``task`` for each; ``auto`` is
+    ``reader`` on a system that has epoll and eventfd."""
     verbose: bool = False
     """True if every session is logged."""
     admin: str | None = None

@@ -31,9 +31,8 @@ from server import claims, publication
 from server.config.model import Config, SpaceConfig
 from server.config.rights import Permit
 from server.connections.acting import ActingPeer, ClientDoor
-from server.connections.connection import Connection
+from server.connections.connection import Connection, SocketReader
 from server.connections.listeners import Doorkeeper, Listener, accept
-from server.connections.reader import Reader
 from server.hosting.actors import HostedActors, hosting_verbs
 from server.hosting.loading import made_flow
 from server.monitoring.pages import AdminPages
@@ -126,7 +125,7 @@ class Daemon(DaemonState):
         """Serves the client at the other end of a link, which writes frames, or as its ``form`` says."""
         if self.reactor is None or form is not None or not isinstance(link, SocketLink):
             return self.serve_through(Connection(link, self.limits, form), trusted=trusted)
-        return self.serve_through(Reader(link, self.limits, self.reactor), trusted=trusted)
+        return self.serve_through(SocketReader(link, self.limits, self.reactor), trusted=trusted)
 
     def serve_through(self, door: ClientDoor, *, trusted: bool = False) -> ActingPeer:
         """Serves a client; a ``trusted`` client needs no token."""
@@ -220,7 +219,7 @@ def _status_of(daemon: Daemon) -> Verb:
 
 
 def check_extras(config: Config) -> None:
-    """Raises ``UsageError`` if the system or an extra is missing for what is configured."""
+    """Raises ``UsageError`` for a configuration that needs another system, or an extra that is missing."""
     if config.loop == "reader" and not is_available():
         raise UsageError("loop = 'reader' needs epoll and eventfd, as Linux has them; 'auto' does without")
     if not any(parse_listen(each).web for each in config.listen):

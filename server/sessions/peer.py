@@ -247,7 +247,7 @@ class Peer:
 
     @property
     def is_alone(self) -> bool:
-        """True if the peer has no tasks beside the one that serves it."""
+        """True if no further task of the peer runs."""
         return not (self._due or (self._nursery is not None and self._nursery.child_tasks))
 
     def rest(self) -> None:

@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.lowlevel
 
-from dataspace.transport.reactor import MOST, PASS_SECONDS, READ, TICK, WRITE, Reactor, Timer
+from dataspace.transport.reactor import MOST, PASS_SECONDS, READ, TICK, WRITE, Deadline, Reactor
 
 
 class Noted:
@@ -118,7 +118,7 @@ async def test_a_deadline_is_never_early_and_sooner_ones_come_first() -> None:
     async with running(reactor):
         for number in (40, 3, 20, 1, 33, 2):
             deadline = begun + 0.002 * number
-            Timer(reactor, partial(passed, number, deadline)).set(deadline)
+            Deadline(reactor, partial(passed, number, deadline)).set(deadline)
             await trio.lowlevel.checkpoint()
         await until(lambda: len(order) == 6)
     ticks = [int(number * 0.002 / TICK) for number in order]
@@ -129,8 +129,8 @@ async def test_no_deadline_is_lost_wherever_it_lies_between_two_ticks() -> None:
     reactor, passed = Reactor(), list[float]()
     begun = trio.current_time()
     for part in range(1000):
-        Timer(reactor, passed.append).set(begun + part / 1000 * 3 * TICK)
-        Timer(reactor, passed.append).set(round(begun / TICK + part) * TICK)
+        Deadline(reactor, passed.append).set(begun + part / 1000 * 3 * TICK)
+        Deadline(reactor, passed.append).set(round(begun / TICK + part) * TICK)
     async with running(reactor):
         with trio.fail_after(30):
             await until(lambda: len(passed) == 2000)
@@ -140,7 +140,7 @@ async def test_a_timer_is_called_once_for_the_nearest_of_its_deadlines_and_never
     reactor, times = Reactor(), list[float]()
     begun = trio.current_time()
     async with running(reactor):
-        timer, closed = Timer(reactor, times.append), Timer(reactor, times.append)
+        timer, closed = Deadline(reactor, times.append), Deadline(reactor, times.append)
         for after in (0.05, 0.02, 0.04):
             timer.set(begun + after)
             closed.set(begun + after)
@@ -158,7 +158,7 @@ async def test_a_deadline_that_is_set_anew_when_it_has_passed_does_not_hold_up_o
         times.append(now)
         timer.set(0.0)
 
-    timer = Timer(reactor, again)
+    timer = Deadline(reactor, again)
     timer.set(0.0)
     async with running(reactor):
         await until(lambda: len(times) > 3)
