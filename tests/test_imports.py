@@ -49,7 +49,7 @@ dataspace/running           dataspace/actors/engine dataspace/client dataspace/c
 
 relay/delivery              dataspace/kernel dataspace/wire
 relay/store
-relay/log                   dataspace/kernel relay/delivery relay/store
+relay/log                   dataspace/kernel dataspace/transport relay/delivery relay/store
 relay/topics                dataspace/topics
 relay/journal               dataspace/topics relay/log relay/store relay/topics
 relay/backup                relay/journal relay/log relay/store

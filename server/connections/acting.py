@@ -33,10 +33,9 @@ from server.conditions import commit_at_once, commit_conditional
 from server.config.principals import Principal
 from server.config.rights import OPEN
 from server.owners.bearers import Bearer
-from server.owners.turn_numbers import refusal
 from server.publication import Offers
-from server.sessions.peer import Door, Peer
-from server.sessions.requests import answer
+from server.sessions.peer import Door, Peer, goodbye_of
+from server.sessions.requests import OldTurns, answer
 from server.spaces.sessions import SessionState
 from server.streams.observations import Observations
 from server.streams.replay import ReplaySlots
@@ -55,9 +54,6 @@ CLOCK_SECONDS: Final = 10.0
 
 LOSSES: Final = frozenset(["timeout", "stalled"])
 """Codes of goodbyes after which the peer may connect again and resume its session."""
-
-MOST_OLD_TURNS: Final = 8192
-"""Old turns of one client that wait for an answer."""
 
 
 class ClientDoor(Door, Protocol):
@@ -387,11 +383,6 @@ def _is_conditional(turn: p.Turn) -> bool:
     return bool(turn.expected or turn.others) or not are_by_handle(turn.actions)
 
 
-def goodbye_of(error: DataspaceError) -> str:
-    """Returns the code of the goodbye; after a disk that failed the daemon ends, and peers may come back."""
-    return "closing" if isinstance(error, LogFailed) else "internal"
-
-
 @dataclass(frozen=True, slots=True)
 class Admission:
     """An admitted client: its request, its bearer, its identity, and the space of its session."""
@@ -475,64 +466,3 @@ def heartbeat(limits: Limits, wanted: Wanted) -> float:
     if wanted.heartbeat == math.inf:
         return math.inf
     return max(limits.heartbeat_least, min(wanted.heartbeat, limits.heartbeat_seconds))
-
-
-class OldTurns:
-    """Answers turns of one client that came before, off the path of its packets.
-
-    A client that lost its connection sends the turns without an answer again.  The latest ones are
-    remembered; for older ones the log must be read, which may take long where it is large.  One task of the
-    peer does this for all waiting turns together, while the session goes on.
-
-    An answer says applied (with its epoch, which is on disk), not applied, or not known any more; what waits
-    is bounded, and a client that sends more waits.
-    """
-
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
-        self._wanted: set[int] = set()
-        self._running = False
-        self._room = trio.Event()
-
-    async def answer(self, sequence: int) -> None:
-        """Answers a turn that is not higher than the highest applied, at once or later.
-
-        Waits only while ``MOST_OLD_TURNS`` others wait.
-        """
-        peer = self._peer
-        epoch = peer.own.client.epoch_of(sequence)
-        if epoch is not None and epoch <= peer.hosted.commits.durable:
-            self._say(sequence, epoch)
-            return
-        while len(self._wanted) >= MOST_OLD_TURNS:
-            self._room = trio.Event()
-            await self._room.wait()
-        self._wanted.add(sequence)
-        if not self._running:
-            self._running = True
-            peer.start(self._run)
-
-    async def _run(self) -> None:
-        peer = self._peer
-        try:
-            while self._wanted:
-                wanted, self._wanted = self._wanted, set()
-                self._room.set()
-                found = await peer.hosted.find_turns(peer.own.client, wanted)
-                for sequence in sorted(wanted):
-                    epoch = found.get(sequence)
-                    await peer.hosted.commits.wait_durable(epoch or 0)
-                    self._say(sequence, epoch)
-                peer.hosted.flush()
-        except DataspaceError as error:  # such as a disk that has failed
-            peer.lost = isinstance(error, LogFailed)
-            peer.dismiss(goodbye_of(error), str(error))
-        finally:
-            self._running = False
-
-    def _say(self, sequence: int, epoch: int | None) -> None:
-        if epoch:
-            self._peer.say(p.Accepted(sequence, (epoch,)))
-        else:
-            refused = refusal(sequence, epoch)
-            self._peer.say(p.Refusal(sequence, refused.code, refused.text))

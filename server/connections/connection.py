@@ -6,9 +6,9 @@ handed, with the packets after it, to the task of the peer: hello, requests, lar
 input, and errors.  Nothing is read until that task has done its part; it ends when it was idle for a while.
 
 Always: malformed input ends the connection with a ``Bye`` that gives the reason, and affects no other;
-packets are acted on in the order in which they came, a bundle at most before others run; nothing is read while
-the client does not read its answers, or while the disk is behind; a closing connection ends within ``LINGER``
-seconds, whatever the client does.
+packets are acted on in the order in which they came, a bundle at most before others run; nothing is read
+while the client does not read its answers, or while the disk is behind; a closing connection ends within
+``LINGER`` seconds, whatever the client does.
 """
 
 from __future__ import annotations

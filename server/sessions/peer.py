@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from dataspace.errors import ProtocolError, Refused
+from dataspace.errors import DataspaceError, ProtocolError, Refused
 from dataspace.wire import packets as p
 from index.values.values import Record, Value
 from relay.delivery.outbox import OutStream
+from relay.store.errors import LogFailed
 from server.config.principals import DAEMON, Principal
 from server.config.rights import OPEN, Permit
 from server.lane import Work
@@ -403,3 +404,8 @@ class ConnectionQuota:
         if error.code == "unauthorized":
             logger.warning("refused a token from %s: %s", peer, error.text)
             await self.account.slow_down(self._shared.limits.hello_seconds / 2)
+
+
+def goodbye_of(error: DataspaceError) -> str:
+    """Returns the code of the goodbye; after a disk that failed the daemon ends, and peers may come back."""
+    return "closing" if isinstance(error, LogFailed) else "internal"

@@ -1,7 +1,7 @@
 """Requests: each is a verb with a map of arguments, and gets one answer.
 
 The verbs come from the rooms that answer them, joined by the daemon; WIRE.md lists what each takes and
-returns.
+returns.  Turns that were sent again are answered here as well, off the path of later packets.
 
 Always: each request gets exactly one answer, or a denial that has the reason and means that nothing happened.
 """
@@ -12,19 +12,26 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from dataspace.errors import ExpectationFailed, ProtocolError, Refused, UsageError
+import trio
+
+from dataspace.errors import DataspaceError, ExpectationFailed, ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from dataspace.wire.arguments import check_known
 from index.values.values import Map, Value
 from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
-from server.sessions.peer import Peer
+from server.owners.turn_numbers import refusal
+from server.sessions.peer import Peer, goodbye_of
 from server.sessions.watch import Watch
 
 Verb: TypeAlias = "Callable[[Peer, Map], Awaitable[Value]]"
 
 AT_ONCE: Final = frozenset(["lease", "renew", "release"])
 """Verbs that do not wait, and that later packets of the same connection rely on."""
+
+
+MOST_OLD_TURNS: Final = 8192
+"""Old turns of one client that wait for an answer."""
 
 
 class Answering(Protocol):
@@ -127,3 +134,67 @@ def _act_of(verb: str, arguments: Map) -> tuple[str, str] | None:
     if verb == "acknowledge" and arguments.get("forget") is True:
         return "reader-forgotten", f"reader {arguments.get('reader')!r:.200}"
     return ("topic-ended", f"topic {arguments.get('topic')!r:.200}") if verb == "end-topic" else None
+
+
+# -- turns that were sent again --------------------------------------------------------------------
+
+
+class OldTurns:
+    """Answers turns of one client that came before, off the path of its packets.
+
+    A client that lost its connection sends the turns without an answer again.  The latest ones are
+    remembered; for older ones the log must be read, which may take long where it is large.  One task of the
+    peer does this for all waiting turns together, while the session goes on.
+
+    An answer says applied (with its epoch, which is on disk), not applied, or not known any more; what waits
+    is bounded, and a client that sends more waits.
+    """
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._wanted: set[int] = set()
+        self._running = False
+        self._room = trio.Event()
+
+    async def answer(self, sequence: int) -> None:
+        """Answers a turn that is not higher than the highest applied, at once or later.
+
+        Waits only while ``MOST_OLD_TURNS`` others wait.
+        """
+        peer = self._peer
+        epoch = peer.own.client.epoch_of(sequence)
+        if epoch is not None and epoch <= peer.hosted.commits.durable:
+            self._say(sequence, epoch)
+            return
+        while len(self._wanted) >= MOST_OLD_TURNS:
+            self._room = trio.Event()
+            await self._room.wait()
+        self._wanted.add(sequence)
+        if not self._running:
+            self._running = True
+            peer.start(self._run)
+
+    async def _run(self) -> None:
+        peer = self._peer
+        try:
+            while self._wanted:
+                wanted, self._wanted = self._wanted, set()
+                self._room.set()
+                found = await peer.hosted.find_turns(peer.own.client, wanted)
+                for sequence in sorted(wanted):
+                    epoch = found.get(sequence)
+                    await peer.hosted.commits.wait_durable(epoch or 0)
+                    self._say(sequence, epoch)
+                peer.hosted.flush()
+        except DataspaceError as error:  # such as a disk that has failed
+            peer.lost = isinstance(error, LogFailed)
+            peer.dismiss(goodbye_of(error), str(error))
+        finally:
+            self._running = False
+
+    def _say(self, sequence: int, epoch: int | None) -> None:
+        if epoch:
+            self._peer.say(p.Accepted(sequence, (epoch,)))
+        else:
+            refused = refusal(sequence, epoch)
+            self._peer.say(p.Refusal(sequence, refused.code, refused.text))

@@ -10,9 +10,9 @@ import trio.testing
 
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire import packets as p
-from server.connections import acting
 from server.connections.acting import ActingPeer
 from server.owners.turn_numbers import WINDOW
+from server.sessions import requests
 from tests.server.peers import Peer, fact, turn
 from tests.server.streams.inside import Inside, Wire, inside
 
@@ -83,7 +83,7 @@ async def test_turns_that_only_the_log_remembers_do_not_hold_the_session_up(tmp_
 async def test_old_turns_that_wait_are_bounded_and_all_are_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acting, "MOST_OLD_TURNS", 10)
+    monkeypatch.setattr(requests, "MOST_OLD_TURNS", 10)
     newest = 2 * WINDOW + 1200
     async with inside(tmp_path) as daemon:
         wire = daemon.connect()
