@@ -300,14 +300,22 @@ class WriteThread:
             self._started = None
 
     def _serve(self) -> None:
-        while (due := self._due.get()) is not None:
-            work, resume = due
-            failure: BaseException | None = None
-            try:
-                work()
-            except BaseException as error:  # noqa: BLE001  # it is raised where the function was called
-                failure = error
-            resume(failure)
+        while self._do_next():
+            pass
+
+    def _do_next(self) -> bool:
+        """Returns False at the end; a function of its own, so that nothing is kept of the last group."""
+        due = self._due.get()
+        if due is None:
+            return False
+        work, resume = due
+        failure: BaseException | None = None
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001  # it is raised where the function was called
+            failure = error
+        resume(failure)
+        return True
 
 
 def call_in_loop(token: trio.lowlevel.TrioToken, function: Callable[[], object]) -> None:
