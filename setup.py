@@ -8,8 +8,8 @@ as well, so it takes all four names.
 index, the kernel, codec and packets, the log, what waits for observers, and a connection.  That needs a C
 compiler and mypy, and is opt-in: without the variable the wheel is pure Python for any machine.
 
-Some files stay as they are.  Readers of text, limits of frames and writers of groups have classes from which
-others are derived, which machine code does not allow.  mypyc fails at the handles of an owner, a mapping of
+Some files stay as they are.  Readers of text and limits of frames have classes from which others
+are derived, which machine code does not allow.  mypyc fails at the handles of an owner, a mapping of
 its own.  Options of an observation are made of what a client sends, before it is checked.  The library of all
 compiled files is inside the package, and is loaded after each ``__init__.py``.
 """
@@ -46,6 +46,7 @@ MACHINE_CODE = (
     "dataspace/kernel/rule_facts.py",
     "dataspace/kernel/space.py",
     "dataspace/kernel/turns.py",
+    "dataspace/transport/reactor.py",
     "dataspace/transport/sockets.py",
     "dataspace/wire/frames.py",
     "dataspace/wire/packets.py",
@@ -60,12 +61,15 @@ MACHINE_CODE = (
     "relay/delivery/paced.py",
     "relay/delivery/packed.py",
     "relay/delivery/shared.py",
+    "relay/journal/writer.py",
     "relay/log/chain.py",
     "relay/log/log.py",
     "relay/log/reader.py",
     "relay/log/recent.py",
     "relay/log/segments.py",
+    "relay/log/writer.py",
     "relay/store/durations.py",
+    "relay/store/group_writer.py",
     "relay/store/storage.py",
     "server/config/principals.py",
     "server/connections/acting.py",
