@@ -33,18 +33,19 @@ from relay.store.errors import LogFailed
 
 logger = logging.getLogger("dataspace")
 
-PROMISING_SECONDS: Final = 0.0003
-QUICK_SECONDS: Final = 0.0001
+QUICK_SECONDS: Final = 0.0002
 SLOW_SECONDS: Final = 0.001
-"""Seconds of a write by the thread, which waits for the interpreter as well, that promises to be quick; of a
-write that is worth no thread; and of one after which the thread writes again."""
+"""Seconds of a write that is worth no thread, and of one after which the thread writes again."""
 
 ENTRY_SECONDS: Final = 0.000005
 """Seconds of work for each entry of a group; the rest of a write may be a wait for the disk."""
 
-LEAST_QUICK: Final = 16
-MOST_QUICK: Final = 4096
-"""Promising writes by the thread after which the loop's thread tries; twice as many each time in vain."""
+LEAST_TRIED: Final = 16
+MOST_TRIED: Final = 4096
+"""Small groups after which the loop's thread tries one again; twice as many each time in vain."""
+
+STREAK: Final = 256
+"""Quick writes in a row after which a slow one is taken for an exception."""
 
 SMALL_BYTES: Final = 64 << 10
 """Bytes of a group that another thread may not have to write."""
@@ -91,9 +92,9 @@ class GroupWriter(ABC, Generic[E]):
         self._began = 0.0
         self.group_began = self.group_size = 0
         """When the latest write began, in nanoseconds since 1970, and the entries in it."""
-        self.is_quick = False
+        self.is_quick = True
         """True while small groups are written by the loop's own thread."""
-        self._credit, self._needed = 0, LEAST_QUICK
+        self._count, self._needed = 0, LEAST_TRIED
         self._writer: Final = WriteThread(f"writer of {self.NAME}")
 
     # -- for those that submit ------------------------------------------------------------------------
@@ -215,20 +216,19 @@ class GroupWriter(ABC, Generic[E]):
 
     def _judge(self, seconds: float, entries: int) -> None:
         """Notes how long a small group took to be written, and chooses the thread for the next one."""
-        seconds -= ENTRY_SECONDS * entries
+        self._count += 1
         if not self.is_quick:
-            self._credit = self._credit + 1 if seconds < PROMISING_SECONDS else 0
-            if self._credit >= self._needed:
-                self.is_quick, self._credit = True, LEAST_QUICK
+            if self._count >= self._needed:
+                self.is_quick, self._count = True, 0
             return
+        seconds -= ENTRY_SECONDS * entries
         if seconds <= QUICK_SECONDS:
-            self._credit += 1
-            if self._credit == MOST_QUICK:
-                self._credit, self._needed = LEAST_QUICK, LEAST_QUICK
+            if self._count == STREAK:
+                self._needed = LEAST_TRIED
+        elif seconds > SLOW_SECONDS or self._count < LEAST_TRIED:
+            self.is_quick, self._count, self._needed = False, 0, min(2 * self._needed, MOST_TRIED)
         else:
-            self._credit = 0 if seconds > SLOW_SECONDS else min(self._credit, LEAST_QUICK) - 2
-        if self._credit <= 0:
-            self.is_quick, self._credit, self._needed = False, 0, min(2 * self._needed, MOST_QUICK)
+            self._count = 0  # the next one decides
 
     async def _wait_for_space(self, failure: LogFailed, tried: int) -> None:
         """Wakes the tasks that wait for the backlog to shrink; the next attempt is half as large."""

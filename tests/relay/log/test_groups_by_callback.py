@@ -15,7 +15,7 @@ from dataspace.transport.reactor import Reactor
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
-from relay.store.group_writer import LEAST_QUICK, QUICK_SECONDS, SLOW_SECONDS
+from relay.store.group_writer import LEAST_TRIED, MOST_TRIED, QUICK_SECONDS, SLOW_SECONDS, STREAK
 from tests.relay.log.histories import epoch, flight
 
 STEPS = ("pass", "two", "task", "both", "snapshot", "wait", "busy")
@@ -176,25 +176,41 @@ async def test_what_is_submitted_by_a_callback_is_written_as_well(tmp_path: Path
 def test_the_loop_writes_while_the_disk_is_quick_and_tries_less_often_in_vain(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
     commits = GroupCommit(log)
-    quick, slow = QUICK_SECONDS / 2, SLOW_SECONDS * 2
-    tries = []
-    for _ in range(4):
+    quick, slow, between = QUICK_SECONDS / 2, SLOW_SECONDS * 2, QUICK_SECONDS * 2
+
+    def judged(*took: float) -> bool:
+        for seconds in took:
+            commits._judge(seconds, 0)
+        return commits.is_quick
+
+    def tries(took: float) -> int:
         count = 0
-        while not commits.is_quick:
-            commits._judge(quick, 0)
+        while not judged(took):
             count += 1
-        tries.append(count)
-        commits._judge(slow, 0)  # once is enough
-    assert tries[1] == LEAST_QUICK * 2, tries
-    assert tries == [LEAST_QUICK * 2**at for at in range(4)]
-    for _ in range(LEAST_QUICK * 2**4):
-        commits._judge(quick, 0)
-    seen = [commits.is_quick]
-    for _ in range(3 * LEAST_QUICK):  # a little too long, again and again
-        commits._judge(2 * QUICK_SECONDS, 0)
-    seen.append(commits.is_quick)
-    for _ in range(100):  # slow now and then, so it is never tried
-        commits._judge(slow, 0)
-        commits._judge(quick, 0)
-    assert [*seen, commits.is_quick] == [True, False, False]
+        return count + 1
+
+    assert commits.is_quick, "the first write shows it"
+    assert not judged(slow)
+    assert [(tries(each), judged(slow)) for each in (slow, quick, between, quick)] == [
+        (LEAST_TRIED * 2 ** (at + 1), False) for at in range(4)
+    ], "whatever the thread takes, which waits for the interpreter as well"
+    for _ in range(20):
+        assert tries(slow) <= MOST_TRIED
+        assert not judged(between)
+    assert tries(quick) == MOST_TRIED
+    assert judged(*[quick] * STREAK) and judged(between), "once is an exception"
+    assert not judged(between), "twice is none"
+    assert tries(quick) == 2 * LEAST_TRIED, "as it had proved to be quick"
+    assert judged(*[quick] * STREAK) and not judged(slow), "one that is slow is enough"
+    log.close()
+
+
+def test_what_a_group_costs_by_its_entries_is_no_wait(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    commits = GroupCommit(log)
+    kept = []
+    for entries in (1000, 1):
+        commits._judge(SLOW_SECONDS, entries)
+        kept.append(commits.is_quick)
+    assert kept == [True, False]
     log.close()
