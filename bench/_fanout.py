@@ -3,14 +3,25 @@
 The CPU time is that of the daemon's process, all its threads included: so it says less about what else the
 machine does than a rate would.  Writer and watchers are processes of their own, with the real client.  All
 turns are single changes with values of 64 bytes, durable and acknowledged.
+
+    single_turn_cpu_us      pipelined turns, one watcher
+    alone_turn_cpu_us       each turn after the one before was accepted and seen
+    fanout_single_cpu_us    pipelined turns, for each of 100 watchers
+    first_of_100_p50_ms     from the call of a writer to the first of 100 watchers
+    bytes_per_connection    an idle connection; ``…_observation`` one of 10 000, each of a pattern of its own
+    crowd_turn_cpu_us       a turn of one of 2 500 connections that each wait for the acceptance of the one
+                            before, beside 2 500 that are idle
 """
 
 from __future__ import annotations
 
+import os
+import resource
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -18,6 +29,7 @@ import trio
 
 import dataspace
 from bench._processes import Measuring, Run, Served, Side, resident_bytes, running, serving
+from dataspace.kernel.actions import SEND
 from dataspace.wire import packets
 from dataspace.wire.features import MAIN, Wanted
 from dataspace.wire.session import encode
@@ -27,6 +39,7 @@ from index.values.values import Map, Record
 WATCHERS: Final = 100
 OBSERVATIONS: Final = 10_000
 CONNECTIONS: Final = 3000
+CROWD: Final = 5000
 PLENTY: Final = 1 << 40
 TURN: Final = 50
 VALUE: Final = "x" * 64
@@ -41,6 +54,7 @@ def measure_fanout(scale: float = 1.0) -> dict[str, float]:
         "alone_turn_cpu_us": cpu_of_turns_alone(few),
         "first_of_100_p50_ms": first_watcher(max(20, few // 10), WATCHERS),
         "bytes_per_connection": memory_of_connections(int(CONNECTIONS * scale)),
+        **crowd(max(20, int(CROWD * scale)), few),
         "bytes_per_observation": memory_of_observations(int(OBSERVATIONS * scale), shared=False),
         "bytes_per_shared_observation": memory_of_observations(int(OBSERVATIONS * scale), shared=True),
     }
@@ -84,6 +98,35 @@ def memory_of_connections(count: int) -> float:
         assert side.pipe.recv() == "connected"
         time.sleep(1.0)
         return (resident_bytes(served.pid) - before) / count
+
+
+def crowd(connections: int, turns: int) -> dict[str, float]:
+    """Returns what a turn costs the daemon that each of half of so many connections sends again and again.
+
+    Each of these waits for the acceptance of its turn; the others are idle.
+    """
+    limits = {"connections": connections + 16, "strangers": connections}
+    with serving_with(limits) as served, running(_turns_of_crowd, served.url, connections, turns) as side:
+        assert side.pipe.recv() == "ready"
+        with Measuring(served.pid) as measuring:
+            side.pipe.send("go")
+            side.pipe.recv()
+    run = measuring.run(turns)
+    return {"crowd_turn_cpu_us": run.cpu * 1e6, "crowd_turns_per_s": run.rate}
+
+
+@contextmanager
+def serving_with(limits: Mapping[str, int]) -> Iterator[Served]:
+    """A daemon with these limits, and no quota below them."""
+    stated = {f"DATASPACE_SERVE_LIMITS_{name.upper()}": str(most) for name, most in limits.items()}
+    stated |= {f"DATASPACE_SERVE_QUOTA_{name.upper()}": str(most) for name, most in limits.items()}
+    os.environ.update(stated)
+    try:
+        with serving() as served:
+            yield served
+    finally:
+        for name in stated:
+            del os.environ[name]
 
 
 def run_of_turns(
@@ -195,6 +238,38 @@ def _connected(url: str, count: int) -> list[socket.socket]:
         made[-1].sendall(encode(hello))
         assert made[-1].recv(1 << 16)  # the welcome
     return made
+
+
+async def _turns_of_crowd(url: str, connections: int, turns: int, report: Connection) -> None:
+    raise_file_limit(connections + 100)
+    busy, waiting = _connected(url, connections)[: connections // 2], selectors.DefaultSelector()
+    for connected in busy:
+        waiting.register(connected, selectors.EVENT_READ)
+    report.send("ready")
+    await trio.to_thread.run_sync(report.recv)
+    sent = dict.fromkeys(busy, 0)
+
+    def send(connected: socket.socket) -> None:
+        sent[connected] += 1
+        actions = ((SEND, Record("says", sent[connected], VALUE)),)
+        connected.sendall(encode(packets.Turn(sent[connected], MAIN, "", actions)))
+
+    for connected in busy:
+        send(connected)
+    accepted = 0
+    while accepted < turns:
+        for key, _ in waiting.select():
+            accepted += 1
+            assert isinstance(key.fileobj, socket.socket) and key.fileobj.recv(1 << 16)  # one acceptance
+            send(key.fileobj)
+    report.send("accepted")
+    await trio.sleep_forever()
+
+
+def raise_file_limit(wanted: int) -> None:
+    """Lets this process open so many files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, max(wanted, 1024)), most))
 
 
 async def _connect_many(url: str, count: int, report: Connection) -> None:

@@ -51,7 +51,7 @@ class Link(Protocol):
 class SocketLink:
     """A TCP or Unix socket."""
 
-    __slots__ = ("_loop", "_socket", "peer")
+    __slots__ = ("_loop", "_more", "_socket", "peer")
     pending: Final = False
 
     def __init__(self, connected: socket.socket) -> None:
@@ -60,6 +60,8 @@ class SocketLink:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _find_dead_peers(connected)
         self._socket = connected
+        self._more = True
+        """True if there may be something to receive: the last read took a whole chunk, or there was none."""
         self._loop = loop()
         self.peer = _name_of(connected)
 
@@ -71,11 +73,13 @@ class SocketLink:
     async def receive(self) -> bytes:
         """Returns some bytes, or none at the end of input; always a checkpoint, and takes nothing when
         cancelled."""
-        await self._loop.checkpoint_if_cancelled()
-        data = self.receive_nowait()
-        if data is not None:
-            await self._loop.cancel_shielded_checkpoint()
-            return data
+        data = None
+        if self._more:  # else the kernel had no more: another call would be for nothing
+            await self._loop.checkpoint_if_cancelled()
+            data = self.receive_nowait()
+            if data is not None:
+                await self._loop.cancel_shielded_checkpoint()
+                return data
         while data is None:
             await self._loop.wait_readable(self._socket)
             data = self.receive_nowait()
@@ -84,8 +88,11 @@ class SocketLink:
     def receive_nowait(self) -> bytes | None:
         """Returns what has come already, no bytes at the end of input, or None where nothing has come."""
         try:
-            return self._socket.recv(CHUNK)
+            data = self._socket.recv(CHUNK)
+            self._more = len(data) == CHUNK
+            return data
         except BlockingIOError:
+            self._more = False
             return None
         except OSError:
             return b""
@@ -113,6 +120,7 @@ class SocketLink:
         if self._socket.fileno() >= 0:
             self._loop.notify_closing(self._socket)
             self._socket.close()
+            self._more = True  # the next read returns the end at once: a closed socket cannot be waited for
 
 
 def _find_dead_peers(connected: socket.socket) -> None:
