@@ -48,7 +48,8 @@ class Notes:
             self.answered = max(self.answered, int(answer))
         except Refused as refusal:
             answer = refusal.code
-        self.history.turns.append(Turn.of(client, ticket, answer))
+        is_known = answer != "old-sequence"  # else the log does not go back to it any more, and nobody knows
+        self.history.turns.append(Turn.of(client, ticket, answer if is_known else None))
         self.wake()
         return answer
 

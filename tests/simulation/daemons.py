@@ -98,6 +98,7 @@ class Supervisor:
             listen=(f"tcp:127.0.0.1:{PORT}",),
             data=place,
             limits=LIMITS,
+            loop="task",  # sockets are simulated below trio's calls, and an epoll knows of none
             spaces=tuple([SpaceConfig(name, place / name) for name in self._world.plan.spaces]),
         )
         with ExitStack() as held:

@@ -21,6 +21,7 @@ import trio
 
 from dataspace.loops.here import TRIO
 from dataspace.transport.addresses import Address
+from relay.log.writer import GroupCommit
 from relay.store.group_writer import WriteThread
 from server.connections import listeners
 from server.connections.listeners import Listener
@@ -102,6 +103,7 @@ def seams(network: Callable[[], Network]) -> Iterator[None]:
             held.enter_context(patch.object(trio.lowlevel, name, other))
         held.enter_context(patch.object(trio.to_thread, "run_sync", _in_thread))
         held.enter_context(patch.object(WriteThread, "run", _write))
+        held.enter_context(patch.object(GroupCommit, "_may_write_here", lambda _self, _group: False))
         held.enter_context(patch.object(Work, "pass_on_from_thread", lambda _self: None))
         held.enter_context(patch.object(listeners, "_open_tcp", listen))
         for module in (daemon, memory, shared):  # what this process has is that of many lives
