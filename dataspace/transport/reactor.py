@@ -15,6 +15,7 @@ import select
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil, inf
@@ -100,6 +101,7 @@ class Reactor:
         self._nearer = trio.Event()
         self._calls: Final[deque[Callable[[], None]]] = deque()
         self._lock: Final = threading.Lock()
+        self._token: trio.lowlevel.TrioToken | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, READ)
 
@@ -138,16 +140,21 @@ class Reactor:
         self._again.append(function)
 
     def soon(self, function: Callable[[], None]) -> None:
-        """Calls a function in the next pass; any thread may ask for it, while ``run`` runs."""
+        """Calls a function in the next pass, or without one once ``run`` has ended; for any thread."""
         self._calls.append(function)
         with self._lock:  # else the number could be that of another file by now
             if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
+                return
+        if self._token is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._do_calls)
 
     # -- the tasks ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Calls handlers until cancelled; to be called once."""
+        self._token = trio.lowlevel.current_trio_token()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_time)
