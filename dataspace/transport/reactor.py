@@ -108,18 +108,21 @@ class Reactor:
     # -- sockets --------------------------------------------------------------------------------------
 
     def register(self, number: int, handler: Handler, events: int) -> None:
-        """Calls the handler when the socket of that file number has an event of these."""
+        """Calls the handler when the socket of that file number has an event of these, while ``run`` runs."""
         self._handlers[number] = handler
-        self._epoll.register(number, events)
+        if not self._epoll.closed:
+            self._epoll.register(number, events)
 
     def modify(self, number: int, events: int) -> None:
         """Waits for other events of a registered socket."""
-        self._epoll.modify(number, events)
+        if not self._epoll.closed:
+            self._epoll.modify(number, events)
 
     def unregister(self, number: int) -> None:
         """Forgets a socket; to be called before it is closed, since its number is used again."""
         del self._handlers[number]
-        self._epoll.unregister(number)
+        if not self._epoll.closed:
+            self._epoll.unregister(number)
 
     # -- deadlines, ends and threads ------------------------------------------------------------------
 
@@ -173,12 +176,18 @@ class Reactor:
             self._do_calls()  # a thread may wait for the end of its work
 
     def _do_pass(self) -> None:
-        handlers, until = self._handlers, perf_counter() + PASS_SECONDS
-        again, self._again = self._again, []
+        handlers, again = self._handlers, self._again
+        self._again = []
         self.in_pass = True
         try:
-            for function in again:
+            self._do_calls()
+            until = perf_counter() + PASS_SECONDS
+            for at, function in enumerate(again):
                 function()
+                if perf_counter() > until:  # the others go first in the next pass
+                    self._again[:0] = again[at + 1 :]
+                    break
+            until = perf_counter() + PASS_SECONDS
             left, self._left = self._left, []
             found = left or self._epoll.poll(0, MOST)
             for at, (number, events) in enumerate(found):

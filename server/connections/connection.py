@@ -236,6 +236,8 @@ class SocketReader(Connection):
         self._packets: Iterator[p.Packet | None] | None = None
         """The packets that are left of the latest chunk."""
         self._error: DataspaceError | None = None
+        self._some = False
+        """True once a packet of that chunk was acted on."""
         self._is_handed = False
         """True while the task of the peer has to do its part before anything more is read."""
         self._arrived: trio.Event | None = None
@@ -258,25 +260,39 @@ class SocketReader(Connection):
 
     def ready(self, events: int) -> None:
         """Writes what the socket takes, and acts on what has come."""
-        if self._events & WRITE:
-            self._sending.write()
-            if not self._sending.has_more:
-                self._watch(self._events & ~WRITE)
-                self._set_deadline()
-        if self._events & READ and self._packets is None and events != WRITE:
-            self._receive()
+        try:
+            if self._events & WRITE:
+                self._sending.write()
+                if self._peer.lost:  # the socket would be writable for ever
+                    self._watch(0)
+                elif not self._sending.has_more:
+                    self._watch(self._events & ~WRITE)
+                    self._set_deadline()
+            if self._events & READ and self._packets is None and events != WRITE:
+                self._receive()
+        except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
+            self._peer.defect()
 
     def _be_late(self, now: float) -> None:
         """Hands over a client that is too late, and sends what is due."""
-        if self._events & READ and self._patience.deadline <= now and not self._receive():
-            self._error = self._patience.late()
-            self._hand()
-        if self._sending.due <= now:
-            self._sending.keep_alive()
-        self._set_deadline()
+        try:
+            if self._is_waiting and self._patience.deadline <= now and not self._receive():
+                self._error = self._patience.late()
+                self._hand()
+            if self._sending.due <= now:
+                self._sending.keep_alive()
+            self._set_deadline()
+        except Exception:  # noqa: BLE001  # a fence, as above
+            self._peer.defect()
+
+    @property
+    def _is_waiting(self) -> bool:
+        """True while the client is to send something: no packet of it is yet to be acted on."""
+        return bool(self._events & READ) and self._packets is None
 
     def _receive(self) -> bool:
         """Acts on what has come; returns False if nothing has."""
+        assert self._packets is None  # they would be lost
         chunk = self._link.receive_nowait()
         if chunk is None:
             return False
@@ -285,6 +301,8 @@ class SocketReader(Connection):
             self._hand()
             return True
         self._peer.received += len(chunk)
+        self._sending.beat.heard(trio.current_time())
+        self._some = False
         self._packets = self._session.steps(chunk)
         self._go_on()
         return True
@@ -293,7 +311,7 @@ class SocketReader(Connection):
         """Acts on packets of the latest chunk, until a bundle is full or one may have to wait."""
         peer = self._peer
         try:
-            count = self._act(peer)
+            self._some |= self._act(peer) > 0
         except DataspaceError as error:
             self._packets, self._error = None, error
             self._hand()
@@ -306,7 +324,7 @@ class SocketReader(Connection):
                 if not self._is_handed:
                     self._reactor.again(self._go_on)
             elif not self._is_handed:
-                self._end_chunk(peer, count)
+                self._end_chunk(peer)
 
     def _act(self, peer: ActingPeer) -> int:
         """Returns the number of packets that were acted on; ``_packets`` are the others."""
@@ -332,17 +350,17 @@ class SocketReader(Connection):
         self._packets = None
         return count
 
-    def _end_chunk(self, peer: ActingPeer, count: int) -> None:
+    def _end_chunk(self, peer: ActingPeer) -> None:
         """Notes that a chunk was acted on, and waits for room where there is none."""
         sending = self._sending
         if self._session.held or self._patience.is_counting:
-            self._patience.extend(count > 0)
-            self._set_deadline()
+            self._patience.extend(self._some)
         commits = peer.hosted.commits
         if commits.is_behind or sending.unheard > self._limits.unsent_bytes:
             self._hand()
         else:
-            sending.beat.heard(trio.current_time())
+            sending.beat.heard(trio.current_time())  # this process may not have run for a while
+            self._set_deadline()
 
     def _hand(self) -> None:
         """Has the task of the peer go on; nothing is read until it has."""
@@ -372,7 +390,7 @@ class SocketReader(Connection):
 
     def _set_deadline(self) -> None:
         """Sets the next deadline of reading and writing."""
-        deadline = self._patience.deadline if self._events & READ else math.inf
+        deadline = self._patience.deadline if self._is_waiting else math.inf
         if not self._sending.is_blocked():
             deadline = min(deadline, self._sending.due)
         self._timer.set(deadline)
@@ -391,21 +409,22 @@ class SocketReader(Connection):
                 raise self._error
             if self._at_end:
                 return False
-            some, packets = False, self._packets
-            if packets is not None and self._is_handed:
-                self._packets = None
-                some = await act_on(peer, packets)
-                peer.flush()
-                if self._session.state is State.ENDED:
-                    return True
-            self._patience.extend(some)
+            if not self._is_handed:
+                if await self._wait_handed(peer):
+                    continue
+                return None
+            packets, self._packets = self._packets, None
+            if packets is not None:
+                self._some |= await act_on(peer, packets)
+            peer.flush()
+            if self._session.state is State.ENDED:
+                return True
+            self._patience.extend(self._some)
             await self._wait_room(peer)
             self._sending.beat.heard(trio.current_time())
             self._is_handed = False
             self._watch(self._events | READ)
             self._set_deadline()
-            if not await self._wait_handed(peer):
-                return None
 
     async def _wait_handed(self, peer: ActingPeer) -> bool:
         """Returns when something was handed over, or False if nothing was and no task of the peer runs."""

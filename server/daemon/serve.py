@@ -177,16 +177,19 @@ async def _run(
                 daemon.peers.cancel_scope.cancel()
         finally:
             daemon.readiness.end()
-            for peer in [*daemon.connections.values()]:
-                peer.end()
-            for listener in daemon.listeners:
-                listener.close()
-            with trio.CancelScope(shield=True):
-                async with trio.open_nursery() as closing:
-                    for writer in writers:
-                        closing.start_soon(writer.close)
-            for scope in scopes:
-                scope.cancel()
+            daemon.has_ended = True
+            try:
+                for peer in [*daemon.connections.values()]:
+                    peer.end()
+            finally:
+                for listener in daemon.listeners:
+                    listener.close()
+                with trio.CancelScope(shield=True):
+                    async with trio.open_nursery() as closing:
+                        for writer in writers:
+                            closing.start_soon(writer.close)
+                for scope in scopes:
+                    scope.cancel()
 
 
 async def _end_when(daemon: Daemon, ending: trio.Event) -> None:

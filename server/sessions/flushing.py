@@ -63,6 +63,8 @@ class Flushing:
         self._pass: list[Queue] = []
         """The queues that are yet to be written in this pass, and the seconds of its first slice."""
         self._took = 0.0
+        self._has_begun = False
+        """True if a pass has begun before the task runs."""
 
     def touch(self, queue: Queue) -> None:
         """Includes a queue in the next flush."""
@@ -75,7 +77,7 @@ class Flushing:
             if len(touched) > AT_ONCE and self._is_running:
                 self._due.set()
                 if self._is_idle:
-                    self._is_idle = False
+                    self._is_idle, self._has_begun = False, True
                     self._pass = touched
                     self._took = self._write_slice()
                 else:
@@ -95,8 +97,10 @@ class Flushing:
                     self._is_idle, self._due = True, trio.Event()
                     await self._due.wait()
                 took, self._took = self._took, 0.0
-                if not took:  # else a pass has begun already
-                    self._pass, self._many = self._many, []
+                if not self._has_begun:
+                    self._pass += self._many
+                    self._many = []
+                self._has_begun = False
                 while self._pass:
                     took += self._write_slice()
                     await trio.lowlevel.checkpoint()

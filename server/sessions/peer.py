@@ -227,7 +227,7 @@ class Peer:
 
     def serve(self) -> None:
         """Has a task serve the peer, unless one does or has."""
-        if self._scope is None:
+        if self._scope is None and not self.shared.has_ended:
             self._scope, self._reading = trio.CancelScope(), trio.CancelScope()
             self.shared.peers.start_soon(self.run)
 

@@ -223,6 +223,8 @@ class SendQueue:
                 self._go_on()
         except OSError:
             self._lose()
+        except Exception:  # noqa: BLE001  # a fence around a session
+            self._defect()
 
     @property
     def due(self) -> float:
@@ -231,8 +233,13 @@ class SendQueue:
 
     def keep_alive(self) -> None:
         """Sends what is due, if the socket is not blocked."""
-        if not self.is_blocked():
-            self._go_on()
+        try:
+            if not self.is_blocked():
+                self._go_on()
+        except OSError:
+            self._lose()
+        except Exception:  # noqa: BLE001  # as above
+            self._defect()
 
     def _send_unsent(self) -> None:
         if self.is_blocked():

@@ -70,6 +70,9 @@ class Shared:
     peers: trio.Nursery
     """Runs connections, and all other tasks that end before the logs are closed."""
 
+    has_ended = False
+    """True once no task of a peer can begin any more."""
+
     def __init__(self, config: Config, counts: Counts, recorder: Recorder | None = None) -> None:
         """The daemon adds the spaces before the first peer comes."""
         self.config = config
