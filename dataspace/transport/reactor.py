@@ -93,6 +93,7 @@ class Reactor:
         """True while functions are called, until the end of the pass."""
         self._epoll: Final = select.epoll()
         self._handlers: Final[dict[int, Handler]] = {}
+        self._is_polling = False
         self._left: list[tuple[int, int]] = []
         self._again: list[Callable[[], None]] = []
         self._ends: list[Callable[[], None]] = []
@@ -141,6 +142,8 @@ class Reactor:
     def again(self, function: Callable[[], None]) -> None:
         """Calls a function in the next pass."""
         self._again.append(function)
+        if not self._is_polling and self._wake >= 0:  # as from a deadline: nothing else may begin a pass
+            os.eventfd_write(self._wake, 1)
 
     def soon(self, function: Callable[[], None]) -> None:
         """Calls a function in the next pass, or without one once ``run`` has ended; for any thread."""
@@ -178,7 +181,7 @@ class Reactor:
     def _do_pass(self) -> None:
         handlers, again = self._handlers, self._again
         self._again = []
-        self.in_pass = True
+        self.in_pass = self._is_polling = True
         try:
             self._do_calls()
             until = perf_counter() + PASS_SECONDS
@@ -201,6 +204,7 @@ class Reactor:
                     self._left = found[at + 1 :]
                     break
         finally:
+            self._is_polling = False
             self._end_pass()
 
     def _do_calls(self) -> None:

@@ -164,6 +164,45 @@ async def test_a_deadline_that_is_set_anew_when_it_has_passed_does_not_hold_up_o
         await until(lambda: len(times) > 3)
 
 
+async def test_a_function_is_called_again_whoever_asks() -> None:
+    reactor, said = Reactor(), list[str]()
+    deadline = Deadline(reactor, lambda _now: reactor.again(lambda: said.append("of a deadline")))
+    async with running(reactor):
+        await trio.sleep(0.01)
+        deadline.set(0.0)
+        await until(lambda: said == ["of a deadline"])
+        reactor.again(lambda: said.append("of a task"))
+        await until(lambda: len(said) == 2)
+
+
+async def test_slow_functions_leave_each_socket_its_turn() -> None:
+    """Three that take 3 ms in each pass, beside 40 sockets that are ready."""
+    reactor, pairs, served = Reactor(), [socket.socketpair() for _ in range(40)], set[int]()
+    passes = 0
+
+    def slow() -> None:
+        time.sleep(0.003)  # blocks the loop, as bundles do
+        reactor.again(slow)
+
+    def count() -> None:
+        nonlocal passes
+        passes += 1
+        reactor.again(count)
+
+    for ours, theirs in pairs:
+        theirs.send(b"x")
+        number = ours.fileno()
+        reactor.register(number, Noted(lambda _events, number=number: served.add(number)), READ)  # type: ignore[misc]
+    async with running(reactor):
+        for function in (count, slow, slow, slow):
+            reactor.again(function)
+        await until(lambda: len(served) == len(pairs))
+    assert passes <= 4
+    for ours, theirs in pairs:
+        ours.close()
+        theirs.close()
+
+
 async def test_ends_follow_the_pass_and_threads_can_ask_for_calls() -> None:
     said: list[str] = []
     reactor = Reactor(lambda: said.append("ended"))

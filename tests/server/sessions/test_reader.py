@@ -255,3 +255,70 @@ async def test_a_system_without_epoll_has_tasks(tmp_path: Path, monkeypatch: pyt
     with pytest.RaisesGroup(dataspace.UsageError, flatten_subgroups=True):
         async with served(tmp_path, "reader"):
             pass
+
+
+async def test_no_packet_is_lost_however_short_the_heartbeat(tmp_path: Path) -> None:
+    """Deadlines pass while packets of a chunk are yet to be acted on."""
+    count, accepted = 2000, dict[int, list[int]]()
+
+    async def pipeline(number: int, url: str) -> None:
+        turns = [p.Turn(at + 1, MAIN, "", ((SEND, FACT),)) for at in range(count)]
+        async with Peer(url) as peer, trio.open_nursery() as nursery:
+            await peer.say(p.Hello(p.VERSION, f"~fast-{number}", "", Wanted(heartbeat=0.05).packed()))
+            nursery.start_soon(peer.shout, b"".join(map(packed, turns)))
+            mine = accepted.setdefault(number, [])
+            while len(mine) < count:
+                heard = await peer.hear()
+                assert heard is not None and not isinstance(heard, p.Bye), heard
+                if isinstance(heard, p.Accepted):
+                    mine.extend(range(heard.first, heard.first + len(heard.epochs)))
+                elif isinstance(heard, p.Ping):
+                    await peer.say(p.Pong(heard.number))
+
+    async with served(tmp_path, "reader") as url:
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for number in range(4):
+                    nursery.start_soon(pipeline, number, url)
+    assert all(each == list(range(1, count + 1)) for each in accepted.values())
+
+
+async def test_a_defect_in_a_heartbeat_ends_its_session_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with daemon_at(tmp_path, monkeypatch) as (daemon, url), Peer(url) as peer, Peer(url) as other:
+        await peer.say(p.Hello(p.VERSION, "~beats", "", Wanted(heartbeat=0.2).packed()))
+        assert isinstance(await peer.hear(), p.Welcome)
+        (served_peer,) = [each for each in daemon.connections.values() if each.state is not None]
+        served_peer.sending._beaten = lambda: 1 // 0  # type: ignore[attr-defined]  # what streams have to say
+        with trio.fail_after(20):
+            bye = (await peer.rest())[-1]
+            assert isinstance(bye, p.Bye) and bye.code == "internal"
+            assert isinstance(await other.greet("~other"), p.Welcome)
+    assert "this is a defect" in caplog.text
+
+
+async def test_what_comes_while_a_task_of_another_feature_waits_for_room_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with daemon_at(tmp_path, monkeypatch) as (daemon, url), Peer(url) as peer:
+        await peer.greet("~room")
+        await trio.sleep(0.5)  # its task has ended
+        (served_peer,) = daemon.connections.values()
+        commits = daemon.main.commits
+        most, commits._limit_epochs = commits._limit_epochs, -1  # so that there is no room
+
+        async def feature() -> None:
+            await trio.sleep(0.3)
+
+        served_peer.start(feature)
+        await trio.sleep(0.05)
+        await peer.say(p.Request(7, "sync", p.EMPTY))
+        await trio.sleep(0.05)
+        commits._limit_epochs = most
+        with trio.fail_after(10):
+            async with dataspace.connect(url) as other:
+                await other.send(FACT)  # the end of its group wakes those that wait for room
+            while not isinstance(heard := await peer.hear(), p.Answer):
+                assert heard is not None
+        assert heard.number == 7
