@@ -8,7 +8,8 @@ the same run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -62,31 +63,35 @@ async def _write(url: str, events: int, report: Connection) -> None:
         await trio.sleep_forever()
 
 
-async def _by_iteration(url: str, events: int, report: Connection) -> None:
+@asynccontextmanager
+async def _observing(url: str, report: Connection) -> AsyncIterator[dataspace.Observation]:
+    """An observation that has its state; the bench is told when it has begun."""
     async with dataspace.connect(url, name="bench observer") as space:
         async with space.observe("says($i, $what)", policy="wait", quiet=True) as observation:
             await observation.next_epoch()
             report.send("ready")
-            seen = 0
-            async for change in observation:
-                assert change.captures[0] == seen
-                seen += 1
-                if seen == events:
-                    report.send("done")
+            yield observation
+
+
+async def _by_iteration(url: str, events: int, report: Connection) -> None:
+    seen = 0
+    async with _observing(url, report) as observation:
+        async for change in observation:
+            assert change.captures[0] == seen
+            seen += 1
+            if seen == events:
+                report.send("done")
 
 
 async def _by_each(url: str, events: int, report: Connection) -> None:
-    async with dataspace.connect(url, name="bench observer") as space:
-        async with space.observe("says($i, $what)", policy="wait", quiet=True) as observation:
-            await observation.next_epoch()
-            report.send("ready")
-            seen = 0
+    seen = 0
 
-            def count(change: Change) -> None:
-                nonlocal seen
-                assert change.captures[0] == seen
-                seen += 1
-                if seen == events:
-                    report.send("done")
+    def count(change: Change) -> None:
+        nonlocal seen
+        assert change.captures[0] == seen
+        seen += 1
+        if seen == events:
+            report.send("done")
 
-            await observation.each(count)
+    async with _observing(url, report) as observation:
+        await observation.each(count)

@@ -53,7 +53,7 @@ class Sink(Base, Generic[T, R]):
         """Returns the result."""
 
     async def _deliver(self, values: Sequence[T]) -> None:
-        """Handles values, for sinks that wait.  When cancelled, it must keep what it was given."""
+        """Handles values, for sinks that wait.  A cancelled call must keep the values."""
         self._take(values)
 
     async def _conclude(self) -> None:

@@ -34,7 +34,7 @@ TICK: Final = 0.01
 """Seconds to which deadlines are rounded up, so that many sockets share a wake-up."""
 
 MARGIN: Final = 0.001
-"""Ticks more, so that no deadline is rounded down: a timer is looked at once for each."""
+"""Ticks more, so that no deadline is rounded down: a deadline is looked at once for each."""
 
 READ: Final = getattr(select, "EPOLLIN", 1)
 WRITE: Final = getattr(select, "EPOLLOUT", 4)
@@ -66,11 +66,11 @@ class Deadline:
         self.due = inf
         """The deadline, on trio's clock; infinite while there is none."""
 
-    def set(self, deadline: float) -> None:
-        """Sets a deadline, unless there is a nearer one; O(log deadlines)."""
-        if deadline < self.due and self._function is not None:
-            self.due = deadline
-            self._reactor.at(deadline, self)
+    def set(self, time: float) -> None:
+        """Sets the time, unless there is a nearer one; O(log deadlines)."""
+        if time < self.due and self._function is not None:
+            self.due = time
+            self._reactor.at(time, self)
 
     def close(self) -> None:
         """Calls nothing any more, and drops the function at once."""
@@ -127,11 +127,11 @@ class Reactor:
 
     # -- deadlines, ends and threads ------------------------------------------------------------------
 
-    def at(self, deadline: float, timer: Deadline) -> None:
-        """Looks at a timer at a time of trio's clock, or up to ``TICK`` later."""
-        deadline = ceil(deadline / TICK + MARGIN) * TICK
-        is_nearer = not self._deadlines or deadline < self._deadlines[0][0]
-        heappush(self._deadlines, (deadline, next(self._numbers), timer))
+    def at(self, time: float, deadline: Deadline) -> None:
+        """Looks at a deadline at a time of trio's clock, or up to ``TICK`` later."""
+        time = ceil(time / TICK + MARGIN) * TICK
+        is_nearer = not self._deadlines or time < self._deadlines[0][0]
+        heappush(self._deadlines, (time, next(self._numbers), deadline))
         if is_nearer:
             self._nearer.set()
 
@@ -234,7 +234,7 @@ class Reactor:
                 due = []
                 while deadlines and deadlines[0][0] <= now:
                     due.append(heappop(deadlines)[2])
-                for timer in due:
-                    timer.look(now)
+                for deadline in due:
+                    deadline.look(now)
             finally:
                 self._end_pass()

@@ -57,9 +57,8 @@ async def act_on(peer: ActingPeer, packets: Iterator[p.Packet | None]) -> bool:
                 if not at_once:
                     await _act(peer, packet, work)
             count, began, since = count + 1, since, perf_counter()
-            if since - began > slow and at_once and packet.__class__ is p.Turn:
-                said = f"a turn of {len(packet.actions)} actions"
-                peer.shared.watch.took(peer.who, "turn", said, since - began)
+            if since - began > slow and at_once:
+                note_slow(peer, packet, since - began)
             if work.has_turn:
                 peer.flush()
                 await work.finish()
@@ -74,6 +73,12 @@ async def act_on(peer: ActingPeer, packets: Iterator[p.Packet | None]) -> bool:
     finally:
         work.leave()
     return count > 0
+
+
+def note_slow(peer: ActingPeer, packet: p.Packet, seconds: float) -> None:
+    """Reports a packet that was acted on in one slow step, if it is a turn."""
+    if packet.__class__ is p.Turn:
+        peer.shared.watch.took(peer.who, "turn", f"a turn of {len(packet.actions)} actions", seconds)
 
 
 async def _act(peer: ActingPeer, packet: p.Packet, work: Work) -> None:

@@ -27,7 +27,7 @@ from dataspace.transport.reactor import READ, WRITE, Deadline
 from dataspace.transport.tls import encryption_of
 from dataspace.wire import packets as p
 from dataspace.wire.session import Form, Role, Session, State
-from server.connections.bundles import BUNDLE, BUNDLE_SECONDS, act_on
+from server.connections.bundles import BUNDLE, BUNDLE_SECONDS, act_on, note_slow
 from server.sessions.peer import Peer
 from server.sessions.sending import SendQueue
 
@@ -212,7 +212,7 @@ class Patience:
         return self._deadline != math.inf
 
     def late(self) -> ProtocolError:
-        """Returns what a peer is told that was silent for too long."""
+        """Returns the error for a peer that was silent for too long."""
         if self._session.state is State.FRESH:
             return ProtocolError("timeout", f"no hello within {self._limits.hello_seconds} s")
         beat = self._sending.beat
@@ -230,7 +230,7 @@ class SocketReader(Connection):
         self._number: Final = link.number
         self._events = 0
         """The events that the reactor watches for."""
-        self._timer: Final = Deadline(reactor, self._be_late)
+        self._deadline: Final = Deadline(reactor, self._be_late)
         self._peer: ActingPeer
         self._patience: Patience
         self._packets: Iterator[p.Packet | None] | None = None
@@ -268,7 +268,7 @@ class SocketReader(Connection):
                 elif not self._sending.has_more:
                     self._watch(self._events & ~WRITE)
                     self._set_deadline()
-            if self._events & READ and self._packets is None and events != WRITE:
+            if self._is_waiting and events != WRITE:
                 self._receive()
         except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
             self._peer.defect()
@@ -280,7 +280,7 @@ class SocketReader(Connection):
                 self._error = self._patience.late()
                 self._hand()
             if self._sending.due <= now:
-                self._sending.keep_alive()
+                self._sending.write()
             self._set_deadline()
         except Exception:  # noqa: BLE001  # a fence, as above
             self._peer.defect()
@@ -301,7 +301,6 @@ class SocketReader(Connection):
             self._hand()
             return True
         self._peer.received += len(chunk)
-        self._sending.beat.heard(trio.current_time())
         self._some = False
         self._packets = self._session.steps(chunk)
         self._go_on()
@@ -311,7 +310,7 @@ class SocketReader(Connection):
         """Acts on packets of the latest chunk, until a bundle is full or one may have to wait."""
         peer = self._peer
         try:
-            self._some |= self._act(peer) > 0
+            self._act(peer)
         except DataspaceError as error:
             self._packets, self._error = None, error
             self._hand()
@@ -326,13 +325,13 @@ class SocketReader(Connection):
             elif not self._is_handed:
                 self._end_chunk(peer)
 
-    def _act(self, peer: ActingPeer) -> int:
-        """Returns the number of packets that were acted on; ``_packets`` are the others."""
+    def _act(self, peer: ActingPeer) -> None:
+        """Acts on a bundle of packets; ``_packets`` are the others."""
         packets = self._packets
         if packets is None or peer.parted or peer.gone:
             self._packets = None
             self._watch(self._events & ~READ)
-            return 0
+            return
         slow, is_traced, count = peer.shared.watch.slow_turn, peer.shared.recorder is not None, 0
         since = perf_counter()
         until = since + BUNDLE_SECONDS
@@ -340,15 +339,14 @@ class SocketReader(Connection):
             if is_traced or packet is None or _is_large(packet) or not peer.act_at_once(packet):
                 self._packets = chain((packet,), packets)
                 self._hand()
-                return count
+                return
             count, began, since = count + 1, since, perf_counter()
-            if since - began > slow and packet.__class__ is p.Turn:
-                said = f"a turn of {len(packet.actions)} actions"
-                peer.shared.watch.took(peer.who, "turn", said, since - began)
+            self._some = True
+            if since - began > slow:
+                note_slow(peer, packet, since - began)
             if count == BUNDLE or since > until or peer.sending.parted:
-                return count
+                return
         self._packets = None
-        return count
 
     def _end_chunk(self, peer: ActingPeer) -> None:
         """Notes that a chunk was acted on, and waits for room where there is none."""
@@ -393,7 +391,7 @@ class SocketReader(Connection):
         deadline = self._patience.deadline if self._is_waiting else math.inf
         if not self._sending.is_blocked():
             deadline = min(deadline, self._sending.due)
-        self._timer.set(deadline)
+        self._deadline.set(deadline)
 
     # -- the task of the peer -------------------------------------------------------------------------
 
@@ -451,7 +449,7 @@ class SocketReader(Connection):
         """Closes the socket at once."""
         self._watch(0)
         self._is_closed = True
-        self._timer.close()
+        self._deadline.close()
         super().close()
 
 

@@ -36,7 +36,7 @@ class Doorkeeper(Protocol):
         """Returns why there is no room for another connection of a peer; empty if there is."""
 
     def turned_away(self, refusal: str) -> bytes:
-        """Returns what is sent to a connection for which there is no room."""
+        """Returns the bytes for a connection that finds no room."""
 
     def serve(self, link: Link) -> object:
         """Serves the peer at the other end in a task of its own."""

@@ -154,7 +154,7 @@ class Daemon(DaemonState):
         return WebDoor(self, self.serve, listener, self.config.web, app, self.peers)
 
     def turned_away(self, refusal: str) -> bytes:
-        """Returns what is sent to a connection for which there is no room."""
+        """Returns the bytes for a connection that finds no room."""
         return Session(Role.SERVER).send(Bye("limit", refusal))
 
     # -- status ---------------------------------------------------------------------------------------

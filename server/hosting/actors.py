@@ -309,8 +309,7 @@ async def _rules(inspector: Peer, arguments: Map) -> Value:
 
 
 # -- The view of running actors --------------------------------------------------------------------
-# Turns are recorded only while somebody looks: each question records for some seconds more, and
-# without one no turn costs anything.
+# Turns are recorded for some seconds after each question; without questions a turn costs nothing more.
 #
 # Always: the view is bounded, in items and in characters; the engine's earlier tracer gets every
 # turn.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -128,7 +129,7 @@ class Door(Protocol):
         """Notes that the client is admitted, with a new session or a ``resumed`` one."""
 
 
-class Peer:
+class Peer(ABC):
     """One client of the daemon; a ``trusted`` one needs no token."""
 
     def __init__(self, shared: Shared, door: Door, number: int, *, trusted: bool = False) -> None:
@@ -231,13 +232,13 @@ class Peer:
             self._scope, self._reading = trio.CancelScope(), trio.CancelScope()
             self.shared.peers.start_soon(self.run)
 
+    @abstractmethod
     async def run(self) -> None:
         """Serves the peer while something may have to wait, and to its end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self) -> None:
         """Ends a peer that no task serves, once no task can any more."""
-        raise NotImplementedError
 
     def _begin_due(self, nursery: trio.Nursery) -> None:
         """Runs tasks of this peer in a nursery from now on."""

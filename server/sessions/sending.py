@@ -79,7 +79,7 @@ class SendQueue:
         """True if the next flush includes this queue."""
         self._drained: trio.Event | None = None
         self._writable = None if rouse is not None else trio.Event()
-        self._rouse = self._stir if rouse is None else rouse
+        self._rouse = self.stir if rouse is None else rouse
         self._now: Final = trio.lowlevel.current_clock().current_time
         """Returns the time as trio has it, in one call: each write asks for it."""
 
@@ -137,10 +137,7 @@ class SendQueue:
             self._touch(self)
 
     def stir(self) -> None:
-        """Has what waits in the link be written, such as the answer to a ping of its protocol."""
-        self._rouse()
-
-    def _stir(self) -> None:
+        """Has the task write what waits in the link, such as the answer to a ping of its protocol."""
         if self._writable is not None:
             self._writable.set()
 
@@ -216,7 +213,10 @@ class SendQueue:
             self._lose()
 
     def write(self) -> None:
-        """Writes what waited for the socket, which is writable; called by the door where ``rouse`` is."""
+        """Writes what waited for the socket, and then what is due or ready, as far as the socket takes it.
+
+        Called by the door where ``rouse`` is: when the socket is writable, and at ``due``.
+        """
         try:
             self._send_unsent()
             if not self.is_blocked():
@@ -228,18 +228,8 @@ class SendQueue:
 
     @property
     def due(self) -> float:
-        """When something is to be sent if nothing else was, on trio's clock; ``keep_alive`` does that."""
+        """When something is to be sent if nothing else was, on trio's clock."""
         return min(self.beat.due, self._next_beat)
-
-    def keep_alive(self) -> None:
-        """Sends what is due, if the socket is not blocked."""
-        try:
-            if not self.is_blocked():
-                self._go_on()
-        except OSError:
-            self._lose()
-        except Exception:  # noqa: BLE001  # as above
-            self._defect()
 
     def _send_unsent(self) -> None:
         if self.is_blocked():

@@ -246,7 +246,7 @@ class WebDoor:
         return self._listener.shared.refusal(peer)
 
     def turned_away(self, refusal: str) -> bytes:
-        """Returns what is sent to a connection for which there is no room."""
+        """Returns the bytes for a connection that finds no room."""
         return turned_away(refusal)
 
     def serve(self, link: Link) -> HttpConnection:

@@ -168,7 +168,7 @@ RULES = {
     "waiting": "waiting($n, $what) <- task($n, $what), not claim($n, _), not done($n, _).",
     "open": "open($n) <- waiting($n, _), not inspection().",
 }
-"""A task waits while nobody claims it and it is not done; it may be taken unless there is an inspection."""
+"""A task waits until it is claimed or done; workers may take a waiting task unless there is an inspection."""
 
 WORKERS = ("ann", "bob", "cho")
 
