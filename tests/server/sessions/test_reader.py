@@ -119,6 +119,8 @@ async def answers(url: str, client: str, packets: Sequence[p.Packet], pieces: in
         return {"bye": said["bye"]}
     for kind in ("accepted", "answers", "Done", "Available"):
         said.get(kind, []).sort(key=repr)
+    if "accepted" in said:  # turns that come twice before they are on disk share an answer
+        said["accepted"] = sorted(set(said["accepted"]))  # type: ignore[type-var]  # numbers
     return said
 
 
