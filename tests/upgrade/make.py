@@ -33,6 +33,7 @@ THINGS: Final = (
 )  # fmt: skip
 REACH: Final = "reach($x, $y) <- road($x, $y). reach($x, $z) <- reach($x, $y), road($y, $z)."
 COUNTS: Final = 12
+HELD: Final = dataspace.Record("held", "by a session")
 NUMBER: Final = 40
 """The epoch that a named reader has acknowledged."""
 
@@ -95,9 +96,10 @@ async def fill_topics(url: str) -> None:
 
 
 async def leave_open(url: str, daemon: DaemonProcess) -> None:
-    """Kills the daemon while an epoch of the topic ``open`` has begun."""
+    """Kills the daemon while an epoch of the topic ``open`` has begun, and a session holds a fact."""
     with contextlib.suppress(BaseExceptionGroup, dataspace.Broken, dataspace.Closed):
-        async with dataspace.connect(url) as space, contextlib.AsyncExitStack() as held:
+        async with dataspace.connect(url, grace=600) as space, contextlib.AsyncExitStack() as held:
+            await space.assert_(HELD)
             topics = [
                 await held.enter_async_context(
                     space.publish(

@@ -27,15 +27,17 @@ from index.patterns.text import parse
 from index.values.values import Value
 from relay.journal.journal import Journal
 from relay.journal.reader import JournalReader
+from relay.log.reader import LogReader
 from relay.store.errors import LogDamaged
 from server.cli.main import main
 from tests.server.processes import DaemonProcess
-from tests.upgrade.make import COUNTS, KEPT, THINGS
+from tests.upgrade.make import COUNTS, HELD, KEPT, THINGS
 
 pytestmark = pytest.mark.slow
 
 UNREADABLE: Final = {"2026-11-21-before-seals"}
 TOPICS: Final = "2026-11-24-journal-2-topics"
+LOG_1: Final = "2026-11-26-log-1"
 READABLE: Final = sorted({file.name.removesuffix(".tar.xz") for file in KEPT.glob("*.tar.xz")} - UNREADABLE)
 
 HISTORY: Final = """\
@@ -228,3 +230,18 @@ def test_without_its_topics_the_oldest_data_is_read(tmp_path: Path) -> None:
         (data / file).unlink()
     with running(data) as daemon, dataspace.connect_blocking(daemon.url) as space:
         assert {parse(text) for text in THINGS} <= {row[0] for row in space.matches("$")}
+
+
+# -- logs of format 1 ---------------------------------------------------------------------------------
+
+
+def format_of(data: Path) -> object:
+    with contextlib.closing(sqlite3.connect(data / LogReader.FILE)) as connection:
+        return dict(connection.execute("SELECT name, value FROM meta"))["format"]
+
+
+def test_facts_of_a_session_end_in_the_upgraded_log(tmp_path: Path) -> None:
+    data = unpacked(LOG_1, tmp_path)
+    for _ in range(2):
+        with running(data) as daemon, dataspace.connect_blocking(daemon.url) as space:
+            assert not list(space.matches(HELD))
