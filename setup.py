@@ -45,6 +45,7 @@ MACHINE_CODE = (
     "dataspace/kernel/limits.py",
     "dataspace/kernel/rule_facts.py",
     "dataspace/kernel/space.py",
+    "dataspace/kernel/state.py",
     "dataspace/kernel/turns.py",
     "dataspace/transport/reactor.py",
     "dataspace/transport/sockets.py",

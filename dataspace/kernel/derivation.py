@@ -59,6 +59,9 @@ class RuleHost:
         self._appearing: Sequence[Value] = ()
         self._vanishing: Sequence[Value] = ()
         self._adopted = False
+        self._followed: dict[int, At] | None = (
+            None  # what ``held`` says, by handle, while another's are followed
+        )
         self._kept: Sequence[Value] = ()  # while the last tick is taken up: what rules held in it
         self._is_start = False  # while it is
         self._journal = _Journal()
@@ -79,6 +82,24 @@ class RuleHost:
         self.held = {at_of(value): handle for handle, value in claims.items()}
         self._last = max(claims, default=0)
         self._adopted = self.awake = True
+
+    def follow(self, begun: Sequence[tuple[int, Value]], ended: Sequence[int]) -> list[Value]:
+        """Takes over what the rules of another process begin and end to claim; returns the ended facts.
+
+        As after ``adopt`` the next turn says what is still right.  O(those), and the first time O(claims).
+        """
+        if self._followed is None:
+            self._followed = {handle: at for at, handle in self.held.items()}
+        for handle, value in begun:
+            at = at_of(value)
+            self.held[at], self._followed[handle] = handle, at
+            self._last = max(self._last, handle)
+        going = [self._followed.pop(handle) for handle in ended]
+        for at, handle in zip(going, ended, strict=True):
+            if self.held[at] == handle:  # else it has begun anew in the same epoch
+                del self.held[at]
+        self._adopted = self.awake = True
+        return [self._index.value(at) for at in going]
 
     @property
     def claimed(self) -> int:
@@ -201,7 +222,7 @@ class RuleHost:
         It is the last tick once more, with the claims and the facts of ``next`` as they were: so the turn
         that follows has the same effects as without the interruption, and messages are not sent again.
         """
-        self._adopted = False
+        self._adopted, self._followed = False, None
         value = self._index.value
         self._kept = [value(at) for at in self.held]
         self._is_start = True

@@ -17,22 +17,18 @@ higher and not lower than those before; additions come before messages, messages
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
-from dataspace.errors import InternalError, UsageError
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action, check_actions
 from dataspace.kernel.bulk_assertions import Assertions
-from dataspace.kernel.changes import Captures, Claims, Epoch
-from dataspace.kernel.derivation import RULES, RuleHost
-from dataspace.kernel.handles import ALL, FRESH, SECRET, ClaimPlaces, Handles, Held
-from dataspace.kernel.interests import Interest, Interests, tell_each
-from dataspace.kernel.limits import SpaceLimits, SpaceStatistics, size_of, weights
-from dataspace.kernel.rule_facts import RuleQuotas, bounds_of, rules_in
+from dataspace.kernel.changes import Claims, Epoch
+from dataspace.kernel.handles import ALL, SECRET, Handles
+from dataspace.kernel.limits import size_of, weights
+from dataspace.kernel.rule_facts import rules_in
+from dataspace.kernel.state import SpaceState
 from dataspace.kernel.turns import Admit, InForm, Part, PendingTurn, Sender, SeveralOwners, take, take_back
-from index.patterns.patterns import skeleton
-from index.trie.nodes import all_at
-from index.trie.trie import NOTHING, Index
+from index.trie.trie import NOTHING
 from index.values.values import Value
 
 Submit: TypeAlias = Callable[[Epoch], None]
@@ -43,28 +39,8 @@ Was: TypeAlias = tuple[int, int, int, int, int]
 """Before a turn: epoch, time, claims and bytes of all owners, and the bytes of the owner of the turn."""
 
 
-class Space:
+class Space(SpaceState):
     """One dataspace.  Not safe for threads: all turns come from one task."""
-
-    def __init__(self, name: str, *, limits: SpaceLimits | None = None) -> None:
-        self.name = name
-        self.limits = limits or SpaceLimits()
-        self.epoch = 0
-        self.time = 0
-        self.index: Final = Index()
-        self._claims: dict[str, Handles] = {}
-        self._claimed = 0
-        self.facts_bytes = 0
-        self._counting = True
-        self._touched: list[Interest] = []
-        self.interests: Final = Interests(self.index, self._touched, self.limits)
-        self.observe: Final = self.interests.observe
-        self.ignore: Final = self.interests.ignore
-        self.most_actions = self.limits.actions_per_turn
-        self.damage: BaseException | None = None
-        """Why a turn that failed could not be undone; from then on every turn raises ``InternalError``."""
-        self.rule_quotas: Final = RuleQuotas(self.limits)
-        self.rules: Final = RuleHost(self.index, max_rules=self.limits.rules, bounds=bounds_of(self.limits))
 
     # -- turns ----------------------------------------------------------------------------------------
 
@@ -223,79 +199,6 @@ class Space:
             self._tell()
         return epoch if is_any else None
 
-    def restore(self, owners: Mapping[str, Mapping[int, Value]], epoch: int, time: int) -> None:
-        """Puts back what a log holds, into a space that is still empty; calls no observer."""
-        if self._claimed or self.epoch:
-            raise UsageError(f"space {self.name} is not empty")
-        self._claims = {
-            owner: Handles(claims.items()) for owner, claims in owners.items() if claims and owner != RULES
-        }
-        facts = [value for claims in owners.values() for value in claims.values()]
-        if RULES in owners or rules_in(facts):  # a rule need not have derived anything yet
-            self.rules.adopt(owners.get(RULES, {}))
-        self.facts_bytes = self._count()
-        self._claimed = len(facts)
-        self.index.patch(facts, ())
-        self.epoch, self.time = epoch, time
-
-    # -- observers ------------------------------------------------------------------------------------
-
-    def matches(self, pattern: Value) -> list[Captures]:
-        """The distinct captures of a pattern now; O(matches) if it is observed, else O(facts alike)."""
-        return self.index.matches(skeleton(pattern))
-
-    # -- looking --------------------------------------------------------------------------------------
-
-    def claims(self, owner: str) -> Mapping[int, Value]:
-        """What an owner claims, by handle."""
-        return self.rules.claims if owner == RULES else self._claims.get(owner, {})
-
-    def places(self, owner: str) -> Mapping[Hashable, Value]:
-        """What an owner claims, by place (``handles.handle_at``), or by key for rules: no copy.  O(1)."""
-        if owner == RULES:
-            return ClaimPlaces(self.rules.held, self.index.value)
-        held = self._claims.get(owner)
-        return {} if held is None else held.places  # type: ignore[return-value]  # it is only read
-
-    def fresh_handle(self, owner: str) -> int:
-        """A handle that no client will come upon; as ``Handles.fresh``."""
-        held = self._claims.get(owner)
-        return FRESH.start if held is None else held.fresh()
-
-    def all_claims(self) -> Mapping[str, Held]:
-        """What every owner claims, by owner and handle: not a copy, but for what rules do.
-
-        O(owners + derived facts).
-        """
-        return {**self._claims, RULES: self.rules.claims} if self.rules.claimed else self._claims
-
-    def held(self, owner: str) -> tuple[int, int]:
-        """How many facts an owner claims, and their bytes as limits count them; O(1)."""
-        held = self._claims.get(owner)
-        return (0, 0) if held is None else (len(held.places), held.size)
-
-    def rules_held(self, owner: str) -> tuple[int, int]:
-        """How many rules an owner asserts, and the bytes of their names and texts; O(those)."""
-        held = self._claims.get(owner)
-        return (0, 0) if held is None else self.rule_quotas.held(owner, held.places)
-
-    def owners(self) -> list[str]:
-        """All owners with claims."""
-        return [*self._claims, RULES] if self.rules.claimed else list(self._claims)
-
-    def statistics(self) -> SpaceStatistics:
-        """Counts, in O(patterns); O(facts) where bytes are not counted as turns come."""
-        return SpaceStatistics(
-            epoch=self.epoch,
-            facts=len(self.index),
-            claims=self._claimed,
-            owners=len(self.owners()),
-            patterns=len(self.interests),
-            observers=self.interests.observers,
-            facts_bytes=self.facts_bytes if self._counting else self._count(),
-            patterns_bytes=self.interests.size,
-        )
-
     # -- how a turn is made ---------------------------------------------------------------------------
 
     def _take(
@@ -443,27 +346,6 @@ class Space:
         epoch = (self.epoch, self.time, added, messages, removed, claims, client, sequence, silent)
         return tuple.__new__(Epoch, epoch)  # spares a call, and there is one in each turn
 
-    def _tell(self) -> None:
-        """The turn is committed: tells every observer, and raises then what one of them has raised.
-
-        What an exception kept from all observers reaches them when the next turn begins.
-        """
-        number, time, touched = self.epoch, self.time, self._touched
-        try:
-            for interest in touched:
-                interest.close(number, time)
-        except BaseException:
-            tell_each([interest.close for interest in touched], number, time)
-            raise
-        finally:
-            touched.clear()
-
-    def _count(self) -> int:
-        """Counts the bytes of what each owner claims; returns all of them."""
-        for held in self._claims.values():
-            held.size = size_of(len(held), weights(all_at(list(held.values()))))
-        return sum([held.size for held in self._claims.values()])
-
     # -- how a turn is undone -------------------------------------------------------------------------
 
     def _undo(
@@ -513,13 +395,3 @@ class Space:
         if self._touched:
             self._tell()
         return self.epoch, self.time, self._claimed, self.facts_bytes, 0
-
-    def _check_sound(self) -> None:
-        if self.damage is not None:
-            raise self._unsound()
-
-    def _unsound(self) -> InternalError:
-        return InternalError(
-            f"space {self.name}: a turn failed and could not be undone ({self.damage!r:.200}); "
-            "nothing more is done here, start the daemon again"
-        )
