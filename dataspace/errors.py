@@ -36,10 +36,12 @@ __all__ = [
 class _Coded(DataspaceError):
     """An error with a stable word for programs and a sentence for people."""
 
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(code, text)
+    def __init__(self, code: str, text: str, url: str = "") -> None:
+        super().__init__(*(code, text, url) if url else (code, text))
         self.code = code
         self.text = text
+        self.url = url
+        """The address to ask instead; empty if there is none."""
 
     def __str__(self) -> str:
         return f"{self.code}: {self.text}"
@@ -88,9 +90,9 @@ class ExpectationFailed(Refused):
         return _count(self.found.get("epoch"))
 
 
-def refusal_of(code: str, text: str, found: Map) -> Refused:
+def refusal_of(code: str, text: str, found: Map, url: str = "") -> Refused:
     """Returns the refusal that a packet states; ``found`` is empty unless an expectation does not hold."""
-    return ExpectationFailed(code, text, found) if found else Refused(code, text)
+    return ExpectationFailed(code, text, found) if found else Refused(code, text, url)
 
 
 def _count(value: Value) -> int:

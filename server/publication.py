@@ -357,7 +357,7 @@ class Offers:
         try:
             stream = InStream(offer.stream, self._key(offer.spec), self._window())
         except Refused as refusal:
-            self._peer.say(p.Error(offer.stream, refusal.code, refusal.text[:4000]))
+            self._peer.say(p.Error(offer.stream, refusal.code, refusal.text[:4000], refusal.url))
             return
         self._streams[offer.stream] = stream
         self._peer.say(p.Ask(offer.stream, *stream.asked))
@@ -410,7 +410,7 @@ class Offers:
                 self._peer.hosted.flush()
         except (Refused, ProtocolError) as refusal:
             self.drop(stream.number)
-            self._peer.say(p.Error(stream.number, refusal.code, refusal.text[:4000]))
+            self._peer.say(p.Error(stream.number, refusal.code, refusal.text[:4000], refusal.url))
             self._peer.hosted.flush()
 
     async def _handle(self, stream: InStream) -> None:

@@ -107,10 +107,14 @@ class Pong(NamedTuple):
 
 
 class Bye(NamedTuple):
-    """The last packet of a side that ends the session: an empty code is an orderly end."""
+    """The last packet of a side that ends the session: an empty code is an orderly end.
+
+    ``url`` is the address of the daemon to connect to instead, if there is one, as in a refusal.
+    """
 
     code: str
     text: str
+    url: str = ""
 
 
 PASSING: Final = frozenset(["", "timeout", "stalled", "closing"])
@@ -166,6 +170,7 @@ class Refusal(NamedTuple):
     code: str
     text: str
     found: Map = EMPTY
+    url: str = ""
 
 
 class Values(NamedTuple):
@@ -203,6 +208,7 @@ class Error(NamedTuple):
     stream: int
     code: str
     text: str
+    url: str = ""
 
 
 class Answer(NamedTuple):
@@ -222,6 +228,7 @@ class Denied(NamedTuple):
     code: str
     text: str
     found: Map = EMPTY
+    url: str = ""
 
 
 Packet: TypeAlias = (
@@ -313,18 +320,18 @@ TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     6: (Request, (_number, _text, _map)),
     7: (Ping, (_number,)),
     8: (Pong, (_number,)),
-    9: (Bye, (_text, _text)),
+    9: (Bye, (_text, _text, _text)),
     10: (Produce, (_number, _number, _sequence)),
     11: (Offer, (_number, _map)),
     12: (Peek, (_number, _number)),
     33: (Welcome, (_number, _number, _text, _number, _number, _map, _map)),
     34: (Accepted, (_number, _numbers)),
-    35: (Refusal, (_number, _text, _text, _map)),
+    35: (Refusal, (_number, _text, _text, _map, _text)),
     36: (Values, (_number, _number, _sequence, _number)),
     37: (Done, (_number,)),
-    38: (Error, (_number, _text, _text)),
+    38: (Error, (_number, _text, _text, _text)),
     39: (Answer, (_number, _any)),
-    40: (Denied, (_number, _text, _text, _map)),
+    40: (Denied, (_number, _text, _text, _map, _text)),
     41: (Available, (_number, _number)),
     42: (Reached, (_number, _numbers)),
 }
@@ -333,8 +340,10 @@ NUMBERS: Final[dict[type[Packet], int]] = {kind: number for number, (kind, _) in
 
 DEFAULTS: Final[dict[type[Packet], tuple[Value, ...]]] = {
     Turn: ((), (), ""),
-    Refusal: (EMPTY,),
-    Denied: (EMPTY,),
+    Refusal: (EMPTY, ""),
+    Denied: (EMPTY, ""),
+    Error: ("",),
+    Bye: ("",),
 }
 """The values of last fields that are left out on the wire where they and all after them are empty."""
 
@@ -350,9 +359,10 @@ def written(packet: Packet) -> tuple[Value, ...]:
     """
     kind = packet.__class__
     fields: tuple[Value, ...] = (NUMBERS[kind], *packet)
-    if kind is Turn or kind is Refusal or kind is Denied:
-        least = len(fields) - len(DEFAULTS[kind])
+    optional = DEFAULTS.get(kind)
+    if optional is not None:
         end = len(fields)
+        least = end - len(optional)
         while end > least and not fields[end - 1]:
             end -= 1
         return fields[:end]

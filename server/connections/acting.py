@@ -127,7 +127,7 @@ class ActingPeer(Peer):
                         except ProtocolError as error:
                             reason = str(error)
                             self.lost = error.code in LOSSES
-                            self.part(error.code, error.text)
+                            self.part(error.code, error.text, error.url)
                         except DataspaceError as error:  # such as a disk that has failed
                             self.lost, reason = isinstance(error, LogFailed), str(error)
                             self.part(goodbye_of(error), reason)
@@ -332,7 +332,7 @@ class ActingPeer(Peer):
                 owner, actions, client=own.client, sequence=sequence, account=account, on_durable=self.accept
             )
         except Refused as refusal:
-            self.say(p.Refusal(sequence, refusal.code, refusal.text[:4000]))
+            self.say(p.Refusal(sequence, refusal.code, refusal.text[:4000], url=refusal.url))
             return
         reach("turn-committed")
         self.turns += 1
@@ -345,8 +345,10 @@ class ActingPeer(Peer):
             self.quota.take_stream(self.streams)
             self.streams[packet.stream] = stream
             self._feeder(packet.spec).open(stream, packet.spec)
-        except (Refused, UsageError) as error:
-            self.fail(stream, getattr(error, "code", "bad-request"), getattr(error, "text", str(error)))
+        except Refused as refusal:
+            self.fail(stream, refusal.code, refusal.text, refusal.url)
+        except UsageError as error:
+            self.fail(stream, "bad-request", str(error))
 
     def _feeder(self, spec: Map) -> Observations | TopicConnection:
         """Returns what feeds a stream; raises ``Refused`` if the peer may not open it."""
@@ -373,7 +375,7 @@ class ActingPeer(Peer):
         try:
             await self.following.produce(packet, self.door.size)
         except Refused as refusal:
-            self.say(p.Denied(packet.number, refusal.code, refusal.text[:4000]))
+            self.say(p.Denied(packet.number, refusal.code, refusal.text[:4000], url=refusal.url))
         except UsageError as error:
             self.say(p.Denied(packet.number, "bad-request", str(error)[:4000]))
 
@@ -409,7 +411,7 @@ def admit(shared: Shared, hello: p.Hello, peer: Principal, *, trusted: bool) -> 
         client = bearer.client(hello.client)
         hosted.clients.check(client)
     except Refused as refusal:
-        raise ProtocolError(refusal.code, refusal.text) from None
+        raise ProtocolError(refusal.code, refusal.text, refusal.url) from None
     return Admission(wanted, bearer, client, hosted)
 
 

@@ -91,7 +91,7 @@ class Sending(Protocol):
     def wake(self, stream: OutStream) -> None:
         """Notes that a stream has something to send."""
 
-    def part(self, code: str, text: str) -> None:
+    def part(self, code: str, text: str, url: str = "") -> None:
         """Queues a goodbye, and accepts nothing after it."""
 
     def forget(self) -> None:
@@ -277,11 +277,11 @@ class Peer(ABC):
             self.sending.flush()
         self.shared.flush()
 
-    def fail(self, stream: OutStream, code: str, text: str) -> None:
-        """Ends a stream with an error."""
+    def fail(self, stream: OutStream, code: str, text: str, url: str = "") -> None:
+        """Ends a stream with an error; ``url`` is where to open it instead."""
         if not stream.ended:
             stream.ended = True
-            self.say(p.Error(stream.number, code, text[:4000]))
+            self.say(p.Error(stream.number, code, text[:4000], url))
             self.close(stream)
 
     def close(self, stream: OutStream) -> None:
@@ -297,15 +297,15 @@ class Peer(ABC):
 
     # -- its end --------------------------------------------------------------------------------------
 
-    def part(self, code: str, text: str) -> None:
+    def part(self, code: str, text: str, url: str = "") -> None:
         """Sends a goodbye, and nothing after it; the connection closes once that is sent."""
         self.shared.watch.parted(self.who, code, text)
-        self.sending.part(code, self.bearer.shown(text, self.shared.data)[:4000])
+        self.sending.part(code, self.bearer.shown(text, self.shared.data)[:4000], url)
         self.flush()
 
-    def dismiss(self, code: str, text: str) -> None:
-        """Ends this peer with a goodbye that gives the reason."""
-        self.part(code, text)
+    def dismiss(self, code: str, text: str, url: str = "") -> None:
+        """Ends this peer with a goodbye that gives the reason, and the address to connect to instead."""
+        self.part(code, text, url)
         self.serve()
         if self._reading is not None:
             self._reading.cancel()
@@ -360,7 +360,7 @@ class ConnectionQuota:
         try:
             account.take("connections")
         except Refused as refusal:
-            raise ProtocolError(refusal.code, refusal.text) from None
+            raise ProtocolError(refusal.code, refusal.text, refusal.url) from None
         self.account = account
         self._about = (
             Record("session", number, peer.hosted.name, peer.name[:NAME_SHOWN], str(principal)),

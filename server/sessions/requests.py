@@ -94,7 +94,7 @@ async def _carry_out(asker: A, request: p.Request, verb: Callable[[A, Map], Awai
     except ExpectationFailed as refusal:
         asker.say(p.Denied(request.number, refusal.code, refusal.text[:4000], refusal.found))
     except (Refused, ProtocolError) as refusal:
-        asker.say(p.Denied(request.number, refusal.code, refusal.text[:4000]))
+        asker.say(p.Denied(request.number, refusal.code, refusal.text[:4000], url=refusal.url))
     except (LogFailed, LogDamaged) as failure:
         asker.say(p.Denied(request.number, failure.code, str(failure)[:4000]))
     except UsageError as error:
@@ -197,4 +197,4 @@ class OldTurns:
             self._peer.say(p.Accepted(sequence, (epoch,)))
         else:
             refused = refusal(sequence, epoch)
-            self._peer.say(p.Refusal(sequence, refused.code, refused.text))
+            self._peer.say(p.Refusal(sequence, refused.code, refused.text, url=refused.url))

@@ -120,9 +120,9 @@ class SendQueue:
         if not self.is_touched:
             self.touch()
 
-    def part(self, code: str, text: str) -> None:
+    def part(self, code: str, text: str, url: str = "") -> None:
         """Queues a goodbye, and accepts nothing after it."""
-        self.say(p.Bye(code, text))
+        self.say(p.Bye(code, text, url))
         self.parted = True
         self._outbox.end()
 

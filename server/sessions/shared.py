@@ -57,8 +57,8 @@ class Guest(Protocol):
     def since(self) -> float:
         """The time since which the connection has said nothing, on trio's clock."""
 
-    def dismiss(self, code: str, text: str) -> None:
-        """Ends the connection."""
+    def dismiss(self, code: str, text: str, url: str = "") -> None:
+        """Ends the connection; ``url`` is where to connect instead."""
 
 
 class Shared:

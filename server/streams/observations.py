@@ -326,7 +326,7 @@ class Observations:
                     peer, self.prepare, self._slots, stream, request, memory=self._delivery.room
                 ).run()
         except (Refused, ProtocolError) as refusal:
-            peer.fail(stream, refusal.code, refusal.text)
+            peer.fail(stream, refusal.code, refusal.text, refusal.url)
         except (LogFailed, LogDamaged) as failure:
             peer.fail(stream, failure.code, str(failure))
         except UsageError as error:

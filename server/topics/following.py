@@ -396,7 +396,7 @@ class TopicConnection:
             try:
                 await self._durable.read_past(entry, feed, catching, stream.wait_taken)
             except Refused as refusal:
-                peer.fail(stream, refusal.code, refusal.text)
+                peer.fail(stream, refusal.code, refusal.text, refusal.url)
             except (LogFailed, LogDamaged) as failure:
                 peer.fail(stream, failure.code, str(failure))
         peer.flush()

@@ -95,7 +95,7 @@ class HttpConnection:
             stalled_seconds=listener.shared.limits.stalled_seconds,
         )
 
-    def dismiss(self, _code: str, _text: str) -> None:
+    def dismiss(self, code: str, text: str, url: str = "") -> None:
         """Ends the connection at once: another one needs its place, and it has no request."""
         self._scope.cancel()
 

@@ -206,8 +206,8 @@ class InnerSession:
             match await self.next():
                 case p.Answer(number, value) if number == asked:
                     return value
-                case p.Denied(number, code, text, found) if number == asked:
-                    raise refusal_of(code, text, found)
+                case p.Denied(number, code, text, found, url) if number == asked:
+                    raise refusal_of(code, text, found, url)
 
     async def turn(self, space: str, actions: tuple[tuple[Value, ...], ...], traceparent: str = "") -> int:
         """Commits a turn of the session, and returns its epoch once that is on disk."""
@@ -216,8 +216,8 @@ class InnerSession:
             match await self.next():
                 case p.Accepted(_, epochs):
                     return epochs[0]
-                case p.Refusal(_, code, text, _):
-                    raise Refused(code, text)
+                case p.Refusal(_, code, text, _, url):
+                    raise Refused(code, text, url)
 
     def open(self, spec: dict[str, Value], window: int | None = None) -> Reading:
         """Opens a stream, whose values ``Reading`` asks for as they are taken."""
@@ -251,9 +251,7 @@ class InnerSession:
 def _checked(packet: p.Packet | EventBatch) -> p.Packet | EventBatch:
     """Returns a packet that is no goodbye."""
     if isinstance(packet, p.Bye):
-        raise (
-            ProtocolError(packet.code, packet.text) if packet.code else Broken("the daemon ended the session")
-        )
+        raise ProtocolError(*packet) if packet.code else Broken("the daemon ended the session")
     return packet
 
 
@@ -281,8 +279,8 @@ class Reading:
                     self._taken += packet.count
                     self._taken_size += packet.size
                     return packet
-                case p.Error(self._number, code, text):
-                    raise Refused(code, text)
+                case p.Error(self._number, code, text, url):
+                    raise Refused(code, text, url)
                 case p.Done(self._number) | p.Ping():
                     return packet
                 case p.Reached(_, streams) if self._number in streams:
@@ -427,12 +425,12 @@ class RouteQueue:
             self._outbox.wake(stream)
             self._notify()
 
-    def part(self, code: str, text: str) -> None:
+    def part(self, code: str, text: str, url: str = "") -> None:
         """Passes on a goodbye, and nothing after it."""
         if self._poured is not None:
-            self._poured.part(code, text)
+            self._poured.part(code, text, url)
         else:
-            self.say(p.Bye(code, text))
+            self.say(p.Bye(code, text, url))
             self._outbox.end()
         self.parted = True
 

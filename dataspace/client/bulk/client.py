@@ -215,9 +215,9 @@ class BulkClient:
                     case p.Done(stream) if stream == number:
                         finished = True
                         return
-                    case p.Error(stream, code, text) if stream == number:
+                    case p.Error(stream, code, text, url) if stream == number:
                         finished = True
-                        raise Refused(code, text)
+                        raise Refused(code, text, url)
                     case _:
                         self._unasked(packet)
         finally:
@@ -325,8 +325,8 @@ class BulkClient:
             match packet:
                 case p.Answer(answered, value) if answered == number:
                     return value
-                case p.Denied(answered, code, text, found) if answered == number:
-                    raise refusal_of(code, text, found)
+                case p.Denied(answered, code, text, found, url) if answered == number:
+                    raise refusal_of(code, text, found, url)
                 case _:
                     self._unasked(packet)
 
@@ -369,7 +369,7 @@ class BulkClient:
                 self._socket.close()
                 if code in p.PASSING:
                     raise Broken(f"the daemon at {self.url} said goodbye{text and ': '}{text}")
-                raise ProtocolError(code, text)
+                raise ProtocolError(*packet)
             case _:
                 pass
 
@@ -385,7 +385,7 @@ class BulkClient:
     def _wrong(self, packet: p.Packet) -> ProtocolError:
         self._socket.close()
         if isinstance(packet, p.Bye):
-            return ProtocolError(packet.code, packet.text)
+            return ProtocolError(*packet)
         return ProtocolError("unexpected", f"{type(packet).__name__} instead of a welcome")
 
 

@@ -114,7 +114,7 @@ class ShortClient(BulkClient):
             match packet:
                 case p.Accepted(first, epochs) if first <= sequence < first + len(epochs):
                     return epochs[sequence - first]
-                case p.Refusal(refused, code, text, found) if refused == sequence:
-                    raise refusal_of(code, text, found)
+                case p.Refusal(refused, code, text, found, url) if refused == sequence:
+                    raise refusal_of(code, text, found, url)
                 case _:
                     self._unasked(packet)

@@ -401,8 +401,8 @@ class ClientSession:
                 for at, epoch in enumerate(epochs, first):
                     self.in_flight.accept(at, epoch)
                 self._room.set()
-            case p.Refusal(sequence, code, text, found):
-                self._refused(sequence, refusal_of(code, text, found))
+            case p.Refusal(sequence, code, text, found, url):
+                self._refused(sequence, refusal_of(code, text, found, url))
             case p.Available(stream, items):
                 observation = self._streams.get(stream)
                 if observation is not None:
@@ -418,20 +418,20 @@ class ClientSession:
                 self._offers[stream].ask(items, size)
             case p.Done(stream) if stream in self._offers:
                 self._offers.pop(stream).done()
-            case p.Error(stream, code, text) if stream in self._offers:
-                self._offers.pop(stream).fail(Refused(code, text))
+            case p.Error(stream, code, text, url) if stream in self._offers:
+                self._offers.pop(stream).fail(Refused(code, text, url))
             case p.Done(stream):
                 observation = self._streams.pop(stream, None)
                 if observation is not None:
                     observation.finish()
-            case p.Error(stream, code, text):
+            case p.Error(stream, code, text, url):
                 observation = self._streams.pop(stream, None)
                 if observation is not None:
-                    observation.fail(Refused(code, text))
+                    observation.fail(Refused(code, text, url))
             case p.Answer(number, value):
                 self._requests.pop(number, PendingRequest()).answer(value)
-            case p.Denied(number, code, text, found):
-                self._requests.pop(number, PendingRequest()).fail(refusal_of(code, text, found))
+            case p.Denied(number, code, text, found, url):
+                self._requests.pop(number, PendingRequest()).fail(refusal_of(code, text, found, url))
             case _:
                 pass
 

@@ -140,7 +140,7 @@ class Telling:
         """Has the session write the events to the client by itself, as it writes to one of a WebSocket."""
         for packet in self._session.rest():
             if isinstance(packet, p.Error):
-                raise Refused(packet.code, packet.text)
+                raise Refused(packet.code, packet.text, packet.url)
             await self._tell(packet)
             if isinstance(packet, p.Done):
                 return
@@ -173,10 +173,10 @@ class Telling:
                 said = b": beat\n\n" if self._events.whole else b""
             case p.Done():
                 said, self._is_over = self._end(), True
-            case p.Error(_, code, text):
-                said, self._is_over = self._problem(problem_of(Refused(code, text))), True
-            case p.Bye(code, text):
-                error = ProtocolError(code, text) if code else Broken("the daemon ended the session")
+            case p.Error(_, code, text, url):
+                said, self._is_over = self._problem(problem_of(Refused(code, text, url))), True
+            case p.Bye(code):
+                error = ProtocolError(*packet) if code else Broken("the daemon ended the session")
                 said, self._is_over = self._problem(problem_of(error)), True
         if self._is_over:
             self._session.poured()

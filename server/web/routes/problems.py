@@ -29,6 +29,7 @@ STATUS: Final = {
     "no-rule": 404,
     "no-producer": 404,
     "epoch-ahead": 404,
+    "elsewhere": 307,
     "timeout": 408,
     "stalled": 408,
     "closed": 409,
@@ -58,7 +59,10 @@ STATUS: Final = {
     "disk-failed": 500,
     "log-damaged": 500,
     "expectation": 412,
+    "behind": 503,
     "ended": 503,
+    "moved": 503,
+    "no-leader": 503,
     "closing": 503,
     "disk-full": 507,
 }
@@ -131,6 +135,9 @@ def _headers(code: str, status: int) -> dict[str, str]:
     headers = {"cache-control": "no-store"}
     if status == 401:
         headers["www-authenticate"] = 'Bearer realm="dataspace"'
-    if code in ("limit", "ended", "closing", "stopping", "disk-full") and status != 413:
+    if (
+        code in ("limit", "ended", "closing", "stopping", "disk-full", "behind", "moved", "no-leader")
+        and status != 413
+    ):
         headers["retry-after"] = "1"
     return headers

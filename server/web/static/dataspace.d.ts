@@ -30,11 +30,13 @@ export type ClassName = "bool" | "int" | "float" | "str" | "bytes" | "time" | "n
 // -- errors --
 
 export class DataspaceError extends Error {
-  constructor(code: string, text: string);
+  constructor(code: string, text: string, url?: string);
   /** One of the codes of WIRE.md, or empty. */
   readonly code: string;
   /** The message without the code. */
   readonly text: string;
+  /** The address to ask instead, or empty. */
+  readonly url: string;
 }
 export class Refused extends DataspaceError {}
 /** A turn did not happen: something that it expected does not hold. */

@@ -1,11 +1,12 @@
 /** Errors: what the daemon refused, and what this program did wrong. */
 
-/** The base of all errors here; `code` is one of the wire's, or empty. */
+/** The base of all errors here; `code` is one of the wire's, or empty, `url` the address to ask instead. */
 export class DataspaceError extends Error {
-  constructor(code, text) {
+  constructor(code, text, url = "") {
     super(code ? `${code}: ${text}` : text);
     this.code = code;
     this.text = text;
+    this.url = url;
     this.name = new.target.name;
   }
 }
@@ -89,11 +90,11 @@ export function optionsOf(defaults, given) {
 export const noOptions = (more) => more.forEach((options) => optionsOf({}, options));
 
 /** Returns the error for a refusal of a turn; `found` is there where something expected did not hold. */
-export const refusalOf = (code, text, found) =>
-  code === "expectation" && found ? new ExpectationFailed(code, text, found) : new Refused(code, text);
+export const refusalOf = (code, text, found, url) =>
+  code === "expectation" && found ? new ExpectationFailed(code, text, found) : new Refused(code, text, url);
 
 /** Returns an error of the same kind for another place where it is thrown. */
 export const again = (error) =>
   error instanceof UsageError || error instanceof TimedOut
     ? new error.constructor(error.text)
-    : new error.constructor(error.code, error.text, error.found);
+    : new error.constructor(error.code, error.text, error.found ?? error.url);

@@ -144,7 +144,7 @@ export class Session {
         if (this.link === link) return this.#hear(bytes, began);
         try {
           const packet = unpack(bytes);
-          if (packet[0] === BYE) return fail(new ProtocolError(packet[1], packet[2]));
+          if (packet[0] === BYE) return fail(new ProtocolError(packet[1], packet[2], packet[3]));
           if (packet[0] !== WELCOME) throw malformed("the first packet of a daemon is its welcome");
           clearTimeout(patience);
           this.#begin(link, packet);
@@ -377,7 +377,7 @@ export class Session {
   }
 
   #receive(packet, size) {
-    const [kind, first, second, third, fourth] = packet;
+    const [kind, first, second, third, fourth, fifth] = packet;
     switch (kind) {
       case VALUES:
         return this.streams.get(first)?.arrive(second, third, size);
@@ -385,22 +385,22 @@ export class Session {
         second.forEach((epoch, at) => this.inFlight.accept(first + at, epoch));
         return this.#leaveRoom();
       case REFUSAL:
-        return this.#refused(first, refusalOf(second, third, fourth));
+        return this.#refused(first, refusalOf(second, third, fourth, fifth));
       case REACHED:
         for (const number of second) this.streams.get(number)?.reach(first);
         return undefined;
       case DONE:
         return this.#endStream(first, (stream) => stream.done());
       case ERROR:
-        return this.#endStream(first, (stream) => stream.fail(new Refused(second, third)));
+        return this.#endStream(first, (stream) => stream.fail(new Refused(second, third, fourth)));
       case ANSWER:
         return this.#settle(first, (request) => request.resolve(second));
       case DENIED:
-        return this.#settle(first, (request) => request.reject(refusalOf(second, third, fourth)));
+        return this.#settle(first, (request) => request.reject(refusalOf(second, third, fourth, fifth)));
       case PING:
         return this.send([PONG, first]);
       case BYE:
-        if (!PATIENT.has(first)) this.dismissal = new ProtocolError(first, second);
+        if (!PATIENT.has(first)) this.dismissal = new ProtocolError(first, second, third);
         return undefined;
       default:
         return undefined; // a later daemon may say more

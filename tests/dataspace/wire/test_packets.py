@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.errors import ProtocolError
+from dataspace.errors import ProtocolError, Refused
 from dataspace.wire import packets as p
-from dataspace.wire.packets import MAX_TEXT, TABLE, read
+from dataspace.wire.packets import MAX_TEXT, TABLE, read, written
 from index.values.values import Value
 from tests.strategies import values
 
@@ -60,3 +62,34 @@ def test_turns_in_form_are_read(name: str, some: tuple[Value, ...]) -> None:
     found = (1, name, name, some)
     if _as_stated(found):
         assert read((2, *found)) == p.Turn(*found)  # type: ignore[arg-type]  # in form, as just checked
+
+
+REFUSED = [
+    (p.Bye("elsewhere", "it follows"), 2),
+    (p.Error(3, "elsewhere", "it follows"), 3),
+    (p.Refusal(3, "elsewhere", "it follows"), 3),
+    (p.Denied(3, "elsewhere", "it follows"), 3),
+]
+
+
+@pytest.mark.parametrize(("packet", "least"), REFUSED)
+def test_an_address_to_ask_instead_is_on_the_wire_only_if_there_is_one(packet: p.Packet, least: int) -> None:
+    assert len(written(packet)) == 1 + least and read(written(packet)) == packet
+    url = "tcp://other:7377"
+    led = packet._replace(url=url)  # type: ignore[call-arg]  # each of these has an address
+    assert written(led)[-1] == url and read(written(led)) == led
+    assert read((*written(led), "a later field")) == led
+
+
+def test_an_address_to_ask_instead_is_text() -> None:
+    with pytest.raises(ProtocolError, match="url must be text"):
+        read((9, "moved", "", 7))
+
+
+@pytest.mark.parametrize("kind", [Refused, ProtocolError])
+def test_an_error_keeps_its_address_and_has_none_by_default(
+    kind: type[Refused] | type[ProtocolError],
+) -> None:
+    assert kind("limit", "too much").url == "" and kind("limit", "too much").args == ("limit", "too much")
+    led = kind("moved", "to another", "tcp://other:7377")
+    assert pickle.loads(pickle.dumps(led)).url == type(led)(*led.args).url == "tcp://other:7377"
