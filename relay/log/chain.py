@@ -70,13 +70,27 @@ class Chain:
         self._storage = storage
         self._before, self.end = key << KEY_BITS, (key + 1) << KEY_BITS
         self._of, self._unit = (f" of slot {key}", "step") if key else ("", "epoch")
+        self.trimmed_elsewhere: Callable[[], bool] = _never
+        """Called before damage is reported: True if another process has deleted segments, and ``renew`` has
+        noted that."""
+        with storage.reading() as connection:
+            self.renew(connection, anchor)
+
+    def renew(self, connection: sqlite3.Connection, anchor: bytes) -> None:
+        """Takes over where the chain begins and ends in the file; another process may write it."""
+        oldest, newest = [
+            connection.execute(f"{question} {_SPAN} {order} LIMIT 1", (self._before, self.end)).fetchall()
+            for question, order in (
+                ("SELECT segment", "ORDER BY segment"),
+                ("SELECT segment, last, checksum", "ORDER BY segment DESC"),
+            )
+        ]
         self.anchor = anchor
-        self.first, self.last, self.epoch, self.checksum = self._before + 1, self._before, 0, anchor
-        span = (self._before, self.end)
-        for self.first in _column(storage.rows(f"SELECT segment {_SPAN} ORDER BY segment LIMIT 1", *span)):
-            self.last, self.epoch, self.checksum = storage.rows(
-                f"SELECT segment, last, checksum {_SPAN} ORDER BY segment DESC LIMIT 1", *span
-            )[0]
+        self.first: int = oldest[0][0] if oldest else self._before + 1
+        self.last: int
+        self.epoch: int
+        self.checksum: bytes
+        self.last, self.epoch, self.checksum = newest[0] if newest else (self._before, 0, anchor)
 
     # -- writing --------------------------------------------------------------------------------------
 
@@ -125,9 +139,13 @@ class Chain:
         while fetched := self._fetch(ordinal, upto, limit):
             for segment in fetched:
                 self._check_held(ordinal)
+                as_it_should = segment.ordinal == ordinal and segment.sealed_by(previous)
+                if not as_it_should and self.trimmed_elsewhere():
+                    self._check_held(ordinal)
+                    previous = self.checksum_of(ordinal - 1)
                 if segment.ordinal != ordinal:
                     found(f"{path}: {self._named(ordinal)}, before {self._unit} {segment.first}, is gone")
-                elif segment.sealed_by(previous):
+                elif as_it_should or segment.sealed_by(previous):
                     if upto is not None and segment.first > upto:
                         return
                     yield segment
@@ -285,6 +303,10 @@ def _of_kind(kind: type, value: Any) -> Any:
     An altered one of another type becomes the empty value of its type, so that the seal does not fit.
     """
     return value if value.__class__ is kind else kind()
+
+
+def _never() -> bool:
+    return False
 
 
 def _column(rows: list[tuple[Any, ...]]) -> list[Any]:

@@ -10,17 +10,17 @@ epoch, unaltered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 from dataspace.codec import pack
 from dataspace.errors import Refused
 from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.patterns.text import unparse
 from index.values.values import Value, same
-from relay.log.chain import Chain, read_meta, refuse
+from relay.log.chain import READ_BYTES, Chain, meta_of, read_meta, refuse
 from relay.log.cursors import Cursors
 from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
 from relay.log.snapshots import RecoveredState, newest, newest_epoch
@@ -60,11 +60,14 @@ class LogReader(StoreReader):
         meta = read_meta(storage, found)
         check_format(storage.path, meta, FORMAT)
         self.identity: str = meta.get("identity", "")
+        self._take_numbers(meta)
+        self._chain = Chain(storage, meta.get("anchor", bytes(CHECKSUM_BYTES)))
+
+    def _take_numbers(self, meta: Mapping[str, Any]) -> None:
         self.oldest: int = meta.get("oldest", 1)
         self._before: int = meta.get("before", 0)  # the time of the newest epoch that is not held any more
         self.reserved: int = meta.get("reserved", 0)
         self.clean: bool = bool(meta.get("clean", 1))
-        self._chain = Chain(storage, meta.get("anchor", bytes(CHECKSUM_BYTES)))
 
     def shortfall(self) -> str:
         mark, chain = self._acknowledged, self._chain
@@ -73,6 +76,45 @@ class LogReader(StoreReader):
         if mark.segment >= chain.first and chain.checksum_of(mark.segment) != mark.checksum:
             return f"the segment of the acknowledged epoch {mark.epoch} is not the one that was written"
         return ""
+
+    # -- beside another process that writes -----------------------------------------------------------
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        found = super().open(directory)
+        found._chain.trimmed_elsewhere = found.refresh
+        return found
+
+    def refresh(self) -> bool:
+        """Reads where the log begins and ends now; True if segments were deleted since.  O(starts)."""
+        with self._storage.reading() as connection:
+            connection.execute("BEGIN")
+            try:
+                meta = meta_of(connection, self._storage.path)
+                anchor = meta.get("anchor", bytes(CHECKSUM_BYTES))
+                trimmed: bool = anchor != self._chain.anchor
+                self._take_numbers(meta)
+                self._chain.renew(connection, anchor)
+            finally:
+                connection.execute("COMMIT")
+        return trimmed
+
+    def tail(self, ordinal: int, size: int = READ_BYTES) -> list[Segment]:
+        """Returns the segments after an ordinal, in order and checked; none if there are none yet.
+
+        It reads what another process has appended since: up to about ``size`` bytes, one segment at least.
+        ``last`` becomes their newest epoch if that is later.  Raises ``Refused("epoch-gone")`` if the next
+        one was deleted.
+        """
+        found: list[Segment] = []
+        for segment in self._chain.walk(ordinal + 1):
+            found.append(segment)
+            size -= len(segment.body)
+            if size <= 0:
+                break
+        if found and found[-1].ordinal > self._chain.last:
+            self._chain.extended(found[-1])
+        return found
 
     # -- where it is ----------------------------------------------------------------------------------
 
