@@ -142,8 +142,8 @@ async def _retract_found(
         ]
         found.clear()
         if actions:
-            if (origin := peer.own.client.origin) is not None:  # the turn is of a request, and has no number
-                hosted.commits.note_origin(hosted.space.epoch, hosted.space.time, origin._replace(client=""))
+            # The turn is of a request, and has no number.
+            peer.own.client.say_origin_of_request(hosted.commits, hosted.space.epoch, hosted.space.time)
             epochs.append(hosted.commit(owner, actions, account=peer.account).number)
             count += len(actions)
             hosted.flush()

@@ -22,7 +22,7 @@ from dataspace.codec import pack
 from relay.log.chain import meta_of, put_meta, read_meta
 from relay.log.log import SCHEMA
 from relay.log.reader import LogReader
-from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
+from relay.log.segments import CHECKSUM_BYTES, EARLIER, FORMAT, Segment
 from relay.log.snapshots import drop_incomplete
 from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
 from relay.store.errors import LogDamaged, translated
@@ -60,7 +60,7 @@ class Moment:
         self._connection = connection
         self._path = path
         self.meta: Final = meta_of(connection, path)
-        check_format(path, self.meta, FORMAT)
+        check_format(path, self.meta, FORMAT, EARLIER)
         self.identity: Final[str] = self.meta.get("identity", "")
         self.oldest: Final[int] = self.meta.get("oldest", 1)
         self.reserved: Final[int] = self.meta.get("reserved", 0)

@@ -206,7 +206,7 @@ class _Copy:
         snapshot = snapshots[-1] if snapshots else None
         if snapshot is not None and not target.holds(snapshot):
             self._copy_snapshot(target, now, snapshot)
-        meta = now.meta | {"anchor": now.anchor_of(now.first)}
+        meta = now.meta | {"anchor": now.anchor_of(now.first), "format": FORMAT}
         meta.pop("snapshot", None)
         target.complete(
             snapshot,

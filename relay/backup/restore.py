@@ -7,7 +7,7 @@ that may have been given out, so that no number means two things.
 
 The state after an epoch is a snapshot that is not later, or the emptiness before epoch 1, and the epochs
 since.  A claim that has ended cannot be put back without the epoch that made it, so nothing is computed
-backwards.
+backwards.  A restored space has no sessions: a note ends all of the original.
 
 Always: the backup is not changed; the cut is between two epochs, also where that is within a segment; the
 directory appears under its name when it is whole and verified.
@@ -26,6 +26,7 @@ from shlex import quote
 from shutil import rmtree
 from typing import Final
 
+from dataspace.codec import pack
 from dataspace.errors import UsageError
 from dataspace.faults import reach
 from relay.backup.backup import MAIN, SPACES, beside, copy_staged, copy_topics, damages, spaces_of
@@ -35,7 +36,8 @@ from relay.backup.manifest import Manifest
 from relay.journal.reader import JournalReader
 from relay.journal.rows import SCHEMA as TOPICS_SCHEMA, renumber
 from relay.log.log import BLOCK
-from relay.log.segments import FORMAT, Segment, cut
+from relay.log.notes import SESSION, ended
+from relay.log.segments import FORMAT, Segment, cut, encode_note
 from relay.store.acknowledged import AcknowledgedMark
 from relay.store.errors import LogDamaged, translated
 from relay.store.private import DIRECTORY_MODE, FILE_MODE
@@ -144,16 +146,22 @@ def _restore_log(
     issued = max(log.reserved, log.end.epoch) + BLOCK + passed * FASTEST // 1_000_000
     target = LogTarget(directory / "log.sqlite")
     try:
+        has_sessions = False
         for portion in parts(kept(log, where), lambda segment: len(segment.body)):
             target.extend(portion, (), format=FORMAT, identity=identity)
+            has_sessions = has_sessions or any(_SESSION in each.body for each in portion)
             pace.spent(what, sum([len(each.body) for each in portion]))
         if where.snapshot is not None:
             target.begin_snapshot(where.snapshot)
             for rows in parts(log.chunks(where.snapshot), lambda row: len(row[3])):
                 target.add_chunks(rows)
+                has_sessions = has_sessions or any(_SESSION in row[3] for row in rows)
                 pace.spent(what, sum([len(row[3]) for row in rows]))
+        if has_sessions:
+            note = encode_note(where.epoch, where.time, ended())
+            target.extend(list(cut([note], target.segment + 1, target.checksum)), ())
         header: dict[str, object] = {
-            name: log.meta[name] for name in ("oldest", "before") if name in log.meta
+            name: log.meta[name] for name in ("oldest", "before", "term") if name in log.meta
         }
         header |= {"anchor": log.anchor_of(log.first), "format": FORMAT, "identity": identity}
         target.complete(
@@ -170,6 +178,9 @@ def _restore_log(
     target.close()
     put_mark(directory, AcknowledgedMark(target.epoch, target.segment, issued, target.checksum or bytes(16)))
     return Restored(where.epoch, where.time, log.end.epoch, identity, issued + 1)
+
+
+_SESSION: Final = pack(SESSION)
 
 
 def _renumber_topics(directory: Path) -> None:

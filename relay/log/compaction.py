@@ -24,7 +24,7 @@ from typing import Final
 from relay.log.chain import Chain, put_meta, read_meta
 from relay.log.log import SCHEMA
 from relay.log.reader import LogReader
-from relay.log.segments import SEGMENT_BYTES, Segment, joined
+from relay.log.segments import FORMAT, SEGMENT_BYTES, Segment, joined
 from relay.log.snapshots import newest_segment, rechained
 from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
 from relay.store.errors import LogFailed
@@ -102,7 +102,7 @@ def _copy(old: Storage, new: Storage) -> AcknowledgedMark:
             if rows:
                 marks = ", ".join("?" * len(rows[0]))
                 connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
-        put_meta(connection, **meta | {"anchor": chain.checksum})
+        put_meta(connection, **meta | {"anchor": chain.checksum, "format": FORMAT})
         rechained(old, connection, taken_in)
     return AcknowledgedMark(copied.epoch, copied.last, meta["reserved"], copied.checksum)
 

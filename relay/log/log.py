@@ -20,9 +20,10 @@ from typing import Final, Self
 
 from dataspace.faults import reach
 from relay.log.chain import META_SCHEMA, SCHEMA as CHAIN_SCHEMA, put_meta
+from relay.log.notes import KnownSession
 from relay.log.reader import LogReader
 from relay.log.retention import SCHEMA as READERS_SCHEMA, Readers, Retention, Trimmed
-from relay.log.segments import FORMAT, Encoded, cut
+from relay.log.segments import EARLIER, FORMAT, Encoded, cut
 from relay.log.snapshots import (
     SCHEMA as SNAPSHOT_SCHEMA,
     RecoveredState,
@@ -52,6 +53,7 @@ SCHEMA: Final = Schema(
 {READERS_SCHEMA}
 """,
     FORMAT,
+    EARLIER,
 )
 
 TRIM_BYTES: Final = 16 << 20
@@ -69,6 +71,8 @@ class Log(LogReader):
         self._writing = threading.Lock()
         self._missing = not path.exists()
         self.clients: dict[str, tuple[int, int]] = {}
+        self.sessions: dict[str, KnownSession] = {}
+        """The sessions that may be resumed, by their owners."""
         with closed_on_failure(self._mark):
             storage = Storage(path, SCHEMA)
             with closed_on_failure(storage):
@@ -99,10 +103,14 @@ class Log(LogReader):
             self.oldest = max(self.reserved, self._mark.mark.reserved, self.last) + 1
 
     def _begin(self) -> None:
-        """Continues numbers above every number that may have been issued, and reserves the first block."""
+        """Continues numbers above every number that may have been issued, and reserves the first block.
+
+        A log of an earlier format becomes one of today's in the same transaction.
+        """
         self.next_epoch: int = max(self.reserved, self._mark.mark.reserved, self.last) + 1
         self.issued = self.next_epoch - 1
         self.identity = self.identity or uuid.uuid4().hex
+        self.term += 1
         try:
             drop_incomplete(self._storage)
         except LogDamaged as damage:
@@ -114,6 +122,7 @@ class Log(LogReader):
                 connection,
                 format=FORMAT,
                 identity=self.identity,
+                term=self.term,
                 oldest=self.oldest,
                 anchor=self._chain.anchor,
                 reserved=reserved,
@@ -196,7 +205,7 @@ class Log(LogReader):
         state, rolled = self._roll_forward()
         state.oldest = self.oldest
         state.epoch = max(state.epoch, self.oldest - 1)
-        self.clients = dict(state.clients)
+        self.clients, self.sessions = dict(state.clients), dict(state.sessions)
         if snapshot or rolled >= SNAPSHOT_CHANGES or self._accept_damage:
             writer = self.snapshot(state)
             while writer.step():
@@ -208,8 +217,8 @@ class Log(LogReader):
         start = max(state.segment + 1, self._chain.first)
         rolled = 0
         for segment in self._chain.walk(start, found=self._face_altered):
-            for epoch in segment.epochs():
-                state.apply(epoch, strict=not self._accept_damage)
+            for item in segment.items():
+                state.apply(item, strict=not self._accept_damage)
             rolled += segment.changes + segment.entries
         state.segment = self._chain.last
         return state, rolled

@@ -22,7 +22,8 @@ from index.patterns.text import unparse
 from index.values.values import Value, same
 from relay.log.chain import READ_BYTES, Chain, meta_of, read_meta, refuse
 from relay.log.cursors import Cursors
-from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
+from relay.log.notes import SESSION_ENDED, KnownSession, Note, take_in
+from relay.log.segments import CHECKSUM_BYTES, EARLIER, FORMAT, Segment
 from relay.log.snapshots import RecoveredState, newest, newest_epoch
 from relay.store.acknowledged import AcknowledgedMark
 from relay.store.errors import LogDamaged
@@ -58,7 +59,7 @@ class LogReader(StoreReader):
         super().__init__(storage, mark)
         self.cursors: Final = Cursors()
         meta = read_meta(storage, found)
-        check_format(storage.path, meta, FORMAT)
+        check_format(storage.path, meta, FORMAT, EARLIER)
         self.identity: str = meta.get("identity", "")
         self._take_numbers(meta)
         self._chain = Chain(storage, meta.get("anchor", bytes(CHECKSUM_BYTES)))
@@ -67,6 +68,8 @@ class LogReader(StoreReader):
         self.oldest: int = meta.get("oldest", 1)
         self._before: int = meta.get("before", 0)  # the time of the newest epoch that is not held any more
         self.reserved: int = meta.get("reserved", 0)
+        self.term: int = meta.get("term", -1)
+        """How often the log was opened to be written, but for the first time."""
         self.clean: bool = bool(meta.get("clean", 1))
 
     def shortfall(self) -> str:
@@ -350,9 +353,9 @@ def verify(directory: Path) -> Verdict:
 #
 # A snapshot is a copy of what a daemon had in memory. Whatever a defect left there would be a fact from then
 # on, in no epoch, and every checksum of it would be right. So the snapshot is computed once more from the
-# epochs: all of it if they are retained from the first one on; otherwise every claim that the retained epochs
-# have touched, and the earlier rest is taken on trust. Nothing here changes anything; memory is bounded by
-# the snapshot and the claims that the epochs touch.
+# epochs: all of it if they are retained from the first one on; otherwise every claim and session that the
+# retained epochs and notes have touched, and the earlier rest is taken on trust. Nothing here changes
+# anything; memory is bounded by the snapshot and the claims that the epochs touch.
 
 
 _MOST: Final = 20
@@ -371,15 +374,28 @@ class _Explained:
         self._whole: Final = whole
         self._claimed: dict[_Place, Value] = {}
         self._ended: set[_Place] = set()
+        self._sessions: dict[str, KnownSession] = {}
+        self._knows_sessions = whole
+        self._ended_sessions: set[str] = set()
         self._found: list[str] = []
 
     def take_in(self, segment: Segment) -> None:
         """Takes in the next segment; O(its claims), and O(snapshot) where the snapshot was made before it."""
         if self._snapshot is not None and segment.ordinal > self._snapshot.segment:
             self._compare()
-        for epoch in segment.epochs():
-            for change in epoch.claims:
-                self._apply(epoch.number, change)
+        for item in segment.items():
+            if isinstance(item, Note):
+                self._take_note(item)
+                continue
+            for change in item.claims:
+                self._apply(item.number, change)
+
+    def _take_note(self, note: Note) -> None:
+        """Takes in what a note says of sessions."""
+        take_in(self._sessions, note)
+        if note.kind == SESSION_ENDED:
+            self._ended_sessions.update(map(str, note.fields))
+            self._knows_sessions = self._knows_sessions or not note.fields
 
     def _apply(self, number: int, change: Claims) -> None:
         owner = change.owner
@@ -426,3 +442,8 @@ class _Explained:
             if handle not in snapshot.owners.get(owner, ()):
                 what = f"{owner} claims {unparse(value):.200} under handle {handle}"
                 yield f"{said}: by the epochs {what}, but it is not there"
+        for owner in {*snapshot.sessions, *self._sessions}:
+            found, expected = snapshot.sessions.get(owner), self._sessions.get(owner)
+            known = self._knows_sessions or expected is not None or owner in self._ended_sessions
+            if known and found != expected:
+                yield f"{said}: what it says of {owner}, which may be resumed, is not what the notes say"

@@ -25,9 +25,13 @@ from typing import Any, Final
 from dataspace.codec import array_head, pack, unpack_own
 from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.values.values import Record, Value
+from relay.log.notes import ORIGIN, Note, form_of, note_of, origin_of
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The version of these bytes; it stands in the log's ``meta`` table."""
+
+EARLIER: Final = (1,)
+"""Versions that are read as well, since this one has all of theirs; a start makes such a log one of this."""
 
 SEGMENT_BYTES: Final = 64 << 10
 """A segment is closed when it has this much; one epoch is never divided."""
@@ -36,9 +40,6 @@ CHECKSUM_BYTES: Final = 16
 
 PIECE: Final = 1024
 """Values that are packed in one call, which keeps the interpreter to itself."""
-
-ORIGIN: Final = "origin"
-"""The label of the only row of an entry that says where the next turns of a client come from."""
 
 Change = tuple[int, int, Sequence[Value], Sequence[Value], Sequence[Value]]
 """Number, time, added, messages, removed: an epoch without its claims."""
@@ -83,8 +84,20 @@ class Segment:
         )
 
     def epochs(self) -> Iterator[Epoch]:
-        """Returns the epochs, whole."""
-        return map(_epoch, self._entries())
+        """Yields the epochs, whole; a note is a silent one without claims.
+
+        Raises ``LogDamaged`` for a note of a required kind that is not known; other methods do as well.
+        """
+        for entry in self._entries():
+            if entry[10]:
+                note_of(entry)
+            yield _epoch(entry)
+
+    def items(self) -> Iterator[Epoch | Note]:
+        """Yields the epochs, whole, and the notes between them."""
+        for entry in self._entries():
+            note = note_of(entry) if entry[10] else None
+            yield _epoch(entry) if note is None else note
 
     def origins(self) -> Iterator[tuple[int, Origin]]:
         """Yields where clients' turns come from, each with the number of the epoch before it."""
@@ -104,8 +117,12 @@ class Segment:
 
     def changes_after(self, after: int, upto: int) -> Iterator[Change]:
         """Facts and messages of the epochs in (after, upto], without claims and without silent ones."""
-        for number, time, added, sent, removed, rows, plain, _, _, _, silent in self._entries():
-            if silent or not after < number <= upto:
+        for entry in self._entries():
+            number, time, added, sent, removed, rows, plain, _, _, _, silent = entry
+            if silent:
+                note_of(entry)
+                continue
+            if not after < number <= upto:
                 continue
             count = added + sent + removed
             values = table(rows, plain, count)
@@ -120,7 +137,9 @@ class Segment:
     def rows_after(self, after: int, upto: int) -> Iterator[Rows]:
         """Yields the same with the values as they are written, and perhaps more of them than counted."""
         for entry in self._entries():
-            if after < entry[0] <= upto and not entry[10]:
+            if entry[10]:
+                note_of(entry)
+            elif after < entry[0] <= upto:
                 yield entry[0], entry[1], (entry[2], entry[3], entry[4]), entry[5], entry[6]
 
     def _entries(self) -> Sequence[Any]:
@@ -151,27 +170,14 @@ def encode(epoch: Epoch) -> Encoded:
     return Encoded(number, time, body, changes)
 
 
-def encode_origin(number: int, time: int, origin: Origin) -> Encoded:
-    """Returns the bytes of an entry that says from where the turns of a client come, from the next epoch on.
-
-    It is a silent entry without claims, with one row that nothing counts or claims.
-    """
-    body = pack((number, time, 0, 0, 0, ((ORIGIN, *origin),), (), (), None, 0, True))
-    return Encoded(number, time, body, 0)
-
-
-def origin_of(entry: Any) -> Origin | None:
-    """Returns what such an entry says; None for any other."""
-    _, _, _, _, _, rows, plain, claims, client, _, silent = entry
-    if not silent or claims or plain or client is not None or len(rows) != 1:
-        return None
-    label, *fields = rows[0]
-    return Origin(*fields) if label == ORIGIN and len(fields) == len(Origin._fields) else None
+def encode_note(number: int, time: int, note: Note) -> Encoded:
+    """Returns the bytes of a note, with the number and the time of the epoch before it."""
+    return Encoded(number, time, pack(form_of(number, time, note)), 0)
 
 
 def _encoded(entry: Any) -> Encoded:
-    origin = origin_of(entry)
-    return encode(_epoch(entry)) if origin is None else encode_origin(entry[0], entry[1], origin)
+    note = note_of(entry) if entry[10] else None
+    return encode(_epoch(entry)) if note is None else encode_note(entry[0], entry[1], note)
 
 
 def _packed_in_pieces(head: Sequence[Any], rows: Sequence[Value], tail: Sequence[Any]) -> bytes:

@@ -2,7 +2,8 @@
 
 A snapshot is written in chunks, each a transaction of its own between two appends, so that a large state
 does not hold up the turns; a last transaction declares it complete and drops the ones before.  It holds the
-newest turn of each client as well, so that turns stay recognised when the log that had them is gone.
+newest turn of each client as well, so that turns stay recognised when the log that had them is gone, and the
+sessions that may be resumed.
 
 Always: an incomplete snapshot is never read; the newest complete one is never dropped; its chunks are
 chained by checksums like the segments.
@@ -20,6 +21,7 @@ from dataspace.kernel.changes import Epoch
 from dataspace.kernel.handles import Handles, Held
 from index.values.values import Value, key
 from relay.log.chain import put_meta
+from relay.log.notes import SESSION, KnownSession, Note, check_kind, take_in
 from relay.log.segments import CHECKSUM_BYTES, checksum, rows_of, table
 from relay.store.errors import LogDamaged
 from relay.store.storage import Storage
@@ -43,10 +45,12 @@ Owners = Mapping[str, Held]
 
 @dataclass(slots=True)
 class RecoveredState:
-    """What holds after ``segment``: claims by owner and handle, the newest turn and epoch of each client."""
+    """What holds after ``segment``: claims by owner and handle, the newest turn and epoch of each client, the
+    sessions that may be resumed."""
 
     owners: dict[str, Held] = field(default_factory=dict)
     clients: dict[str, tuple[int, int]] = field(default_factory=dict)
+    sessions: dict[str, KnownSession] = field(default_factory=dict)
     epoch: int = 0
     time: int = 0
     oldest: int = 1
@@ -56,11 +60,14 @@ class RecoveredState:
         """Returns the distinct values that are claimed; O(claims)."""
         return list({key(v): v for claims in self.owners.values() for v in claims.values()}.values())
 
-    def apply(self, epoch: Epoch, *, strict: bool = True) -> None:
-        """Takes in the next epoch; O(its claims).
+    def apply(self, epoch: Epoch | Note, *, strict: bool = True) -> None:
+        """Takes in the next epoch or note; O(its claims).
 
         Raises ``LogDamaged`` if it ends a claim that was never made; ignores that if not ``strict``.
         """
+        if isinstance(epoch, Note):
+            take_in(self.sessions, epoch)
+            return
         for change in epoch.claims:
             claims = self.owners.setdefault(change.owner, Handles())
             claims.update(change.asserted)
@@ -227,6 +234,8 @@ def _bodies(state: RecoveredState) -> Iterator[bytes]:
             yield pack((owner, [handle for handle, _ in part], rows, plain))
     for part in _parts(list(state.clients.items())):
         yield pack((None, [(client, *turn) for client, turn in part]))
+    for part in _parts(list(state.sessions.values())):
+        yield pack((None, SESSION, True, part))
 
 
 def _parts(whole: list[Any]) -> Iterator[list[Any]]:
@@ -235,6 +244,12 @@ def _parts(whole: list[Any]) -> Iterator[list[Any]]:
 
 def _take_in(state: RecoveredState, body: bytes) -> None:
     form: Any = unpack_own(body)
+    if form[0] is None and isinstance(form[1], str):
+        _, kind, required, rows = form
+        check_kind(kind, required)
+        if kind == SESSION:
+            state.sessions.update((row[0], KnownSession(*row)) for row in rows)
+        return
     if form[0] is None:
         state.clients.update((client, (sequence, epoch)) for client, sequence, epoch in form[1])
         return

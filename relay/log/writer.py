@@ -25,14 +25,15 @@ from typing import Final, Self
 import trio
 
 from dataspace.faults import reach
-from dataspace.kernel.changes import Epoch, Origin
+from dataspace.kernel.changes import Epoch
 from dataspace.kernel.handles import Held
 from dataspace.kernel.limits import weight_of
 from dataspace.transport.reactor import Reactor
 from relay.log.log import SNAPSHOT_CHANGES, Log
+from relay.log.notes import Note, take_in
 from relay.log.recent import Recent
 from relay.log.retention import Retention, Trimmed
-from relay.log.segments import Encoded, encode, encode_origin
+from relay.log.segments import Encoded, encode, encode_note
 from relay.log.snapshots import RecoveredState, SnapshotWriter
 from relay.store.errors import LogFailed
 from relay.store.group_writer import SMALL_BYTES, GroupWriter
@@ -92,10 +93,10 @@ class _Entry:
             self.size = changes * CHANGE_BYTES + facts + weight_of(messages)
 
     @classmethod
-    def of_origin(cls, epoch: Epoch, origin: Origin) -> Self:
-        """Returns a silent entry that says where the turns of a client come from."""
-        entry = cls(epoch, None)
-        entry._encoded = encoded = encode_origin(epoch.number, epoch.time, origin)
+    def of_note(cls, number: int, time: int, note: Note) -> Self:
+        """Returns a note."""
+        entry = cls(Epoch(number, time, silent=True), None)
+        entry._encoded = encoded = encode_note(number, time, note)
         entry.size = len(encoded.body)
         return entry
 
@@ -182,13 +183,14 @@ class GroupCommit(GroupWriter[_Entry]):
             self.fail(f"epoch {number} was queued by half: {error!r}")
             raise
 
-    def note_origin(self, number: int, time: int, origin: Origin) -> None:
-        """Queues an entry that says from where the turns of a client come that are submitted from now on.
+    def note(self, number: int, time: int, note: Note) -> None:
+        """Queues a note that stands before the epochs that are submitted from now on.
 
         ``number`` and ``time`` belong to the newest epoch.  Raises ``LogFailed`` once the disk has failed.
         """
         self.check_open()
-        entry = _Entry.of_origin(Epoch(number, time, silent=True), origin)
+        entry = _Entry.of_note(number, time, note)
+        take_in(self._log.sessions, note)
         self.backlog_bytes += entry.size
         self._arrived.set()
         self._waiting.append(entry)
@@ -417,7 +419,7 @@ class GroupCommit(GroupWriter[_Entry]):
         owners = {owner: claims.copy() for owner, claims in self._state().items()}
         self._unsaved = 0
         self._wanted = False
-        return RecoveredState(owners, dict(self._log.clients), *self.latest[:2])
+        return RecoveredState(owners, dict(self._log.clients), dict(self._log.sessions), *self.latest[:2])
 
     async def _begin_snapshot(self, state: RecoveredState) -> None:
         """Begins to write a state, which is that after the newest segment."""

@@ -39,6 +39,8 @@ class Schema(NamedTuple):
     tables: str
     format: int | None = None
     """As the table ``meta`` says it; None for a file that has none."""
+    earlier: tuple[int, ...] = ()
+    """Versions that may be opened as well."""
 
 
 class Storage:
@@ -69,7 +71,8 @@ class Storage:
     def _prepare(self, schema: Schema) -> None:
         ask = self._writer.execute
         if schema.format is not None and ask("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchall():
-            check_format(self.path, dict(ask("SELECT name, value FROM meta").fetchall()), schema.format)
+            meta = dict(ask("SELECT name, value FROM meta").fetchall())
+            check_format(self.path, meta, schema.format, schema.earlier)
         for pragma in _PRAGMAS:
             self._writer.execute(f"PRAGMA {pragma}")
         self._writer.executescript(schema.tables)
@@ -197,10 +200,10 @@ def closed_on_failure(opened: Closes) -> Iterator[None]:
         raise
 
 
-def check_format(path: Path, meta: Mapping[str, Any], reads: int) -> None:
+def check_format(path: Path, meta: Mapping[str, Any], reads: int, earlier: Sequence[int] = ()) -> None:
     """Raises ``LogDamaged`` for a file whose table ``meta`` names another format; an empty one is new."""
     found = meta.get("format", "1 without a number")
-    if meta and found != reads:
+    if meta and found != reads and found not in earlier:
         raise LogDamaged(
             f"{path} has format {found}, this program reads {reads}; UPGRADE.md says which version reads it"
         )

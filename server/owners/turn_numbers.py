@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import Refused
 from dataspace.kernel.changes import Origin
+from relay.log.notes import origin as origin_note
 from server.config.principals import IDENTITIES, NAME_BYTES, check_name
 from server.owners.accounts import Account
 
@@ -130,8 +131,13 @@ class Client:
     def say_origin(self, log: GroupCommit, epoch: int, time: int) -> None:
         """Has the log note the origin of the turns, so that no turn need carry it."""
         assert self.origin is not None  # else it is never due
-        log.note_origin(epoch, time, self.origin)
+        log.note(epoch, time, origin_note(self.origin))
         self.origin_due = epoch + ORIGIN_EPOCHS
+
+    def say_origin_of_request(self, log: GroupCommit, epoch: int, time: int) -> None:
+        """Has the log note where the next turn comes from, which is of a request."""
+        if self.origin is not None:
+            log.note(epoch, time, origin_note(self.origin._replace(client="")))
 
     def applied(self, sequence: int, epoch: int) -> None:
         """Notes that a turn has become an epoch; O(1) amortised."""

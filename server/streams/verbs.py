@@ -18,8 +18,9 @@ from dataspace.wire.arguments import number, text
 from index.patterns.events import Captures
 from index.patterns.patterns import DISCARD, matcher
 from index.values.values import Map, Value
+from relay.log.notes import origin_of
 from relay.log.reader import LogReader
-from relay.log.segments import origin_of, table
+from relay.log.segments import table
 from server.owners.bearers import parted
 from server.owners.turn_numbers import ORIGIN_EPOCHS
 from server.sessions.peer import Peer

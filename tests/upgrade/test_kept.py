@@ -27,8 +27,10 @@ from index.patterns.text import parse
 from index.values.values import Value
 from relay.journal.journal import Journal
 from relay.journal.reader import JournalReader
+from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.store.errors import LogDamaged
+from relay.store.storage import check_format
 from server.cli.main import main
 from tests.server.processes import DaemonProcess
 from tests.upgrade.make import COUNTS, HELD, KEPT, THINGS
@@ -245,3 +247,40 @@ def test_facts_of_a_session_end_in_the_upgraded_log(tmp_path: Path) -> None:
     for _ in range(2):
         with running(data) as daemon, dataspace.connect_blocking(daemon.url) as space:
             assert not list(space.matches(HELD))
+
+
+def test_a_log_of_format_1_is_read_as_it_is_and_becomes_one_of_2_when_it_is_opened(tmp_path: Path) -> None:
+    data, backup, restored = unpacked(LOG_1, tmp_path), tmp_path / "backup", tmp_path / "restored"
+    assert main(["log", "verify", "--data", str(data)]) == 0
+    assert (
+        main(["log", "export", "road($, $)", "--data", str(data), "--output", str(tmp_path / "roads")]) == 0
+    )
+    assert format_of(data) == 1
+    with pytest.MonkeyPatch.context() as patch:  # which is as good as a crash within the transaction
+        patch.setattr("relay.log.log.put_meta", _fails)
+        with pytest.raises(RuntimeError, match="within"):
+            Log.open(data)
+    assert format_of(data) == 1
+    assert main(["backup", str(backup), "--data", str(data)]) == 0
+    assert main(["restore", str(backup), str(restored)]) == 0
+    assert (format_of(backup), format_of(restored), format_of(data)) == (2, 2, 1)
+    with contextlib.closing(Log.open(data)) as log:
+        assert log.term == 0
+        assert not log.recover().sessions
+    assert format_of(data) == 2
+    meta = {"format": format_of(data)}
+    with pytest.raises(LogDamaged, match=r"has format 2, this program reads 1; UPGRADE\.md"):
+        check_format(data, meta, 1)  # as an earlier program does
+    assert main(["log", "verify", "--data", str(data)]) == 0
+
+
+def _fails(*_args: object, **_named: object) -> None:
+    raise RuntimeError("within the transaction")
+
+
+def test_a_log_of_format_1_is_compacted_to_one_of_2(tmp_path: Path) -> None:
+    data = unpacked(LOG_1, tmp_path)
+    assert main(["log", "compact", "--data", str(data)]) == 0
+    assert format_of(data) == 2
+    with running(data) as daemon, dataspace.connect_blocking(daemon.url) as space:
+        assert {parse(text) for text in THINGS} <= {row[0] for row in space.matches("$")}

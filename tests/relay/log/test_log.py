@@ -199,9 +199,9 @@ def test_an_unclean_end_without_any_epoch_still_moves_on(tmp_path: Path) -> None
 def test_a_format_from_the_future_is_refused(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
     with log._storage.transaction() as connection:
-        connection.execute("UPDATE meta SET value = 2 WHERE name = 'format'")
+        connection.execute("UPDATE meta SET value = 3 WHERE name = 'format'")
     log.close()
-    with pytest.raises(LogDamaged, match="has format 2, this program reads 1"):
+    with pytest.raises(LogDamaged, match="has format 3, this program reads 2"):
         Log.open(tmp_path)
 
 

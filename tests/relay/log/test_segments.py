@@ -16,6 +16,7 @@ from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.values.freezing import freeze
 from index.values.values import Record, Value, key
 from relay.log import segments
+from relay.log.notes import origin
 from relay.log.segments import (
     CHECKSUM_BYTES,
     SEGMENT_BYTES,
@@ -23,7 +24,7 @@ from relay.log.segments import (
     cut,
     decode,
     encode,
-    encode_origin,
+    encode_note,
 )
 from tests.relay.log.histories import epoch, flight, plain
 
@@ -180,7 +181,7 @@ def test_the_example_in_the_document_is_what_is_written() -> None:
 def test_where_turns_come_from_stands_between_epochs_and_is_no_change() -> None:
     said = Origin("c", "kitchen", "token:gateway", "10.0.0.7:40962")
     one, two = Epoch(1, 10, [Record("on", 1)]), Epoch(2, 20, [Record("on", 2)])
-    entries = [encode(one), encode_origin(1, 10, said), encode(two)]
+    entries = [encode(one), encode_note(1, 10, origin(said)), encode(two)]
     (segment,) = cut(entries, 1, bytes(CHECKSUM_BYTES))
     assert list(segment.origins()) == [(1, said)]
     assert [(each.number, each.silent) for each in segment.epochs()] == [(1, False), (1, True), (2, False)]

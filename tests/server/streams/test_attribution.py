@@ -14,7 +14,7 @@ from dataspace.wire import packets as p
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Record, Value
 from relay.log.log import Log
-from relay.log.segments import origin_of
+from relay.log.notes import origin_of
 from server.config.rights import Key, Rights
 from server.owners import turn_numbers
 from tests.server.owners.test_foreign_names import APART, Guest, publication
