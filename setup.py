@@ -56,6 +56,7 @@ MACHINE_CODE = (
     "dataspace/wire/windows.py",
     "relay/delivery/backlog.py",
     "relay/delivery/followers.py",
+    "relay/delivery/gate.py",
     "relay/delivery/memory.py",
     "relay/delivery/net_changes.py",
     "relay/delivery/outbox.py",

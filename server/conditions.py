@@ -88,7 +88,9 @@ async def commit_conditional(peer: Peer, turn: p.Turn) -> None:
 def _refuse(peer: Peer, sequence: int, error: Refused | UsageError) -> None:
     if isinstance(error, Refused):
         found = error.found if isinstance(error, ExpectationFailed) else p.EMPTY
-        peer.say(p.Refusal(sequence, error.code, error.text[:TEXT], found, error.url))
+        peer.hosted.showing.refuse(
+            peer.say, p.Refusal(sequence, error.code, error.text[:TEXT], found, error.url)
+        )
     else:
         peer.say(p.Refusal(sequence, "bad-request", str(error)[:TEXT]))
 

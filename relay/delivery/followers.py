@@ -22,7 +22,8 @@ from dataspace.kernel.space import Space
 from dataspace.wire.observing import Policy
 from index.values.values import Value
 from relay.delivery.backlog import DeliveryQueue, SlowCounts
-from relay.delivery.memory import MemoryBudget
+from relay.delivery.gate import Gate
+from relay.delivery.memory import OVERHEAD, ROW_BYTES, MemoryBudget
 from relay.delivery.pacing import Pacing
 from relay.delivery.packed import PackedChanges
 from relay.delivery.shared import QueueBounds, SharedQueue
@@ -47,19 +48,19 @@ class Delivery:
         self.patterns = 0
         """Patterns that are followed."""
 
-    def queue(self, space: Space, pattern: Value) -> PatternQueue:
-        """Returns the queue of a pattern, which the space feeds from now on.
+    def queue(self, space: Space, pattern: Value, gate: Gate | None = None) -> PatternQueue:
+        """Returns the queue of a pattern, which the space feeds from now on, behind its gate if it has one.
 
         Raises ``UsageError`` for a pattern that is none, ``Refused`` beyond a limit.
         """
-        queue = space.interests.share(pattern, partial(self._made, space))
+        queue = space.interests.share(pattern, partial(self._made, space, gate))
         assert isinstance(queue, PatternQueue)  # nothing else is made
         return queue
 
-    def _made(self, space: Space, interest: Interest) -> PatternQueue:
+    def _made(self, space: Space, gate: Gate | None, interest: Interest) -> PatternQueue:
         self.patterns += 1
         self.room.observers += 1
-        return PatternQueue(self, space, interest)
+        return PatternQueue(self, space, gate, interest)
 
     def forget(self, queue: PatternQueue) -> None:
         """Drops the queue of a pattern that nothing observes any more."""
@@ -71,19 +72,56 @@ class Delivery:
 class PatternQueue(SharedQueue):
     """The queue of one pattern of a space; it ends when its last member leaves."""
 
-    __slots__ = ("_delivery", "interest", "space")
+    __slots__ = ("_delivery", "coming", "interest", "space")
 
-    def __init__(self, delivery: Delivery, space: Space, interest: Interest) -> None:
+    def __init__(self, delivery: Delivery, space: Space, gate: Gate | None, interest: Interest) -> None:
         super().__init__(delivery.room, delivery.bounds)
         self._delivery = delivery
         self.space = space
+        self.gate = gate
         self.interest = interest
+        self.coming = 0
+        """Observers whose beginning waits behind the gate."""
 
     def leave(self, follower: Follower) -> None:
         """Takes out a member."""
         self.remove(follower)
-        if self.is_empty:
+        self.forget_if_idle()
+
+    def forget_if_idle(self) -> None:
+        """Ends the queue if it has no member, and none is coming."""
+        if self.is_empty and not self.coming:
             self._delivery.forget(self)
+
+
+class Beginning:
+    """The beginning of an observation that waits behind a gate: its first values, and its queue."""
+
+    __slots__ = ("gate", "queue", "size", "values")
+
+    def __init__(self, gate: Gate, queue: PatternQueue) -> None:
+        self.gate = gate
+        self.queue = queue
+        self.values: list[Changes | PackedChanges] = []
+        self.size = 0
+        queue.coming += 1
+
+    def add(self, values: Sequence[Changes | PackedChanges]) -> None:
+        """Takes in values that lead to the epoch where the observation begins."""
+        self.values += values
+        size = sum([_size_of(each) for each in values])
+        self.size += size
+        self.gate.count(size)
+
+    def end(self) -> None:
+        """Gives back what it has taken: it waits no longer."""
+        self.queue.coming -= 1
+        self.gate.count(-self.size)
+
+
+def _size_of(value: Changes | PackedChanges) -> int:
+    """Returns about how many bytes of memory a value takes that begins an observation."""
+    return OVERHEAD + (len(value.packed) if isinstance(value, PackedChanges) else ROW_BYTES * value.size)
 
 
 class Follower:
@@ -97,6 +135,7 @@ class Follower:
     __slots__ = (
         "_begun",
         "_behind",
+        "_coming",
         "_delivery",
         "_newest",
         "_own",
@@ -122,6 +161,7 @@ class Follower:
         self._policy = policy
         self._behind = behind
         self._own: DeliveryQueue | None = None
+        self._coming: Beginning | None = None
         self._begun = False
         self._newest = 0
         self.queue: PatternQueue | None = None
@@ -169,21 +209,50 @@ class Follower:
 
     # -- the space's side -----------------------------------------------------------------------------
 
-    def follow(self, space: Space, pattern: Value) -> None:
+    def follow(self, space: Space, pattern: Value, gate: Gate | None = None) -> None:
         """Takes in the changes of a pattern from the next epoch on; does nothing once the observer has left.
 
+        Where the ``gate`` of the space keeps the present epoch, the beginning waits behind it, together with
+        the values of ``extend_all`` that lead to the present epoch.
         Raises ``UsageError`` for a pattern that is none, ``Refused`` beyond a limit.
         """
         if self.position == _LEFT:
             return
-        self.queue = queue = self._delivery.queue(space, pattern)
+        queue = self._delivery.queue(space, pattern, gate)
+        if gate is not None and gate.keeps(space.epoch):
+            self._coming = Beginning(gate, queue)
+            gate.after(space.epoch, self._begin, self._coming)
+        else:
+            self._enter(queue)
+
+    def _begin(self, beginning: Beginning) -> None:
+        """Called by the gate when what was to begin may be shown, which may be over by now."""
+        if self._coming is beginning:
+            self._coming = None
+            beginning.end()
+            self._enter(beginning.queue)
+            if beginning.values:
+                self._part().extend_all(beginning.values)
+                self._wake(self._woken)
+
+    def _enter(self, queue: PatternQueue) -> None:
+        self.queue = queue
         if self._own is not None and not self._own.is_drained:
             queue.join_apart(self)
         else:
             self._join(queue)
 
+    def _cancel(self) -> None:
+        """Ends a beginning that waits behind the gate."""
+        if self._coming is not None:
+            coming, self._coming = self._coming, None
+            coming.end()
+            coming.values.clear()
+            coming.queue.forget_if_idle()
+
     def unfollow(self) -> None:
         """Takes in nothing more; what waits can still be taken."""
+        self._cancel()
         if self.queue is not None:
             self._part()
             self.queue.leave(self)
@@ -207,7 +276,9 @@ class Follower:
 
     def extend_all(self, epochs: Sequence[Changes | PackedChanges]) -> None:
         """The same for several epochs in order."""
-        if self.position != _LEFT:
+        if self._coming is not None:
+            self._coming.add(epochs)
+        elif self.position != _LEFT:
             self._part().extend_all(epochs)
 
     def catch_up(self) -> None:
@@ -217,6 +288,7 @@ class Follower:
 
     def close(self) -> None:
         """Drops what waits when the observer has left; may be called again."""
+        self._cancel()
         if self.queue is not None:
             self.queue.leave(self)
             self.queue = None

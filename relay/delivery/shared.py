@@ -25,6 +25,7 @@ from dataspace.kernel.actions import MORE
 from dataspace.kernel.changes import PART, Changes
 from dataspace.kernel.interests import tell_each
 from relay.delivery.backlog import BYTE_LIMIT, LIMIT, MESSAGE_LIMIT
+from relay.delivery.gate import Gate
 from relay.delivery.memory import LEAST, OVERHEAD, MemoryBudget
 from relay.delivery.net_changes import net_of
 from relay.delivery.packed import PART_BYTES, PackedChanges, pieces
@@ -72,6 +73,7 @@ class SharedQueue:
         "_waiting",
         "end",
         "first",
+        "gate",
         "newest",
     )
 
@@ -87,6 +89,8 @@ class SharedQueue:
         self._idle: Members = ()
         self._behind = _NONE_BEHIND
         self._apart: dict[Member, None] | None = None
+        self.gate: Gate | None = None
+        """Where the changes wait until their epoch is on disk, if it is closed."""
         self._eager: dict[Member, None] | None = None
 
     def __len__(self) -> int:
@@ -160,8 +164,11 @@ class SharedQueue:
     # -- what comes -----------------------------------------------------------------------------------
 
     def offer(self, changes: Changes) -> None:
-        """Queues one epoch for all members; O(members that have taken all, or are apart)."""
-        if self._apart is None:
+        """Queues one epoch for all members, when the gate lets it pass; O(members that have taken all, or are
+        apart)."""
+        if self.gate is not None and self.gate.closed:
+            self.gate.keep(self.offer, changes)
+        elif self._apart is None:
             self._take_in(changes)
         else:
             tell_each([self._take_in, *[each.offer for each in self._apart]], changes)

@@ -29,6 +29,7 @@ from dataspace.kernel.changes import Epoch
 from dataspace.kernel.handles import Held
 from dataspace.kernel.limits import weight_of
 from dataspace.transport.reactor import Reactor
+from relay.delivery.gate import Gate
 from relay.log.log import SNAPSHOT_CHANGES, Log
 from relay.log.notes import Note, take_in
 from relay.log.recent import Recent
@@ -110,9 +111,10 @@ class _Entry:
 class GroupCommit(GroupWriter[_Entry]):
     """Feeds one log.
 
-    ``after_group`` is called when the callbacks of a group have run.  ``state`` returns the claims of
-    all owners after the last submitted epoch, in mappings that are not changed any more; with
-    it, a snapshot is written after every ``snapshot_changes`` changes and at the end.
+    ``after_group`` is called when the callbacks of a group have run.  The ``gate`` shows before them what it
+    has kept of the group.  ``state`` returns the claims of all owners after the last submitted epoch, in
+    mappings that are not changed any more; with it, a snapshot is written after every ``snapshot_changes``
+    changes and at the end.
     """
 
     NAME = "the log"
@@ -124,6 +126,7 @@ class GroupCommit(GroupWriter[_Entry]):
         *,
         after_group: Callable[[], None] | None = None,
         state: StateSource | None = None,
+        gate: Gate | None = None,
         snapshot_changes: int = SNAPSHOT_CHANGES,
         backlog_bytes: int = BACKLOG_BYTES,
         backlog_epochs: int = BACKLOG_EPOCHS,
@@ -132,11 +135,14 @@ class GroupCommit(GroupWriter[_Entry]):
         self._log = log
         self._after_group = after_group
         self._state = state
+        self.gate = gate
         self._snapshot_changes = snapshot_changes
         self._limit_bytes = backlog_bytes
         self._limit_epochs = backlog_epochs
         self.durable = max(log.last, log.next_epoch - 1)
         self.recent = Recent(self.durable)
+        if gate is not None:
+            gate.durable = self.durable
         self.backlog_bytes = 0
         self.latest = Epoch(0, 0)
         """The epoch that was submitted last."""
@@ -233,8 +239,9 @@ class GroupCommit(GroupWriter[_Entry]):
 
     @property
     def is_behind(self) -> bool:
-        """True if the backlog exceeds its limits."""
-        return self.backlog_bytes > self._limit_bytes or len(self._waiting) > self._limit_epochs
+        """True if the backlog exceeds its limits, with what the gate keeps of it."""
+        size = self.backlog_bytes if self.gate is None else self.backlog_bytes + self.gate.size
+        return size > self._limit_bytes or len(self._waiting) > self._limit_epochs
 
     def statistics(self) -> CommitStatistics:
         """Counts, in O(1)."""
@@ -386,6 +393,8 @@ class GroupCommit(GroupWriter[_Entry]):
     def _accept(self, group: Sequence[_Entry]) -> None:
         """Removes a group that is on disk from the queue, and calls the callbacks of its epochs."""
         self.durable = max(self.durable, group[-1].epoch.number)
+        if self.gate is not None:
+            self.gate.release(self.durable)
         self._bytes += self._written
         done, changes = self._waiting.popleft, 0
         for entry in group:

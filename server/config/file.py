@@ -45,6 +45,7 @@ from server.config.settings import (
     BY_NAME,
     DEFAULT,
     KEEPING,
+    SHOWN,
     Given,
     beside,
     count as counted,
@@ -124,10 +125,11 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     space_limits = _filled(SpaceLimits, value)
     kept: dict[str, Any] = {field: value[f"log.{each.name}"] for field, each in KEEPING.items()}
     retention = Retention(**kept)
-    spaces = _spaces(document, file, data, space_limits, retention, args)
+    main = SpaceConfig(MAIN, data, space_limits, retention, show=value["show"])  # type: ignore[arg-type]  # as below
+    spaces = _spaces(document, file, main, args)
     if value["without_rules"]:
         space_limits = replace(space_limits, rules=0)
-        spaces = {name: (replace(limits, rules=0), kept) for name, (limits, kept) in spaces.items()}
+        spaces = {name: replace(each, limits=replace(each.limits, rules=0)) for name, each in spaces.items()}
     rules = _rules(document, file, [MAIN, *spaces])
     rules[MAIN] = [*rules[MAIN], *map(Path, args.rules)]
     actors = [
@@ -154,14 +156,10 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         quotas=_filled(Quotas, value, "quota"),
         space_limits=space_limits,
         retention=retention,
+        show=main.show,
         accept_damage=value["accept_damage"],  # type: ignore[arg-type]
         rules=tuple(rules[MAIN]),
-        spaces=tuple(
-            [
-                SpaceConfig(name, data / "spaces" / name, limits, kept, tuple(rules[name]))
-                for name, (limits, kept) in spaces.items()
-            ]
-        ),
+        spaces=tuple([replace(each, rules=tuple(rules[name])) for name, each in spaces.items()]),
         actors=tuple(actors),
         flows=tuple(flows),
         trace=value["trace"],  # type: ignore[arg-type]
@@ -245,14 +243,9 @@ def _array(document: Table, file: Path | None, name: str, known: tuple[str, ...]
 
 
 def _spaces(
-    document: Table,
-    file: Path | None,
-    data: Path,
-    limits: SpaceLimits,
-    retention: Retention,
-    args: argparse.Namespace,
-) -> dict[str, tuple[SpaceLimits, Retention]]:
-    """Returns the dataspaces besides ``main``, with their limits and retention."""
+    document: Table, file: Path | None, main: SpaceConfig, args: argparse.Namespace
+) -> dict[str, SpaceConfig]:
+    """Returns the dataspaces besides ``main``, without their rules; ``main`` has their defaults."""
     tables = document.get("spaces", {})
     if not isinstance(tables, dict):
         raise UsageError(f"{file}: spaces: tables [spaces.NAME] are needed, not {tables!r:.80}")
@@ -261,12 +254,18 @@ def _spaces(
         assert file is not None  # the tables come from it
         _check_space_name(name, f"{file}: spaces.{name}")
         source = SettingSource(
-            file, f"spaces.{name}", table, ("limits", *(each.name for each in KEEPING.values()))
+            file, f"spaces.{name}", table, ("limits", "show", *(each.name for each in KEEPING.values()))
         )
-        found[name] = (_space_limits(source, limits), _space_retention(source, retention))
+        found[name] = SpaceConfig(
+            name,
+            main.data / "spaces" / name,
+            _space_limits(source, main.limits),
+            _space_retention(source, main.retention),
+            show=source.take("show", SHOWN, main.show),
+        )
     for name in args.host_space or ():
         _check_space_name(name, "--host-space")
-        found.setdefault(name, (limits, retention))
+        found.setdefault(name, replace(main, name=name, data=main.data / "spaces" / name))
     return found
 
 

@@ -94,15 +94,22 @@ class Limits:
     staged_seconds: float = 86_400.0
 
 
+COMMITTED: Final = "committed"
+DURABLE: Final = "durable"
+"""What observers are shown: epochs as they are committed, or only epochs on disk."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpaceConfig:
-    """One dataspace: the directory of its log, its limits, its retention, and its rules."""
+    """One dataspace: the directory of its log, its limits, its retention, its rules and its ``show``."""
 
     name: str
     data: Path
     limits: SpaceLimits = field(default_factory=SpaceLimits)
     retention: Retention = field(default_factory=Retention)
     rules: tuple[Path | RuleText, ...] = ()
+    show: str | None = None
+    """``durable`` or ``committed``; None leaves it to the daemon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +226,8 @@ class Config:
     """Limits of the space ``main``, and of each space without its own."""
     retention: Retention = field(default_factory=Retention)
     """Retention of the past of ``main``, and of each space without its own."""
+    show: str | None = None
+    """What observers of ``main`` are shown, and of each space that states nothing else."""
     accept_damage: bool = False
     rules: tuple[Path | RuleText, ...] = ()
     """Rules of the daemon in the space ``main``."""
@@ -262,4 +271,5 @@ class Config:
 
     def all_spaces(self) -> tuple[SpaceConfig, ...]:
         """Returns every dataspace, ``main`` first."""
-        return (SpaceConfig(MAIN, self.data, self.space_limits, self.retention, self.rules), *self.spaces)
+        main = SpaceConfig(MAIN, self.data, self.space_limits, self.retention, self.rules, self.show)
+        return (main, *self.spaces)

@@ -73,6 +73,8 @@ def _space_lines(config: Config) -> Iterator[str]:
         for limit, value in asdict(each.limits).items():
             if value != getattr(config.space_limits, limit):
                 yield f"limits.{limit} = {value}"
+        if each.show != config.show:
+            yield f"show = {_toml(each.show)}"
         for field, setting in KEEPING.items():
             value = getattr(each.retention, field)
             if value is not None:

@@ -24,7 +24,9 @@ from dataspace.kernel.limits import SpaceLimits
 from dataspace.transport.addresses import parse_listen
 from relay.log.retention import Retention
 from server.config.model import (
+    COMMITTED,
     DEFAULT_LISTEN,
+    DURABLE,
     HANG_SECONDS,
     STALL_SECONDS,
     STOP_SECONDS,
@@ -249,6 +251,9 @@ def _limits() -> Iterable[Setting]:
             yield Setting(f"{group}.{field.name}", read, default)
 
 
+SHOWN: Final = one_of(DURABLE, COMMITTED)
+"""Reads what observers are shown."""
+
 KEEPING: Final = {
     "age": Setting("keep_for", seconds, None, "keep_for"),
     "size": Setting("keep_bytes", number_of_bytes, None, "keep_bytes"),
@@ -266,6 +271,7 @@ SETTINGS: Final = (
     Setting("socket_mode", mode, 0o600, "socket_mode"),
     Setting("data", path, None, "data"),
     Setting("accept_damage", flag, False, "accept_damage"),
+    Setting("show", SHOWN, None),
     Setting("loop", one_of("auto", "task", "reader"), "auto"),
     Setting("verbose", flag, False, "verbose"),
     Setting("without_rules", flag, False, "without_rules"),

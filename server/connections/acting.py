@@ -332,7 +332,9 @@ class ActingPeer(Peer):
                 owner, actions, client=own.client, sequence=sequence, account=account, on_durable=self.accept
             )
         except Refused as refusal:
-            self.say(p.Refusal(sequence, refusal.code, refusal.text[:4000], url=refusal.url))
+            hosted.showing.refuse(
+                self.say, p.Refusal(sequence, refusal.code, refusal.text[:4000], url=refusal.url)
+            )
             return
         reach("turn-committed")
         self.turns += 1
@@ -450,7 +452,7 @@ def welcome(
         p.VERSION,
         state.number,
         hosted.identity,
-        hosted.space.epoch,
+        hosted.showing.newest,
         state.client.sequence,
         hosted.limits_map(),
         Granted(

@@ -82,6 +82,7 @@ class Daemon(DaemonState):
                 lane=self.lane,
                 system=self.system,
                 admit=self.memory.admit,
+                room=self.delivery.room,
                 recorder=self.recorder,
             )
         self.main = self.spaces[MAIN]

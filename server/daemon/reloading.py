@@ -47,6 +47,7 @@ TAKEN: Final = frozenset(
         "space_limits",
         "quotas",
         "retention",
+        "show",
         "verbose",
         "logging",
         "listen",
@@ -56,7 +57,7 @@ TAKEN: Final = frozenset(
 """The fields of ``Config`` that are applied at once; only some limits (``take_limits``), and all of the log
 but the audit file."""
 
-SETTINGS: Final = ("limits", "space_limits", "quotas", "retention", "spaces", "verbose")
+SETTINGS: Final = ("limits", "space_limits", "quotas", "retention", "show", "spaces", "verbose")
 """Of these, what is applied without a word of its own is named."""
 
 LATER: Final = frozenset(["identities", "name_bytes", "all_replays", "staged_seconds"])
@@ -204,7 +205,8 @@ def _expel(daemon: Daemon) -> int:
 
 
 def take_limits(daemon: Daemon, config: Config) -> tuple[Config, list[str]]:
-    """Takes the limits, quotas and retention of a configuration; O(spaces + principals).
+    """Takes the limits, quotas and retention of a configuration, and what observers are shown; O(spaces +
+    principals).
 
     Returns the configuration that holds now, in these, and the names of limits that need a restart.
 
@@ -229,17 +231,18 @@ def take_limits(daemon: Daemon, config: Config) -> tuple[Config, list[str]]:
             continue
         its, more = _taken(each.limits, now.limits, LATER_OF_SPACE, f"spaces.{each.name}.limits")
         later += [name for name in more if f"limits.{name.rpartition('.')[2]}" not in later]
-        spaces.append(replace(each, limits=its, retention=now.retention))
+        spaces.append(replace(each, limits=its, retention=now.retention, show=now.show))
     taken = replace(
         before,
         limits=limits,
         space_limits=main,
         quotas=config.quotas,
         retention=config.retention,
+        show=config.show,
         spaces=tuple(spaces),
     )
     for each in taken.all_spaces():
-        daemon.spaces[each.name].relimit(limits, each.limits, each.retention)
+        daemon.spaces[each.name].relimit(limits, each)
     return taken, later
 
 

@@ -30,6 +30,9 @@ AT_ONCE: Final = frozenset(["lease", "renew", "release"])
 """Verbs that do not wait, and that later packets of the same connection rely on."""
 
 
+OF_FACTS: Final = frozenset(["index", "owners", "rules", "withdraw"])
+"""Verbs whose answers tell about the facts in memory."""
+
 MOST_OLD_TURNS: Final = 8192
 """Old turns of one client that wait for an answer."""
 
@@ -116,7 +119,13 @@ def timed(watch: Watch, name: str, verb: Verb) -> Verb:
         check_known(name, arguments)
         began = perf_counter()
         try:
-            answer = await verb(peer, arguments)
+            try:
+                answer = await verb(peer, arguments)
+            except ExpectationFailed:
+                await peer.hosted.showing.wait()
+                raise
+            if name in OF_FACTS:
+                await peer.hosted.showing.wait()
             if (act := _act_of(name, arguments)) is not None:
                 watch.acted(*act, peer.who)
             return answer

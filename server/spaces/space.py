@@ -26,15 +26,14 @@ from dataspace.errors import Closed, Refused
 from dataspace.flows.flows import Flow
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.changes import Epoch
-from dataspace.kernel.limits import SpaceLimits, size_of
+from dataspace.kernel.limits import size_of
 from dataspace.kernel.space import Space
 from dataspace.kernel.turns import Admit, Part
 from dataspace.wire.features import SYSTEM
 from index.values.values import Map
+from relay.delivery.gate import Gate
+from relay.delivery.memory import MemoryBudget
 from relay.log.log import Log
-from relay.log.reader import LogReader
-from relay.log.recent import Recent
-from relay.log.retention import Retention
 from relay.log.writer import GroupCommit, retain
 from relay.store.errors import LogFailed
 from relay.store.staging import Staging
@@ -42,7 +41,7 @@ from relay.store.storage import file_bytes
 from server.config.model import Limits, SpaceConfig
 from server.config.principals import check_name
 from server.config.rules import RuleText
-from server.lane import Lane, Work
+from server.lane import Lane
 from server.owners.accounts import Account
 from server.owners.holdings import Holdings
 from server.owners.leases import Leases
@@ -51,9 +50,11 @@ from server.spaces.conditions import Conditions
 from server.spaces.endings import Departures, Endings
 from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
+from server.spaces.recalling import Recalling
 from server.spaces.rules import OWNER, HostedFlows, Suspensions, hold_from_now, hold_from_start, rules_status
 from server.spaces.searches import Searches
 from server.spaces.sessions import Sessions
+from server.spaces.showing import Showing
 from server.spaces.traces import TRACED, Recorder
 from server.system import SystemSpace
 
@@ -85,12 +86,14 @@ class HostedSpace:
         lane: Lane,
         system: SystemSpace,
         admit: Admit,
+        room: MemoryBudget,
         recorder: Recorder | None = None,
     ) -> None:
         """``flush`` is called after turns; ``names`` are the names of all spaces of the daemon.
 
         What takes long is done in the ``lane``.  ``admit`` raises ``Refused`` for turns that add more than
-        the daemon has memory for.  The ``recorder`` has the traces of turns.
+        the daemon has memory for; ``room`` is the memory for what waits for observers.  The ``recorder`` has
+        the traces of turns.
         """
         self._admit = admit
         self._recorder = recorder
@@ -116,7 +119,9 @@ class HostedSpace:
         self.conditions = Conditions(self.space.index)
         self.space.rules.clock = time.perf_counter_ns
         self._suspensions = Suspensions(settings.name, self.space.rules, system)
-        self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims)
+        self.gate = Gate(room)
+        self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims, gate=self.gate)
+        self.showing = Showing(self.space, self.commits, self.gate, settings.show)
         self.endings = Endings(lane, self.commits, step=self._retract_some, flush=flush)
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
         self.prepared = Prepared()
@@ -159,10 +164,21 @@ class HostedSpace:
         """
         return hold_from_now(self.space, given, self.commit)
 
-    def relimit(self, limits: Limits, own: SpaceLimits, retention: Retention) -> None:
-        """Takes the limits of the daemon, the limits of the space and its retention, from now on."""
-        self.limits = limits
-        self.settings = replace(self.settings, limits=own, retention=retention)
+    def show_durable(self) -> int:
+        """Shows observers only epochs on disk from now on, because another process may take over the log.
+
+        Returns the newest epoch that they may have been shown before: once it is on disk, nothing that was
+        shown can be lost (``commits.wait_durable``).  No observation has a gap or a repetition.  Where the
+        configuration says ``show = "committed"``, that stays.  May be called again.
+        """
+        self.showing.follow()
+        return self.space.epoch
+
+    def relimit(self, limits: Limits, its: SpaceConfig) -> None:
+        """Takes the limits of the daemon, and the limits, the retention and ``show`` of the space."""
+        self.limits, own = limits, its.limits
+        self.settings = replace(self.settings, limits=own, retention=its.retention, show=its.show)
+        self.showing.take(its.show)
         self.space.limits = own  # what it holds stays, and cannot grow; its rules keep their own limits
         self.space.interests.relimit(own)
         self.space.rule_quotas.relimit(own)
@@ -483,6 +499,7 @@ class HostedSpace:
             "leases": len(self.leases),
             "identities": len(self.clients),
             "durable_epoch": self.commits.durable,
+            "show": self.showing.in_force,
             "oldest_epoch": self.log.oldest,
             **rules_status(self.space.rules, len(self._suspensions)),
             "disk_full": self.commits.full is not None,
@@ -492,28 +509,6 @@ class HostedSpace:
             "disk_bytes": sum(map(file_bytes, self.settings.data.iterdir())),
             "data": str(self.settings.data),
         }
-
-
-class Recalling:
-    """Reads the last epochs of the previous daemon back into memory, once, for all clients that go on from
-    there: observers that come back, and turns that expect something unchanged.
-
-    Always: one reads, and the others wait for it; the reading has its turn in the lane, and runs in a thread.
-    """
-
-    def __init__(self) -> None:
-        self._lock = trio.Lock()
-
-    async def recall(self, recent: Recent, log: LogReader, after: int, work: Work) -> bool:
-        """Returns True if all epochs beyond ``after`` are in memory; reads epochs of the previous daemon."""
-        if recent.lacks(after):
-            async with self._lock:
-                if recent.lacks(after):  # else another one has read it meanwhile
-                    async with work:
-                        read = await trio.to_thread.run_sync(recent.missing, log, after)
-                    if read is not None:
-                        recent.put_before(after, read)
-        return after >= recent.after
 
 
 def no_space(name: str, names: Collection[str]) -> Refused:

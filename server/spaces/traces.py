@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dataspace.kernel.changes import Epoch
     from dataspace.kernel.interests import Interest, Interests
     from dataspace.wire.traceparents import Parent
+    from relay.delivery.gate import Gate
     from relay.log.writer import GroupCommit
     from server.config.principals import Principal
 
@@ -86,6 +87,7 @@ class Trace:
     """A turn, from its arrival on."""
 
     __slots__ = (
+        "_kept",
         "_queues",
         "accepted",
         "actions",
@@ -138,19 +140,35 @@ class Trace:
         self.first = self.last = 0
         """When the first and the last of them was sent it."""
         self._queues: list[tuple[SharedQueue, int]] = []
+        self._kept = False
+        """True while a gate keeps the epoch from its observers."""
 
-    def queued(self, epoch: int, touched: Sequence[Interest]) -> None:
-        """Notes that the log has taken the epoch, which observers of these interests will be sent."""
+    def queued(self, epoch: int, touched: Sequence[Interest], gate: Gate | None = None) -> None:
+        """Notes that the log has taken the epoch, which observers of these interests will be sent, behind the
+        gate if there is one."""
         self.epoch = epoch
+        self.committed = time_ns()
         self.observers = sum([len(each) for each in touched])
+        self.delivered, self._kept = not self.observers, True
+        if gate is None:
+            self._shown(touched)
+        elif self.observers:
+            gate.after(epoch, self._shown, touched)  # ahead of what its observers are offered
+
+    def _shown(self, touched: Sequence[Interest]) -> None:
+        """Follows the observers from now on: their queues are about to take the epoch in."""
+        if not self._kept:
+            return
+        self._kept = False
         queues = [each.queue for each in touched[:MOST_PATTERNS]]
         self._queues = [(queue, queue.end) for queue in queues if isinstance(queue, SharedQueue)]
         self.following = self.left = sum([queue.following for queue, _ in self._queues])
         self.delivered = not self.left
-        self.committed = time_ns()
 
     def look(self, now: int) -> bool:
         """Notes which observers have been sent the epoch; True once all have.  O(patterns)."""
+        if self._kept:
+            return self.delivered
         left = sum([queue.waiting_for(position) for queue, position in self._queues])
         if left < self.left:
             self.left, self.last = left, now
@@ -161,6 +179,7 @@ class Trace:
     def give_up(self) -> None:
         """Follows the observers no longer."""
         self.late, self.left, self._queues, self.delivered = self.left, 0, [], True
+        self._kept = False
 
     @property
     def outcome(self) -> str:
@@ -263,7 +282,7 @@ class Recorder:
 
         def submit(epoch: Epoch) -> None:
             commits.submit(epoch, durable)
-            trace.queued(epoch.number, interests.touched)
+            trace.queued(epoch.number, interests.touched, commits.gate)
             self.follow(trace)
 
         return submit

@@ -243,7 +243,8 @@ class Observations:
 
     def _open_live(self, stream: OutStream, request: ObserveOptions, space: Space) -> None:
         observation = self.backlog(stream, request)
-        observation.follow(space, request.pattern)
+        gate = self._peer.hosted.gate if space is self._peer.hosted.space else None
+        observation.follow(space, request.pattern, gate)
         if request.snapshot and request.after is None:
             rows = space.matches(request.pattern)
             observation.extend(Changes(space.epoch, space.time, rows, flags=SNAPSHOT))
@@ -304,7 +305,7 @@ class Observations:
                 return  # the daemon ends, and the client comes back to the next one
             live = stream.backlog
             if isinstance(live, Follower) and live.queue is not None and not len(live):
-                marked = hosted.space.epoch
+                marked = hosted.showing.newest
                 live.extend(progress_mark(marked))
                 self._peer.wake(stream)
                 hosted.flush()

@@ -86,7 +86,7 @@ def beginning(hosted: HostedSpace, request: ObserveOptions) -> int:
 def begins_now(hosted: HostedSpace, request: ObserveOptions) -> bool:
     """True if a stream begins with the state now, or has missed nothing of it, and needs no log."""
     if request.live:
-        return True
+        return not hosted.showing.is_stuck
     after = request.after
     if request.columns or after is None or after != hosted.space.epoch or hosted.log.lost(after):
         return False
@@ -234,7 +234,7 @@ class StreamReplay:
         if retelling.is_too_much:
             return False
         # nothing has waited since the last epoch was found
-        self.observation.follow(self.hosted.space, request.pattern)
+        self.observation.follow(self.hosted.space, request.pattern, self.hosted.gate)
         changes = retelling.values(partial(self.hosted.space.index.row_count, form))
         if sum([len(each.packed) for each in changes]) > READ_AHEAD_BYTES:
             self.observation.unfollow()
@@ -349,10 +349,10 @@ class StreamReplay:
 
     def _go_live(self, replay: Replay) -> None:
         """Offers what is committed but not on disk yet, then feeds the stream live."""
+        self.observation.follow(self.hosted.space, self.request.pattern, self.hosted.gate)
         for number, micros, added, messages, removed in replay.tail(self.hosted.commits.tail(replay.at)):
             self.observation.extend(Changes(number, micros, added, messages, removed))
         self.observation.catch_up()
-        self.observation.follow(self.hosted.space, self.request.pattern)
         self._wake()
 
     def _wake(self) -> None:

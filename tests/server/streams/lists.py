@@ -21,6 +21,8 @@ from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session, encode
 from index.values.values import Map, Value
 from relay.delivery.followers import Delivery
+from relay.delivery.gate import Gate
+from relay.delivery.memory import MemoryBudget
 from relay.delivery.outbox import OutStream
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
@@ -28,7 +30,8 @@ from server.config.principals import DAEMON, Quotas
 from server.config.rights import OPEN
 from server.lane import Lane, Work
 from server.owners.accounts import Accounts
-from server.spaces.space import Recalling
+from server.spaces.recalling import Recalling
+from server.spaces.showing import Showing
 from server.streams.observations import Observations
 from server.streams.replay import ReplaySlots
 from server.system import SystemSpace
@@ -41,11 +44,13 @@ class Past:
 
     name = "main"
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, show: str | None = None) -> None:
         self.log = log
         self.identity = log.identity
         self.space = Space("main")
-        self.commits = GroupCommit(log)
+        self.gate = Gate(MemoryBudget())
+        self.commits = GroupCommit(log, gate=self.gate)
+        self.showing = Showing(self.space, self.commits, self.gate, show)
         self.recalling = Recalling()
         self.flushed = 0
         self._handles = count(1)
@@ -116,7 +121,7 @@ class ListPeer:
     def work(self) -> Work:
         return self.lane.work(self.name)
 
-    def fail(self, stream: OutStream, code: str, text: str) -> None:
+    def fail(self, stream: OutStream, code: str, text: str, url: str = "") -> None:
         self.failed[stream.number] = code
         self.wake(stream)
 
