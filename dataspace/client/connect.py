@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import ssl
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
@@ -27,7 +27,7 @@ from dataspace.client.session.session import ClientSession
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import UsageError
 from dataspace.loops.here import is_asyncio, running_loop
-from dataspace.transport.addresses import default_url, parse_url
+from dataspace.transport.candidates import parse_urls
 from dataspace.transport.credentials import Credentials, Tls
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ HEARTBEAT: Final = 15.0
 
 @connecting
 async def connect(
-    url: str | None = None,
+    url: str | Sequence[str] | None = None,
     *,
     name: str = "",
     owner: str = "",
@@ -177,8 +177,10 @@ async def connect(
     ``aclose()`` of the result instead of using a block.
 
     ``url`` is ``tcp://HOST:PORT``, ``tls://HOST:PORT`` or ``unix:///PATH`` (default: ``$DATASPACE_URL``, else
-    the local default); ``space`` is one of the daemon's dataspaces.  Facts belong to the session and end with
-    it; with ``owner`` they belong to that durable name and stay until retracted.
+    the local default); of several daemons of one store it has all addresses, with commas or as a sequence,
+    and the client goes on at another one, or where a daemon sends it.  ``space`` is one of the daemon's
+    dataspaces.  Facts belong to the session and end with it; with ``owner`` they belong to that durable name
+    and stay until retracted.
 
     ``client`` is the identity that turns are numbered by: the owner's name if there is one, else random.
 
@@ -225,7 +227,7 @@ async def connect(
     who = ClientIdentity(name, identity, owner, space, heartbeat, grace, lease)
     credentials = Credentials.settle(token, tls)
     session = ClientSession(
-        parse_url(url or default_url()),
+        parse_urls(url),
         who,
         credentials,
         reconnect=reconnect,

@@ -368,6 +368,12 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
             return self._newest if self._reached is None else self._reached
         return max(self._newest, self._reached)
 
+    @property
+    def seen(self) -> int:
+        """The newest epoch that has come; 0 before the first."""
+        told = self._told
+        return 0 if told is None or told == self._options.after else told
+
     def _catch_up(self) -> None:
         """Opens the stream with the state, and will show only its difference to the known state."""
         self._since, self._newest, self._reached = self._told or 0, None, None

@@ -245,6 +245,11 @@ class Subscription:
     def know(self, total: int) -> None:
         """Ignores how many values are ready."""
 
+    @property
+    def seen(self) -> int:
+        """No epoch of the space."""
+        return 0
+
     def reach(self, epoch: int) -> None:
         """Ignores epochs: a topic has frontiers instead."""
 

@@ -37,6 +37,8 @@ class Wanted:
     it comes back to.  ``space``: the dataspace that it is about.  ``token``: what shows its rights.
     ``spoken``: whether the daemon lists what it understands.
     ``attempt``: which of the connections this is that a process, known by some bytes of its own, has tried.
+    ``reads``, on the wire ``read``: whether the client sends no turns, so that a daemon that follows another
+    one may serve it.
     """
 
     heartbeat: float = math.inf
@@ -46,6 +48,7 @@ class Wanted:
     token: str = field(default="", repr=False)
     attempt: tuple[int, bytes] | None = None
     spoken: bool = False
+    reads: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -58,6 +61,7 @@ class Wanted:
             token=_text(features, "token", ""),
             attempt=_pair(features, "attempt", "a number, and bytes of at most 64"),
             spoken=features.get("spoken") is True,
+            reads=features.get("read") is True,
         )
 
     def packed(self) -> Map:
@@ -77,10 +81,12 @@ class Wanted:
             wanted["attempt"] = self.attempt
         if self.spoken:
             wanted["spoken"] = True
+        if self.reads:
+            wanted["read"] = True
         return Map(wanted)
 
 
-WANTED: Final = frozenset(each.name for each in fields(Wanted))
+WANTED: Final = frozenset("read" if each.name == "reads" else each.name for each in fields(Wanted))
 """The features that a hello may name."""
 
 

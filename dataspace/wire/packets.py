@@ -117,7 +117,10 @@ class Bye(NamedTuple):
     url: str = ""
 
 
-PASSING: Final = frozenset(["", "timeout", "stalled", "closing"])
+ELSEWHERE: Final = frozenset(["elsewhere", "moved", "no-leader", "behind"])
+"""Codes with which a daemon sends a client to another one, named or not; nothing has happened."""
+
+PASSING: Final = frozenset(["", "timeout", "stalled", "closing", *ELSEWHERE])
 """Codes of a ``Bye`` after which a client may connect again: only this connection is over."""
 
 

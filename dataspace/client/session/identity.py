@@ -11,7 +11,7 @@ from dataspace.errors import UsageError
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
     """Name, identity and times of a client: see ``connect``.  ``heartbeat``, ``grace`` and ``lease`` are in
-    seconds."""
+    seconds; with ``reads`` it sends no turns, so that any daemon of the store may serve it."""
 
     name: str
     client: str
@@ -20,6 +20,7 @@ class ClientIdentity:
     heartbeat: float
     grace: float
     lease: float
+    reads: bool = False
 
     def __post_init__(self) -> None:
         """Raises ``UsageError`` for times that are not valid."""

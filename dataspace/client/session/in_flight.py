@@ -36,6 +36,8 @@ class InFlight:
         self.limits = TurnLimits()
         self.sequence = 0
         """Number of the newest turn, or of the last turn that the daemon had applied at the start."""
+        self.newest = 0
+        """The newest epoch of a turn of this client."""
         self._space = space
         self._applied = 0
         self._claims: Final = claims
@@ -108,6 +110,7 @@ class InFlight:
         ticket = self._sent.pop(sequence, None)
         if ticket is not None:
             self._applied = max(self._applied, sequence)
+            self.newest = max(self.newest, epoch)
             if self._answered or next(iter(self._sent), sequence) < sequence:
                 self._answered[sequence] = ticket
                 self._count(sequence)
@@ -145,6 +148,7 @@ class InFlight:
         """
         tickets = list(self.tickets())
         self._sent.clear()
+        self.newest = 0
         self._count(0)
         self._held = [] if self._held is not None else None
         for ticket in tickets:
@@ -186,6 +190,12 @@ class InFlight:
             self._count(sequence)
             self._held = self._held or []
             self._held.append(ticket)
+
+    def drop_restating(self) -> None:
+        """Drops turns that assert claims again, which the daemon has refused: another one may know them."""
+        self._sent = {at: ticket for at, ticket in self._sent.items() if not ticket.restating}
+        if self._held is not None:
+            self._held = [ticket for ticket in self._held if not ticket.restating]
 
     def forget(self) -> None:
         """Drops the claims, which have ended and are not to be asserted again."""

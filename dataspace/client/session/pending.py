@@ -86,6 +86,11 @@ class PendingAbort:
     def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:
         """Drops values that were on their way."""
 
+    @property
+    def seen(self) -> int:
+        """No epoch."""
+        return 0
+
     def know(self, total: int) -> None:
         """Ignores how many values are ready."""
 
@@ -108,6 +113,10 @@ class Stream(Protocol):
 
         It cost ``size`` bytes of credit.
         """
+
+    @property
+    def seen(self) -> int:
+        """The newest epoch of the space that has come, 0 if there is none."""
 
     def know(self, total: int) -> None:
         """Notes that so many values, since the stream was opened, have come or are ready."""

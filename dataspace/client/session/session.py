@@ -44,6 +44,7 @@ from dataspace.kernel.actions import Action
 from dataspace.kernel.expectations import Expectation
 from dataspace.loops.here import loop
 from dataspace.transport.addresses import Address
+from dataspace.transport.candidates import joined
 from dataspace.transport.credentials import Credentials
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
@@ -62,6 +63,10 @@ IN_FLIGHT: Final = 4096
 """Turns that may wait for their answer at once."""
 
 
+class _DeniedHereError(Broken):
+    """A request was denied by a daemon that sends its clients to another one: nothing of it has happened."""
+
+
 def _ignored(_event: ConnectionEvent) -> None:
     """Ignores a connection event."""
 
@@ -75,7 +80,7 @@ class ClientSession:
 
     def __init__(
         self,
-        address: Address,
+        addresses: Sequence[Address],
         identity: ClientIdentity,
         credentials: Credentials,
         *,
@@ -94,8 +99,10 @@ class ClientSession:
         self.on_connection: Callable[[ConnectionEvent], None] = on_connection or _ignored
         self.lasting: Final[set[Lasting]] = set()
         """Objects that are notified of a reconnect; each adds and removes itself."""
-        self.uplink: Final = Uplink(address, self, credentials, reconnect=reconnect, wait=wait, dial=dial)
-        self.patience: Final = AwayLimit(address.url, timeout)
+        self.uplink: Final = Uplink(
+            addresses, self, credentials, reconnect=reconnect, wait=wait, shuffled=identity.reads, dial=dial
+        )
+        self.patience: Final = AwayLimit(joined(addresses), timeout)
         self.forgotten = 0
         """How often the claims have ended and were not asserted again."""
         self.start_soon: Callable[[Callable[[], Awaitable[None]]], None] = _nowhere
@@ -106,6 +113,9 @@ class ClientSession:
         self.lease: Final = self._lease() if identity.lease else None
         self._token = credentials.token
         self._ticket: tuple[int, bytes] | None = None
+        self._is_guest = False
+        """True at a daemon that keeps no sessions: the ticket is for another one."""
+        self._seen = 0
         self._process: Final = os.urandom(8)
         self._returned: tuple[float, str] | None = None
         """When data last came from the daemon before the loss, and which space it was; None once that was
@@ -195,15 +205,18 @@ class ClientSession:
     async def request(self, verb: str, arguments: Map) -> Value:
         """Sends one of the requests of WIRE.md and returns its answer; raises ``Refused`` where it is
         denied."""
-        await self._wait_up()
-        question = PendingRequest()
-        number = self._take_number()
-        self._requests[number] = question
-        try:
-            self.uplink.send(p.Request(number, verb, arguments))
-            return await question.wait()
-        finally:
-            self._requests.pop(number, None)
+        while True:
+            await self._wait_up()
+            question = PendingRequest()
+            number = self._take_number()
+            self._requests[number] = question
+            try:
+                self.uplink.send(p.Request(number, verb, arguments))
+                return await question.wait()
+            except _DeniedHereError:
+                pass  # it is asked again elsewhere
+            finally:
+                self._requests.pop(number, None)
 
     def produce(self, producer: int, steps: tuple[Value, ...], question: PendingRequest) -> int:
         """Sends steps of a producer and returns their size in bytes; the answer settles ``question``."""
@@ -297,8 +310,21 @@ class ClientSession:
         home = MAIN if who.space == SYSTEM else who.space
         self._attempts += 1
         attempt = (self._attempts, self._process)
-        wanted = Wanted(who.heartbeat, who.grace, self._ticket, home, self._token, attempt)
+        wanted = Wanted(who.heartbeat, who.grace, self._ticket, home, self._token, attempt, reads=who.reads)
         return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
+
+    def is_behind(self, welcome: p.Welcome) -> bool:
+        """True if this client has seen a later epoch of the space than a daemon has."""
+        before = self.welcome
+        return before is not None and before.space == welcome.space and welcome.epoch < self.seen
+
+    @property
+    def seen(self) -> int:
+        """The newest epoch that this client has seen: of its turns, and of its open observations."""
+        streams = (
+            () if self.identity.space == SYSTEM else self._streams.values()
+        )  # which has epochs of its own
+        return max(self._seen, self.in_flight.newest, *[stream.seen for stream in streams])
 
     def welcomed(self, welcome: p.Welcome) -> None:
         """Handles the welcome of a new connection: sends again what has no answer."""
@@ -306,10 +332,14 @@ class ClientSession:
         self.patience.returned()
         self.in_flight.limits = TurnLimits.read(welcome.limits)
         granted = Granted.read(welcome.features)
-        self._ticket = (welcome.session, granted.secret) if granted.secret else None
+        self._is_guest = self._ticket is not None and bool(self.identity.grace) and not granted.secret
+        if not self._is_guest:
+            self._ticket = (welcome.session, granted.secret) if granted.secret else None
         moved = before is not None and before.space != welcome.space
         if before is not None and moved:
             self._abandon(before.space, welcome.space)
+            self._seen = 0
+        self._seen = max(self._seen, welcome.epoch)
         self.in_flight.hold(welcome.sequence)
         if before is None:
             self.on_connection(ConnectionEvent(ConnectionChange.CONNECTED, space=welcome.space))
@@ -402,7 +432,9 @@ class ClientSession:
                     self.in_flight.accept(at, epoch)
                 self._room.set()
             case p.Refusal(sequence, code, text, found, url):
-                self._refused(sequence, refusal_of(code, text, found, url))
+                refusal = refusal_of(code, text, found, url)
+                if not self._leaves(refusal):  # else the turn is sent again, under its number
+                    self._refused(sequence, refusal)
             case p.Available(stream, items):
                 observation = self._streams.get(stream)
                 if observation is not None:
@@ -419,21 +451,37 @@ class ClientSession:
             case p.Done(stream) if stream in self._offers:
                 self._offers.pop(stream).done()
             case p.Error(stream, code, text, url) if stream in self._offers:
-                self._offers.pop(stream).fail(Refused(code, text, url))
+                refusal = Refused(code, text, url)
+                failed = _DeniedHereError(str(refusal)) if self._leaves(refusal) else refusal
+                self._offers.pop(stream).fail(failed)
             case p.Done(stream):
                 observation = self._streams.pop(stream, None)
                 if observation is not None:
                     observation.finish()
             case p.Error(stream, code, text, url):
-                observation = self._streams.pop(stream, None)
-                if observation is not None:
-                    observation.fail(Refused(code, text, url))
+                observation = self._streams.get(stream)
+                refusal = Refused(code, text, url)
+                if observation is not None and (
+                    isinstance(observation, PendingAbort) or not self._leaves(refusal)
+                ):
+                    del self._streams[stream]  # else it is opened again
+                    observation.fail(refusal)
             case p.Answer(number, value):
                 self._requests.pop(number, PendingRequest()).answer(value)
             case p.Denied(number, code, text, found, url):
-                self._requests.pop(number, PendingRequest()).fail(refusal_of(code, text, found, url))
+                refusal = refusal_of(code, text, found, url)
+                asked = self._requests.pop(number, PendingRequest())
+                asked.fail(_DeniedHereError(str(refusal)) if self._leaves(refusal) else refusal)
             case _:
                 pass
+
+    def _leaves(self, refusal: Refused) -> bool:
+        """Returns whether the client goes to another daemon, because this one does not serve it."""
+        if refusal.code not in p.ELSEWHERE or not self.uplink.leave(refusal):
+            return False
+        if self._is_guest:
+            self.in_flight.drop_restating()
+        return True
 
     def _refused(self, sequence: int, refusal: Refused) -> None:
         owner = self.identity.owner

@@ -1,7 +1,8 @@
 """The connection loop: one connection to a daemon, made again whenever it is lost.
 
 It connects, sends hello, reads, writes what the kernel did not take at once, and reconnects after pauses that
-grow to a few seconds.  Its ``User`` decides on the packets, so that the life of a connection can be read, and
+grow to a few seconds: to the last good address, then the others, or to the one that the daemon names
+(``Candidates``).  Its ``User`` decides on the packets, so that the life of a connection can be read, and
 changed, without knowledge of turns or observations.
 
 Always: the user is called with each welcome, then with each packet in order, then with the loss, and at last,
@@ -17,15 +18,25 @@ import random
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import trio
 
-from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Unreachable, UsageError
+from dataspace.errors import (
+    Broken,
+    Closed,
+    DataspaceError,
+    ProtocolError,
+    Refused,
+    Unreachable,
+    UsageError,
+)
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import Scope, TaskStatus
 from dataspace.transport.addresses import Address, unreachable
+from dataspace.transport.candidates import Candidates
 from dataspace.transport.credentials import Credentials, said_by_tls
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.transport.tls import TlsLink
@@ -37,10 +48,13 @@ CLIENT_FRAME: Final = 64 << 20
 """Bytes, and so elements, that a client accepts in one frame from the daemon it chose to trust."""
 
 CONNECT_SECONDS: Final = 10.0
+EACH_SECONDS: Final = 5.0
+"""How long connecting to one of several addresses may take: the next one may answer."""
+
 LASTING: Final = 1.0
 """Seconds after which a connection counts as having worked."""
 
-_CROWDED: Final = frozenset(["limit", "timeout", "closing"])
+_CROWDED: Final = frozenset(["limit", "timeout", "closing", *p.ELSEWHERE])
 """The same for goodbyes in place of a welcome: after a restart of the daemon all its clients connect at
 once."""
 
@@ -52,6 +66,9 @@ class User(Protocol):
 
     def hello(self) -> p.Hello:
         """Returns the first packet of a connection."""
+
+    def is_behind(self, welcome: p.Welcome) -> bool:
+        """Returns whether the user has seen a later state of this space than the daemon has."""
 
     def welcomed(self, welcome: p.Welcome) -> None:
         """Called when there is a connection, for the first time or again."""
@@ -69,21 +86,22 @@ class User(Protocol):
 class Uplink:
     """The connection of one user; ``run`` keeps it up.
 
-    ``wait`` is how many seconds the first attempts may fail because nothing answers; ``dial`` opens a socket,
-    by default to the address.
+    ``addresses`` are of daemons of one store, ``shuffled`` if any of them will do.  ``wait`` is how many
+    seconds the first attempts may fail because nothing answers; ``dial`` opens a socket to an address.
     """
 
     def __init__(
         self,
-        address: Address,
+        addresses: Sequence[Address],
         user: User,
         credentials: Credentials,
         *,
         reconnect: bool = True,
         wait: float = 0.0,
+        shuffled: bool = False,
         dial: Callable[[Address, Credentials], Awaitable[Link]] | None = None,
     ) -> None:
-        self.address = address
+        self.candidates: Final = Candidates(addresses, shuffled=shuffled)
         self._loop: Final = loop()
         self._credentials = credentials
         if not 0 <= wait < math.inf:
@@ -97,7 +115,8 @@ class Uplink:
         self._received_at = 0.0
         self._gap = (0.0, 0.0)
         self._user = user
-        self._dial: Final = dial or _dial
+        self._seconds: Final = CONNECT_SECONDS if len(addresses) == 1 else EACH_SECONDS
+        self._dial: Final = dial or partial(open_link, timeout=self._seconds)
         self._link: Link | None = None
         self._session = _new_session()
         self._out = bytearray()
@@ -106,9 +125,15 @@ class Uplink:
         self._connected = self._loop.event()
         self._dismissal: ProtocolError | None = None
         self._farewell = ""
+        self._leaving = False
         self._over = self._welcomed = False
 
     # -- sending ---------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> Address:
+        """The address of the connection, or the one that was tried last."""
+        return self.candidates.now
 
     @property
     def up(self) -> bool:
@@ -195,7 +220,7 @@ class Uplink:
         began, attempt = self._loop.current_time(), 0
         while True:
             try:
-                await self._connect()
+                await self._reach()
                 return
             except (Unreachable, Broken):
                 if self._loop.current_time() - began >= self._wait:
@@ -217,11 +242,16 @@ class Uplink:
         while True:
             since = self._loop.current_time()
             await self._read()
-            attempt = 0 if self._loop.current_time() - since > LASTING else attempt + 1
+            if self._loop.current_time() - since > LASTING:
+                attempt = 0
+                self.candidates.lasted()
+            else:
+                attempt += 1
             while True:
-                await self._pause(attempt)
+                if not self.candidates.is_sent_on:
+                    await self._pause(attempt)
                 try:
-                    await self._connect()
+                    await self._reach()
                     break
                 except (Unreachable, Broken):
                     attempt += 1
@@ -235,12 +265,42 @@ class Uplink:
         return at once."""
         await self._loop.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)] * (0.5 + random.random()))
 
-    async def _connect(self) -> None:
-        """Sends hello, waits for the welcome, and calls the user, which restores its state."""
-        link = await self._dial(self.address, self._credentials)
+    async def _reach(self) -> None:
+        """Connects to one of the addresses; raises the error where none serves this client.
+
+        A daemon that is behind what the user has seen serves it only if no other one does.
+        """
+        candidates, failed = self.candidates, list[DataspaceError]()
+        behind: Address | None = None
+        candidates.begin()
+        while (address := candidates.take()) is not None:
+            try:
+                await self._connect(address)
+                return
+            except _BehindError:
+                behind = behind or address
+            except (Unreachable, Broken) as error:
+                failed.append(error)
+            except ProtocolError as refusal:
+                if refusal.code not in _CROWDED:
+                    raise
+                failed.append(refusal)
+                candidates.sent_away(refusal)
+        if behind is not None:
+            candidates.now = behind
+            await self._connect(behind, latest=True)
+        elif failed:
+            raise _all_of(failed)
+
+    async def _connect(self, address: Address, *, latest: bool = False) -> None:
+        """Sends hello, waits for the welcome, and calls the user, which restores its state.
+
+        Raises ``_BehindError`` for a daemon that is behind, unless that is known to be the latest state.
+        """
+        link = await self._dial(address, self._credentials)
         self._session = _new_session()
         try:
-            with self._loop.move_on_after(CONNECT_SECONDS):
+            with self._loop.move_on_after(self._seconds):
                 try:
                     await _send(link, self._session.send(self._user.hello()))
                 except OSError as error:  # it was killed between its kernel's accept and its own
@@ -248,7 +308,7 @@ class Uplink:
                 while chunk := await link.receive():
                     packets = [(packet, self._session.size) for packet in self._session.feed(chunk)]
                     if packets:
-                        self._begin(link, packets[0][0])
+                        self._begin(link, packets[0][0], latest=latest)
                         self._deliver(packets[1:])
                         return
             raise Broken(f"no welcome from {self.address.url}")
@@ -258,10 +318,14 @@ class Uplink:
             link.close()
             raise
 
-    def _begin(self, link: Link, first: p.Packet) -> None:
+    def _begin(self, link: Link, first: p.Packet, *, latest: bool) -> None:
         if isinstance(first, p.Bye):
             raise ProtocolError(*first)
         assert isinstance(first, p.Welcome)  # the session machine returns nothing else
+        if len(self.candidates.listed) > 1 and not latest and self._user.is_behind(first):
+            raise _BehindError
+        self.candidates.welcomed()
+        self._leaving = False
         self._out.clear()
         self._link = link
         self._beat = Heartbeat(Granted.read(first.features).heartbeat, now=self._loop.current_time())
@@ -277,9 +341,11 @@ class Uplink:
         """Reads until the connection is lost, and returns the reason."""
         link = self._link
         assert link is not None  # connected
-        reason, self._farewell = "the daemon closed it", ""
+        reason = "the daemon closed it"
+        if not self._leaving:
+            self._farewell = ""
         try:
-            while await self._listen(link):
+            while not self._leaving and await self._listen(link):
                 if self._beat.lost > self._loop.current_time():
                     continue
                 chunk = link.receive_nowait()  # it may be this process that was stopped
@@ -288,7 +354,10 @@ class Uplink:
                 if not chunk:
                     break
                 self._take_in(chunk)
-            reason += f": {self._farewell}" if self._farewell else ""
+            if self._leaving:
+                reason = self._farewell
+            elif self._farewell:
+                reason += f": {self._farewell}"
         except TimeoutError as silence:
             reason = str(silence)
         except (ProtocolError, UsageError) as error:  # the second for values that nest too deeply to be kept
@@ -303,6 +372,8 @@ class Uplink:
         with self._loop.move_on_at(self._beat.lost):
             while chunk := await link.receive():
                 self._take_in(chunk)
+                if self._leaving:
+                    break
             return False
         return True
 
@@ -332,14 +403,26 @@ class Uplink:
     def _deliver(self, packets: Iterable[tuple[p.Packet, int]]) -> None:
         for packet, size in packets:
             match packet:
-                case p.Bye(code, text):
+                case p.Bye(code, text, url):
                     if code not in p.PASSING:  # another attempt would end the same way
                         self._dismissal = ProtocolError(*packet)
+                    elif url or code in p.ELSEWHERE:
+                        self.candidates.sent_away(ProtocolError(*packet))
                     self._farewell = text
                 case p.Ping(number):
                     self.send(p.Pong(number))
                 case _:
                     self._user.received(packet, size)
+
+    def leave(self, reason: Refused) -> bool:
+        """Goes to another daemon, if there may be further connections: this one does not serve the user.
+
+        The connection is lost once the packets are received that came with the reason.
+        """
+        if self._reconnect and not self._leaving:
+            self._leaving, self._farewell = True, str(reason)
+            self.candidates.sent_away(ProtocolError(reason.code, reason.text, reason.url))
+        return self._reconnect
 
     def _lose(self, reason: str) -> Broken:
         """Handles the loss of the connection: the user waits for the next one, or ``ProtocolError`` has the
@@ -383,8 +466,16 @@ async def _send(link: Link, data: bytes) -> None:
         del left[: link.send_nowait(left)]
 
 
-async def _dial(address: Address, credentials: Credentials) -> Link:
-    return await open_link(address, credentials, timeout=CONNECT_SECONDS)
+class _BehindError(Exception):
+    """A daemon has not seen yet what the user has."""
+
+
+def _all_of(failed: Sequence[DataspaceError]) -> DataspaceError:
+    """Returns the error for several addresses: the first refusal, else the reason of each."""
+    refusals = [error for error in failed if isinstance(error, ProtocolError)]
+    if refusals or len(failed) == 1:
+        return (refusals or failed)[0]
+    return Unreachable("; ".join(dict.fromkeys(map(str, failed))))
 
 
 def _new_session() -> Session:

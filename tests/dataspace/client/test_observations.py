@@ -27,7 +27,7 @@ KEPT = Granted(grace=10.0, secret=b"s" * 16)
 @asynccontextmanager
 async def connected(daemon: Daemon, granted: Granted | None = None) -> AsyncIterator[RemoteSpace]:
     """A client of that daemon; at the end of the block it is gone."""
-    session = ClientSession(ADDRESS, ME, CREDENTIALS, reconnect=True, dial=daemon.dial)
+    session = ClientSession([ADDRESS], ME, CREDENTIALS, reconnect=True, dial=daemon.dial)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: daemon.greet(granted=granted))
         await nursery.start(session.uplink.run)

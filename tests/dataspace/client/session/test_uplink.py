@@ -30,6 +30,9 @@ class User:
     def hello(self) -> p.Hello:
         return p.Hello(p.VERSION, "~me", "me", Map())
 
+    def is_behind(self, welcome: p.Welcome) -> bool:
+        return False
+
     def welcomed(self, welcome: p.Welcome) -> None:
         self.said.append(("welcomed", welcome.epoch))
 
@@ -52,7 +55,7 @@ async def running(
     daemon: Daemon, user: User, granted: Granted | None = None, *, reconnect: bool = True
 ) -> AsyncIterator[Uplink]:
     """An uplink that is connected, and stopped at the end of the block."""
-    uplink = Uplink(ADDRESS, user, CREDENTIALS, reconnect=reconnect, dial=daemon.dial)
+    uplink = Uplink([ADDRESS], user, CREDENTIALS, reconnect=reconnect, dial=daemon.dial)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: daemon.greet(granted=granted))
         await nursery.start(uplink.run)
@@ -85,7 +88,7 @@ async def test_what_a_full_pipe_does_not_take_follows_in_order() -> None:
 
 async def test_a_hello_that_a_full_pipe_does_not_take_at_once_comes_whole(autojump_clock: Clock) -> None:
     daemon, user = Daemon(capacity=5), User()
-    uplink = Uplink(ADDRESS, user, CREDENTIALS, dial=daemon.dial)
+    uplink = Uplink([ADDRESS], user, CREDENTIALS, dial=daemon.dial)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(uplink.run)
         with trio.fail_after(5):

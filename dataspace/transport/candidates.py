@@ -1,0 +1,134 @@
+"""Candidates: the addresses of one store, and which of them a client tries next.
+
+A store may have several daemons: one that leads, and others that follow it.  A client tries the address that
+a daemon has sent it to, then the last one that was good, then the others.  It is apart from the connections,
+because the asynchronous client and the blocking one go by the same rules, and because a mistake here is a
+client that reconnects without a pause, or a token in the wrong hands.
+
+Always: a round tries each listed address once, and besides at most ``HOPS`` addresses that daemons have sent
+the client to; between two rounds the caller makes a pause.  An address that is not listed is tried only if it
+is no less secure than the one from which it came.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from dataspace.errors import ProtocolError, UsageError
+from dataspace.transport.addresses import Address, default_url, parse_url
+
+HOPS: Final = 3
+"""How often in a row a client goes at once where a daemon sends it."""
+
+_COMMA: Final = re.compile(r"\s*,\s*(?=(?:tcp|tls|unix|fd):)")
+
+_LOOPBACK: Final = re.compile(r"localhost|::1|127\.\d+\.\d+\.\d+")
+
+
+def parse_urls(urls: str | Sequence[str] | None) -> tuple[Address, ...]:
+    """Returns the addresses of one store, given as text with commas or as a sequence; each one once.
+
+    None is the default address.  Raises ``UsageError`` for text that is no address.
+
+    >>> [each.url for each in parse_urls("tcp://a:7377, tls://b,tcp://a:7377")]
+    ['tcp://a:7377', 'tls://b:7377']
+    """
+    said = [urls or default_url()] if urls is None or isinstance(urls, str) else urls
+    listed = [parse_url(each) for text in said for each in _COMMA.split(text)]
+    if not listed:
+        raise UsageError("no address: a client needs one at least")
+    return tuple(dict.fromkeys(listed))
+
+
+def joined(addresses: Sequence[Address]) -> str:
+    """Returns the addresses as one text, which ``parse_urls`` reads."""
+    return ",".join(each.url for each in addresses)
+
+
+def may_send_on(source: Address, target: Address) -> bool:
+    """True if a daemon at ``source`` may send its clients, and with them their tokens, on to ``target``.
+
+    What is encrypted stays so, and what stays on this machine leaves it only encrypted, or where it was TCP
+    before; only a daemon on this machine sends to its other sockets.
+
+    >>> a, b = parse_urls("tls://a:1,tcp://b:1")
+    >>> may_send_on(a, b), may_send_on(b, a)
+    (False, True)
+    """
+    if target.descriptor is not None or (source.tls and not target.tls):
+        return False
+    local = source.descriptor is not None or bool(source.path)
+    if target.path or _LOOPBACK.fullmatch(target.host):
+        return local or _LOOPBACK.fullmatch(source.host) is not None
+    return target.tls or not local
+
+
+class Candidates:
+    """The addresses of one store in the order in which they are tried; ``shuffled`` if any will do."""
+
+    def __init__(self, listed: Sequence[Address], *, shuffled: bool = False) -> None:
+        self.listed: Final = tuple(listed)
+        self._order = random.sample(self.listed, len(self.listed)) if shuffled else list(self.listed)
+        self.now: Address = self._order[0]
+        """The address that was tried last: the one of the connection, if there is one."""
+        self._target: Address | None = None
+        self._left: deque[Address] = deque()
+        self._hops = 0
+
+    @property
+    def is_sent_on(self) -> bool:
+        """True if a daemon has sent the client to an address, which is to be tried without a pause."""
+        return self._target is not None and self._hops <= HOPS
+
+    def begin(self) -> None:
+        """Begins a round."""
+        first = () if self._target is None else (self._target,)
+        self._target = None
+        self._left = deque(dict.fromkeys((*first, *self._order)))
+
+    def take(self) -> Address | None:
+        """Returns the address to try next, or None at the end of the round."""
+        if self.is_sent_on:
+            assert self._target is not None
+            self.now, self._target = self._target, None
+            if self.now in self._left:
+                self._left.remove(self.now)
+        elif self._left:
+            self.now = self._left.popleft()
+        else:
+            return None
+        return self.now
+
+    def welcomed(self) -> None:
+        """Notes that the address is a good one: it is tried first, until another one is better."""
+        self._order = [self.now, *[each for each in self._order if each in self.listed and each != self.now]]
+
+    def lasted(self) -> None:
+        """Notes that a connection was of use for a while, so that the next hops are the first in a row."""
+        self._hops = 0
+
+    def sent_away(self, reason: ProtocolError) -> None:
+        """Notes that the daemon does not serve this client, and perhaps which one does.
+
+        The address it gives is next, at once if not too many in a row were so.  The daemon itself is next
+        time tried last.
+        """
+        self._order.sort(key=lambda each: each == self.now)
+        target = _address(reason.url) if reason.code != "no-leader" else None
+        if target is None or target == self.now:
+            return
+        if target in self.listed or may_send_on(self.now, target):
+            self._target = target
+            self._hops += 1
+
+
+def _address(url: str) -> Address | None:
+    """Returns the address that a daemon gives; None if there is none, or none that is understood."""
+    try:
+        return parse_url(url) if url else None
+    except UsageError:
+        return None
