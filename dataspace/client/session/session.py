@@ -64,7 +64,8 @@ IN_FLIGHT: Final = 4096
 
 
 class _DeniedHereError(Broken):
-    """A request was denied by a daemon that sends its clients to another one: nothing of it has happened."""
+    """A daemon that only serves reads got a request, and sends its clients to another one: nothing has
+    happened."""
 
 
 def _ignored(_event: ConnectionEvent) -> None:
@@ -477,11 +478,7 @@ class ClientSession:
 
     def _leaves(self, refusal: Refused) -> bool:
         """Returns whether the client goes to another daemon, because this one does not serve it."""
-        if refusal.code not in p.ELSEWHERE or not self.uplink.leave(refusal):
-            return False
-        if self._is_guest:
-            self.in_flight.drop_restating()
-        return True
+        return refusal.code in p.ELSEWHERE and self.uplink.leave(refusal)
 
     def _refused(self, sequence: int, refusal: Refused) -> None:
         owner = self.identity.owner
@@ -497,9 +494,12 @@ class ClientSession:
 
     def lost(self, error: Broken, reason: str) -> None:
         """Notes the loss of the connection: turns and streams wait for the next one, requests fail."""
-        waiting = Broken(f"{error}, before the answer")
+        kind = _DeniedHereError if self.uplink.is_elsewhere else Broken
+        waiting = kind(f"{error}, before the answer")
         self.patience.lost()
         self.in_flight.hold()
+        if self._is_guest and self.uplink.is_elsewhere:
+            self.in_flight.drop_restating()
         questions, self._requests = self._requests, {}
         for question in questions.values():
             question.fail(waiting)

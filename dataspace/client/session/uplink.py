@@ -126,6 +126,8 @@ class Uplink:
         self._dismissal: ProtocolError | None = None
         self._farewell = ""
         self._leaving = False
+        self.is_elsewhere = False
+        """True where the daemon of the last connection has said that it does nothing but serve reads."""
         self._over = self._welcomed = False
 
     # -- sending ---------------------------------------------------------------------------------------
@@ -325,7 +327,7 @@ class Uplink:
         if len(self.candidates.listed) > 1 and not latest and self._user.is_behind(first):
             raise _BehindError
         self.candidates.welcomed()
-        self._leaving = False
+        self._leaving = self.is_elsewhere = False
         self._out.clear()
         self._link = link
         self._beat = Heartbeat(Granted.read(first.features).heartbeat, now=self._loop.current_time())
@@ -408,6 +410,7 @@ class Uplink:
                         self._dismissal = ProtocolError(*packet)
                     elif url or code in p.ELSEWHERE:
                         self.candidates.sent_away(ProtocolError(*packet))
+                        self.is_elsewhere = self.is_elsewhere or code == "elsewhere"
                     self._farewell = text
                 case p.Ping(number):
                     self.send(p.Pong(number))
@@ -421,6 +424,7 @@ class Uplink:
         """
         if self._reconnect and not self._leaving:
             self._leaving, self._farewell = True, str(reason)
+            self.is_elsewhere = reason.code == "elsewhere"
             self.candidates.sent_away(ProtocolError(reason.code, reason.text, reason.url))
         return self._reconnect
 
