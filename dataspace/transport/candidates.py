@@ -1,7 +1,7 @@
 """Candidates: the addresses of one store, and which of them a client tries next.
 
-A store may have several daemons: one that leads, and others that follow it.  A client tries the address that
-a daemon has sent it to, then the last one that was good, then the others.  It is apart from the connections,
+A store may have several daemons: one leads, and the others follow it.  A client tries the address to which a
+daemon has sent it, then the last good address, then the others.  This is apart from the connections,
 because the asynchronous client and the blocking one go by the same rules, and because a mistake here is a
 client that reconnects without a pause, or a token in the wrong hands.
 
@@ -52,8 +52,8 @@ def joined(addresses: Sequence[Address]) -> str:
 def may_send_on(source: Address, target: Address) -> bool:
     """True if a daemon at ``source`` may send its clients, and with them their tokens, on to ``target``.
 
-    What is encrypted stays so, and what stays on this machine leaves it only encrypted, or where it was TCP
-    before; only a daemon on this machine sends to its other sockets.
+    Encrypted traffic stays encrypted; traffic of a Unix socket leaves this machine only encrypted; no daemon
+    of another machine sends clients to sockets of theirs.
 
     >>> a, b = parse_urls("tls://a:1,tcp://b:1")
     >>> may_send_on(a, b), may_send_on(b, a)
@@ -74,7 +74,7 @@ class Candidates:
         self.listed: Final = tuple(listed)
         self._order = random.sample(self.listed, len(self.listed)) if shuffled else list(self.listed)
         self.now: Address = self._order[0]
-        """The address that was tried last: the one of the connection, if there is one."""
+        """The address of the connection, or of the last attempt."""
         self._target: Address | None = None
         self._left: deque[Address] = deque()
         self._hops = 0

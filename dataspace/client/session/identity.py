@@ -1,11 +1,17 @@
-"""Identities: the name of a client, and how long its facts last without it, as asked for in ``connect``."""
+"""Identities: the name of a client, how long its facts last without it, as asked for in ``connect``, and the
+hellos in which a daemon gets to know both.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
+from typing import Final
 
 from dataspace.errors import UsageError
+from dataspace.wire import packets as p
+from dataspace.wire.features import MAIN, SYSTEM, Granted, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +41,37 @@ class ClientIdentity:
 
 def _is_time(value: object) -> bool:
     return isinstance(value, int | float) and value >= 0  # false for nan
+
+
+class Hellos:
+    """The hellos of one client, one for each connection that it tries."""
+
+    def __init__(self, identity: ClientIdentity, token: str) -> None:
+        self._identity: Final = identity
+        self._token: Final = token
+        self._process: Final = os.urandom(8)
+        self._attempts = 0
+        self._ticket: tuple[int, bytes] | None = None
+        self.is_guest = False
+        """True at a daemon that keeps no sessions: the ticket is for another one."""
+
+    def next(self) -> p.Hello:
+        """Returns the next hello, with the secret of the session if there is one."""
+        who = self._identity
+        self._attempts += 1
+        wanted = Wanted(
+            heartbeat=who.heartbeat,
+            grace=who.grace,
+            resume=self._ticket,
+            space=MAIN if who.space == SYSTEM else who.space,
+            token=self._token,
+            attempt=(self._attempts, self._process),
+            reads=who.reads,
+        )
+        return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
+
+    def answered(self, session: int, granted: Granted) -> None:
+        """Notes what the daemon grants: the secret with which to come back to this session."""
+        self.is_guest = self._ticket is not None and not granted.secret
+        if granted.secret:
+            self._ticket = (session, granted.secret)

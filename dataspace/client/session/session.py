@@ -16,19 +16,19 @@ an error once there will be no further connection.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeAlias
 
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent
-from dataspace.client.session.identity import ClientIdentity
+from dataspace.client.session.identity import ClientIdentity, Hellos
 from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
+from dataspace.client.session.patience import AwayLimit
 from dataspace.client.session.pending import Lasting, OutgoingOffer, PendingAbort, PendingRequest, Stream
 from dataspace.client.session.turns import ClaimSet, Others, Ticket
-from dataspace.client.session.uplink import AwayLimit, Uplink
+from dataspace.client.session.uplink import Uplink
 from dataspace.errors import (
     AnotherSpace,
     Broken,
@@ -48,7 +48,7 @@ from dataspace.transport.candidates import joined
 from dataspace.transport.credentials import Credentials
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
-from dataspace.wire.features import MAIN, SYSTEM, Granted, Wanted
+from dataspace.wire.features import SYSTEM, Granted
 from dataspace.wire.outgoing import TurnLimits
 from dataspace.wire.traceparents import current_traceparent, no_traceparent
 from dataspace.wire.windows import ReceiveBudget
@@ -112,18 +112,15 @@ class ClientSession:
         claims = ClaimSet(identity.owner if identity.lease else "")
         self.in_flight: Final = InFlight(identity.space, claims, self._write)
         self.lease: Final = self._lease() if identity.lease else None
-        self._token = credentials.token
-        self._ticket: tuple[int, bytes] | None = None
-        self._is_guest = False
-        """True at a daemon that keeps no sessions: the ticket is for another one."""
+        self._hellos: Final = Hellos(identity, credentials.token)
+        self.hello: Final = self._hellos.next
+        """Returns the first packet of a connection."""
         self._seen = 0
-        self._process: Final = os.urandom(8)
         self._returned: tuple[float, str] | None = None
         """When data last came from the daemon before the loss, and which space it was; None once that was
         reported."""
         self._abandoned = 0
         """Turns that were not sent to another space, since the last report."""
-        self._attempts = 0
         self._dropped: list[int] = []
         self._next_stream = 1
         self._next_request = 1
@@ -305,15 +302,6 @@ class ClientSession:
 
     # -- for the connection loop ------------------------------------------------------------------------
 
-    def hello(self) -> p.Hello:
-        """Returns the first packet of a connection, with the secret of the session if it has one."""
-        who = self.identity
-        home = MAIN if who.space == SYSTEM else who.space
-        self._attempts += 1
-        attempt = (self._attempts, self._process)
-        wanted = Wanted(who.heartbeat, who.grace, self._ticket, home, self._token, attempt, reads=who.reads)
-        return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
-
     def is_behind(self, welcome: p.Welcome) -> bool:
         """True if this client has seen a later epoch of the space than a daemon has."""
         before = self.welcome
@@ -333,9 +321,7 @@ class ClientSession:
         self.patience.returned()
         self.in_flight.limits = TurnLimits.read(welcome.limits)
         granted = Granted.read(welcome.features)
-        self._is_guest = self._ticket is not None and bool(self.identity.grace) and not granted.secret
-        if not self._is_guest:
-            self._ticket = (welcome.session, granted.secret) if granted.secret else None
+        self._hellos.answered(welcome.session, granted)
         moved = before is not None and before.space != welcome.space
         if before is not None and moved:
             self._abandon(before.space, welcome.space)
@@ -498,7 +484,7 @@ class ClientSession:
         waiting = kind(f"{error}, before the answer")
         self.patience.lost()
         self.in_flight.hold()
-        if self._is_guest and self.uplink.is_elsewhere:
+        if self._hellos.is_guest and self.uplink.is_elsewhere:
             self.in_flight.drop_restating()
         questions, self._requests = self._requests, {}
         for question in questions.values():

@@ -1,7 +1,7 @@
 """The connection loop: one connection to a daemon, made again whenever it is lost.
 
 It connects, sends hello, reads, writes what the kernel did not take at once, and reconnects after pauses that
-grow to a few seconds: to the last good address, then the others, or to the one that the daemon names
+grow to a few seconds: to the last good address, then the others, or where the daemon sends it
 (``Candidates``).  Its ``User`` decides on the packets, so that the life of a connection can be read, and
 changed, without knowledge of turns or observations.
 
@@ -20,7 +20,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 import trio
 
@@ -34,7 +34,7 @@ from dataspace.errors import (
     UsageError,
 )
 from dataspace.loops.here import loop
-from dataspace.loops.primitives import Scope, TaskStatus
+from dataspace.loops.primitives import TaskStatus
 from dataspace.transport.addresses import Address, unreachable
 from dataspace.transport.candidates import Candidates
 from dataspace.transport.credentials import Credentials, said_by_tls
@@ -86,7 +86,7 @@ class User(Protocol):
 class Uplink:
     """The connection of one user; ``run`` keeps it up.
 
-    ``addresses`` are of daemons of one store, ``shuffled`` if any of them will do.  ``wait`` is how many
+    ``addresses`` are of daemons of one store, ``shuffled`` if each daemon will do.  ``wait`` is how many
     seconds the first attempts may fail because nothing answers; ``dial`` opens a socket to an address.
     """
 
@@ -134,7 +134,7 @@ class Uplink:
 
     @property
     def address(self) -> Address:
-        """The address of the connection, or the one that was tried last."""
+        """The address of the connection, or of the last attempt."""
         return self.candidates.now
 
     @property
@@ -484,58 +484,6 @@ def _all_of(failed: Sequence[DataspaceError]) -> DataspaceError:
 
 def _new_session() -> Session:
     return Session(Role.CLIENT, max_frame=CLIENT_FRAME, max_elements=CLIENT_FRAME)
-
-
-# -- patience --------------------------------------------------------------------------------------
-#
-# A client reconnects for as long as it lives, so a call waits for the daemon as long. Where that is too long,
-# as in a request handler, a call has the patience of its connection: the call ends with ``Unreachable`` once
-# the daemon has been away for so many seconds. While there is a connection nothing here ends a call.
-
-
-T = TypeVar("T")
-
-
-class AwayLimit:
-    """Of one client, for the daemon at ``url``: ``seconds`` for each call, None to wait for ever."""
-
-    def __init__(self, url: str, seconds: float | None) -> None:
-        if seconds is not None and not seconds > 0:
-            raise UsageError(f"timeout is in seconds, more than 0, or None to wait for ever, not {seconds!r}")
-        self._url: Final = url
-        self._seconds: Final = math.inf if seconds is None else seconds
-        self._loop: Final = loop()
-        self._scopes: dict[Scope, float] = {}
-        self._is_away = True
-
-    def lost(self) -> None:
-        """Notes that the connection is lost: the time of all calls begins."""
-        self._is_away = True
-        now = self._loop.current_time()
-        for scope, seconds in self._scopes.items():
-            scope.deadline = now + seconds
-
-    def returned(self) -> None:
-        """Notes that there is a connection: calls wait for the daemon's answer."""
-        self._is_away = False
-        for scope in self._scopes:
-            scope.deadline = math.inf
-
-    async def wait(self, function: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
-        """Returns the result of a function; raises ``Unreachable`` when the daemon has been away for so many
-        seconds, by default the connection's, since the call began."""
-        least = self._seconds if seconds is None else seconds
-        if least == math.inf:
-            return await function()
-        with self._loop.scope() as scope:
-            self._scopes[scope] = least
-            if self._is_away:
-                scope.deadline = self._loop.current_time() + least
-            try:
-                return await function()
-            finally:
-                del self._scopes[scope]
-        raise Unreachable(f"the daemon at {self._url} has been away for {least:g} s")
 
 
 # -- dialing ---------------------------------------------------------------------------------------

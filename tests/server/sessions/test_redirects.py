@@ -12,7 +12,7 @@ import trio
 
 import dataspace
 from dataspace import ConnectionEvent, ProtocolError, Record, Refused, RemoteSpace, Unreachable, absent
-from index.values.values import Map
+from index.values.values import Map, Value
 from tests.server.peers import fact
 from tests.server.relays import Relay, Way, relay
 
@@ -148,11 +148,11 @@ async def test_facts_observations_and_turns_go_along_when_a_leader_moves(
                         if n == 6:
                             await old.send_away("moved", follower.here)
                     epochs = [await ticket.wait() for ticket in tickets]
-                    assert epochs == sorted(set(epochs)) and first.epoch < epochs[0]
-                    known = {1}
+                    assert epochs == sorted(set(epochs)) and (first.epoch or 0) < epochs[0]
+                    known: set[tuple[Value, ...]] = {(1,)}
                     async for epoch in mine.epochs():
-                        known = known.union(n for (n,) in epoch.added) - {n for (n,) in epoch.removed}
-                        if known >= {*range(1, 12)}:
+                        known = known.union(epoch.added).difference(epoch.removed)
+                        if known >= {(n,) for n in range(1, 12)}:
                             break
                 assert sorted(await leader.matches("fact($n)")) == [(n,) for n in range(1, 12)]
                 assert space.reconnects >= 1
