@@ -17,7 +17,7 @@ PARTS: Final = {
     "wire": "dataspace.wire.session",
     "delivery": "relay.delivery.shared",
     "log": "relay.log.segments",
-    "store": "relay.store.storage",
+    "store": "relay.store.sqlite.storage",
     "sessions": "server.connections.connection",
 }
 """Parts that may be machine code, and a module by which each is known."""

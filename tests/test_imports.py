@@ -49,10 +49,11 @@ dataspace/running           dataspace/actors/engine dataspace/client dataspace/c
 
 relay/delivery              dataspace/kernel dataspace/wire
 relay/store
-relay/log                   dataspace/kernel dataspace/transport relay/delivery relay/store
+relay/store/sqlite          relay/store
+relay/log                   dataspace/kernel dataspace/transport relay/delivery relay/store relay/store/sqlite
 relay/topics                dataspace/topics
-relay/journal               dataspace/topics relay/log relay/store relay/topics
-relay/backup                relay/journal relay/log relay/store
+relay/journal               dataspace/topics relay/log relay/store relay/store/sqlite relay/topics
+relay/backup                relay/journal relay/log relay/store relay/store/sqlite
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning
 relay/spark/common          dataspace/client/bulk dataspace/transport dataspace/wire
@@ -66,7 +67,7 @@ server/lane
 server/logs
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log
 server/owners               dataspace/kernel relay/log server/config
-server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/delivery relay/log relay/store server/config server/lane server/owners server/system
+server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/delivery relay/log relay/store relay/store/sqlite server/config server/lane server/owners server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/logs server/owners server/spaces server/system
 server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions
 server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces

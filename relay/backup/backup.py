@@ -25,12 +25,14 @@ from relay.backup.copies import CopyPace, put_mark, replace, settle
 from relay.backup.logs import NEW, CopiedLog, copy_log
 from relay.backup.manifest import BackedUp, Manifest, is_backup
 from relay.journal.reader import JournalReader, verify_topics
-from relay.journal.rows import opened
+from relay.journal.rows import SCHEMA as TOPICS_SCHEMA
+from relay.journal.upgrading import upgrade
 from relay.log.reader import LogReader, verify
-from relay.store.acknowledged import AcknowledgedMark
-from relay.store.errors import LogDamaged, translated
+from relay.store.errors import LogDamaged
+from relay.store.ports import AcknowledgedMark
 from relay.store.private import DIRECTORY_MODE, make_private
-from relay.store.storage import Storage, flush
+from relay.store.sqlite.failures import translated
+from relay.store.sqlite.storage import Storage, flush
 
 MAIN: Final = "main"
 SPACES: Final = "spaces"
@@ -160,7 +162,8 @@ def copy_topics(source: Path, target: Path, pace: CopyPace, what: str) -> int:
     question = "SELECT ifnull(max(value), 0) FROM meta WHERE name = 'steps'"
     copied, steps = _copy(source / name, target / name, pace, what, question)
     if copied:
-        opened(target / name).close()
+        upgrade(target / name)
+        Storage(target / name, TOPICS_SCHEMA).close()
         settle(target / name)
         put_mark(target, AcknowledgedMark(steps), JournalReader.MARK)  # never ahead of the file
     return copied

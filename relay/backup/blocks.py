@@ -25,9 +25,10 @@ from dataspace.faults import reach
 from relay.backup.copies import CopyPace
 from relay.backup.logs import NotThisLog
 from relay.backup.manifest import NAME, Manifest
-from relay.store.errors import LogDamaged, translated
+from relay.store.errors import LogDamaged
 from relay.store.private import DIRECTORY_MODE, make_private
-from relay.store.storage import flush
+from relay.store.sqlite.failures import translated
+from relay.store.sqlite.storage import flush
 
 BLOCK_BYTES: Final = 4 << 20
 """Bytes of a block, but for the last one of each file; a row that changed costs one of them."""

@@ -14,19 +14,22 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dataspace.codec import pack
-from relay.log.chain import meta_of, put_meta, read_meta
+from relay.log.chain import rows_of_segments
 from relay.log.log import SCHEMA
 from relay.log.reader import LogReader
 from relay.log.segments import CHECKSUM_BYTES, EARLIER, FORMAT, Segment
-from relay.log.snapshots import drop_incomplete
-from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
-from relay.store.errors import LogDamaged, translated
-from relay.store.storage import Storage, check_format, flush
+from relay.log.snapshots import newest_head
+from relay.store.errors import LogDamaged
+from relay.store.header import check_format
+from relay.store.ports import AcknowledgedMark
+from relay.store.sqlite.acknowledged import AcknowledgedFile
+from relay.store.sqlite.failures import translated
+from relay.store.sqlite.storage import Storage, flush
+from relay.store.sqlite.tables import SqliteLog, header_of, insert_segments, moment_of, put_header
 
 Row = tuple[Any, ...]
 
@@ -59,8 +62,8 @@ class Moment:
         """Raises ``LogDamaged`` for an altered header or another format."""
         self._connection = connection
         self._path = path
-        self.meta: Final = meta_of(connection, path)
-        check_format(path, self.meta, FORMAT, EARLIER)
+        self.meta: Final = header_of(connection, path)
+        check_format(str(path), self.meta, FORMAT, EARLIER)
         self.identity: Final[str] = self.meta.get("identity", "")
         self.oldest: Final[int] = self.meta.get("oldest", 1)
         self.reserved: Final[int] = self.meta.get("reserved", 0)
@@ -134,12 +137,8 @@ class LogSource:
     @contextmanager
     def moment(self) -> Iterator[Moment]:
         """Returns the log as it is now, until the block ends."""
-        with self._storage.reading() as connection:
-            connection.execute("BEGIN")
-            try:
-                yield Moment(connection, self._storage.path)
-            finally:
-                connection.execute("ROLLBACK")
+        with moment_of(self._storage) as connection:
+            yield Moment(connection, self._storage.path)
 
     def close(self) -> None:
         """Closes the file."""
@@ -152,9 +151,6 @@ def identity_of(directory: Path) -> str:
         return now.identity
 
 
-_COLUMNS: Final = tuple([each.name for each in fields(Segment)])
-
-
 class LogTarget:
     """A log file that is being copied to.
 
@@ -165,8 +161,11 @@ class LogTarget:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._storage = Storage(path, SCHEMA)
-        drop_incomplete(self._storage)
-        self.meta = read_meta(self._storage)
+        tables = SqliteLog(self._storage)
+        newest_head(tables)  # an altered one might look like one in the making
+        tables.drop_incomplete_snapshots()
+        with moment_of(self._storage) as connection:
+            self.meta = header_of(connection, path)
         rows = self._storage.rows(
             "SELECT segment, last, checksum FROM segments ORDER BY segment DESC LIMIT 1"
         )
@@ -176,11 +175,10 @@ class LogTarget:
 
     def extend(self, segments: Sequence[Segment], starts: Iterable[Row], **meta: Any) -> None:
         """Adds segments that follow the held segments, in one transaction."""
-        rows = [tuple([getattr(segment, name) for name in _COLUMNS]) for segment in segments]
         with self._storage.transaction() as connection:
-            connection.executemany("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            insert_segments(connection, rows_of_segments(segments))
             connection.executemany("INSERT OR REPLACE INTO starts VALUES (?, ?)", starts)
-            put_meta(connection, **meta)
+            put_header(connection, **meta)
         self.meta |= meta
         if segments:
             newest = segments[-1]
@@ -227,7 +225,7 @@ class LogTarget:
                 connection.execute(done, (snapshot.chunks, snapshot.number))
                 _drop_snapshots(connection, first, kept)
                 meta = meta | {"snapshot": pack(tuple(snapshot))}
-            put_meta(connection, **meta)
+            put_header(connection, **meta)
         self.meta |= meta
 
     def close(self) -> None:

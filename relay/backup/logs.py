@@ -31,7 +31,7 @@ from relay.backup.copies import (
 )
 from relay.log.reader import LogReader
 from relay.log.segments import FORMAT, Segment
-from relay.store.acknowledged import AcknowledgedMark
+from relay.store.ports import AcknowledgedMark
 
 PORTION_BYTES: Final = 4 << 20
 """Bytes that are read in one short moment, and written in one transaction."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from dataspace.errors import UsageError
-from relay.store.errors import translated
-from relay.store.storage import flush
+from relay.store.sqlite.failures import translated
+from relay.store.sqlite.storage import flush
 
 NAME: Final = "backup.json"
 FORMAT: Final = 1

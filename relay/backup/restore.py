@@ -34,14 +34,16 @@ from relay.backup.copies import CopyPace, LogSource, LogTarget, Moment, SourceSn
 from relay.backup.logs import parts
 from relay.backup.manifest import Manifest
 from relay.journal.reader import JournalReader
-from relay.journal.rows import SCHEMA as TOPICS_SCHEMA, renumber
+from relay.journal.rows import SCHEMA as TOPICS_SCHEMA, renumbered
 from relay.log.log import BLOCK
 from relay.log.notes import SESSION, ended
 from relay.log.segments import FORMAT, Segment, cut, encode_note
-from relay.store.acknowledged import AcknowledgedMark
-from relay.store.errors import LogDamaged, translated
+from relay.store.errors import LogDamaged
+from relay.store.ports import AcknowledgedMark
 from relay.store.private import DIRECTORY_MODE, FILE_MODE
-from relay.store.storage import Storage
+from relay.store.sqlite.failures import translated
+from relay.store.sqlite.storage import Storage
+from relay.store.sqlite.topics import SqliteTopics, put_topics
 
 FASTEST: Final = 100_000
 """Epochs that no daemon makes in a second: one takes more than 10 µs of its only thread."""
@@ -187,8 +189,9 @@ def _renumber_topics(directory: Path) -> None:
     """Gives the durable topics new identities."""
     storage = Storage(directory / JournalReader.FILE, TOPICS_SCHEMA)
     try:
+        topics = renumbered(SqliteTopics(storage).topics())
         with storage.transaction() as connection:
-            renumber(connection)
+            put_topics(connection, topics)
     finally:
         storage.close()
     settle(directory / JournalReader.FILE)

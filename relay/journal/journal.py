@@ -1,33 +1,33 @@
-"""A journal: the steps of durable topics, a chain for each topic, in one SQLite file.
+"""A journal: the steps of durable topics, a chain for each topic.
 
 It is apart from the log of the space because topics begin, shrink and end one by one, each with its own
 budget.  The log and the journal have in common how steps or epochs are chained (``relay/log/chain``), how a
-transaction is made safe (``relay/store/storage``), and the mark beside the file that shows when it holds less
-than was acknowledged.  All calls block.
+transaction is made safe (``relay/store``), and the mark that shows when it holds less than was acknowledged.
+All calls block.
 
 Always: ``write`` is on disk, whole, when it returns; a slot is not used again while rows of it are there.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from itertools import chain as one_after_another
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from dataspace.errors import Refused
 from dataspace.faults import reach
 from relay.journal.reader import JournalReader, verify_topics
-from relay.journal.rows import FORMAT, Ended, Kept, Noted, Write, joined, opened, put_topic, renumber
-from relay.log.chain import KEY_BITS, Chain, put_meta
+from relay.journal.rows import FORMAT, SCHEMA, Ended, Kept, Noted, Write, joined, renumbered, row_of
+from relay.journal.upgrading import upgrade
+from relay.log.chain import Chain, rows_of_segments
 from relay.log.compaction import fuller
 from relay.log.segments import Segment, cut
-from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
-from relay.store.errors import LogDamaged
-from relay.store.storage import closed_on_failure
+from relay.store.errors import LogDamaged, closed_on_failure
+from relay.store.ports import AcknowledgedMark, Row, TopicTables
+from relay.store.sqlite.tables import delete_segments, insert_segments, put_header
+from relay.store.sqlite.topics import SqliteTopics, put_topics
 
 MAX_READERS: Final = 1024
 """Named readers of one topic."""
@@ -45,42 +45,40 @@ class _Change:
         self.kept: Kept | None = None
         self.ended = False
 
-    def write(self, connection: sqlite3.Connection, slot: int) -> None:
-        """Writes the row of the topic and deletes unneeded rows, within a transaction of the caller."""
-        if self.kept is not None:
-            self.chain.delete(connection, self.chain.first)
-            put_topic(connection, self.kept)
-        if self.ended:
-            self.chain.delete(connection, self.chain.end)
-            for table in ("topics", "topic_readers"):
-                connection.execute(f"DELETE FROM {table} WHERE slot = ?", (slot,))
-
 
 class Journal(JournalReader):
     """The journal of a data directory.  One thread at a time writes; any number of threads read meanwhile."""
 
-    def __init__(self, directory: Path, *, accept_damage: bool = False) -> None:
-        """Opens the journal, or makes one.  ``LogDamaged`` if it holds less than was acknowledged."""
-        directory.mkdir(parents=True, exist_ok=True)
+    def __init__(self, tables: TopicTables, *, accept_damage: bool = False) -> None:
+        """Raises as ``open``, and leaves the tables open then."""
         self._accept_damage = accept_damage
-        storage = opened(directory / self.FILE, accept_damage=accept_damage)
-        with closed_on_failure(storage):
-            self._mark = AcknowledgedFile(directory / self.MARK)
-            with closed_on_failure(self._mark):
-                super().__init__(storage, self._mark.mark, self._face)
-                if shortfall := self.shortfall():
-                    self._face(f"{storage.path}: {shortfall}")
-                if self._faced:
-                    self._settle()
+        super().__init__(tables, self._face)
+        if shortfall := self.shortfall():
+            self._face(f"{tables.place}: {shortfall}")
+        if self._faced:
+            self._settle()
+
+    @classmethod
+    def open(cls, directory: Path, *, accept_damage: bool = False) -> Self:
+        """Opens the journal in a directory, or makes one.
+
+        Raises ``LogDamaged`` if it holds less than was acknowledged; with ``accept_damage`` it goes on with
+        the rest.
+        """
+        path = directory / cls.FILE
+        upgrade(path, accept_damage=accept_damage)
+        tables = SqliteTopics.open(path, directory / cls.MARK, SCHEMA)
+        with closed_on_failure(tables):
+            return cls(tables, accept_damage=accept_damage)
 
     def _settle(self) -> None:
         """Seals what is left.  Any topic may lack its last steps, so each gets a new identity."""
-        with self._storage.transaction() as connection:
-            renumber(connection)
-            connection.execute(
-                f"DELETE FROM segments WHERE segment >> {KEY_BITS} NOT IN (SELECT slot FROM topics)"
-            )
-            put_meta(connection, format=FORMAT, steps=self.count, ends=self._newest_ends)
+        with self._header.changing(self._counted(self.count, self._newest_ends)) as names:
+            self._tables.settle(renumbered(self._tables.topics()), names)
+
+    def _counted(self, steps: int, ends: bytes) -> dict[str, object]:
+        """Returns the header after so many steps, with these newest checksums."""
+        return {"format": FORMAT, "steps": steps, "ends": ends}
 
     # -- writing --------------------------------------------------------------------------------------
 
@@ -91,7 +89,7 @@ class Journal(JournalReader):
             slot = write.slot
             if slot not in changes:  # the row of a topic that ends may be damaged
                 ends = isinstance(write, Ended)
-                changes[slot] = _Change(Chain(self._storage, b"", slot) if ends else self._chain(slot))
+                changes[slot] = _Change(Chain(self._tables, b"", slot) if ends else self._chain(slot))
             change = changes[slot]
             match write:
                 case Noted():
@@ -106,17 +104,18 @@ class Journal(JournalReader):
             cuts[slot] = list(cut(map(Noted.encoded, each.steps), each.chain.last + 1, each.chain.checksum))
             sums += [self._ends[slot]] if slot in self._ends else []
             sums += [] if each.ended else [cuts[slot][-1].checksum if each.steps else each.chain.checksum]
+        rows = [row for each in cuts.values() for row in rows_of_segments(each)]
         with ExitStack() as held:
+            drops, topics = list[int](), list[Row]()
             for each in changes.values():
                 if each.kept is not None:
-                    each.kept = self._trimmed(held, each.chain, each.kept)
-            connection = held.enter_context(self._storage.transaction())
-            reach("topics-before-write")
-            Chain.insert(connection, one_after_another.from_iterable(cuts.values()))
-            for slot, each in changes.items():
-                each.write(connection, slot)
+                    topics.append(row_of(self._trimmed(held, each.chain, each.kept)))
+                    drops.append(each.chain.first)
             newest = joined(sums)
-            put_meta(connection, format=FORMAT, steps=count, ends=newest)
+            names = held.enter_context(self._header.changing(self._counted(count, newest)))
+            reach("topics-before-write")
+            ended = [slot for slot, each in changes.items() if each.ended]
+            self._tables.write(rows, drops, topics, ended, names)
         self.count, self._newest_ends = count, newest
         for slot, each in changes.items():
             if each.steps:
@@ -124,7 +123,7 @@ class Journal(JournalReader):
             self._chains[slot], self._ends[slot] = each.chain, each.chain.checksum
             if each.ended:
                 del self._ends[slot], self._chains[slot]
-        self._mark.write(AcknowledgedMark(count))
+        self._tables.note(AcknowledgedMark(count))
         reach("topics-after-write")
 
     def _trimmed(self, held: ExitStack, chain: Chain, kept: Kept) -> Kept:
@@ -138,10 +137,9 @@ class Journal(JournalReader):
         return replace(kept, anchor=chain.anchor)
 
     def close(self) -> None:
-        """Closes the file."""
-        self._mark.write(AcknowledgedMark(self.count), sync=True)
-        self._storage.close()
-        self._mark.close()
+        """Closes the tables."""
+        self._tables.note(AcknowledgedMark(self.count), sync=True)
+        self._tables.close()
 
     # -- readers --------------------------------------------------------------------------------------
 
@@ -157,16 +155,11 @@ class Journal(JournalReader):
             raise Refused(
                 "limit", f"a reader's name of {size} bytes, limit {READER_BYTES}: choose a shorter one"
             )
-        with self._storage.transaction() as connection:
-            connection.execute(
-                "INSERT INTO topic_readers VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"
-                " SET number = max(number, excluded.number), seen = excluded.seen",
-                (slot, reader, number, now),
-            )
+        self._tables.put_reader(slot, reader, number, now)
 
     def acknowledged(self, slot: int) -> list[tuple[str, int, int]]:
         """Returns the named readers: name, last epoch read, and when it acknowledged last."""
-        return self._storage.rows("SELECT name, number, seen FROM topic_readers WHERE slot = ?", slot)
+        return self._tables.readers(slot)
 
 
 def compact_topics(directory: Path) -> tuple[int, int] | None:
@@ -179,20 +172,24 @@ def compact_topics(directory: Path) -> tuple[int, int] | None:
     path, ends = directory / Journal.FILE, list[bytes]()
     if not path.exists():
         return None
-    with closing(Journal(directory)) as journal:
+    upgrade(path)
+    tables = SqliteTopics.open(path, directory / Journal.MARK, SCHEMA)
+    with closed_on_failure(tables):
+        journal = Journal(tables)
+    with closing(journal):
         found = verify_topics(directory)
         for damage in found.damages if found else ():
             raise LogDamaged(damage)
         before = journal.size()
-        with journal._storage.transaction() as connection:
+        with tables.storage.transaction() as connection:
             for slot in journal.slots():
                 kept, chain = journal.topic(slot), journal._chain(slot)
                 ends.append(chain.checksum)
                 for _, segment in fuller(chain, chain.first):
-                    chain.insert(connection, [segment])
+                    insert_segments(connection, rows_of_segments([segment]))
                     ends[-1] = segment.checksum
-                chain.delete(connection, chain.last + 1)
-                put_topic(connection, replace(kept, anchor=chain.checksum))
-            put_meta(connection, format=FORMAT, steps=journal.count, ends=joined(ends))
-        journal._storage.vacuum()
+                delete_segments(connection, chain.last + 1)
+                put_topics(connection, [row_of(replace(kept, anchor=chain.checksum))])
+            put_header(connection, format=FORMAT, steps=journal.count, ends=joined(ends))
+        tables.storage.vacuum()
     return before, path.stat().st_size

@@ -14,17 +14,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from dataspace.errors import Refused, UsageError
 from dataspace.topics.times import Antichain, Order, Time
 from relay.journal.rows import FORMAT, Kept, entries_of, first_anchor, joined, topic_of
-from relay.log.chain import KEY_BITS, READ_SEGMENTS, Chain, meta_of, refuse
+from relay.log.chain import READ_SEGMENTS, Chain
 from relay.log.segments import CHECKSUM_BYTES
-from relay.store.acknowledged import AcknowledgedMark
-from relay.store.errors import LogDamaged
+from relay.store.errors import LogDamaged, closed_on_failure
+from relay.store.header import Header, check_format, refuse, unsealed
+from relay.store.ports import KEY_BITS, TopicTables
 from relay.store.reader import StoreReader
-from relay.store.storage import Storage, check_format
+from relay.store.sqlite.topics import SqliteTopics
 from relay.topics.steps import Completed, Step, StepLog
 from relay.topics.topic import Topic
 
@@ -36,13 +37,6 @@ MOST_EPOCHS: Final = 4_096
 
 LAST: Final = (1 << KEY_BITS) - 1
 """Beyond every position and number."""
-
-_ENDS: Final = f"""
-SELECT slot, (
-    SELECT checksum FROM segments WHERE segment > slot << {KEY_BITS} AND segment < (slot + 1) << {KEY_BITS}
-    ORDER BY segment DESC LIMIT 1
-) FROM topics ORDER BY slot
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +51,19 @@ class Piece:
     """Where to go on within the epoch: a partition and a position."""
 
 
-class JournalReader(StoreReader):
+class JournalReader(StoreReader[TopicTables]):
     """Reads the file ``topics.sqlite`` of a data directory, from any number of threads."""
 
     FILE = "topics.sqlite"
     MARK = "topics-acknowledged"
 
-    def __init__(
-        self, storage: Storage, mark: AcknowledgedMark, found: Callable[[str], None] = refuse
-    ) -> None:
+    def __init__(self, tables: TopicTables, found: Callable[[str], None] = refuse) -> None:
         """Calls ``found`` with damages of the header; raises ``LogDamaged`` for a file of another format."""
-        super().__init__(storage, mark)
-        with storage.reading() as connection:
-            connection.execute("BEGIN")  # a writer must not come between the header and what that covers
-            try:
-                meta = meta_of(connection, storage.path, found)
-                ends = connection.execute(_ENDS).fetchall()
-            finally:
-                connection.execute("COMMIT")
-        check_format(storage.path, meta, FORMAT)
+        super().__init__(tables)
+        names, ends = tables.moment()
+        self._header: Final = Header(names)
+        meta = unsealed(names, (), tables.place, found)
+        check_format(tables.place, meta, FORMAT)
         self.count: int = meta.get("steps", 0)
         if self.count.__class__ is not int:
             raise self._damage("the count of steps was altered")
@@ -91,18 +79,23 @@ class JournalReader(StoreReader):
             self._ends[slot] = first_anchor(slot) if checksum is None else checksum
         self._newest_ends = joined(self._ends.values())
 
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """Opens the journal in a directory to read it, changing nothing; ``LogFailed`` if there is none."""
+        tables = SqliteTopics.read(directory / cls.FILE, directory / cls.MARK)
+        with closed_on_failure(tables):
+            return cls(tables)
+
     def shortfall(self) -> str:
         if self.count < self._acknowledged.epoch:
             return f"{self._acknowledged.epoch} steps of topics were acknowledged, it holds {self.count}"
         if self._newest_ends != self._sealed_ends:
-            return f"{self._storage.path}: a topic, or the last steps of one, is gone or was altered"
+            return f"{self._tables.place}: a topic, or the last steps of one, is gone or was altered"
         return ""
 
     def counts(self) -> tuple[int, int, int]:
         """Returns how many topics, steps and completed epochs there are; O(segments)."""
-        question = "SELECT count(*), ifnull(sum(entries), 0), ifnull(sum(changes), 0) FROM segments"
-        _, steps, epochs = self._storage.rows(question)[0]
-        return len(self._ends), steps, epochs
+        return len(self._ends), *self._tables.totals()
 
     # -- recovery -------------------------------------------------------------------------------------
 
@@ -112,11 +105,11 @@ class JournalReader(StoreReader):
 
     def topic(self, slot: int) -> Kept:
         """Returns the topic in a slot, as it was at some position."""
-        rows = self._storage.rows("SELECT slot, seal, body FROM topics WHERE slot = ?", slot)
-        if not rows:
+        row = self._tables.topic(slot)
+        if row is None:
             raise self._damage(f"the topic in slot {slot} is missing")
         try:
-            return topic_of(*rows[0])
+            return topic_of(*row)
         except LogDamaged as damage:
             raise self._damage(str(damage)) from None
 
@@ -147,13 +140,13 @@ class JournalReader(StoreReader):
     def _chain(self, slot: int) -> Chain:
         chain = self._chains.get(slot)
         if chain is None and slot not in self._ends:  # it is not on disk yet, or has ended
-            return Chain(self._storage, first_anchor(slot), slot)
+            return Chain(self._tables, first_anchor(slot), slot)
         if chain is None:  # another thread may have made it meanwhile
-            chain = self._chains.setdefault(slot, Chain(self._storage, self.topic(slot).anchor, slot))
+            chain = self._chains.setdefault(slot, Chain(self._tables, self.topic(slot).anchor, slot))
         return chain
 
     def _damage(self, what: str) -> LogDamaged:
-        return LogDamaged(f"{self._storage.path}: {what}")
+        return LogDamaged(f"{self._tables.place}: {what}")
 
     # -- reading --------------------------------------------------------------------------------------
 

@@ -15,20 +15,25 @@ old one is untouched.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from relay.log.chain import Chain, put_meta, read_meta
+from dataspace.codec import pack
+from relay.log.chain import Chain, rows_of_segments
 from relay.log.log import SCHEMA
 from relay.log.reader import LogReader
 from relay.log.segments import FORMAT, SEGMENT_BYTES, Segment, joined
-from relay.log.snapshots import newest_segment, rechained
-from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
+from relay.log.snapshots import head_of, newest_head
 from relay.store.errors import LogFailed
-from relay.store.storage import Storage, flush
+from relay.store.header import unsealed
+from relay.store.ports import AcknowledgedMark
+from relay.store.sqlite.acknowledged import AcknowledgedFile
+from relay.store.sqlite.storage import Storage, flush
+from relay.store.sqlite.tables import SqliteLog, insert_segments, moment_of, put_header, snapshot_of
 
 NEW: Final = "log.sqlite.new"
 
@@ -53,15 +58,15 @@ def compact(directory: Path) -> Compacted:
     Storage(old, SCHEMA).close()  # takes in the write-ahead log, and adds the tables of this version
     if old.with_name(f"{old.name}-wal").exists():
         raise LogFailed(f"{old} is open elsewhere")
-    storage = Storage(old)
+    tables = SqliteLog.read(old, directory / LogReader.MARK)
     try:
-        before = LogReader(storage, AcknowledgedFile.read(directory / LogReader.MARK)).verify()
-        mark = _write(storage, new)
+        before = LogReader(tables).verify()
+        mark = _write(tables, new)
     except BaseException:
         _remove(new)
         raise
     finally:
-        storage.close()
+        tables.close()
     flush(new)
     _remove(old, but_itself=True)  # empty, but it would be taken for that of the new file
     os.replace(new, old)
@@ -74,7 +79,7 @@ def compact(directory: Path) -> Compacted:
     return Compacted(before.segments, after.segments, before.bytes, after.bytes)
 
 
-def _write(old: Storage, path: Path) -> AcknowledgedMark:
+def _write(old: SqliteLog, path: Path) -> AcknowledgedMark:
     new = Storage(path, SCHEMA)
     try:
         return _copy(old, new)
@@ -82,29 +87,45 @@ def _write(old: Storage, path: Path) -> AcknowledgedMark:
         new.close()
 
 
-def _copy(old: Storage, new: Storage) -> AcknowledgedMark:
+def _copy(old: SqliteLog, new: Storage) -> AcknowledgedMark:
     """Copies every retained part; returns the mark of the new log."""
-    meta = read_meta(old)
+    names, starts, _ = old.moment()
+    meta = unsealed(names, starts, old.place)
     chain = Chain(old, meta["anchor"])
-    boundary = newest_segment(old)
+    head = newest_head(old)
+    boundary = head[1] if head else 0
     first = min(chain.first_needed(meta["oldest"], boundary), chain.last)
-    copied = Chain(new, chain.checksum)
-    copied.last = taken_in = chain.last
+    mark = AcknowledgedMark(0, chain.last, meta["reserved"], chain.checksum)
+    taken_in = chain.last
     if first > 0:
         for upto, segment in fuller(chain, first, boundary):
             with new.transaction() as connection:
-                copied.insert(connection, [segment])
-            copied.extended(segment)
+                insert_segments(connection, rows_of_segments([segment]))
+            mark = AcknowledgedMark(segment.last, segment.ordinal, meta["reserved"], segment.checksum)
             taken_in = segment.ordinal if upto <= boundary else taken_in
-    with new.transaction() as connection:
+    with new.transaction() as connection, moment_of(old.storage) as source:
         for table in ("starts", "readers"):
-            rows = old.rows(f"SELECT * FROM {table}")
+            rows = old.storage.rows(f"SELECT * FROM {table}")
             if rows:
                 marks = ", ".join("?" * len(rows[0]))
                 connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
-        put_meta(connection, **meta | {"anchor": chain.checksum, "format": FORMAT})
-        rechained(old, connection, taken_in)
-    return AcknowledgedMark(copied.epoch, copied.last, meta["reserved"], copied.checksum)
+        snapshot = _copy_snapshot(source, connection, taken_in)
+        put_header(connection, **meta | snapshot | {"anchor": chain.checksum, "format": FORMAT})
+    return mark
+
+
+def _copy_snapshot(source: sqlite3.Connection, target: sqlite3.Connection, segment: int) -> dict[str, object]:
+    """Copies the newest complete snapshot, which is after another segment there; returns its header."""
+    found = snapshot_of(source)
+    head = head_of(found)
+    if head is None:
+        return {}
+    number, _, epoch, time, chunks = head
+    row = (number, segment, epoch, time, chunks)
+    target.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", row)
+    rows = ((number, at, checksum, body) for at, (checksum, body) in enumerate(found.chunks))
+    target.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?)", rows)
+    return {"snapshot": pack(row)}
 
 
 def fuller(chain: Chain, first: int, boundary: int = 0) -> Iterator[tuple[int, Segment]]:

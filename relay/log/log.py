@@ -19,21 +19,16 @@ from pathlib import Path
 from typing import Final, Self
 
 from dataspace.faults import reach
-from relay.log.chain import META_SCHEMA, SCHEMA as CHAIN_SCHEMA, put_meta
+from relay.log.chain import rows_of_segments
 from relay.log.notes import KnownSession
 from relay.log.reader import LogReader
-from relay.log.retention import SCHEMA as READERS_SCHEMA, Readers, Retention, Trimmed
+from relay.log.retention import Readers, Retention, Trimmed
 from relay.log.segments import EARLIER, FORMAT, Encoded, cut
-from relay.log.snapshots import (
-    SCHEMA as SNAPSHOT_SCHEMA,
-    RecoveredState,
-    SnapshotWriter,
-    drop_incomplete,
-    newest_segment,
-)
-from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
-from relay.store.errors import LogDamaged, LogFailed
-from relay.store.storage import Schema, Storage, closed_on_failure, flush
+from relay.log.snapshots import RecoveredState, SnapshotWriter, newest_head
+from relay.store.errors import LogDamaged, LogFailed, closed_on_failure
+from relay.store.ports import AcknowledgedMark, LogTables
+from relay.store.sqlite.storage import Schema
+from relay.store.sqlite.tables import LOG_TABLES, SqliteLog
 
 __all__ = ["Log"]
 
@@ -45,16 +40,7 @@ BLOCK: Final = 65_536
 SNAPSHOT_CHANGES: Final = 500_000
 """Changes after which a new snapshot of the state is due."""
 
-SCHEMA: Final = Schema(
-    f"""
-{META_SCHEMA}
-{CHAIN_SCHEMA}
-{SNAPSHOT_SCHEMA}
-{READERS_SCHEMA}
-""",
-    FORMAT,
-    EARLIER,
-)
+SCHEMA: Final = Schema(LOG_TABLES, FORMAT, EARLIER)
 
 TRIM_BYTES: Final = 16 << 20
 """Bytes dropped in one transaction, so that turns do not wait for it."""
@@ -63,24 +49,17 @@ TRIM_BYTES: Final = 16 << 20
 class Log(LogReader):
     """The log of one space.  One thread at a time appends; any number of threads read meanwhile."""
 
-    def __init__(self, directory: Path, *, accept_damage: bool = False) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        path = directory / self.FILE
+    def __init__(self, tables: LogTables, *, accept_damage: bool = False) -> None:
+        """Raises as ``open``, and leaves the tables open then."""
         self._accept_damage = accept_damage
-        self._mark = AcknowledgedFile(directory / self.MARK)
         self._writing = threading.Lock()
-        self._missing = not path.exists()
         self.clients: dict[str, tuple[int, int]] = {}
         self.sessions: dict[str, KnownSession] = {}
         """The sessions that may be resumed, by their owners."""
-        with closed_on_failure(self._mark):
-            storage = Storage(path, SCHEMA)
-            with closed_on_failure(storage):
-                super().__init__(storage, self._mark.mark, self._face)
-                flush(directory)
-                self.readers: Final = Readers(storage)
-                self._check_mark()
-                self._begin()
+        super().__init__(tables, self._face)
+        self.readers: Final = Readers(tables)
+        self._check_mark()
+        self._begin()
 
     @classmethod
     def open(cls, directory: Path, *, accept_damage: bool = False) -> Self:
@@ -90,7 +69,9 @@ class Log(LogReader):
         on with the rest, and epochs before the damage can no longer be read.  Raises ``LogFailed`` if the
         disk does.
         """
-        return cls(directory, accept_damage=accept_damage)
+        tables = SqliteLog.open(directory / cls.FILE, directory / cls.MARK, SCHEMA)
+        with closed_on_failure(tables):
+            return cls(tables, accept_damage=accept_damage)
 
     # -- opening --------------------------------------------------------------------------------------
 
@@ -98,41 +79,41 @@ class Log(LogReader):
         """Compares the log with its acknowledged mark."""
         shortfall = self.shortfall()
         if shortfall:
-            gone = " (the file log.sqlite is gone)" if self._missing else ""
-            self._face(f"{self._storage.path}: {shortfall}{gone}")
-            self.oldest = max(self.reserved, self._mark.mark.reserved, self.last) + 1
+            gone = "" if self.identity else " (all of it is gone)"
+            self._face(f"{self._tables.place}: {shortfall}{gone}")
+            self.oldest = max(self.reserved, self._tables.mark.reserved, self.last) + 1
 
     def _begin(self) -> None:
         """Continues numbers above every number that may have been issued, and reserves the first block.
 
-        A log of an earlier format becomes one of today's in the same transaction.
+        A log of an earlier format becomes one of today's in the same write.
         """
-        self.next_epoch: int = max(self.reserved, self._mark.mark.reserved, self.last) + 1
+        self.next_epoch: int = max(self.reserved, self._tables.mark.reserved, self.last) + 1
         self.issued = self.next_epoch - 1
         self.identity = self.identity or uuid.uuid4().hex
         self.term += 1
         try:
-            drop_incomplete(self._storage)
+            newest_head(self._tables)  # an altered one might look like one in the making
+            self._tables.drop_incomplete_snapshots()
         except LogDamaged as damage:
             self._face(str(damage))
         reserved = self.issued + BLOCK
-        with self._storage.transaction() as connection:
-            connection.execute("INSERT OR REPLACE INTO starts VALUES (?, ?)", (self.next_epoch, self.last))
-            put_meta(
-                connection,
-                format=FORMAT,
-                identity=self.identity,
-                term=self.term,
-                oldest=self.oldest,
-                anchor=self._chain.anchor,
-                reserved=reserved,
-                clean=0,
-            )
+        header = {
+            "format": FORMAT,
+            "identity": self.identity,
+            "term": self.term,
+            "oldest": self.oldest,
+            "anchor": self._chain.anchor,
+            "reserved": reserved,
+            "clean": 0,
+        }
+        with self._header.changing(header, start=(self.next_epoch, self.last)) as names:
+            self._tables.begin_start(self.next_epoch, self.last, names)
         self._noted(reserved, sync=True)
 
     def _noted(self, reserved: int, *, sync: bool = False) -> None:
         """Writes the mark of a transaction that is on disk, before anything that depends on it."""
-        self._mark.write(
+        self._tables.note(
             AcknowledgedMark(self.last, self._chain.last, reserved, self._chain.checksum), sync=sync
         )
         self.reserved = reserved
@@ -160,10 +141,12 @@ class Log(LogReader):
             self.issued = max(self.issued, segments[-1].last)
             renewed = self.reserved - self.issued < BLOCK // 2
             reserved = self.issued + BLOCK if renewed else self.reserved
-            with self._storage.transaction() as connection:
-                self._chain.insert(connection, segments)
-                if renewed:
-                    put_meta(connection, reserved=reserved)
+            rows = rows_of_segments(segments)
+            if renewed:
+                with self._header.changing({"reserved": reserved}) as names:
+                    self._tables.append(rows, names)
+            else:
+                self._tables.append(rows, {})
             self._chain.extended(segments[-1])
             self._noted(reserved)
 
@@ -177,22 +160,23 @@ class Log(LogReader):
         """Reserves a block of epoch numbers beyond those issued; one small write."""
         with self._writing:
             reserved = self.issued + BLOCK
-            with self._storage.transaction() as connection:
-                put_meta(connection, reserved=reserved)
+            self._put(reserved=reserved)
             self._noted(reserved, sync=True)
+
+    def _put(self, **named: object) -> None:
+        with self._header.changing(named) as names:
+            self._tables.put_header(names)
 
     def close(self) -> None:
         """Closes the log and gives back the numbers that were not used."""
         issued = max(self.issued, self.last)
         try:
-            with self._storage.transaction() as connection:
-                put_meta(connection, reserved=issued, clean=1)
+            self._put(reserved=issued, clean=1)
             self._noted(issued, sync=True)
-            self._storage.close()
+            self._tables.close()
         except LogFailed as failure:
             logger.warning("%s; what was acknowledged is there, as after a crash", failure)
-        finally:
-            self._mark.close()
+            self._tables.abandon()
 
     # -- state ----------------------------------------------------------------------------------------
 
@@ -227,8 +211,7 @@ class Log(LogReader):
         """Raises ``LogDamaged`` for an altered segment; if the damage is accepted, history begins anew."""
         self._face(damage)
         self.oldest = self.next_epoch
-        with self._storage.transaction() as connection:
-            put_meta(connection, oldest=self.oldest)
+        self._put(oldest=self.oldest)
 
     # -- retention ------------------------------------------------------------------------------------
 
@@ -250,7 +233,8 @@ class Log(LogReader):
         """
         chain = self._chain
         wanted = retention.first_kept(chain, self.readers, now)
-        snapshot = newest_segment(self._storage)
+        head = newest_head(self._tables)
+        snapshot = head[1] if head else 0
         allowed = min(wanted, chain.last, snapshot + 1)
         first, size = chain.portion(allowed, TRIM_BYTES)
         if first > chain.first:
@@ -267,13 +251,17 @@ class Log(LogReader):
             # and not ``LogDamaged``, or nothing.
             self.oldest, self._before = oldest, newest_dropped.until
             try:
-                with self._chain.dropping(ordinal), self._storage.transaction() as connection:
+                header = {
+                    "oldest": oldest,
+                    "anchor": newest_dropped.checksum,
+                    "before": newest_dropped.until,
+                }
+                with (
+                    self._chain.dropping(ordinal),
+                    self._header.changing(header, oldest_start=oldest) as names,
+                ):
                     reach("trim-before-write")
-                    self._chain.delete(connection, ordinal)
-                    connection.execute("DELETE FROM starts WHERE first < ?", (oldest,))
-                    put_meta(
-                        connection, oldest=oldest, anchor=newest_dropped.checksum, before=newest_dropped.until
-                    )
+                    self._tables.drop_before(ordinal, oldest, names)
             except LogFailed:
                 self.oldest, self._before = before
                 raise
@@ -281,4 +269,4 @@ class Log(LogReader):
 
     def snapshot(self, state: RecoveredState) -> SnapshotWriter:
         """Begins a snapshot of a state, which must be that after its ``segment``."""
-        return SnapshotWriter(self._storage, state)
+        return SnapshotWriter(self._tables, self._header, state)

@@ -20,15 +20,16 @@ from dataspace.errors import Refused
 from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.patterns.text import unparse
 from index.values.values import Value, same
-from relay.log.chain import READ_BYTES, Chain, meta_of, read_meta, refuse
+from relay.log.chain import READ_BYTES, Chain
 from relay.log.cursors import Cursors
 from relay.log.notes import SESSION_ENDED, KnownSession, Note, take_in
 from relay.log.segments import CHECKSUM_BYTES, EARLIER, FORMAT, Segment
-from relay.log.snapshots import RecoveredState, newest, newest_epoch
-from relay.store.acknowledged import AcknowledgedMark
-from relay.store.errors import LogDamaged
+from relay.log.snapshots import RecoveredState, newest, newest_head
+from relay.store.errors import LogDamaged, closed_on_failure
+from relay.store.header import Header, check_format, refuse, unsealed
+from relay.store.ports import LogTables
 from relay.store.reader import StoreReader
-from relay.store.storage import Storage, check_format
+from relay.store.sqlite.tables import SqliteLog
 
 __all__ = ["LogReader", "LogStatistics"]
 
@@ -46,23 +47,23 @@ class LogStatistics:
     bytes: int
 
 
-class LogReader(StoreReader):
+class LogReader(StoreReader[LogTables]):
     """A log to read from.  Any number of threads may; all calls block."""
 
     FILE = "log.sqlite"
     MARK = "acknowledged"
 
-    def __init__(
-        self, storage: Storage, mark: AcknowledgedMark, found: Callable[[str], None] = refuse
-    ) -> None:
+    def __init__(self, tables: LogTables, found: Callable[[str], None] = refuse) -> None:
         """Calls ``found`` with each error in the header of the log."""
-        super().__init__(storage, mark)
+        super().__init__(tables)
         self.cursors: Final = Cursors()
-        meta = read_meta(storage, found)
-        check_format(storage.path, meta, FORMAT, EARLIER)
+        names, starts, _ = tables.moment()
+        self._header: Final = Header(names, starts)
+        meta = unsealed(names, starts, tables.place, found)
+        check_format(tables.place, meta, FORMAT, EARLIER)
         self.identity: str = meta.get("identity", "")
         self._take_numbers(meta)
-        self._chain = Chain(storage, meta.get("anchor", bytes(CHECKSUM_BYTES)))
+        self._chain = Chain(tables, meta.get("anchor", bytes(CHECKSUM_BYTES)))
 
     def _take_numbers(self, meta: Mapping[str, Any]) -> None:
         self.oldest: int = meta.get("oldest", 1)
@@ -84,22 +85,21 @@ class LogReader(StoreReader):
 
     @classmethod
     def open(cls, directory: Path) -> Self:
-        found = super().open(directory)
+        """Opens the log in a directory to read it, changing nothing; ``LogFailed`` if there is none."""
+        tables = SqliteLog.read(directory / cls.FILE, directory / cls.MARK)
+        with closed_on_failure(tables):
+            found = cls(tables)
         found._chain.trimmed_elsewhere = found.refresh
         return found
 
     def refresh(self) -> bool:
         """Reads where the log begins and ends now; True if segments were deleted since.  O(starts)."""
-        with self._storage.reading() as connection:
-            connection.execute("BEGIN")
-            try:
-                meta = meta_of(connection, self._storage.path)
-                anchor = meta.get("anchor", bytes(CHECKSUM_BYTES))
-                trimmed: bool = anchor != self._chain.anchor
-                self._take_numbers(meta)
-                self._chain.renew(connection, anchor)
-            finally:
-                connection.execute("COMMIT")
+        names, starts, ends = self._tables.moment()
+        meta = unsealed(names, starts, self._tables.place)
+        anchor = meta.get("anchor", bytes(CHECKSUM_BYTES))
+        trimmed: bool = anchor != self._chain.anchor
+        self._take_numbers(meta)
+        self._chain.renew(ends, anchor)
         return trimmed
 
     def tail(self, ordinal: int, size: int = READ_BYTES) -> list[Segment]:
@@ -140,21 +140,22 @@ class LogReader(StoreReader):
 
         ``LogDamaged`` if it is not what it was.
         """
-        return newest_epoch(self._storage)
+        head = newest_head(self._tables)
+        return head[2] if head else None
 
     def snapshot_facts(self) -> tuple[int, list[Value]]:
         """Returns the epoch of the newest snapshot and the facts that held after it; O(state)."""
-        state = newest(self._storage) or RecoveredState()
+        state = newest(self._tables) or RecoveredState()
         return state.epoch, state.facts()
 
     def lost(self, epoch: int) -> bool:
         """True if an epoch of this number may have been observed before a crash and never came to disk."""
-        return bool(self._storage.rows("SELECT 1 FROM starts WHERE before < ? AND ? < first", epoch, epoch))
+        return any(before < epoch < first for first, before in self._tables.starts())
 
     def gaps(self, after: int) -> list[tuple[int, int]]:
         """Returns the gaps that crashes left beyond ``after``: the epochs before and behind each."""
-        query = "SELECT before, first FROM starts WHERE first > ? AND first > before + 1 ORDER BY first"
-        return [(before, first) for before, first in self._storage.rows(query, after)]
+        starts = self._tables.starts()
+        return [(before, first) for first, before in starts if first > after and first > before + 1]
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -306,12 +307,12 @@ class LogReader(StoreReader):
         """
         first = self._chain.first  # before it is read: a newer one lets more go
         try:
-            snapshot = newest(self._storage)
+            snapshot = newest(self._tables)
         except LogDamaged as damage:
             found(str(damage))
             return None
         if snapshot is not None and snapshot.segment < first - 1:
-            found(f"{self._storage.path}: segment {snapshot.segment + 1}, after the snapshot, is gone")
+            found(f"{self._tables.place}: segment {snapshot.segment + 1}, after the snapshot, is gone")
         return snapshot
 
     def verify(self) -> LogStatistics:

@@ -19,7 +19,7 @@ from typing import Final
 
 from dataspace.errors import Refused
 from relay.log.chain import Chain
-from relay.store.storage import Storage
+from relay.store.ports import LogTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,6 @@ READERS: Final = 1024
 READER_BYTES: Final = 1024
 """Bytes of the name of a reader."""
 
-SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS readers (
-    name TEXT PRIMARY KEY, epoch INTEGER NOT NULL, seen INTEGER NOT NULL
-) WITHOUT ROWID;
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class NamedReader:
@@ -106,9 +100,9 @@ class NamedReader:
 class Readers:
     """The named readers of one log.  One thread at a time changes them."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        rows = storage.rows("SELECT name, epoch, seen FROM readers")
+    def __init__(self, tables: LogTables) -> None:
+        self._tables = tables
+        rows = tables.readers()
         self._known = {name: NamedReader(name, epoch, seen) for name, epoch, seen in rows}
 
     def __len__(self) -> int:
@@ -135,14 +129,10 @@ class Readers:
                 "limit", f"a reader's name of {size} bytes, limit {READER_BYTES}: choose a shorter one"
             )
         reader = NamedReader(name, max(epoch, before.epoch if before else 0), now)
-        with self._storage.transaction() as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO readers VALUES (?, ?, ?)", (name, reader.epoch, reader.seen)
-            )
+        self._tables.put_reader(name, reader.epoch, reader.seen)
         self._known[name] = reader
 
     def forget(self, name: str) -> bool:
         """Forgets a reader; True if there was one."""
-        with self._storage.transaction() as connection:
-            connection.execute("DELETE FROM readers WHERE name = ?", (name,))
+        self._tables.delete_reader(name)
         return self._known.pop(name, None) is not None

@@ -11,7 +11,6 @@ chained by checksums like the segments.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,25 +19,14 @@ from dataspace.codec import pack, unpack_own
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.handles import Handles, Held
 from index.values.values import Value, key
-from relay.log.chain import put_meta
 from relay.log.notes import SESSION, KnownSession, Note, check_kind, take_in
 from relay.log.segments import CHECKSUM_BYTES, checksum, rows_of, table
 from relay.store.errors import LogDamaged
-from relay.store.storage import Storage
+from relay.store.header import Header
+from relay.store.ports import LogTables, SnapshotMoment
 
 CHUNK_CLAIMS: Final = 4096
 """Claims, or clients, in one chunk."""
-
-SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS snapshots (
-    snapshot INTEGER PRIMARY KEY, segment INTEGER NOT NULL, epoch INTEGER NOT NULL, time INTEGER NOT NULL,
-    chunks INTEGER
-);
-CREATE TABLE IF NOT EXISTS chunks (
-    snapshot INTEGER NOT NULL, chunk INTEGER NOT NULL, checksum BLOB NOT NULL, body BLOB NOT NULL,
-    PRIMARY KEY (snapshot, chunk)
-) WITHOUT ROWID;
-"""
 
 Owners = Mapping[str, Held]
 
@@ -84,20 +72,17 @@ class RecoveredState:
 class SnapshotWriter:
     """Writes one snapshot, a chunk at each ``step``; the state must not change meanwhile."""
 
-    __slots__ = ("_bodies", "_checksum", "_chunk", "_snapshot", "_storage", "done")
+    __slots__ = ("_bodies", "_checksum", "_chunk", "_header", "_snapshot", "_state", "_tables", "done")
 
-    def __init__(self, storage: Storage, state: RecoveredState) -> None:
-        self._storage = storage
+    def __init__(self, tables: LogTables, header: Header, state: RecoveredState) -> None:
+        self._tables = tables
+        self._header = header
         self._bodies = _bodies(state)
         self._chunk = 0
         self._checksum = bytes(CHECKSUM_BYTES)
         self.done = False
-        with storage.transaction() as connection:
-            cursor = connection.execute(
-                "INSERT INTO snapshots (segment, epoch, time) VALUES (?, ?, ?)",
-                (state.segment, state.epoch, state.time),
-            )
-            self._snapshot: Final = cursor.lastrowid or 0
+        self._state = state.segment, state.epoch, state.time
+        self._snapshot: Final = tables.begin_snapshot(*self._state)
 
     def step(self) -> bool:
         """Writes the next chunk, or ends the snapshot; True if there is more to do.  O(chunk)."""
@@ -111,108 +96,49 @@ class SnapshotWriter:
 
     def _write(self, body: bytes) -> None:
         self._checksum = _chained(self._checksum, self._snapshot, self._chunk, body)
-        with self._storage.transaction() as connection:
-            connection.execute(
-                "INSERT INTO chunks VALUES (?, ?, ?, ?)", (self._snapshot, self._chunk, self._checksum, body)
-            )
+        self._tables.put_chunk(self._snapshot, self._chunk, self._checksum, body)
         self._chunk += 1
 
     def _complete(self) -> None:
-        with self._storage.transaction() as connection:
-            connection.execute(
-                "UPDATE snapshots SET chunks = ? WHERE snapshot = ?", (self._chunk, self._snapshot)
-            )
-            _put_head(connection)
-            connection.execute("DELETE FROM chunks WHERE snapshot < ?", (self._snapshot,))
-            connection.execute("DELETE FROM snapshots WHERE snapshot < ?", (self._snapshot,))
+        row = (self._snapshot, *self._state, self._chunk)
+        with self._header.changing({"snapshot": pack(row)}) as names:
+            self._tables.complete_snapshot(self._snapshot, self._chunk, names)
         self.done = True
-
-
-def drop_incomplete(storage: Storage) -> None:
-    """Forgets what a crash left of a snapshot in the making."""
-    newest_segment(storage)  # an altered one might look like one in the making
-    with storage.transaction() as connection:
-        unfinished = "SELECT snapshot FROM snapshots WHERE chunks IS NULL"
-        connection.execute(f"DELETE FROM chunks WHERE snapshot IN ({unfinished})")
-        connection.execute("DELETE FROM snapshots WHERE chunks IS NULL")
-
-
-def newest(storage: Storage) -> RecoveredState | None:
-    """Returns the state of the newest complete snapshot, or None.  ``LogDamaged`` if it was altered."""
-    with storage.reading() as connection:
-        # One transaction, so that the snapshot cannot be replaced by a newer one while it is read.
-        connection.execute("BEGIN")
-        try:
-            head = _head(connection)
-            return _load(connection, *head) if head else None
-        finally:
-            connection.execute("COMMIT")
-
-
-def rechained(old: Storage, connection: sqlite3.Connection, segment: int) -> None:
-    """Copies the newest complete snapshot to another log, where it was made after another segment."""
-    with old.reading() as source:
-        head = _head(source)
-        if head is None:
-            return
-        snapshot, _, epoch, time, chunks = head
-        row = (snapshot, segment, epoch, time, chunks)
-        connection.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", row)
-        rows = source.execute("SELECT * FROM chunks WHERE snapshot = ?", (snapshot,))
-        connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?)", rows)
-        _put_head(connection)
-
-
-def newest_segment(storage: Storage) -> int:
-    """Returns the segment after which the newest complete snapshot was made; 0 if there is none."""
-    with storage.reading() as connection:
-        head = _head(connection)
-    return head[1] if head else 0
-
-
-def newest_epoch(storage: Storage) -> int | None:
-    """Returns the epoch of the newest complete snapshot, or None."""
-    with storage.reading() as connection:
-        head = _head(connection)
-    return head[2] if head else None
 
 
 Head = tuple[int, int, int, int, int]
 """Number, segment, epoch, time and chunks of a snapshot."""
 
-_NEWEST: Final = (
-    "SELECT snapshot, segment, epoch, time, chunks FROM snapshots"
-    " WHERE chunks IS NOT NULL ORDER BY snapshot DESC LIMIT 1"
-)
-_WITH_KNOWN: Final = (
-    "SELECT known.value, newest.* FROM (SELECT (SELECT value FROM meta WHERE name = 'snapshot') AS value)"
-    f" AS known LEFT JOIN ({_NEWEST}) AS newest"
-)
+
+def newest(tables: LogTables) -> RecoveredState | None:
+    """Returns the state of the newest complete snapshot, or None.  ``LogDamaged`` if it was altered."""
+    with tables.newest_snapshot() as found:
+        head = head_of(found)
+        return _load(found, *head) if head else None
 
 
-def _put_head(connection: sqlite3.Connection) -> None:
-    """Writes into the header, under its seal, which snapshot is the newest complete one."""
-    put_meta(connection, snapshot=pack(connection.execute(_NEWEST).fetchone()))
+def newest_head(tables: LogTables) -> Head | None:
+    """Returns where the newest complete snapshot was made, or None.  ``LogDamaged`` as ``newest``."""
+    with tables.newest_snapshot() as found:
+        return head_of(found)
 
 
-def _head(connection: sqlite3.Connection) -> Head | None:
-    """Returns the newest complete snapshot; raises ``LogDamaged`` if another snapshot was completed last."""
-    known, *row = connection.execute(_WITH_KNOWN).fetchone()
-    if known is not None and known != pack(tuple(row)):
-        raise LogDamaged(f"snapshot {row[0]}, after epoch {row[2]}, is not the one that was made last")
-    return None if row[0] is None else tuple(row)
+def head_of(found: SnapshotMoment) -> Head | None:
+    """Returns where a snapshot was made; raises ``LogDamaged`` if another snapshot was completed last."""
+    row = found.row
+    if found.named is not None and found.named != pack(row or (None,) * 5):
+        number, _, epoch, _, _ = row or (None,) * 5
+        raise LogDamaged(f"snapshot {number}, after epoch {epoch}, is not the one that was made last")
+    return None if row is None else (row[0], row[1], row[2], row[3], row[4])
 
 
 def _load(
-    connection: sqlite3.Connection, snapshot: int, segment: int, epoch: int, time: int, chunks: int
+    moment: SnapshotMoment, snapshot: int, segment: int, epoch: int, time: int, chunks: int
 ) -> RecoveredState:
     state = RecoveredState(epoch=epoch, time=time, segment=segment)
-    rows = connection.execute(
-        "SELECT checksum, body FROM chunks WHERE snapshot = ? ORDER BY chunk", (snapshot,)
-    )
     seal = bytes(CHECKSUM_BYTES)
     read = 0
-    for found, body in rows:
+    for found, body in moment.chunks:
         seal = _chained(seal, snapshot, read, body)
         if found != seal:
             break

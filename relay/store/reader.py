@@ -1,30 +1,29 @@
-"""Store reader: opens a SQLite file and the acknowledged mark beside it, changing nothing.
+"""Store reader: tables to read from, and the acknowledged mark that they must not fall short of.
 
-The log of a space and the journal of topics have different tables, but are opened, checked for their format
-and closed in the same way, beside a daemon that writes them, from a copy, or from a read-only disk.
-
-Always: the mark is read before the file, which is never behind it; a file of another format is refused.
+The log of a space and the journal of topics have different tables, but damage is accepted, and the tables are
+measured and closed, in the same way.
 """
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Generic, TypeVar
 
-from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
 from relay.store.errors import LogDamaged
-from relay.store.storage import Storage, closed_on_failure
+from relay.store.ports import AcknowledgedMark, ChainTables
 
 logger = logging.getLogger("dataspace")
 
 
-class StoreReader(ABC):
-    """One file to read from.  Any number of threads may; all calls block."""
+Tables = TypeVar("Tables", bound=ChainTables)
+
+
+class StoreReader(ABC, Generic[Tables]):
+    """Tables to read from.  Any number of threads may; all calls block."""
 
     FILE: ClassVar[str]
-    """Name of the file in the data directory."""
+    """Name of the file in a data directory."""
 
     MARK: ClassVar[str]
     """Name of the file of its acknowledged mark."""
@@ -33,9 +32,9 @@ class StoreReader(ABC):
     _faced = False
     """True once a damage was accepted."""
 
-    def __init__(self, storage: Storage, mark: AcknowledgedMark) -> None:
-        self._storage = storage
-        self._acknowledged = mark
+    def __init__(self, tables: Tables) -> None:
+        self._tables: Final = tables
+        self._acknowledged: AcknowledgedMark = tables.mark
 
     def _face(self, damage: str) -> None:
         """Raises ``LogDamaged``, unless the operator has accepted the damage."""
@@ -44,26 +43,18 @@ class StoreReader(ABC):
         logger.warning("%s; continuing without it, since the damage is accepted", damage)
         self._faced = True
 
-    @classmethod
-    def open(cls, directory: Path) -> Self:
-        """Opens the file in a directory to read it, changing nothing; ``LogFailed`` if there is none."""
-        mark = AcknowledgedFile.read(directory / cls.MARK)  # before the file, which is ahead of it
-        storage = Storage(directory / cls.FILE)
-        with closed_on_failure(storage):
-            return cls(storage, mark)
-
     @abstractmethod
     def shortfall(self) -> str:
         """Returns what was acknowledged and is missing, in words; empty if nothing is."""
 
     def size(self) -> int:
-        """Returns the bytes on disk, the write-ahead log included."""
-        return self._storage.size()
+        """Returns the bytes on disk, those included that are not in their place yet."""
+        return self._tables.size()
 
     def used(self) -> int:
-        """Returns the bytes of the file that are in use; O(1)."""
-        return self._storage.used()
+        """Returns the bytes that are in use; O(1)."""
+        return self._tables.used()
 
     def close(self) -> None:
-        """Closes the file."""
-        self._storage.close()
+        """Closes the tables."""
+        self._tables.close()

@@ -1,9 +1,9 @@
 """Staging: batches that writers have sent, but that are not published yet.
 
 A bulk writer works in several processes that may each fail and be run again.  Their output is kept here under
-keys of theirs, on disk, until it is published as one turn or discarded.  It has a SQLite file of its own,
-beside the log's: its bulk comes and goes and must neither pass through the log's write-ahead log nor hold up
-a turn, and a log can be copied or verified without it.
+keys of theirs, on disk, until it is published as one turn or discarded.  It has a table of its own, apart
+from the log's: its bulk comes and goes and must not hold up a turn, and a log can be copied or verified
+without it.
 
 A staged batch belongs to its *stager*, a text with parts such as ``token:gateway/night``, and to each bearer
 whose text is a beginning of it in whole parts; the empty text is everybody's beginning.  To others it is not
@@ -23,14 +23,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Protocol
 
 import trio
 
 from dataspace.errors import Refused
-from relay.store.errors import LogFailed
-from relay.store.storage import Schema, Storage, closed_on_failure
+from relay.store.errors import LogFailed, closed_on_failure
+from relay.store.ports import StagedTables
 
 logger = logging.getLogger("dataspace")
 
@@ -48,15 +47,6 @@ SAME_SECONDS: Final = 1.0
 
 CLOSED: Final = 4096
 """Closed keys that are remembered, in memory; of further ones the oldest are forgotten, and then expire."""
-
-SCHEMA: Final = Schema(
-    """
-CREATE TABLE IF NOT EXISTS staged (
-    key BLOB NOT NULL, part INTEGER NOT NULL, since REAL NOT NULL, body BLOB NOT NULL,
-    PRIMARY KEY (key, part)
-);
-"""
-)
 
 Key = tuple[str, ...]
 
@@ -93,10 +83,9 @@ class StagingStatistics:
 class Staging:
     """The staging area of one data directory.  Safe for tasks; each call is a thread's work."""
 
-    def __init__(self, directory: Path, *, limit: int = LIMIT_BYTES, kept: float = KEPT_SECONDS) -> None:
-        """Opens or makes the area and drops what is older than ``kept`` seconds; else ``LogFailed``."""
-        directory.mkdir(parents=True, exist_ok=True)
-        self._storage = Storage(directory / "staged.sqlite", SCHEMA)
+    def __init__(self, tables: StagedTables, *, limit: int = LIMIT_BYTES, kept: float = KEPT_SECONDS) -> None:
+        """Drops what is older than ``kept`` seconds; else ``LogFailed``."""
+        self._tables = tables
         self._limit = limit
         self._kept = kept
         self._bytes = 0
@@ -104,7 +93,8 @@ class Staging:
         self._paid: dict[tuple[bytes, str], list[Paid]] = {}  # who pays for what is staged, since the start
         self._closed: OrderedDict[tuple[bytes, str], None] = OrderedDict()
         self._discarding = threading.Lock()
-        with closed_on_failure(self._storage):
+        self._writing = threading.Lock()
+        with closed_on_failure(tables):
             self.purge(kept)
 
     def relimit(self, limit: int) -> None:
@@ -198,24 +188,22 @@ class Staging:
 
     def purge(self, kept: float) -> None:
         """Drops what was staged more than ``kept`` seconds ago; blocks."""
-        with self._storage.transaction() as connection:
-            connection.execute("DELETE FROM staged WHERE since < ?", (time.time() - kept,))
-            self._bytes = connection.execute(_TOTAL).fetchone()[0]
+        with self._writing:
+            self._bytes = _bytes(self._tables.purge(time.time() - kept))
 
     def statistics(self) -> StagingStatistics:
         """Counts, in O(parts)."""
-        keys, parts = self._storage.rows("SELECT count(DISTINCT key), count(*) FROM staged")[0]
-        return StagingStatistics(keys, parts, self._bytes, self._limit)
+        return StagingStatistics(*self._tables.counts(), self._bytes, self._limit)
 
     def close(self) -> None:
-        """Closes the file; staged batches stay."""
-        self._storage.close()
+        """Closes the tables; staged batches stay."""
+        self._tables.close()
 
     def _stage(self, key: Key, body: bytes, by: str) -> None:
         at = _place(key, by)
         if self._gone:
             self._discard()
-        with self._storage.transaction() as connection:
+        with self._writing:
             if self._closed and self._is_closed(key, by):
                 raise Refused(
                     "closed", f"{key} was published or discarded already, nothing more is staged under it"
@@ -223,7 +211,7 @@ class Staging:
             size = self._bytes + len(at) + len(body) + ROW_BYTES
             if size > self._limit:
                 raise Refused("limit", f"{size} bytes staged, the limit is limits.staged_bytes={self._limit}")
-            connection.execute(_APPEND, {"key": at, "since": time.time(), "body": body})
+            self._tables.append(at, time.time(), body)
             self._bytes = size
 
     def _is_closed(self, key: Key, by: str) -> bool:
@@ -235,7 +223,7 @@ class Staging:
         for key in keys:
             rows = [
                 body
-                for at, body in self._storage.rows(_UNDER, _text(key), *_below(_text(key) + _STAGER))
+                for at, body in self._tables.parts(_text(key), *_below(_text(key) + _STAGER))
                 if _belongs(at, by) and not any(at.startswith(g) and _belongs(at, to) for g, to in self._gone)
             ]
             if not rows:
@@ -245,26 +233,22 @@ class Staging:
 
     def _discard(self) -> None:
         with self._discarding:
-            going, size = list(self._gone), 0
-            with self._storage.transaction() as connection:
-                for begin, by in going:
-                    places = [at for (at,) in connection.execute(_KEYS, _below(begin)) if _belongs(at, by)]
-                    for at in places:
-                        size += connection.execute(f"{_TOTAL} WHERE key = ?", (at,)).fetchone()[0]
-                        connection.execute("DELETE FROM staged WHERE key = ?", (at,))
-            self._bytes -= size
+            going = list(self._gone)
+            with self._writing:
+                found = {at: None for begin, by in going for at in self._below(begin, by)}
+                self._bytes -= _bytes(self._tables.delete(list(found)))
             del self._gone[: len(going)]
 
+    def _below(self, begin: bytes, by: str) -> list[bytes]:
+        return [at for at in self._tables.keys(*_below(begin)) if _belongs(at, by)]
 
-_TOTAL: Final = f"SELECT ifnull(sum(length(key) + length(body) + {ROW_BYTES}), 0) FROM staged"
-_APPEND: Final = """
-INSERT INTO staged VALUES (
-    :key, (SELECT ifnull(max(part), 0) + 1 FROM staged WHERE key = :key), :since, :body
-)
-"""
 
-_UNDER: Final = "SELECT key, body FROM staged WHERE key = ? OR (key >= ? AND key < ?) ORDER BY key, part"
-_KEYS: Final = "SELECT DISTINCT key FROM staged WHERE key >= ? AND key < ?"
+def _bytes(parts: tuple[int, int]) -> int:
+    """Returns the bytes that a number of parts counts for, with their bytes."""
+    count, size = parts
+    return count * ROW_BYTES + size
+
+
 _STAGER: Final = b"\xff"
 """Between the text of a key and its stager; no text has such a byte."""
 

@@ -71,7 +71,7 @@ class DaemonState(Shared):
         """The peers by number."""
         self.topics = Topics(now, self.system, self.memory.admit, retained=config.limits.retained_bytes)
         self.durable_topics = DurableTopics(
-            self.topics, Journal(config.data, accept_damage=config.accept_damage), self.flush
+            self.topics, Journal.open(config.data, accept_damage=config.accept_damage), self.flush
         )
         self.durable_topics.recover(accept_damage=config.accept_damage)
         self.readiness = Readiness()

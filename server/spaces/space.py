@@ -36,8 +36,9 @@ from relay.delivery.memory import MemoryBudget
 from relay.log.log import Log
 from relay.log.writer import GroupCommit, retain
 from relay.store.errors import LogFailed
+from relay.store.sqlite.staged import SqliteStaged
+from relay.store.sqlite.storage import file_bytes
 from relay.store.staging import Staging
-from relay.store.storage import file_bytes
 from server.config.model import Limits, SpaceConfig
 from server.config.principals import check_name
 from server.config.rules import RuleText
@@ -123,7 +124,8 @@ class HostedSpace:
         self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims, gate=self.gate)
         self.showing = Showing(self.space, self.commits, self.gate, settings.show)
         self.endings = Endings(lane, self.commits, step=self._retract_some, flush=flush)
-        self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
+        staged = SqliteStaged.open(settings.data)
+        self.staging = Staging(staged, limit=limits.staged_bytes, kept=limits.staged_seconds)
         self.prepared = Prepared()
         self.publishers = Publishers()
         self._holdings = Holdings()

@@ -16,7 +16,7 @@ from dataspace.client.session.session import ClientSession
 from dataspace.kernel.changes import Epoch
 from relay.journal.writer import TopicWriter
 from relay.log.writer import GroupCommit
-from relay.store import storage
+from relay.store.sqlite import storage
 from server.conditions import Judgement
 from server.config.model import SpaceConfig
 from server.connections.acting import ActingPeer

@@ -30,7 +30,7 @@ from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.store.errors import LogDamaged
-from relay.store.storage import check_format
+from relay.store.header import check_format
 from server.cli.main import main
 from tests.server.processes import DaemonProcess
 from tests.upgrade.make import COUNTS, HELD, KEPT, THINGS
@@ -206,11 +206,11 @@ def test_an_altered_topic_is_not_upgraded_and_is_dropped_if_that_is_accepted(
         assert connection.execute(ALTERED[what]).rowcount == 1
         before = [line for line in connection.iterdump() if line.startswith("INSERT")]
     with pytest.raises(LogDamaged):
-        Journal(data)
+        Journal.open(data)
     with contextlib.closing(sqlite3.connect(data / JournalReader.FILE)) as connection:
         assert [line for line in connection.iterdump() if line.startswith("INSERT")] == before
-    Journal(data, accept_damage=True).close()
-    with contextlib.closing(Journal(data)) as journal:
+    Journal.open(data, accept_damage=True).close()
+    with contextlib.closing(Journal.open(data)) as journal:
         assert journal.slots() == [1, 2, 3]
         assert not [each for slot in journal.slots() for each in journal.damages_of(slot)]
 
@@ -257,7 +257,7 @@ def test_a_log_of_format_1_is_read_as_it_is_and_becomes_one_of_2_when_it_is_open
     )
     assert format_of(data) == 1
     with pytest.MonkeyPatch.context() as patch:  # which is as good as a crash within the transaction
-        patch.setattr("relay.log.log.put_meta", _fails)
+        patch.setattr("relay.store.sqlite.tables.put_names", _fails)
         with pytest.raises(RuntimeError, match="within"):
             Log.open(data)
     assert format_of(data) == 1
@@ -270,7 +270,7 @@ def test_a_log_of_format_1_is_read_as_it_is_and_becomes_one_of_2_when_it_is_open
     assert format_of(data) == 2
     meta = {"format": format_of(data)}
     with pytest.raises(LogDamaged, match=r"has format 2, this program reads 1; UPGRADE\.md"):
-        check_format(data, meta, 1)  # as an earlier program does
+        check_format(str(data), meta, 1)  # as an earlier program does
     assert main(["log", "verify", "--data", str(data)]) == 0
 
 

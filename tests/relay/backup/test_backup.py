@@ -29,6 +29,7 @@ from tests.relay.log.histories import append, epoch, flight, plain
 from tests.relay.log.lives import CLAIMED_AGAIN, TRIMMED, History, claims_of, lives, shared_claims
 from tests.relay.log.test_replay import Turns
 from tests.relay.log.test_retention import EVERYTHING, LATE, write_snapshot
+from tests.relay.store.files import storage_of
 
 pytestmark = pytest.mark.slow
 
@@ -255,7 +256,7 @@ def test_a_log_that_has_gone_on_differently_is_refused(data: Path, tmp_path: Pat
 
 
 def test_a_damaged_log_is_not_copied(log: Log, data: Path, tmp_path: Path) -> None:
-    with log._storage.transaction() as connection:
+    with storage_of(log).transaction() as connection:
         connection.execute("UPDATE segments SET body = zeroblob(30) WHERE segment = 5")
     with pytest.raises(LogDamaged, match="segment 5 with epochs 5 to 5 was altered"):
         backed_up(data, tmp_path / "backup")

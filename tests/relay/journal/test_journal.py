@@ -23,11 +23,12 @@ from dataspace.topics.times import Antichain, Order, Time, less_equal
 from relay.journal.journal import Journal, compact_topics
 from relay.journal.reader import JournalReader, recovered, verify_topics
 from relay.journal.rows import Ended, Kept, Noted, Write
-from relay.log.chain import KEY_BITS
 from relay.store.errors import LogDamaged, LogFailed
+from relay.store.ports import KEY_BITS
 from relay.topics.steps import Completed, Step, StepLog
 from relay.topics.topic import Topic
 from tests.relay.journal.oracle import Oracle
+from tests.relay.store.files import storage_of
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "1"))
 SLOT = 1
@@ -46,7 +47,7 @@ class JournalMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.place = Path(tempfile.mkdtemp())
-        self.journal = Journal(self.place)
+        self.journal = Journal.open(self.place)
         self.numbers = iter(range(1, 1 << 30))
         self.queue: list[tuple[Write, Oracle]] = []
 
@@ -168,7 +169,7 @@ class JournalMachine(RuleBasedStateMachine):
         if end and self.queue:
             self.flush(len(self.queue))
         self.journal.close()
-        self.journal = Journal(self.place)
+        self.journal = Journal.open(self.place)
         assert self.journal.slots() == [SLOT]
         self.ledger = recovered(self.journal, SLOT)
         self.ledger.write = self.note
@@ -242,7 +243,7 @@ TestJournal = pytest.mark.slow(JournalMachine.TestCase)
 
 def _fill(place: Path) -> None:
     """Two topics with completed and open epochs, one of them trimmed."""
-    random, journal = Random(3), Journal(place)
+    random, journal = Random(3), Journal.open(place)
     for slot in (1, 2):
         writes: list[Write] = []
 
@@ -329,15 +330,15 @@ def test_a_file_that_ends_too_early_is_found(tmp_path: Path) -> None:
 
 
 def test_steps_that_were_acknowledged_and_are_not_there_are_missed(tmp_path: Path) -> None:
-    Journal(tmp_path).close()
+    Journal.open(tmp_path).close()
     empty = (tmp_path / "topics.sqlite").read_bytes()
     _fill(tmp_path)
     (tmp_path / "topics.sqlite").write_bytes(empty)
     with pytest.raises(LogDamaged, match=r"steps of topics were acknowledged, it holds 0; accept the damage"):
-        Journal(tmp_path)
+        Journal.open(tmp_path)
     assert verify_topics(tmp_path).damages[0].endswith("were acknowledged, it holds 0")  # type: ignore[union-attr]
-    Journal(tmp_path, accept_damage=True).close()
-    Journal(tmp_path).close()
+    Journal.open(tmp_path, accept_damage=True).close()
+    Journal.open(tmp_path).close()
 
 
 # -- going on after a damage --------------------------------------------------------------------------
@@ -346,11 +347,11 @@ def test_steps_that_were_acknowledged_and_are_not_there_are_missed(tmp_path: Pat
 def test_a_damaged_topic_can_be_ended(tmp_path: Path) -> None:
     _fill(tmp_path)
     _altered(tmp_path, "UPDATE topics SET body = x'90' WHERE slot = 1")
-    with closing(Journal(tmp_path)) as journal:
+    with closing(Journal.open(tmp_path)) as journal:
         with pytest.raises(LogDamaged, match="topic of slot 1 was altered"):
             recovered(journal, 1)
         journal.write([Ended(1)])
-    with closing(Journal(tmp_path)) as journal:
+    with closing(Journal.open(tmp_path)) as journal:
         assert journal.slots() == [2]
         assert recovered(journal, 2).topic.name == "t2"
     assert not verify_topics(tmp_path).damages  # type: ignore[union-attr]
@@ -371,10 +372,10 @@ def test_topics_that_may_lack_their_last_steps_are_others_once_that_is_accepted(
     _fill(tmp_path)
     _altered(tmp_path, damage)
     with pytest.raises(LogDamaged, match=r"; accept the damage to continue without what is missing"):
-        Journal(tmp_path)
+        Journal.open(tmp_path)
     assert verify_topics(tmp_path).damages  # type: ignore[union-attr]
-    Journal(tmp_path, accept_damage=True).close()
-    with closing(Journal(tmp_path)) as journal:
+    Journal.open(tmp_path, accept_damage=True).close()
+    with closing(Journal.open(tmp_path)) as journal:
         assert all(journal.topic(slot).number > 2 for slot in journal.slots())
         new = StepLog(Topic("new", Order(0), 1, lasting=True), 3, 9, 1 << 20)
         journal.write([kept(new)])
@@ -388,7 +389,7 @@ def _altered(place: Path, question: str) -> None:
 
 def _one_by_one(place: Path) -> None:
     """Adds a hundred epochs to a topic, each in a segment of its own."""
-    with closing(Journal(place)) as journal:
+    with closing(Journal.open(place)) as journal:
         ledger = recovered(journal, 1)
         for time in range(40, 140):
             noted: list[Write] = []
@@ -409,7 +410,7 @@ def test_an_altered_number_misleads_no_search(column: str, value: int, tmp_path:
     altered = "SELECT segment FROM segments WHERE since > 90 ORDER BY segment LIMIT 1"
     _altered(tmp_path, f"UPDATE segments SET {column} = {value} WHERE segment = ({altered})")
     journal = JournalReader.open(tmp_path)
-    with closing(journal), closing(Journal(tmp_path)) as writer:
+    with closing(journal), closing(Journal.open(tmp_path)) as writer:
         ledger, found = StepLog(Topic("t1", Order(0), 2, lasting=True), 1, 1), 0
         ledger.position = ledger.durable = 1 << 20
         for number in range(1, 141):
@@ -431,13 +432,13 @@ def test_compaction_joins_segments_and_changes_no_answer(tmp_path: Path) -> None
     before, after = compact_topics(tmp_path)  # type: ignore[misc]
     assert after < before and _all(tmp_path) == wanted
     with closing(JournalReader.open(tmp_path)) as reader:
-        assert len(reader._storage.rows("SELECT 1 FROM segments")) == 2
+        assert len(storage_of(reader).rows("SELECT 1 FROM segments")) == 2
     assert compact_topics(tmp_path / "nothing") is None
 
 
 def test_a_topic_that_is_not_on_disk_yet_has_no_steps(tmp_path: Path) -> None:
     """A subscriber may come while the first write of a topic is under way."""
-    with closing(Journal(tmp_path)) as journal:
+    with closing(Journal.open(tmp_path)) as journal:
         ledger = StepLog(Topic("new", Order(0), 1, lasting=True), 3, 9, 1 << 20)
         ledger.join(1)
         assert journal.beginning(ledger, Antichain([0])) == 0

@@ -20,12 +20,13 @@ from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.log.replay import state_at
 from relay.log.retention import Retention
-from relay.store.acknowledged import AcknowledgedFile
 from relay.store.errors import LogDamaged, LogFailed
+from relay.store.sqlite.acknowledged import AcknowledgedFile
 from tests.relay.log.histories import append, epoch, flight, plain
 from tests.relay.log.lives import CLAIMED_AGAIN, TRIMMED, History, claims_of, lives, shared_claims
 from tests.relay.log.test_replay import Turns
 from tests.relay.log.test_retention import LATE, fill, write_snapshot
+from tests.relay.store.files import storage_of
 
 
 def filled(directory: Path) -> Log:
@@ -144,7 +145,7 @@ def test_a_crash_in_between_leaves_a_whole_log(
 
 def test_a_damaged_log_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     log = filled(tmp_path)
-    with log._storage.transaction() as connection:
+    with storage_of(log).transaction() as connection:
         connection.execute("UPDATE segments SET body = x'00' WHERE segment = 5")
     log.close()
     before = (tmp_path / "log.sqlite").read_bytes()

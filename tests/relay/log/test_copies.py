@@ -16,7 +16,7 @@ from index.values.values import Record
 from relay.log.log import Log
 from relay.log.reader import verify
 from relay.store.errors import LogDamaged, LogFailed
-from relay.store.storage import CHECKPOINT_PAGES
+from relay.store.sqlite.storage import CHECKPOINT_PAGES
 from tests.relay.log.histories import append, epoch, flight, plain
 
 COPIES = 4

@@ -14,10 +14,11 @@ from relay.journal.journal import Journal
 from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.log.reader import LogReader
-from relay.store.acknowledged import AcknowledgedFile
 from relay.store.errors import LogDamaged, LogFailed
+from relay.store.sqlite.acknowledged import AcknowledgedFile
+from relay.store.sqlite.staged import SqliteStaged
+from relay.store.sqlite.storage import Schema, Storage
 from relay.store.staging import Staging
-from relay.store.storage import Schema, Storage
 
 HELD = Path("/dev/fd")
 """A directory with an entry for each open file of this process; not every system has one."""
@@ -50,7 +51,7 @@ def less_than_acknowledged(file: Path) -> None:
 @pytest.mark.parametrize("harm", [rubbish, another_format, less_than_acknowledged])
 @pytest.mark.parametrize(
     ("file", "make", "read"),
-    [("log.sqlite", Log.open, LogReader.open), ("topics.sqlite", Journal, JournalReader.open)],
+    [("log.sqlite", Log.open, LogReader.open), ("topics.sqlite", Journal.open, JournalReader.open)],
     ids=["log", "journal"],
 )
 def test_what_cannot_be_opened_is_closed(
@@ -75,11 +76,11 @@ def test_what_cannot_be_opened_is_closed(
 
 
 def test_a_staging_area_that_is_none_is_closed(tmp_path: Path) -> None:
-    Staging(tmp_path).close()
+    Staging(SqliteStaged.open(tmp_path)).close()
     rubbish(tmp_path / "staged.sqlite")
     before = held()
     with pytest.raises((LogDamaged, LogFailed)) as raised:
-        Staging(tmp_path)
+        Staging(SqliteStaged.open(tmp_path))
     assert held() == before, f"{raised.value}"
 
 

@@ -17,6 +17,7 @@ from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from relay.store.group_writer import LEAST_TRIED, MOST_TRIED, QUICK_SECONDS, SLOW_SECONDS, STREAK
 from tests.relay.log.histories import epoch, flight
+from tests.relay.store.files import storage_of
 
 STEPS = ("pass", "two", "task", "both", "snapshot", "wait", "busy")
 """A turn in a pass; two in one; one of a task; a pass and a task at once; a snapshot; all on disk; the log is
@@ -117,7 +118,7 @@ async def test_a_failed_disk_ends_the_writer_and_accepts_nothing(
     tmp_path: Path, quick: bool, first: str
 ) -> None:
     with writing(tmp_path, quick) as made:
-        made.log._storage._writer.execute("PRAGMA query_only = 1")
+        storage_of(made.log)._writer.execute("PRAGMA query_only = 1")
         with pytest.raises(BaseExceptionGroup) as raised:  # of the writer, and of the wait for it
             await made.run((first, "wait"))
         assert raised.value.split(LogFailed)[1] is None, "nothing else"
@@ -130,7 +131,7 @@ async def test_a_failed_disk_ends_the_writer_and_accepts_nothing(
 @pytest.mark.parametrize("quick", [False, True])
 async def test_a_full_disk_is_waited_for_and_nothing_is_lost(tmp_path: Path, quick: bool) -> None:
     with writing(tmp_path, quick) as made:
-        ask = made.log._storage._writer.execute
+        ask = storage_of(made.log)._writer.execute
         (pages,) = ask("PRAGMA page_count").fetchone()
         made.size = 20_000
 

@@ -19,6 +19,7 @@ from relay.log.retention import Retention
 from relay.log.segments import encode
 from relay.store.errors import LogDamaged, LogFailed
 from tests.relay.log.histories import append, epoch, flight, plain
+from tests.relay.store.files import storage_of
 
 
 def crashed(directory: Path, copy: Path) -> Path:
@@ -126,7 +127,7 @@ def test_turns_are_found_as_they_were_written(
             if silent and number
             else Epoch(number, 10, added=[flight(number)], client=client, sequence=newest[client])
         )
-    with TemporaryDirectory() as directory, closing(Log(Path(directory))) as log:
+    with TemporaryDirectory() as directory, closing(Log.open(Path(directory))) as log:
         for at in range(0, len(written), size):
             append(log, *written[at : at + size])
         for client, highest in newest.items():
@@ -198,7 +199,7 @@ def test_an_unclean_end_without_any_epoch_still_moves_on(tmp_path: Path) -> None
 
 def test_a_format_from_the_future_is_refused(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
-    with log._storage.transaction() as connection:
+    with storage_of(log).transaction() as connection:
         connection.execute("UPDATE meta SET value = 3 WHERE name = 'format'")
     log.close()
     with pytest.raises(LogDamaged, match="has format 3, this program reads 2"):
@@ -221,7 +222,7 @@ def test_recovery_begins_at_the_newest_snapshot(tmp_path: Path) -> None:
     append(log, epoch(1, flight(1), 5, "text", client="a"))
     written_snapshot(log)
     append(log, epoch(2, flight(2), client="b"))
-    with log._storage.transaction() as connection:  # proves that the first segment is not needed
+    with storage_of(log).transaction() as connection:  # proves that the first segment is not needed
         connection.execute("UPDATE segments SET body = x'00' WHERE segment = 1")
     state = log.recover()
     assert state.owners == {"durable:EWR": {1000: flight(1), 1001: 5, 1002: "text", 2000: flight(2)}}
@@ -238,13 +239,13 @@ def test_an_incomplete_snapshot_is_never_used_and_a_complete_one_replaces_the_ol
     assert writer.step()
     assert log.snapshot_epoch() == 1
     again = Log.open(crashed(tmp_path / "log", tmp_path / "copy"))
-    assert again._storage.rows("SELECT count(*) FROM snapshots") == [(1,)]
+    assert storage_of(again).rows("SELECT count(*) FROM snapshots") == [(1,)]
     assert len(again.recover().owners["durable:EWR"]) == 2
     again.close()
     while writer.step():
         pass
     assert log.snapshot_epoch() == 2
-    assert log._storage.rows("SELECT count(*) FROM snapshots") == [(1,)]
+    assert storage_of(log).rows("SELECT count(*) FROM snapshots") == [(1,)]
     log.close()
 
 
@@ -252,7 +253,7 @@ def test_a_large_state_is_written_in_chunks_and_comes_back(log: Log) -> None:
     many = [Record("p", at) for at in range(10_000)]
     append(log, Epoch(1, 10, many, (), (), [Claims("a", list(enumerate(many)))]))
     written_snapshot(log)
-    assert log._storage.rows("SELECT chunks FROM snapshots") == [(3,)]
+    assert storage_of(log).rows("SELECT chunks FROM snapshots") == [(3,)]
     assert log.recover().owners == {"a": dict(enumerate(many))}
     assert log.snapshot_facts() == (1, many)
 
@@ -260,7 +261,7 @@ def test_a_large_state_is_written_in_chunks_and_comes_back(log: Log) -> None:
 def test_an_altered_snapshot_is_found(log: Log) -> None:
     append(log, epoch(1, flight(1)))
     written_snapshot(log)
-    with log._storage.transaction() as connection:
+    with storage_of(log).transaction() as connection:
         connection.execute("UPDATE chunks SET body = x'00'")
     with pytest.raises(LogDamaged, match="snapshot at epoch 1: chunk 0 of 1 was altered or is gone"):
         log.recover()
@@ -362,7 +363,7 @@ def test_an_operator_can_go_on_without_the_end_or_the_snapshot(tmp_path: Path, t
     append(log, epoch(1, flight(1)))
     if table == "chunks":
         written_snapshot(log)
-    with log._storage.transaction() as connection:
+    with storage_of(log).transaction() as connection:
         connection.execute(f"UPDATE {table} SET body = x'00'")
     log.close()
     log = Log.open(tmp_path, accept_damage=True)
@@ -377,7 +378,7 @@ def test_an_operator_can_go_on_without_the_end_or_the_snapshot(tmp_path: Path, t
 def test_a_segment_that_is_gone_is_noticed(log: Log) -> None:
     for number in range(1, 6):
         append(log, epoch(number, flight(number)))
-    with log._storage.transaction() as connection:
+    with storage_of(log).transaction() as connection:
         connection.execute("DELETE FROM segments WHERE segment = 3")
     with pytest.raises(LogDamaged, match="segment 3, before epoch 4, is gone"):
         list(log.read(0))
@@ -402,20 +403,20 @@ def test_a_file_that_is_no_log_is_said_to_be_none(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_said_and_nothing_is_half_written(log: Log) -> None:
     append(log, epoch(1, flight(1)))
-    (pages,) = log._storage.rows("PRAGMA page_count")[0]
-    log._storage._writer.execute(f"PRAGMA max_page_count = {pages + 1}")
+    (pages,) = storage_of(log).rows("PRAGMA page_count")[0]
+    storage_of(log)._writer.execute(f"PRAGMA max_page_count = {pages + 1}")
     large = [encode(epoch(n, Record("blob", b"x" * 50_000))) for n in range(2, 9)]
     with pytest.raises(LogFailed, match="the disk is full") as caught:
         log.append(large)
     assert caught.value.full
     assert [each.number for each in log.read(0)] == [1]
-    log._storage._writer.execute("PRAGMA max_page_count = 1000000")
+    storage_of(log)._writer.execute("PRAGMA max_page_count = 1000000")
     log.append(large)
     assert [each.number for each in log.read(0)] == list(range(1, 9))
 
 
 def test_a_file_that_another_program_holds_can_be_tried_again(log: Log, tmp_path: Path) -> None:
-    log._storage._writer.execute("PRAGMA busy_timeout = 10")
+    storage_of(log)._writer.execute("PRAGMA busy_timeout = 10")
     other = sqlite3.connect(tmp_path / "log.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(LogFailed, match="another program has locked it") as refused:
@@ -430,16 +431,16 @@ def test_a_transaction_that_raises_leaves_nothing(log: Log) -> None:
     class Stop(Exception):
         pass
 
-    with pytest.raises(Stop), log._storage.transaction() as connection:
+    with pytest.raises(Stop), storage_of(log).transaction() as connection:
         connection.execute("INSERT INTO meta VALUES ('half', 1)")
         raise Stop
-    assert not log._storage.rows("SELECT 1 FROM meta WHERE name = 'half'")
+    assert not storage_of(log).rows("SELECT 1 FROM meta WHERE name = 'half'")
     append(log, epoch(1, 1))
 
 
 def test_a_commit_is_on_disk_by_sqlite_s_own_word(log: Log) -> None:
-    assert log._storage._writer.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
-    assert log._storage._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert storage_of(log)._writer.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
+    assert storage_of(log)._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 @pytest.mark.parametrize("together", [1, 3, 100])

@@ -20,6 +20,7 @@ from relay.log.segments import encode
 from relay.log.snapshots import RecoveredState
 from tests.relay.log.histories import append, epoch, flight, lived
 from tests.relay.log.test_replay import PATTERNS, Turns, histories
+from tests.relay.store.files import storage_of
 
 SECOND = 1_000_000
 EVERYTHING = Retention(age=0.0)
@@ -65,12 +66,12 @@ def test_what_is_too_much_goes_and_its_room_is_used_again(log: Log) -> None:
         append(log, epoch(number, "x" * 40_000))
     state = log.recover()
     write_snapshot(log, RecoveredState(owners={"durable:EWR": {1: "small"}}, epoch=39, time=state.time))
-    before, size = log._storage.used(), log.statistics().bytes
+    before, size = storage_of(log).used(), log.statistics().bytes
     log.trim(Retention(size=before // 2), 0)
-    assert before // 2 - 50_000 < log._storage.used() <= before // 2
+    assert before // 2 - 50_000 < storage_of(log).used() <= before // 2
     for number in range(40, 50):
         append(log, epoch(number, "x" * 40_000))
-    assert log._storage.rows("PRAGMA page_count")[0][0] * 4096 <= size, "the file did not grow"
+    assert storage_of(log).rows("PRAGMA page_count")[0][0] * 4096 <= size, "the file did not grow"
 
 
 def test_a_named_reader_keeps_what_it_has_not_acknowledged(log: Log) -> None:

@@ -9,6 +9,7 @@ from relay.log.reader import LogReader
 from relay.log.replay import Live, Replay
 from relay.log.writer import GroupCommit
 from tests.relay.log.histories import append, epoch, flight
+from tests.relay.store.files import storage_of
 
 
 def _silent(number: int) -> Epoch:
@@ -40,10 +41,10 @@ def test_a_bag_is_left_only_where_nothing_can_be_written_any_more(log: Log) -> N
 
 def test_numbers_that_a_crash_has_skipped_are_settled(log: Log) -> None:
     append(log, epoch(1, flight(1)))
-    again = Log.open(log._storage.path.parent)  # as after a crash: the first never closed
+    again = Log.open(storage_of(log).path.parent)  # as after a crash: the first never closed
     assert again.last == 1 < again.next_epoch - 1
     assert again.is_settled(again.next_epoch - 1) and not again.is_settled(again.next_epoch)
-    reader = LogReader.open(log._storage.path.parent)
+    reader = LogReader.open(storage_of(log).path.parent)
     assert reader.is_settled(1) and not reader.is_settled(2)
     reader.close()
     again.close()

@@ -13,6 +13,7 @@ from relay.log.reader import LogReader
 from relay.log.retention import Retention
 from relay.store.errors import LogDamaged
 from tests.relay.log.histories import append, epoch, flight
+from tests.relay.store.files import storage_of
 
 
 @pytest.fixture
@@ -81,11 +82,11 @@ def test_one_who_reads_while_it_is_trimmed_is_refused(log: Log, reader: LogReade
 
 def test_a_segment_that_is_missing_is_a_damage(log: Log, reader: LogReader) -> None:
     written(log, 1, 3)
-    with log._storage.transaction() as connection:
+    with storage_of(log).transaction() as connection:
         connection.execute("DELETE FROM segments WHERE segment = 2")
     with pytest.raises(LogDamaged, match="segment 2, before epoch 3, is gone"):
         reader.tail(1)
-    with log._storage.transaction() as connection:
+    with storage_of(log).transaction() as connection:
         connection.execute("DELETE FROM segments WHERE segment = 1")
     with pytest.raises(LogDamaged, match="segment 1, before epoch 3, is gone"):
         reader.tail(0)

@@ -21,6 +21,7 @@ from relay.log.log import Log
 from relay.log.replay import Replay
 from relay.log.retention import Retention
 from tests.relay.log.histories import append, epoch, flight
+from tests.relay.store.files import storage_of
 
 LAST = 12
 AFTER = 4
@@ -59,10 +60,10 @@ class _Trimming:
 
     def __init__(self, log: Log, moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked, self.happened = 0, False
-        self._really: Callable[[], AbstractContextManager[Connection]] = log._storage.reading
+        self._really: Callable[[], AbstractContextManager[Connection]] = storage_of(log).reading
         self._beyond = log._chain.beyond
         self._log, self._moment = log, moment
-        monkeypatch.setattr(log._storage, "reading", self.reading)
+        monkeypatch.setattr(storage_of(log), "reading", self.reading)
         monkeypatch.setattr(log._chain, "beyond", self.beyond)
 
     def pass_moment(self) -> None:

@@ -10,7 +10,6 @@ import pytest
 from dataspace.kernel.changes import Claims, Epoch
 from dataspace.kernel.handles import Handles
 from index.values.values import Record
-from relay.log.chain import put_meta
 from relay.log.log import Log
 from relay.log.reader import verify
 from relay.log.retention import Retention
@@ -19,6 +18,7 @@ from relay.store.errors import LogDamaged
 from tests.relay.log.histories import append, epoch, flight
 from tests.relay.log.lives import CLAIMED_AGAIN, TRIMMED, History
 from tests.relay.log.test_retention import fill, write_snapshot
+from tests.relay.store.files import storage_of
 
 GHOST = Record("ghost", 1)
 
@@ -112,9 +112,10 @@ def _trimmed(directory: Path, *, gone: bool) -> None:
     for step, count in TRIMMED:
         step(history, count)
     assert (history.log.oldest, _damages(directory)) == (2, "")
-    with history.log._storage.transaction() as connection:
+    if gone:
+        history.log._put(anchor=history.log._chain.checksum_of(2))
+    with storage_of(history.log).transaction() as connection:
         if gone:
-            put_meta(connection, anchor=history.log._chain.checksum_of(2))
             connection.execute("DELETE FROM segments WHERE segment = 2")
         else:
             connection.execute("UPDATE segments SET body = x'00' WHERE segment = 2")

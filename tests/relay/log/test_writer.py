@@ -18,6 +18,7 @@ from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from tests.relay.log.histories import epoch, flight
+from tests.relay.store.files import storage_of
 
 
 @asynccontextmanager
@@ -40,7 +41,9 @@ async def test_acceptance_follows_the_commit_that_has_the_epoch(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
-    log._storage._writer.set_trace_callback(lambda statement: happened.append(statement.split(" VALUES")[0]))
+    storage_of(log)._writer.set_trace_callback(
+        lambda statement: happened.append(statement.split(" VALUES")[0])
+    )
     monkeypatch.setattr(writer, "reach", happened.append)
     async with running(GroupCommit(log, after_group=lambda: happened.append("flush"))) as commits:
         for each in numbered(1, 3):
@@ -49,7 +52,7 @@ async def test_acceptance_follows_the_commit_that_has_the_epoch(
         await commits.wait_durable(3)
     written = ["log-before-write", "BEGIN IMMEDIATE", "INSERT INTO segments", "COMMIT", "log-after-write"]
     assert happened == [*written, "accepted 1", "accepted 2", "accepted 3", "flush"]
-    assert log._storage._writer.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
+    assert storage_of(log)._writer.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
 
 
 async def test_what_gathers_during_a_write_goes_in_one_more(log: Log) -> None:
@@ -109,7 +112,7 @@ async def test_after_an_unclean_end_nothing_is_waited_for_that_never_was(tmp_pat
     assert commits.durable == second.next_epoch - 1 > 0
     await commits.wait_durable(second.next_epoch - 1)
     second.close()
-    first._storage.close()
+    storage_of(first).close()
 
 
 async def test_the_backlog_is_bounded_for_who_asks(log: Log) -> None:
@@ -155,7 +158,7 @@ async def test_closing_writes_what_waits(log: Log) -> None:
 
 
 async def test_a_disk_that_fails_fails_everybody_and_accepts_nothing_more(log: Log) -> None:
-    log._storage._writer.execute("PRAGMA query_only = 1")
+    storage_of(log)._writer.execute("PRAGMA query_only = 1")
     commits = GroupCommit(log)
     accepted: list[Epoch] = []
     commits.submit(epoch(1, Record("blob", b"x" * 100_000)), accepted.append)
@@ -173,8 +176,8 @@ async def test_a_disk_that_fails_fails_everybody_and_accepts_nothing_more(log: L
 
 
 async def test_a_full_disk_is_waited_for(log: Log) -> None:
-    (pages,) = log._storage.rows("PRAGMA page_count")[0]
-    log._storage._writer.execute(f"PRAGMA max_page_count = {pages + 60}")
+    (pages,) = storage_of(log).rows("PRAGMA page_count")[0]
+    storage_of(log)._writer.execute(f"PRAGMA max_page_count = {pages + 60}")
     commits = GroupCommit(log, backlog_bytes=250_000)
     accepted: list[int] = []
     with trio.fail_after(20):
@@ -189,15 +192,15 @@ async def test_a_full_disk_is_waited_for(log: Log) -> None:
                 await trio.sleep(0.01)
             assert accepted == [1, 2] and log.last == 2
             await commits.wait_room()  # nobody is held up by it who only looks
-            log._storage._writer.execute(f"PRAGMA max_page_count = {pages + 6000}")
+            storage_of(log)._writer.execute(f"PRAGMA max_page_count = {pages + 6000}")
             await commits.wait_durable(4)
             assert accepted == [1, 2, 3, 4]
     assert [each.number for each in log.read(0)] == [1, 2, 3, 4]
 
 
 async def test_closing_does_not_wait_for_room(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    (pages,) = log._storage.rows("PRAGMA page_count")[0]
-    log._storage._writer.execute(f"PRAGMA max_page_count = {pages}")
+    (pages,) = storage_of(log).rows("PRAGMA page_count")[0]
+    storage_of(log)._writer.execute(f"PRAGMA max_page_count = {pages}")
     commits = GroupCommit(log, state=dict)
     with trio.fail_after(20):
         async with running(commits):
@@ -218,7 +221,7 @@ async def test_snapshots_follow_the_changes_and_the_end(log: Log) -> None:
             await commits.wait_durable(each.number)
     assert commits.statistics().snapshots >= 3
     assert log.snapshot_epoch() == 30
-    with log._storage.transaction() as connection:
+    with storage_of(log).transaction() as connection:
         connection.execute("UPDATE segments SET body = x'00'")
     assert log.recover().owners == owners, "no segment is needed"
 

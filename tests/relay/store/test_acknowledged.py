@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
+from relay.store.ports import AcknowledgedMark
+from relay.store.sqlite.acknowledged import AcknowledgedFile
 
 
 def test_the_newest_mark_comes_back(tmp_path: Path) -> None:

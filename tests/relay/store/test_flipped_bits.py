@@ -34,8 +34,7 @@ def _fill(place: Path) -> None:
             state.apply(made)
         log.issue(log.issued + 7)
         if count:
-            log._storage.close()  # not in good order, so that the numbers are lost
-            log._mark.close()
+            log._tables.close()  # not in good order, so that the numbers are lost
         else:
             log.close()
 

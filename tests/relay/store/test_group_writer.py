@@ -17,10 +17,11 @@ from relay.journal.writer import TopicWriter
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
-from relay.store.storage import Storage
+from relay.store.sqlite.storage import Storage
 from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 from tests.relay.log.histories import epoch
+from tests.relay.store.files import storage_of
 
 
 class Kind:
@@ -55,12 +56,12 @@ class Kind:
 
 def _log(place: Path) -> tuple[Kind, Callable[[], None]]:
     log = Log.open(place)
-    return Kind(GroupCommit(log), log._storage), log.close
+    return Kind(GroupCommit(log), storage_of(log)), log.close
 
 
 def _journal(place: Path) -> tuple[Kind, Callable[[], None]]:
-    journal = Journal(place)
-    return Kind(TopicWriter(journal, lambda moved: None), journal._storage), journal.close
+    journal = Journal.open(place)
+    return Kind(TopicWriter(journal, lambda moved: None), storage_of(journal)), journal.close
 
 
 @pytest.fixture(params=[_log, _journal])

@@ -10,8 +10,9 @@ import pytest
 
 from relay.log.log import Log
 from relay.store.errors import LogDamaged
-from relay.store.storage import torn
+from relay.store.sqlite.storage import torn
 from tests.relay.log.histories import append, epoch
+from tests.relay.store.files import storage_of
 
 WAL = "log.sqlite-wal"
 
@@ -86,7 +87,7 @@ def test_a_tail_that_was_accepted_is_missed_and_not_only_cut_off(left: Path) -> 
 def test_what_an_earlier_round_has_left_is_not_torn(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
     append(log, epoch(1, "x" * 200_000))
-    log._storage._writer.execute("PRAGMA wal_checkpoint(RESTART)")
+    storage_of(log)._writer.execute("PRAGMA wal_checkpoint(RESTART)")
     append(log, epoch(2, "y"))
     assert torn(tmp_path / WAL) == 0
     assert (tmp_path / WAL).stat().st_size > 200_000

@@ -23,6 +23,7 @@ from dataspace.wire.features import Wanted
 from dataspace.wire.session import ALL_HEARD
 from index.values.values import Map, Record, Value
 from server.config.rights import Key, Rights
+from tests.relay.store.files import storage_of
 from tests.server.peers import PLENTY
 from tests.server.streams.inside import Inside, Wire, inside
 
@@ -267,7 +268,8 @@ class World:
     passing: Final = "~owner @ token:owner/owner"
 
     def _rows(self) -> list[tuple[object, ...]]:
-        return self.made.hosted.staging._storage.rows("SELECT key, part, body FROM staged ORDER BY key, part")
+        staged = storage_of(self.made.hosted.staging)
+        return staged.rows("SELECT key, part, body FROM staged ORDER BY key, part")
 
     def state(self) -> dict[str, object]:
         """All that is the owner's now."""

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from relay.store.errors import translated
+from relay.store.ports import AcknowledgedMark
 from relay.store.private import FILE_MODE, close_to_others
+from relay.store.sqlite.failures import translated
 
 _FORM: Final = struct.Struct(">8sQqqq16s")
 _MAGIC: Final = b"dsmark1\n"
@@ -31,16 +31,6 @@ _SLOT: Final = 512
 """Bytes between the slots: a sector each, so that a torn write spoils one of them at most."""
 
 SYNC_SECONDS: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class AcknowledgedMark:
-    """The newest acknowledged epoch, its segment and that one's checksum, the highest number reserved."""
-
-    epoch: int = 0
-    segment: int = 0
-    reserved: int = 0
-    checksum: bytes = bytes(16)
 
 
 class AcknowledgedFile:

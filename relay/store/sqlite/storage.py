@@ -16,13 +16,15 @@ import sqlite3
 import stat
 import struct
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+from typing import Any, BinaryIO, Final, NamedTuple
 
-from relay.store.errors import LogDamaged, LogFailed, translated
+from relay.store.errors import LogFailed, closed_on_failure
+from relay.store.header import check_format
 from relay.store.private import close_to_others, make_private
+from relay.store.sqlite.failures import translated
 
 logger = logging.getLogger("dataspace")
 
@@ -71,8 +73,8 @@ class Storage:
     def _prepare(self, schema: Schema) -> None:
         ask = self._writer.execute
         if schema.format is not None and ask("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchall():
-            meta = dict(ask("SELECT name, value FROM meta").fetchall())
-            check_format(self.path, meta, schema.format, schema.earlier)
+            names = dict(ask("SELECT name, value FROM meta").fetchall())
+            check_format(str(self.path), names, schema.format, schema.earlier)
         for pragma in _PRAGMAS:
             self._writer.execute(f"PRAGMA {pragma}")
         self._writer.executescript(schema.tables)
@@ -180,33 +182,6 @@ def flush(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-class Closes(Protocol):
-    """An object that holds a file open."""
-
-    def close(self) -> None:
-        """Closes the file."""
-
-
-@contextmanager
-def closed_on_failure(opened: Closes) -> Iterator[None]:
-    """Closes what was just opened if the block that goes on with it fails."""
-    try:
-        yield
-    except BaseException:
-        with suppress(LogFailed, LogDamaged):  # the first failure is the one to report
-            opened.close()
-        raise
-
-
-def check_format(path: Path, meta: Mapping[str, Any], reads: int, earlier: Sequence[int] = ()) -> None:
-    """Raises ``LogDamaged`` for a file whose table ``meta`` names another format; an empty one is new."""
-    found = meta.get("format", "1 without a number")
-    if meta and found != reads and found not in earlier:
-        raise LogDamaged(
-            f"{path} has format {found}, this program reads {reads}; UPGRADE.md says which version reads it"
-        )
 
 
 def _how_to_read(path: Path) -> str:

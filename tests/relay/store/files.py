@@ -1,0 +1,16 @@
+"""The SQLite file behind what keeps its rules apart from its tables, for tests that alter or break it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from relay.store.reader import StoreReader, Tables
+from relay.store.sqlite.staged import SqliteStaged
+from relay.store.sqlite.storage import Storage
+from relay.store.sqlite.tables import SqliteChains
+from relay.store.staging import Staging
+
+
+def storage_of(user: StoreReader[Tables] | Staging) -> Storage:
+    """Returns the file of a log, a journal or a staging area."""
+    return cast("SqliteChains | SqliteStaged", user._tables).storage
