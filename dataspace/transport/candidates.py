@@ -18,8 +18,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from dataspace.errors import ProtocolError, UsageError
+from dataspace.errors import DataspaceError, ProtocolError, Unreachable, UsageError
 from dataspace.transport.addresses import Address, default_url, parse_url
+
+EACH_SECONDS: Final = 5.0
+"""How long connecting to one of several addresses may take: the next one may answer."""
+
+READ: Final = ("leader", "any")
+"""Where a client may read: only from the daemon that leads, or from any daemon of the store."""
 
 HOPS: Final = 3
 """How often in a row a client goes at once where a daemon sends it."""
@@ -65,6 +71,14 @@ def may_send_on(source: Address, target: Address) -> bool:
     if target.path or _LOOPBACK.fullmatch(target.host):
         return local or _LOOPBACK.fullmatch(source.host) is not None
     return target.tls or not local
+
+
+def one_of(failed: Sequence[DataspaceError]) -> DataspaceError:
+    """Returns the error for several addresses: the first refusal, else the reasons of all."""
+    refusals = [error for error in failed if isinstance(error, ProtocolError)]
+    if refusals or len(failed) == 1:
+        return (refusals or failed)[0]
+    return Unreachable("; ".join(dict.fromkeys(map(str, failed))))
 
 
 class Candidates:

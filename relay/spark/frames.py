@@ -18,9 +18,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.utils import is_remote
 
 from dataspace.errors import UsageError
-from dataspace.transport.addresses import default_url
 from relay.spark.common.connections import asked
-from relay.spark.common.options import sink_options
+from relay.spark.common.options import default_option, sink_options
 from relay.spark.common.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ
 from relay.spark.sink.sink import query_owner
 
@@ -52,7 +51,7 @@ def frame(
     Further options are the options of SPARK.md, by their names.
     """
     reader = (spark.readStream if stream else spark.read).format("dataspace").option("pattern", pattern)
-    for name, value in {"url": url or default_url(), **options}.items():
+    for name, value in {"url": url or default_option(), **options}.items():
         reader = reader.option(name, value)
     return (reader if schema is None else reader.schema(schema)).load()
 
@@ -88,7 +87,7 @@ def updates(*, url: str | None = None, name: str | None = None, **options: Optio
 
     def write(batch: DataFrame, number: int) -> None:
         application = name or _running_query(batch)
-        writer = batch.write.format("dataspace").mode("append").option("url", url or default_url())
+        writer = batch.write.format("dataspace").mode("append").option("url", url or default_option())
         for option, value in options.items():
             writer = writer.option(option, value)
         writer.option("txnAppId", application).option("txnVersion", number).save()
@@ -104,7 +103,7 @@ def keep(
     The thread renews the query's lease, so that a query without news keeps its facts; if this program dies,
     they go when the lease runs out.  All as in the query's options, a token for instance.
     """
-    said = {"label": "kept", "owner": "query", "lease": lease, "url": url or default_url(), **options}
+    said = {"label": "kept", "owner": "query", "lease": lease, "url": url or default_option(), **options}
     read = sink_options(said)
     owner = query_owner(read, str(query.id))
     bound = read.connect_timeout

@@ -170,7 +170,10 @@ JSON: Final = flag("--json", "print one JSON object")
 
 CLIENT: Final = titled(
     "the daemon",
-    option("--url URL", "tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH (or $DATASPACE_URL)"),
+    option(
+        "--url URL",
+        "tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH, of one store several with commas ($DATASPACE_URL)",
+    ),
     option(
         "--wait TIME", "wait for the daemon to listen, and for a topic to appear, such as 10s", default="0s"
     ),

@@ -11,7 +11,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import UsageError
-from dataspace.transport.addresses import Address, default_url, parse_url
+from dataspace.transport.addresses import Address, default_url
+from dataspace.transport.candidates import parse_urls
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -63,9 +64,15 @@ def connect(
     )
 
 
-def connect_short(args: argparse.Namespace) -> ShortClient:
+def reading_at(args: argparse.Namespace) -> str:
+    """Returns where a command that only reads does so: at the one daemon that is named, else the leader."""
+    return "any" if len(parse_urls(args.url)) == 1 else "leader"
+
+
+def connect_short(args: argparse.Namespace, *, reads: bool = False) -> ShortClient:
     """Returns the connection of a command that asks for one thing; it loads no event loop.
 
+    With ``reads`` the command only reads, so that a daemon that follows another one serves it as well.
     In a shell it is the shell's client (``server.cli.shell.line.LentClient``).
     """
     if is_lent(args):
@@ -74,6 +81,7 @@ def connect_short(args: argparse.Namespace) -> ShortClient:
 
     return ShortClient(
         args.url or default_url(),
+        read=reading_at(args) if reads else "leader",
         name=f"dataspace {args.command}",
         space=args.space,
         token=_token(args),
@@ -88,15 +96,18 @@ PAUSE: Final = 0.1
 
 
 def wait_for_daemon(url: str | None, lasting: str) -> None:
-    """Returns when a daemon listens at an address, or after a time such as ``10s``.
+    """Returns when a daemon listens at one of the addresses, or after a time such as ``10s``.
 
     It tries with a socket of its own, so that the command itself connects, and reports that there is no
     daemon, as without ``--wait``.  A daemon listens only when everything durable is restored.
     """
     from server.config.units import duration  # few commands wait
 
-    address, until = parse_url(url or default_url()), time.monotonic() + duration(lasting)
-    while not _listens(address, max(PAUSE, until - time.monotonic())) and time.monotonic() < until:
+    addresses, until = parse_urls(url), time.monotonic() + duration(lasting)
+    while time.monotonic() < until:
+        seconds = max(PAUSE, (until - time.monotonic()) / len(addresses))
+        if any(_listens(address, seconds) for address in addresses):
+            return
         time.sleep(PAUSE)
 
 

@@ -22,9 +22,19 @@ from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.blocks import Block, block
 from dataspace.client.bulk.packed import PackedColumns, Pairs
 from dataspace.codec import most_elements, pack
-from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable, refusal_of
+from dataspace.errors import (
+    Broken,
+    Closed,
+    DataspaceError,
+    ProtocolError,
+    Refused,
+    Unreachable,
+    UsageError,
+    refusal_of,
+)
 from dataspace.kernel.changes import EpochChanges
-from dataspace.transport.addresses import Address, parse_url, unreachable
+from dataspace.transport.addresses import Address, unreachable
+from dataspace.transport.candidates import EACH_SECONDS, READ, Candidates, joined, one_of, parse_urls
 from dataspace.transport.credentials import Credentials, Tls, said_by_tls
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Wanted
@@ -40,6 +50,9 @@ if TYPE_CHECKING:
 MAX_FRAME: Final = 64 << 20
 PAUSE: Final = 0.1
 """Seconds between two attempts to connect."""
+
+LEADER_SECONDS: Final = 10.0
+"""How long connecting may take where daemons answer, and none leads."""
 
 WINDOW: Final = 8192
 WINDOW_BYTES: Final = 4 << 20
@@ -71,7 +84,9 @@ class LogFrontier:
 class BulkClient:
     """A connection to a daemon; ``timeout`` bounds every wait for it, in seconds.
 
-    A daemon that does not answer yet is tried again for ``wait`` seconds.
+    A daemon that does not answer yet is tried again for ``wait`` seconds.  ``url`` may have the addresses of
+    several daemons of one store, with commas or as a sequence: the client connects to the one that leads, or
+    with ``read="any"`` to any of them, and then only reads.
 
     Raises ``Unreachable`` if nothing answers, ``ProtocolError`` if the peer is no daemon, ``Broken`` when the
     connection is lost in the middle.
@@ -79,35 +94,72 @@ class BulkClient:
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         name: str = "",
         timeout: float = 30.0,
         wait: float = 0.0,
+        read: str = "leader",
         space: str = MAIN,
         token: str | None = None,
         tls: Tls | ssl.SSLContext | None = None,
     ) -> None:
-        self.url = url
+        if read not in READ:
+            raise UsageError(f"read is one of {', '.join(READ)}, not {read!r:.40}")
+        candidates = Candidates(parse_urls(url), shuffled=read == "any")
+        self.url = joined(candidates.listed)
         self.space = space
         self.timeout = timeout
         self._packets: list[p.Packet] = []
         self._sizes: list[int] = []
         self._next = 1
         self._preparing: set[int] = set()
-        self._session = Session(Role.CLIENT, max_frame=MAX_FRAME, max_elements=MAX_FRAME)
         credentials = Credentials.settle(token, tls)
-        self._socket = _connected(parse_url(url), credentials, timeout, wait)
-        wanted = Wanted(space=MAIN if space == SYSTEM else space, token=credentials.token)
+        home = MAIN if space == SYSTEM else space
+        wanted = Wanted(space=home, token=credentials.token, reads=read == "any").packed()
+        self._hello: Final = p.Hello(p.VERSION, f"~{os.urandom(16).hex()}", name, wanted)
+        self.welcome: Final = self._reach(candidates, credentials, wait)
+
+    def _reach(self, candidates: Candidates, credentials: Credentials, wait: float) -> p.Welcome:
+        """Connects to the first address that serves this client, and returns the welcome.
+
+        Waits while no daemon leads as well; raises the error of the last round.
+        """
+        began = time.monotonic()
+        while True:
+            candidates.begin()
+            failed: list[DataspaceError] = []
+            patience = wait
+            while (address := candidates.take()) is not None:
+                try:
+                    return self._enter(address, credentials, several=len(candidates.listed) > 1)
+                except (Unreachable, Broken) as error:
+                    failed.append(error)
+                except ProtocolError as refusal:
+                    if refusal.code not in p.ELSEWHERE:
+                        raise
+                    candidates.sent_away(refusal)
+                    failed.append(refusal)
+                    patience = max(wait, LEADER_SECONDS)
+            if time.monotonic() - began >= patience:
+                raise one_of(failed)
+            time.sleep(PAUSE)
+
+    def _enter(self, address: Address, credentials: Credentials, *, several: bool) -> p.Welcome:
+        seconds = min(self.timeout, EACH_SECONDS) if several else self.timeout
+        self._socket = _connected(address, credentials, seconds)
+        self._session = Session(Role.CLIENT, max_frame=MAX_FRAME, max_elements=MAX_FRAME)
+        self._packets.clear()
+        self._sizes.clear()
         try:
-            self._send(p.Hello(p.VERSION, f"~{os.urandom(16).hex()}", name, wanted.packed()))
+            self._send(self._hello)
             welcome, _ = self._receive()
             if not isinstance(welcome, p.Welcome):
                 raise self._wrong(welcome)
         except BaseException:
             self._socket.close()
             raise
-        self.welcome: Final = welcome
+        return welcome
 
     def __enter__(self) -> Self:
         return self
@@ -217,7 +269,7 @@ class BulkClient:
                         return
                     case p.Error(stream, code, text, url) if stream == number:
                         finished = True
-                        raise Refused(code, text, url)
+                        raise self._refused(Refused(code, text, url))
                     case _:
                         self._unasked(packet)
         finally:
@@ -326,9 +378,13 @@ class BulkClient:
                 case p.Answer(answered, value) if answered == number:
                     return value
                 case p.Denied(answered, code, text, found, url) if answered == number:
-                    raise refusal_of(code, text, found, url)
+                    raise self._refused(refusal_of(code, text, found, url))
                 case _:
                     self._unasked(packet)
+
+    def _refused(self, refusal: Refused) -> DataspaceError:
+        """Returns the error for a refusal; a daemon that does not serve this client is of no further use."""
+        return self._broken(str(refusal)) if refusal.code in p.ELSEWHERE else refusal
 
     def _send(self, packet: p.Packet) -> None:
         if self.closed:
@@ -389,17 +445,13 @@ class BulkClient:
         return ProtocolError("unexpected", f"{type(packet).__name__} instead of a welcome")
 
 
-def _connected(address: Address, credentials: Credentials, timeout: float, wait: float) -> socket.socket:
+def _connected(address: Address, credentials: Credentials, timeout: float) -> socket.socket:
     """Returns a socket to a daemon, with TLS where the address demands it."""
-    until = time.monotonic() + wait
-    while True:
-        try:
-            made = _opened(address, timeout)
-            return _secured(made, address, credentials) if address.tls else made
-        except OSError as error:
-            if time.monotonic() >= until:
-                raise unreachable(address, error) from error
-        time.sleep(PAUSE)
+    try:
+        made = _opened(address, timeout)
+        return _secured(made, address, credentials) if address.tls else made
+    except OSError as error:
+        raise unreachable(address, error) from error
 
 
 def _secured(made: socket.socket, address: Address, credentials: Credentials) -> socket.socket:

@@ -36,7 +36,7 @@ from dataspace.errors import (
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import TaskStatus
 from dataspace.transport.addresses import Address, unreachable
-from dataspace.transport.candidates import Candidates
+from dataspace.transport.candidates import EACH_SECONDS, Candidates, one_of
 from dataspace.transport.credentials import Credentials, said_by_tls
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.transport.tls import TlsLink
@@ -48,9 +48,6 @@ CLIENT_FRAME: Final = 64 << 20
 """Bytes, and so elements, that a client accepts in one frame from the daemon it chose to trust."""
 
 CONNECT_SECONDS: Final = 10.0
-EACH_SECONDS: Final = 5.0
-"""How long connecting to one of several addresses may take: the next one may answer."""
-
 LASTING: Final = 1.0
 """Seconds after which a connection counts as having worked."""
 
@@ -292,7 +289,7 @@ class Uplink:
             candidates.now = behind
             await self._connect(behind, latest=True)
         elif failed:
-            raise _all_of(failed)
+            raise one_of(failed)
 
     async def _connect(self, address: Address, *, latest: bool = False) -> None:
         """Sends hello, waits for the welcome, and calls the user, which restores its state.
@@ -472,14 +469,6 @@ async def _send(link: Link, data: bytes) -> None:
 
 class _BehindError(Exception):
     """A daemon has not seen yet what the user has."""
-
-
-def _all_of(failed: Sequence[DataspaceError]) -> DataspaceError:
-    """Returns the error for several addresses: the first refusal, else the reason of each."""
-    refusals = [error for error in failed if isinstance(error, ProtocolError)]
-    if refusals or len(failed) == 1:
-        return (refusals or failed)[0]
-    return Unreachable("; ".join(dict.fromkeys(map(str, failed))))
 
 
 def _new_session() -> Session:

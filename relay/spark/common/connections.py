@@ -144,17 +144,29 @@ SYSTEM_TLS: Final = Tls()
 
 @dataclass(frozen=True, slots=True)
 class DaemonPeer:
-    """A daemon, one of its spaces, and the credentials for it."""
+    """A daemon, one of its spaces, and the credentials for it.
+
+    ``others`` are further addresses of the same store; with ``read="any"`` each of them serves what is read.
+    """
 
     url: str
     token: str = field(default="", repr=False)
     tls: Tls = SYSTEM_TLS
     space: str = MAIN
+    others: tuple[str, ...] = ()
+    read: str = "leader"
 
     def link(self) -> BulkClient:
         """Returns a new link; raises what ``BulkClient`` does, with Spark's options named for a token."""
         try:
-            return BulkClient(self.url, name="spark", space=self.space, token=self.token, tls=self.tls)
+            return BulkClient(
+                ",".join([self.url, *self.others]),
+                name="spark",
+                space=self.space,
+                token=self.token,
+                tls=self.tls,
+                read=self.read,
+            )
         except ProtocolError as error:
             if error.code != "unauthorized":
                 raise

@@ -16,7 +16,8 @@ from functools import partial
 from typing import Final
 
 from dataspace.errors import UsageError
-from dataspace.transport.addresses import default_url, parse_url
+from dataspace.transport.addresses import parse_url
+from dataspace.transport.candidates import parse_urls
 from dataspace.transport.credentials import Tls, default_token, read_token
 from dataspace.wire.features import MAIN
 from relay.spark.common import parsing as values
@@ -36,6 +37,7 @@ class StreamOptions:
     """
 
     peers: tuple[DaemonPeer, ...]
+    read: str
     topic: str | None
     pattern: str
     starts: tuple[Start, ...]
@@ -59,6 +61,7 @@ class ReadOptions:
     """
 
     peers: tuple[DaemonPeer, ...]
+    read: str
     topic: str | None
     pattern: str
     partitions: int
@@ -103,10 +106,12 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     (12,)
     """
     read = OptionBag(given, _KNOWN, "readStream")
-    urls, topic = _urls(read), _topic(read)
+    stores, topic = _stores(read), _topic(read)
+    urls = tuple([store[0] for store in stores])
     starts: tuple[Start, ...] = tuple(["snapshot" if topic is None else "earliest" for _ in urls])
     return StreamOptions(
-        peers=_peers(read, urls),
+        peers=_peers(read, stores),
+        read=read.value("read", values.reading, "leader"),
         topic=topic,
         pattern=_pattern(read),
         starts=read.value(
@@ -130,7 +135,8 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """Returns the options of ``spark.read``; raises ``UsageError`` as ``stream_options`` does."""
     read = OptionBag(given, _KNOWN, "read")
-    urls, topic = _urls(read), _topic(read)
+    stores, topic = _stores(read), _topic(read)
+    urls = tuple([store[0] for store in stores])
     first = values.first if topic is None else values.topic_first
     last = partial(values.by_daemon, urls, values.last)
     as_of: tuple[Last, ...] | None = read.value("asOfEpoch", last, None)
@@ -141,7 +147,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             "asOfEpoch asks for a state, startingEpoch and endingEpoch for changes: give one kind"
         )
     return ReadOptions(
-        peers=_peers(read, urls),
+        peers=_peers(read, stores),
+        read=read.value("read", values.reading, "leader"),
         topic=topic,
         pattern=_pattern(read),
         partitions=read.value("minPartitions", values.count, 1),
@@ -172,7 +179,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
             f"that is higher with every write"
         )
     return SinkOptions(
-        peer=_peers(read, [_url(read)])[0],
+        peer=_peers(read, [_written(read)])[0],
         template=template,
         label=label,
         writer=_writer(read),
@@ -201,7 +208,9 @@ def source_shape(given: Mapping[str, str]) -> Shape:
     """What decides the columns, when it is not known yet whether a stream or a batch will read."""
     read = OptionBag(given, _KNOWN, "read", "readStream")
     topic = _topic(read) is not None
-    return Shape(_pattern(read), read.value("includeValue", values.flag, False), len(_urls(read)) > 1, topic)
+    return Shape(
+        _pattern(read), read.value("includeValue", values.flag, False), len(_stores(read)) > 1, topic
+    )
 
 
 _SHARED: Final = (
@@ -218,6 +227,7 @@ _SHARED: Final = (
 )
 _SOURCE: Final = (
     *_SHARED,
+    "read",
     "pattern",
     "topic",
     "startingEpoch",
@@ -248,21 +258,27 @@ _KNOWN: Final = {
 """The options of each verb; a stream is written with the same options as a batch."""
 
 
-def _urls(read: OptionBag) -> tuple[str, ...]:
-    """The addresses of one daemon or several, each once."""
-    urls = tuple([parse_url(each.strip()).url for each in _said_url(read).split(",")])
+def _stores(read: OptionBag) -> tuple[tuple[str, ...], ...]:
+    """The addresses of each daemon that is read, or of each store: by the first address it is known."""
+    stores = tuple([_store(each) for each in _said_url(read).split(",")])
+    urls = [url for store in stores for url in store]
     for url in urls:
         if urls.count(url) > 1:
             raise UsageError(f"option url names the daemon {url} twice")
-    return urls
+    return stores
 
 
-def _url(read: OptionBag) -> str:
-    """The address of the one daemon that is written to."""
+def _store(text: str) -> tuple[str, ...]:
+    """The addresses of one store, which have bars between them."""
+    return tuple([parse_url(each.strip()).url for each in text.split("|")])
+
+
+def _written(read: OptionBag) -> tuple[str, ...]:
+    """The addresses of the one store that is written to."""
     said = _said_url(read)
     if "," in said:
         raise UsageError(f"option url is {said!r}, but a result goes to one daemon")
-    return parse_url(said).url
+    return _store(said)
 
 
 def _said_url(read: OptionBag) -> str:
@@ -270,7 +286,12 @@ def _said_url(read: OptionBag) -> str:
     url, path = read.text("url"), read.text("path")
     if url is not None and path is not None and url != path:
         raise UsageError(f"the daemon is named twice, as url {url!r} and as path {path!r}")
-    return url or path or default_url()
+    return url or path or default_option()
+
+
+def default_option() -> str:
+    """Returns the option ``url`` for ``$DATASPACE_URL``, where commas divide addresses of one store."""
+    return "|".join(each.url for each in parse_urls(None))
 
 
 def _topic(read: OptionBag) -> str | None:
@@ -292,7 +313,7 @@ def _pattern(read: OptionBag) -> str:
     )
 
 
-def _peers(read: OptionBag, urls: Sequence[str]) -> tuple[DaemonPeer, ...]:
+def _peers(read: OptionBag, stores: Sequence[tuple[str, ...]]) -> tuple[DaemonPeer, ...]:
     """Returns the daemons of the addresses, with the credentials of the options, else of this process's
     environment."""
     said, files = read.text("token"), read.text("tokenFile")
@@ -307,7 +328,7 @@ def _peers(read: OptionBag, urls: Sequence[str]) -> tuple[DaemonPeer, ...]:
         server_name=read.text("tlsServerName") or default.server_name,
     )
     space = read.text("space") or MAIN
-    return tuple([DaemonPeer(url, token, tls, space) for url in urls])
+    return tuple([DaemonPeer(url, token, tls, space, tuple(others)) for url, *others in stores])
 
 
 def _writer(read: OptionBag) -> str | None:

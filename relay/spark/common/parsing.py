@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from dataspace.errors import UsageError
 from dataspace.transport.addresses import parse_url
+from dataspace.transport.candidates import READ
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -186,12 +187,20 @@ def by_daemon(urls: tuple[str, ...], meaning: Callable[[str], T], text: str) -> 
     if not text.startswith("{"):
         return (meaning(text),) * len(urls)
     try:
-        said = {parse_url(url).url: meaning(str(each)) for url, each in json.loads(text).items()}
+        said = {
+            parse_url(url.split("|")[0]).url: meaning(str(each)) for url, each in json.loads(text).items()
+        }
     except (json.JSONDecodeError, UsageError) as error:
         raise ValueError(f'JSON such as {{"tcp://HOST:PORT": 12}} ({error})') from None
     if set(said) != set(urls):
         raise ValueError(f"JSON with one for each of {', '.join(urls)} and no others")
     return tuple([said[url] for url in urls])
+
+
+def reading(text: str) -> str:
+    if text.lower() in READ:
+        return text.lower()
+    raise ValueError(" and ".join(READ))
 
 
 def malformed(text: str) -> Malformed:

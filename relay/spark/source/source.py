@@ -319,7 +319,7 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition."""
     if isinstance(partition, SpanPartition):  # else it is Spark's own stand-in for "no partitions"
-        peer = options.peers[partition.at]
+        peer = replace(options.peers[partition.at], read=options.read)
         yield from rows(Task(options, columns, peer, partition.span, partition.space))
     spare_collections()
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from dataspace.errors import DataspaceError, Refused
+from dataspace.errors import Broken, DataspaceError, Refused
 from relay.spark.common.connections import AWAY, DaemonPeer, RetryPatience, asked, lent
 from relay.spark.common.schema import (
     CHANGE_TYPE,
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from index.values.values import Value
     from relay.spark.common.options import ReadOptions, StreamOptions
     from relay.spark.common.parsing import Malformed
+
+
+BEHIND_SECONDS: Final = 5.0
+"""How long a task waits for a daemon that is behind, before it asks another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,8 @@ def _rest(link: BulkClient, task: Task, place: _Place) -> Iterator[Block]:
 
 def _asked_for(link: BulkClient, task: Task, span: Span) -> Iterator[Block]:
     reading, pattern = reading_of(task.options.topic), task.columns.pattern
+    if task.peer.read == "any":
+        _wait_for(link, task, span.upto)
     try:
         yield from reading.blocks(link, pattern, span, task.space)
     except Refused as refusal:
@@ -137,6 +143,15 @@ def _asked_for(link: BulkClient, task: Task, span: Span) -> Iterator[Block]:
         left = offsets.remaining(span, task.space, reading.frontier(link))
         if left is not None:
             yield from reading.blocks(link, pattern, left, task.space)
+
+
+def _wait_for(link: BulkClient, task: Task, epoch: int) -> None:
+    """Waits until a daemon has an epoch, which another one has; raises ``Broken`` if that takes too long."""
+    seconds = min(BEHIND_SECONDS, task.options.connect_timeout)
+    now = reading_of(task.options.topic).frontier(link, epoch - 1, seconds)
+    if now.epoch < epoch and now.space == task.space:
+        link.close()
+        raise Broken(f"a daemon of {link.url} is at epoch {now.epoch}, and epoch {epoch} is wanted")
 
 
 # -- sorting ---------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def get(args: argparse.Namespace) -> int:
     """Prints what matches; the number of rows and the epoch to standard error."""
     pattern = parsed(args.pattern)
     names = capture_names(pattern)
-    with connect_short(args) as space:
+    with connect_short(args, reads=True) as space:
         state = space.state(pattern if names else _whole(pattern), _epoch(space, args))
     _print_rows(names or (FACT,), state.added, args.form, state.number)
     say(f"{counted(len(state.added), 'row' if names else 'fact')} at epoch {state.number}")
@@ -57,7 +57,7 @@ def query(args: argparse.Namespace) -> int:
             f"dataspace: {found[0]}…) is read as a fact here; an aggregate stands in a head, as in "
             "'n(count($x)) <- a($x)'"
         )
-    with connect_short(args) as space:
+    with connect_short(args, reads=True) as space:
         rows = space.query(args.body, {}, as_of=_epoch(space, args))
     _print_rows(rows.names, rows, args.form, rows.epoch)
     say(f"{counted(len(rows), 'row')} at epoch {rows.epoch}")

@@ -13,7 +13,8 @@ from typing import Final
 from urllib.parse import urlencode
 
 from dataspace.errors import DataspaceError
-from dataspace.transport.addresses import Address, default_url, page_of, parse_listen, parse_url
+from dataspace.transport.addresses import Address, default_url, page_of, parse_listen
+from dataspace.transport.candidates import parse_urls
 from index.values.values import Map, Value
 from server.cli.connecting import connect_short
 
@@ -43,10 +44,10 @@ def _page(args: argparse.Namespace) -> str:
     url = args.url or default_url()
     if url.startswith(("http:", "https:")):
         return f"{parse_listen(url.rstrip('/')).http}/"
-    with connect_short(args) as space:
+    with connect_short(args, reads=True) as space:
         answer = space.request("status", {})
     assert isinstance(answer, Map)  # by WIRE.md
-    there = parse_url(url)
+    there = parse_urls(url)[0]
     pages = _pages(dict(answer.pairs()), there)
     page = pages[0]
     host = page.partition("://")[2].rpartition(":")[0].strip("[]")

@@ -29,7 +29,7 @@ _FIGURES: Final = {
 
 def status(args: argparse.Namespace) -> int:
     """Prints the status of the daemon."""
-    with connect_short(args) as space:
+    with connect_short(args, reads=True) as space:
         answer = space.request("status", {})
     assert isinstance(answer, Map)  # by WIRE.md
     fields = dict(answer.pairs())
@@ -43,7 +43,7 @@ def status(args: argparse.Namespace) -> int:
 
 def index(args: argparse.Namespace) -> int:
     """Prints a drawing of the daemon's index: the observers of each pattern."""
-    with connect_short(args) as space:
+    with connect_short(args, reads=True) as space:
         drawn = space.request("index", {"form": args.form, "most": args.most})
     assert isinstance(drawn, str)  # by WIRE.md
     sys.stdout.write(drawn)
@@ -54,7 +54,7 @@ def index(args: argparse.Namespace) -> int:
 def owners(args: argparse.Namespace) -> int:
     """Prints the owners of the facts that match a pattern, a claim on each line."""
     asked: dict[str, Value] = {"pattern": parse_pattern(args.pattern), "most": args.most}
-    with connect_short(args) as space:
+    with connect_short(args, reads=True) as space:
         found = space.request("owners", asked)
     assert isinstance(found, tuple)  # by WIRE.md
     for claim in found:
@@ -70,7 +70,7 @@ def owners(args: argparse.Namespace) -> int:
 
 def actors(args: argparse.Namespace) -> int:
     """Prints the state of each hosted actor, and its last error."""
-    with connect_short(args) as space:
+    with connect_short(args, reads=True) as space:
         hosted = space.request("actors", {})
     assert isinstance(hosted, tuple)  # by WIRE.md
     for each in hosted:

@@ -223,3 +223,43 @@ def test_a_table_of_the_catalog_is_answered_with_what_works() -> None:
         source_shape(given)
     with pytest.raises(UsageError, match=r"option pattern is missing.*FROM t WITH"):
         read_options({})
+
+
+A, B, C = "tcp://a:1", "tcp://b:1", "tcp://c:1"
+
+
+def test_bars_divide_the_addresses_of_one_store_and_commas_divide_stores() -> None:
+    read = stream_options(P | {"url": f"{A} | {B}, {C}"})
+    assert [(peer.url, peer.others) for peer in read.peers] == [(A, (B,)), (C, ())]
+    assert source_shape(P | {"url": f"{A}|{B}"}).several is False
+    assert source_shape(P | {"url": f"{A}|{B},{C}"}).several is True
+    assert sink_options({"label": "p", "url": f"{A}|{B}"}).peer.others == (B,)
+
+
+def test_epochs_of_stores_are_known_by_their_first_addresses() -> None:
+    """So that a checkpoint goes on where another daemon of the store leads."""
+    for key in (A, f"{A}|{B}"):
+        read = stream_options(P | {"url": f"{A}|{B},{C}", "startingEpoch": f'{{"{key}": 3, "{C}": 4}}'})
+        assert read.starts == (3, 4)
+
+
+def test_a_store_is_named_once() -> None:
+    with pytest.raises(UsageError, match="names the daemon tcp://a:1 twice"):
+        stream_options(P | {"url": f"{A}|{B},{A}"})
+    with pytest.raises(UsageError, match="goes to one daemon"):
+        sink_options({"label": "p", "url": f"{A}|{B},{C}"})
+
+
+def test_the_environment_names_one_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There commas divide its addresses, as in all other clients: it is not read twice."""
+    monkeypatch.setenv("DATASPACE_URL", f"{A},{B}")
+    assert [(peer.url, peer.others) for peer in stream_options(P).peers] == [(A, (B,))]
+    assert sink_options({"label": "p"}).peer.others == (B,)
+
+
+def test_reads_go_to_the_leader_unless_any_will_do() -> None:
+    assert stream_options(P).read == "leader" and read_options(P | {"read": "ANY"}).read == "any"
+    with pytest.raises(UsageError, match="leader and any"):
+        stream_options(P | {"read": "followers"})
+    with pytest.raises(UsageError, match="read is one of"):
+        sink_options({"label": "p", "read": "any"})
