@@ -59,7 +59,7 @@ relay/spark/tuning
 relay/spark/common          dataspace/client/bulk dataspace/transport dataspace/wire
 relay/spark/source          dataspace/client dataspace/client/bulk relay/spark/common relay/spark/tuning
 relay/spark/sink            dataspace/client/bulk relay/spark/common relay/spark/tuning
-relay/spark                 dataspace/transport relay/spark/common relay/spark/sink relay/spark/source relay/spark/tuning
+relay/spark                 relay/spark/common relay/spark/sink relay/spark/source relay/spark/tuning
 
 server
 server/system               dataspace/kernel dataspace/wire

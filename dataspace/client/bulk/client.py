@@ -85,8 +85,8 @@ class BulkClient:
     """A connection to a daemon; ``timeout`` bounds every wait for it, in seconds.
 
     A daemon that does not answer yet is tried again for ``wait`` seconds.  ``url`` may have the addresses of
-    several daemons of one store, with commas or as a sequence: the client connects to the one that leads, or
-    with ``read="any"`` to any of them, and then only reads.
+    several daemons of one store, with commas or as a sequence: the client connects to the leader, or with
+    ``read="any"`` to any daemon, and then only reads.
 
     Raises ``Unreachable`` if nothing answers, ``ProtocolError`` if the peer is no daemon, ``Broken`` when the
     connection is lost in the middle.
