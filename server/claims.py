@@ -143,7 +143,7 @@ async def _retract_found(
         found.clear()
         if actions:
             # The turn is of a request, and has no number.
-            peer.own.client.say_origin_of_request(hosted.commits, hosted.space.epoch, hosted.space.time)
+            peer.own.client.say_origin_of_request(hosted.writer, hosted.space.epoch, hosted.space.time)
             epochs.append(hosted.commit(owner, actions, account=peer.account).number)
             count += len(actions)
             hosted.flush()

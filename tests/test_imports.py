@@ -53,6 +53,7 @@ relay/store/sqlite          relay/store
 relay/log                   dataspace/kernel dataspace/transport relay/delivery relay/store relay/store/sqlite
 relay/topics                dataspace/topics
 relay/journal               dataspace/topics relay/log relay/store relay/store/sqlite relay/topics
+relay/following             dataspace/kernel relay/log relay/store
 relay/backup                relay/journal relay/log relay/store relay/store/sqlite
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning
@@ -67,7 +68,7 @@ server/lane
 server/logs
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log
 server/owners               dataspace/kernel relay/log server/config
-server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/delivery relay/log relay/store relay/store/sqlite server/config server/lane server/owners server/system
+server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/log relay/store relay/store/sqlite server/config server/lane server/owners server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/logs server/owners server/spaces server/system
 server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions
 server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces
@@ -82,7 +83,7 @@ server/web/inspector
 server/web/routes           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery server/config server/web server/web/inner server/web/inspector
 server/monitoring           dataspace/kernel dataspace/topics dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/owners server/sessions server/spaces server/topics server/web
 server/tracing              dataspace/wire server/config server/sessions server/spaces
-server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/journal relay/log relay/store server/claims server/config server/connections server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
+server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store server/claims server/config server/connections server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup server/config server/daemon
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport relay/journal relay/log server/config server/daemon server/hosting server/logs
 server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli server/config

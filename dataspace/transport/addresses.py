@@ -113,10 +113,16 @@ def page_of(listen: str, host: str = "") -> str:
     found = _LISTEN.fullmatch(listen)
     if found is None or not found["scheme"].startswith("http") or listen.startswith(("http://", "https://")):
         return ""
-    address = parse_listen(listen)
-    if address.host in _ANY:
-        address = replace(address, host=host or _ANY[address.host])
-    return f"{address.http}/"
+    return f"{on_this_machine(parse_listen(listen), host).http}/"
+
+
+def on_this_machine(address: Address, host: str = "") -> Address:
+    """Returns an address to listen on as one to connect to; ``host`` stands for all of a machine.
+
+    >>> on_this_machine(parse_listen("tcp:0.0.0.0:7377")).url
+    'tcp://127.0.0.1:7377'
+    """
+    return replace(address, host=host or _ANY[address.host]) if address.host in _ANY else address
 
 
 def can_listen_for_web() -> bool:

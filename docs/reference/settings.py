@@ -33,6 +33,8 @@ EXPLAINED: dict[str, dict[str, str]] = tomllib.loads(
 
 UNITS: dict[Read, str] = {
     read.addresses: "addresses",
+    read.advertised: "URL",
+    read.advertised_web: "URL",
     read.admin_address: "address",
     read.collector: "URL",
     read.count: "count",

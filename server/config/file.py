@@ -27,7 +27,9 @@ from index.values.freezing import freeze
 from index.values.values import Map, Value
 from relay.log.retention import Retention
 from server.config.model import (
+    Cluster,
     Config,
+    Follow,
     HostedActor,
     HostedFlow,
     Limits,
@@ -120,7 +122,9 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     if "tokens" in document and given[_PUBLICATION].source == DEFAULT:
         given[_PUBLICATION] = Given(PUBLICATION_AMONG_TOKENS, "default with [[tokens]]")
     value = {name: each.value for name, each in given.items()}
-    data = value["data"]
+    data = value["follow.data"] or value["data"]
+    if value["follow.stand_by"] and value["follow.data"] is None:
+        raise UsageError("to stand by, a directory to follow is needed: --follow DIR")
     assert isinstance(data, Path)  # by its reader
     space_limits = _filled(SpaceLimits, value)
     kept: dict[str, Any] = {field: value[f"log.{each.name}"] for field, each in KEEPING.items()}
@@ -158,6 +162,8 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         retention=retention,
         show=main.show,
         accept_damage=value["accept_damage"],  # type: ignore[arg-type]
+        follow=_filled(Follow, value, "follow"),
+        cluster=_filled(Cluster, value, "cluster"),
         rules=tuple(rules[MAIN]),
         spaces=tuple([replace(each, rules=tuple(rules[name])) for name, each in spaces.items()]),
         actors=tuple(actors),

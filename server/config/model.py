@@ -214,6 +214,28 @@ class Traces:
 
 
 @dataclass(frozen=True, slots=True)
+class Follow:
+    """Whether this daemon follows the log of another one, and how."""
+
+    data: Path | None = None
+    """The data directory of the daemon that leads; None in a daemon that leads."""
+    stand_by: bool = False
+    """True if it leads once the leader has ended."""
+    most_lag: float = 10.0
+    """Seconds that it may be behind and still take new readers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What daemons over one log tell clients about themselves."""
+
+    advertise: str | None = None
+    """The URL by which clients reach this daemon; by default the URL of its first address."""
+    web: str | None = None
+    """The same for HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All settings of ``dataspace serve``."""
 
@@ -229,6 +251,8 @@ class Config:
     show: str | None = None
     """What observers of ``main`` are shown, and of each space that states nothing else."""
     accept_damage: bool = False
+    follow: Follow = field(default_factory=Follow)
+    cluster: Cluster = field(default_factory=Cluster)
     rules: tuple[Path | RuleText, ...] = ()
     """Rules of the daemon in the space ``main``."""
     spaces: tuple[SpaceConfig, ...] = ()

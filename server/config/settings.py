@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from dataspace.errors import UsageError
 from dataspace.kernel.limits import SpaceLimits
-from dataspace.transport.addresses import parse_listen
+from dataspace.transport.addresses import parse_listen, parse_url
 from relay.log.retention import Retention
 from server.config.model import (
     COMMITTED,
@@ -30,6 +30,7 @@ from server.config.model import (
     HANG_SECONDS,
     STALL_SECONDS,
     STOP_SECONDS,
+    Follow,
     Limits,
     Slow,
     Traces,
@@ -191,6 +192,22 @@ def admin_address(value: object) -> str:
         raise UsageError(f"HOST:PORT is needed, such as 127.0.0.1:7379, not {written!r:.80}") from None
 
 
+def advertised(value: object) -> str:
+    """Returns the URL by which clients reach a daemon."""
+    try:
+        return parse_url(text(value)).url
+    except UsageError as error:
+        raise UsageError(f"{error}, not {value!r:.80}") from None
+
+
+def advertised_web(value: object) -> str:
+    """Returns the URL by which pages reach a daemon."""
+    said = text(value).rstrip("/")
+    if not _ORIGIN.fullmatch(said) or said == "*":
+        raise UsageError(f"a URL such as 'https://a.example:7378' is needed, not {value!r:.80}")
+    return said
+
+
 def collector(value: object) -> str:
     """Returns the URL to which spans are sent, of OTLP over HTTP."""
     written = text(value)
@@ -270,6 +287,11 @@ SETTINGS: Final = (
     Setting("listen", addresses, (DEFAULT_LISTEN,), "listen"),
     Setting("socket_mode", mode, 0o600, "socket_mode"),
     Setting("data", path, None, "data"),
+    Setting("follow.data", path, None, "follow"),
+    Setting("follow.stand_by", flag, False, "stand_by"),
+    Setting("follow.most_lag", lasting, Follow().most_lag),
+    Setting("cluster.advertise", advertised, None, "advertise"),
+    Setting("cluster.web", advertised_web, None),
     Setting("accept_damage", flag, False, "accept_damage"),
     Setting("show", SHOWN, None),
     Setting("loop", one_of("auto", "task", "reader"), "auto"),

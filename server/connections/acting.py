@@ -36,6 +36,7 @@ from server.owners.bearers import Bearer
 from server.publication import Offers
 from server.sessions.peer import Door, Peer, goodbye_of
 from server.sessions.requests import OldTurns, answer
+from server.spaces.measures import limits_of
 from server.spaces.sessions import SessionState
 from server.streams.observations import Observations
 from server.streams.replay import ReplaySlots
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from server.config.model import Limits
     from server.sessions.requests import Verb
     from server.sessions.shared import Shared
-    from server.spaces.space import HostedSpace
+from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace")
 
@@ -355,6 +356,7 @@ class ActingPeer(Peer):
     def _feeder(self, spec: Map) -> Observations | TopicConnection:
         """Returns what feeds a stream; raises ``Refused`` if the peer may not open it."""
         if spec.get("kind") == "topic":
+            self.hosted.check_leads()
             self.permit.check_topic("subscribe", str(spec.get("topic")))
             return self.following
         if spec.get("space") == SYSTEM:
@@ -410,6 +412,8 @@ def admit(shared: Shared, hello: p.Hello, peer: Principal, *, trusted: bool) -> 
     try:
         permit.check_space(wanted.space)
         hosted = shared.find_space(wanted.space)
+        if wanted.resume is not None:
+            hosted.check_leads()
         client = bearer.client(hello.client)
         hosted.clients.check(client)
     except Refused as refusal:
@@ -454,7 +458,7 @@ def welcome(
         hosted.identity,
         hosted.showing.newest,
         state.client.sequence,
-        hosted.limits_map(),
+        limits_of(hosted),
         Granted(
             interval,
             state.grace,

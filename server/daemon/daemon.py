@@ -26,6 +26,7 @@ from dataspace.wire.features import MAIN
 from dataspace.wire.packets import Bye
 from dataspace.wire.session import Form, Role, Session
 from index.values.values import Map, Value
+from relay.following.following import FollowedLog, Following
 from relay.log.log import Log
 from server import claims, publication
 from server.config.model import Config, SpaceConfig
@@ -33,8 +34,10 @@ from server.config.rights import Permit
 from server.connections.acting import ActingPeer, ClientDoor
 from server.connections.connection import Connection, SocketReader
 from server.connections.listeners import Doorkeeper, Listener, accept
+from server.daemon.followers import Followers, LeaderLink, url_of, web_url_of
 from server.hosting.actors import HostedActors, hosting_verbs
 from server.hosting.loading import made_flow
+from server.logs import Throttle
 from server.monitoring.pages import AdminPages
 from server.monitoring.sessions import session_verbs
 from server.monitoring.state import DaemonState
@@ -42,6 +45,7 @@ from server.sessions.counts import Counts
 from server.sessions.memory import resident_bytes
 from server.sessions.peer import Peer
 from server.sessions.requests import Verb, timed
+from server.spaces.measures import status_of
 from server.spaces.space import HostedSpace, now
 from server.streams import verbs as past
 from server.topics.following import TopicConnections
@@ -57,17 +61,28 @@ INSPECTED: Final = frozenset(
 """The parts of the status that are shown only to bearers that may inspect the daemon."""
 
 
+FOLLOWED: Final = frozenset(
+    ["status", "sync", "index", "frontier", "within", "who", "sessions", "end-session", "actors", "drain"]
+)
+"""Verbs that a daemon answers while it follows."""
+
+
 class Daemon(DaemonState):
     """Its state, with the spaces filled from their logs, and what serves and ends peers."""
 
     def __init__(
-        self, config: Config, logs: Sequence[tuple[SpaceConfig, Log]], tracing: Tracing | None = None
+        self,
+        config: Config,
+        logs: Sequence[tuple[SpaceConfig, Log | FollowedLog]],
+        tracing: Tracing | None = None,
     ) -> None:
         super().__init__(config, Counts(), None if tracing is None else tracing.recorder)
         self.tracing: Final = tracing
         self.started = now()
         self.listeners: list[Listener] = []
         self.draining = Draining()
+        self.throttles: Sequence[Throttle] = ()
+        """What keeps lines of its logs from repeating."""
         self.pages = AdminPages(self)
         """The answers to operators over HTTP; the listener for them is in ``monitoring/admin.py``."""
         names = [each.name for each, _ in logs]
@@ -86,6 +101,14 @@ class Daemon(DaemonState):
                 recorder=self.recorder,
             )
         self.main = self.spaces[MAIN]
+        self.followers = Followers(self, partial(self.serve, trusted=True))
+        """The followers of this daemon, while it leads."""
+        commits = [hosted.commits for hosted in self.spaces.values()]
+        self.followings = [each for each in commits if isinstance(each, Following)]
+        self.link = LeaderLink(self, self.followings)
+        """The connection to the leader of this daemon, while it follows."""
+        if self.leads:
+            self.open_topics()
         self.hosting = HostedActors(config, self.spaces, partial(self.serve, trusted=True), self.flush)
         self.topic_connections = TopicConnections(self.topics, self.durable_topics)
         verbs: Mapping[str, Verb] = {
@@ -97,11 +120,13 @@ class Daemon(DaemonState):
             **hosting_verbs(self.hosting),
             **session_verbs(self),
             **TopicVerbs(self.topic_connections).table(),
+            "follow": self.followers.follow,
         }
         self.verbs = {
             name: timed(self.watch, name, _in_turn(verb) if name in QUESTIONS else verb)
             for name, verb in verbs.items()
         }
+        self.verbs |= {name: _of_leader(verb) for name, verb in self.verbs.items() if name not in FOLLOWED}
         if tracing is not None:
             self.verbs["publish"] = traced_publish(self.verbs["publish"], tracing.recorder)
 
@@ -119,6 +144,30 @@ class Daemon(DaemonState):
     def spans(self) -> tuple[int, int]:
         """The counts of spans that the collector has taken, and of dropped spans."""
         return (0, 0) if self.tracing is None else (self.tracing.sent, self.tracing.dropped)
+
+    def note_addresses(self) -> None:
+        """Notes where clients reach the daemon, once it listens."""
+        stated = self.config.cluster
+        self.url = url_of(self.listeners, stated.advertise)
+        self.web_url = web_url_of(self.listeners, stated.web)
+
+    # -- roles ----------------------------------------------------------------------------------------
+
+    def begin_leading(self) -> None:
+        """Runs what a daemon that leads does by itself, and listens for followers."""
+        for hosted in self.spaces.values():
+            self.peers.start_soon(hosted.run)
+            hosted.hint = self.followers.hint
+        self.peers.start_soon(self.durable_topics.run)
+        self.peers.start_soon(accept, self.followers, self.followers.listen())
+        if self.config.actors:
+            self.peers.start_soon(self.hosting.run)
+
+    def begin_following(self) -> None:
+        """Follows the logs, and keeps in touch with their leader."""
+        for following in self.followings:
+            self.peers.start_soon(following.run)
+        self.peers.start_soon(self.link.run)
 
     # -- connections ----------------------------------------------------------------------------------
 
@@ -170,7 +219,7 @@ class Daemon(DaemonState):
         resident = resident_bytes()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux updates it with a delay
         status = {
-            **hosted.status(),
+            **status_of(hosted),
             "rights": permit.whole,
             "version": __version__,
             "compiled": tuple(compiled_parts()),
@@ -199,6 +248,16 @@ class Daemon(DaemonState):
         }
         inspects = permit.inspects
         return Map(status if inspects else {name: status[name] for name in status if name not in INSPECTED})
+
+
+def _of_leader(verb: Verb) -> Verb:
+    """Returns a verb that a daemon refuses while it follows, with the address of the leader."""
+
+    async def asked(peer: Peer, arguments: Map) -> Value:
+        peer.hosted.check_leads()
+        return await verb(peer, arguments)
+
+    return asked
 
 
 def _in_turn(verb: Verb) -> Verb:

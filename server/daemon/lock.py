@@ -21,10 +21,11 @@ class DataInUse(DataspaceError):
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path, *, wait: bool = False) -> Iterator[None]:
     """Holds the directory for this process; made, for this user alone, if it is not there.
 
-    Raises ``DataInUse`` with the holder's process number, ``DataUnusable`` with the system's reason.
+    With ``wait`` it blocks until no other process holds it, else it raises ``DataInUse`` with the holder's
+    process number.  Raises ``DataUnusable`` with the system's reason.
     The kernel drops the lock with the process, so nothing has to be cleaned up after a crash.
     """
     try:
@@ -35,7 +36,7 @@ def locked(directory: Path) -> Iterator[None]:
         raise DataUnusable(f"cannot keep data in {directory}: {error.strerror}") from error
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
             raise DataInUse(

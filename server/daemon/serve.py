@@ -8,8 +8,11 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from time import perf_counter
 from typing import Final
 
 import trio
@@ -18,6 +21,7 @@ from dataspace.transport.addresses import parse_listen
 from dataspace.transport.reactor import Reactor, is_available
 from dataspace.version import __version__
 from relay.backup.manifest import is_backup
+from relay.following.following import FollowedLog, Following
 from relay.journal.writer import TopicWriter
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
@@ -39,6 +43,9 @@ The loop loses it with each call of the system, so Python's own 5 ms would be so
 beside one busy thread.  And a thread that waits counts anew each time the loop comes back from a call, which
 a busy loop does every 0.1 ms: with a longer interval the writer of the log waits for half a second.
 """
+
+WAIT_SECONDS: Final = 0.5
+"""How often a follower looks whether its leader has made a log."""
 
 logger = logging.getLogger("dataspace")
 
@@ -83,19 +90,12 @@ async def _serve(
             log_of.addFilter(kept)
             held.callback(log_of.removeFilter, kept)
         held.enter_context(audit_to(config.logging.audit))
-        logs = []
-        for each in config.all_spaces():
-            held.enter_context(locked(each.data))
-            log = Log.open(each.data, accept_damage=config.accept_damage)
-            held.callback(log.close)
-            logs.append((each, log))
+        logs = [(each, await _opened(config, each.data, held)) for each in config.all_spaces()]
         admin = _open_admin(config)
         if admin is not None:
             held.callback(admin.close)
         daemon = Daemon(config, logs, tracing)
-        held.callback(daemon.durable_topics.writer.journal.close)
-        for hosted in daemon.spaces.values():
-            held.callback(hosted.staging.close)
+        _close_with(held, daemon)
         for warning in warnings(config):
             logger.warning("%s", warning, extra={"event": "warning"})
         gc.collect()
@@ -105,7 +105,31 @@ async def _serve(
         for kept in (throttle, audits):
             held.callback(kept.finish)
         ending = trio.Event() if ending is None else ending
-        await _run(daemon, reread, (throttle, audits), admin, ending, task_status)
+        daemon.throttles = (throttle, audits)
+        await _run(daemon, held, reread, admin, ending, task_status)
+
+
+async def _opened(config: Config, directory: Path, held: ExitStack) -> Log | FollowedLog:
+    """Opens a log to write it, or to follow it once there is one; it is closed with ``held``."""
+    log: Log | FollowedLog
+    if config.follow.data is None:
+        held.enter_context(locked(directory))
+        log = Log.open(directory, accept_damage=config.accept_damage)
+    else:
+        while not (directory / FollowedLog.FILE).exists():
+            logger.warning("there is no log in %s yet, waiting for its leader", directory)
+            await trio.sleep(WAIT_SECONDS)
+        log = FollowedLog.open(directory)
+    held.callback(log.close)
+    return log
+
+
+def _close_with(held: ExitStack, daemon: Daemon) -> None:
+    """Closes with ``held`` what a daemon that leads has opened beside its logs."""
+    if daemon.leads:
+        held.callback(daemon.durable_topics.writer.journal.close)
+        for hosted in daemon.spaces.values():
+            held.callback(hosted.staging.close)
 
 
 def _open_admin(config: Config) -> Listener | None:
@@ -119,52 +143,76 @@ def _open_admin(config: Config) -> Listener | None:
     return open_listener(parse_listen(config.admin), None)
 
 
+class _Writers:
+    """What writes to the disk: each runs until it is closed, whatever is cancelled."""
+
+    def __init__(self, daemon: Daemon, nursery: trio.Nursery) -> None:
+        self._daemon = daemon
+        self._nursery = nursery
+        self._begun: list[tuple[GroupCommit | TopicWriter, trio.CancelScope]] = []
+
+    def begin(self) -> None:
+        """Runs the writers of a daemon that leads."""
+        for _, writer in self._daemon.writers:
+            if isinstance(writer, GroupCommit):
+                writer.reactor = self._daemon.reactor
+            scope = trio.CancelScope(shield=True)
+            self._begun.append((writer, scope))
+            self._nursery.start_soon(_write_log, writer, scope)
+
+    async def close(self) -> None:
+        """Writes what waits, and ends all."""
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as closing:
+                for writer, _ in self._begun:
+                    closing.start_soon(writer.close)
+        for _, scope in self._begun:
+            scope.cancel()
+
+
 async def _run(
     daemon: Daemon,
+    held: ExitStack,
     reread: Callable[[], Config] | None,
-    throttles: Iterable[Throttle],
     admin: Listener | None,
     ending: trio.Event,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
     daemon.listeners = await open_listeners(daemon.config)
-    spaces = daemon.spaces.values()
+    daemon.note_addresses()
     async with trio.open_nursery() as nursery:
-        writers: list[GroupCommit | TopicWriter] = [hosted.commits for hosted in spaces]
-        writers.append(daemon.durable_topics.writer)
-        scopes = [trio.CancelScope(shield=True) for _ in writers]
-        for writer, scope in zip(writers, scopes, strict=True):
-            nursery.start_soon(_write_log, writer, scope)
+        scopes: list[trio.CancelScope] = []
         if daemon.config.loop != "task" and is_available():
             daemon.reactor = Reactor(daemon.flush)
-            for hosted in spaces:
-                hosted.commits.reactor = daemon.reactor
             scopes.append(trio.CancelScope(shield=True))
             nursery.start_soon(_react, daemon.reactor, scopes[-1])
+        writers = _Writers(daemon, nursery)
+        writers.begin()
         if admin is not None:  # it answers from before the daemon is ready until all is on disk
             scopes.append(trio.CancelScope(shield=True))
             nursery.start_soon(_answer, daemon, admin, scopes[-1])
         try:
-            for hosted in spaces:
+            for hosted in daemon.spaces.values():
                 await hosted.commits.wait_durable(hosted.space.epoch)
             async with trio.open_nursery() as daemon.peers:
                 for listener in daemon.listeners:
                     daemon.peers.start_soon(daemon.accept_on, listener)
-                for hosted in spaces:
-                    daemon.peers.start_soon(hosted.run)
-                daemon.peers.start_soon(daemon.durable_topics.run)
+                if daemon.leads:
+                    daemon.begin_leading()
+                else:
+                    daemon.begin_following()
+                    if daemon.config.follow.stand_by:
+                        daemon.peers.start_soon(_stand_by, daemon, held, writers)
                 daemon.peers.start_soon(daemon.flushing.run)
                 daemon.peers.start_soon(daemon.delivery.pacing.run, daemon.flush)
                 daemon.peers.start_soon(daemon.memory.run)
-                for throttle in throttles:
+                for throttle in daemon.throttles:
                     daemon.peers.start_soon(throttle.run)
                 daemon.peers.start_soon(measure_lag, daemon.loop_lag)
                 daemon.peers.start_soon(daemon.rates.run, daemon.connections.values)
                 daemon.peers.start_soon(watch_rules, daemon.spaces.values, daemon.watch.rules_took)
                 if daemon.tracing is not None:
                     daemon.peers.start_soon(daemon.tracing.recorder.run)
-                if daemon.config.actors:
-                    daemon.peers.start_soon(daemon.hosting.run)
                 if reread is not None:
                     await daemon.peers.start(reload_on_hangup, daemon, reread)
                 daemon.readiness.begin()
@@ -184,12 +232,37 @@ async def _run(
             finally:
                 for listener in daemon.listeners:
                     listener.close()
-                with trio.CancelScope(shield=True):
-                    async with trio.open_nursery() as closing:
-                        for writer in writers:
-                            closing.start_soon(writer.close)
+                daemon.followers.close()
+                await writers.close()
                 for scope in scopes:
                     scope.cancel()
+
+
+async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
+    """Has the daemon lead once the leader has ended, whose observers stay connected."""
+    directories = [each.data for each in daemon.config.all_spaces()]
+    locks = [locked(each, wait=True) for each in directories]
+    for lock in locks:
+        await trio.to_thread.run_sync(held.enter_context, lock, abandon_on_cancel=True)
+    began = perf_counter()
+    daemon.link.end()
+    with trio.CancelScope(shield=True):
+        for hosted, directory in zip(daemon.spaces.values(), directories, strict=True):
+            commits = hosted.commits
+            assert isinstance(commits, Following)  # as it follows until here
+            await commits.catch_up()
+            opened = partial(Log.open, directory, accept_damage=daemon.config.accept_damage)
+            log = await trio.to_thread.run_sync(opened)
+            held.callback(log.close)
+            hosted.lead(log)
+        daemon.open_topics()
+        _close_with(held, daemon)
+        writers.begin()
+    daemon.begin_leading()
+    daemon.flush()
+    said = f"the leader has ended, this daemon leads after {perf_counter() - began:.3f} s"
+    logger.warning("%s", said)
+    daemon.watch.acted("promoted", said)
 
 
 async def _end_when(daemon: Daemon, ending: trio.Event) -> None:

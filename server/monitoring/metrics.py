@@ -111,7 +111,7 @@ def readings(daemon: DaemonState, found: Survey) -> list[Reading]:
             hosted.commits.statistics(),
             0 if rules is None else rules.rules,
             0 if rules is None else rules.ticks,
-            list(hosted.log.readers),
+            list(hosted.own_log.readers) if hosted.leads else [],
             found.slowest[name],
             found.disk[name],
             turns[name],
@@ -210,7 +210,7 @@ OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
            lambda of: of.found.topics_still),
     Metric("dataspace_topic_commit_seconds", "histogram",
            "Time of one group of steps of durable topics to be on disk.",
-           lambda of: Buckets.of(of.daemon.topic_writer.durations)),
+           lambda of: Buckets.of(of.daemon.topic_durations)),
 )
 
 SPACE: Final = ("space",)

@@ -7,6 +7,8 @@ end.
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -70,10 +72,11 @@ class DaemonState(Shared):
         self.connections: dict[int, Peer] = {}
         """The peers by number."""
         self.topics = Topics(now, self.system, self.memory.admit, retained=config.limits.retained_bytes)
-        self.durable_topics = DurableTopics(
-            self.topics, Journal.open(config.data, accept_damage=config.accept_damage), self.flush
-        )
-        self.durable_topics.recover(accept_damage=config.accept_damage)
+        self.durable_topics = DurableTopics(self.topics, self.flush)
+        self.name = f"{socket.gethostname()}:{os.getpid()}"
+        """How other daemons name this one."""
+        self.url = self.web_url = ""
+        """Where clients reach it, once it listens."""
         self.readiness = Readiness()
         self.rates = Rates()
         """How much each peer has done in the last seconds."""
@@ -85,23 +88,43 @@ class DaemonState(Shared):
         """The number of spans that the collector has taken, and of dropped spans."""
         return 0, 0
 
+    def open_topics(self) -> None:
+        """Restores the durable topics, in a daemon that leads."""
+        accept_damage = self.config.accept_damage
+        journal = Journal.open(self.config.data, accept_damage=accept_damage)
+        self.durable_topics.open(journal, accept_damage=accept_damage)
+
     @property
-    def topic_writer(self) -> TopicWriter:
-        """What writes durable topics to the disk."""
-        return self.durable_topics.writer
+    def topic_writer(self) -> TopicWriter | None:
+        """What writes durable topics to the disk; None in a daemon that follows."""
+        return self.durable_topics.writer if self.durable_topics.is_open else None
 
     @property
     def writers(self) -> list[tuple[str, GroupCommit | TopicWriter]]:
-        """All writers to the disk, by name."""
-        logs: list[tuple[str, GroupCommit | TopicWriter]] = [
-            (f"the log of space {name}", hosted.commits) for name, hosted in self.spaces.items()
+        """All writers to the disk, by name; none in a daemon that follows."""
+        written: list[tuple[str, GroupCommit | TopicWriter]] = [
+            (f"the log of space {name}", hosted.writer)
+            for name, hosted in self.spaces.items()
+            if hosted.leads
         ]
-        return [*logs, (TopicWriter.NAME, self.topic_writer)]
+        if (topics := self.topic_writer) is not None:
+            written.append((TopicWriter.NAME, topics))
+        return written
 
     @property
     def directories(self) -> dict[str, Path]:
         """The directory of each space."""
         return {name: hosted.settings.data for name, hosted in self.spaces.items()}
+
+    @property
+    def leads(self) -> bool:
+        """True if this daemon writes its log, rather than following the log of another one."""
+        return self.main.leads
+
+    @property
+    def topic_durations(self) -> Durations:
+        """How long the groups of steps of durable topics took to be on disk."""
+        return Durations() if self.topic_writer is None else self.topic_writer.durations
 
     def left(self, guest: Guest) -> None:
         """Notes that a connection has ended."""

@@ -25,6 +25,7 @@ from server.sessions.counts import Counts
 from server.sessions.flushing import Flushing
 from server.sessions.memory import Memory, resident_bytes, waiting_limit
 from server.sessions.watch import Watch
+from server.spaces.measures import accounted_bytes
 from server.spaces.space import HostedSpace, no_space, now
 from server.spaces.traces import Recorder
 from server.system import SystemSpace
@@ -188,6 +189,6 @@ class Shared:
     def accounted(self) -> int:
         """Returns about how many bytes are in use beside the code; O(spaces)."""
         replays = REPLAY_BYTES * (self.limits.all_replays - self.replays.value)
-        spaces = sum([each.accounted_bytes for each in self.spaces.values()])
+        spaces = sum([accounted_bytes(each) for each in self.spaces.values()])
         waiting = self.delivery.room.used + self.delivery.room.states
         return spaces + waiting + replays + CONNECTION_BYTES * len(self.guests)

@@ -10,16 +10,12 @@ no more facts than a turn may have loses them in one epoch.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Final
 
 import trio
 
 from server.lane import Lane
-
-if TYPE_CHECKING:
-    from relay.log.writer import GroupCommit
-
 
 MOST: Final = 4_096
 """Claims that one turn retracts, unless owners that were noted together have more: others would wait."""
@@ -123,7 +119,8 @@ STEP: Final = 1024
 class Endings:
     """The owners that have ended and still claim something.
 
-    ``step`` retracts some of what an owner claims, at most so many facts, and returns True if any are left.
+    ``step`` retracts some of what an owner claims, at most so many facts, and returns True if any are left;
+    ``wait_room`` waits while the log is far behind.
 
     A turn cannot be interrupted: to retract a million facts in one would be seconds in which no client is
     served.  An owner with more facts than one turn may have got them in several, so it loses them in several,
@@ -134,13 +131,13 @@ class Endings:
     def __init__(
         self,
         lane: Lane,
-        commits: GroupCommit,
+        wait_room: Callable[[], Awaitable[None]],
         *,
         step: Callable[[str, int], bool],
         flush: Callable[[], None],
     ) -> None:
         self._lane = lane
-        self._commits = commits
+        self._wait_room = wait_room
         self._step = step
         self._flush = flush
         self.left: Final[dict[str, None]] = {}
@@ -166,7 +163,7 @@ class Endings:
         while True:
             while self.left:
                 for owner in list(self.left):
-                    await self._commits.wait_room()
+                    await self._wait_room()
                     async with self._lane.work(owner) as work:
                         self.turn(owner)
                         await work.finish()

@@ -20,6 +20,7 @@ from dataspace.kernel.expectations import FOUND_BYTES
 from dataspace.kernel.space import Space
 from dataspace.wire.packets import Refusal
 from relay.delivery.gate import Gate
+from relay.following.following import Following
 from relay.log.writer import GroupCommit
 from server.config.model import COMMITTED, DURABLE
 
@@ -30,7 +31,9 @@ OF_STATE: Final = frozenset(["expectation", "handle-in-use", "unknown-handle"])
 class Showing:
     """What clients are shown of one space; ``setting`` comes from the configuration."""
 
-    def __init__(self, space: Space, commits: GroupCommit, gate: Gate, setting: str | None = None) -> None:
+    def __init__(
+        self, space: Space, commits: GroupCommit | Following, gate: Gate, setting: str | None = None
+    ) -> None:
         self._space: Final = space
         self._commits: Final = commits
         self.gate: Final = gate

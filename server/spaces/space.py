@@ -13,11 +13,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
 from weakref import WeakValueDictionary
 
 import trio
@@ -26,20 +25,18 @@ from dataspace.errors import Closed, Refused
 from dataspace.flows.flows import Flow
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.changes import Epoch
-from dataspace.kernel.limits import size_of
 from dataspace.kernel.space import Space
 from dataspace.kernel.turns import Admit, Part
 from dataspace.wire.features import SYSTEM
-from index.values.values import Map
 from relay.delivery.gate import Gate
 from relay.delivery.memory import MemoryBudget
+from relay.following.following import FollowedLog, Following
 from relay.log.log import Log
 from relay.log.writer import GroupCommit, retain
 from relay.store.errors import LogFailed
 from relay.store.sqlite.staged import SqliteStaged
-from relay.store.sqlite.storage import file_bytes
 from relay.store.staging import Staging
-from server.config.model import Limits, SpaceConfig
+from server.config.model import COMMITTED, Limits, SpaceConfig
 from server.config.principals import check_name
 from server.config.rules import RuleText
 from server.lane import Lane
@@ -49,10 +46,11 @@ from server.owners.leases import Leases
 from server.owners.turn_numbers import Client, Clients
 from server.spaces.conditions import Conditions
 from server.spaces.endings import Departures, Endings
+from server.spaces.leader import Leader
 from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
 from server.spaces.recalling import Recalling
-from server.spaces.rules import OWNER, HostedFlows, Suspensions, hold_from_now, hold_from_start, rules_status
+from server.spaces.rules import OWNER, HostedFlows, Suspensions, hold_from_now, hold_from_start
 from server.spaces.searches import Searches
 from server.spaces.sessions import Sessions
 from server.spaces.showing import Showing
@@ -60,11 +58,6 @@ from server.spaces.traces import TRACED, Recorder
 from server.system import SystemSpace
 
 logger = logging.getLogger("dataspace")
-
-PREPARED_FACTOR: Final = 15
-LEDGER_BYTES: Final = 150
-IDENTITY_BYTES: Final = 2048
-"""About the bytes of a prepared operation, of a fact of a ledger, and of a remembered identity."""
 
 
 def now() -> int:
@@ -78,7 +71,7 @@ class HostedSpace:
     def __init__(
         self,
         settings: SpaceConfig,
-        log: Log,
+        log: Log | FollowedLog,
         *,
         limits: Limits,
         flows: Mapping[str, Flow],
@@ -92,6 +85,7 @@ class HostedSpace:
     ) -> None:
         """``flush`` is called after turns; ``names`` are the names of all spaces of the daemon.
 
+        With a ``FollowedLog`` the space follows it, until ``lead``.
         What takes long is done in the ``lane``.  ``admit`` raises ``Refused`` for turns that add more than
         the daemon has memory for; ``room`` is the memory for what waits for observers.  The ``recorder`` has
         the traces of turns.
@@ -104,8 +98,12 @@ class HostedSpace:
         self.lane = lane
         self._names = names
         self.name = settings.name
-        self.log = log
+        self.log: Log | FollowedLog = log
         self.identity = log.identity
+        self.leader = Leader()
+        """The daemon that takes turns while the space follows."""
+        self.hint: Callable[[], None] | None = None
+        """Tells followers that there is more on disk, while there are some."""
         self.publishing = trio.Lock()
         self._withdrawals: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self.recalling = Recalling()
@@ -119,13 +117,9 @@ class HostedSpace:
         self.space.rule_quotas.exempt = frozenset({OWNER})
         self.conditions = Conditions(self.space.index)
         self.space.rules.clock = time.perf_counter_ns
-        self._suspensions = Suspensions(settings.name, self.space.rules, system)
+        self.suspensions = Suspensions(settings.name, self.space.rules, system)
         self.gate = Gate(room)
-        self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims, gate=self.gate)
-        self.showing = Showing(self.space, self.commits, self.gate, settings.show)
-        self.endings = Endings(lane, self.commits, step=self._retract_some, flush=flush)
-        staged = SqliteStaged.open(settings.data)
-        self.staging = Staging(staged, limit=limits.staged_bytes, kept=limits.staged_seconds)
+        self.endings = Endings(lane, lambda: self.commits.wait_room(), step=self._retract_some, flush=flush)
         self.prepared = Prepared()
         self.publishers = Publishers()
         self._holdings = Holdings()
@@ -134,29 +128,96 @@ class HostedSpace:
         self.ledgers = Ledgers(self.space)
         self._departures = Departures(self._end_together, lambda owner: len(self.space.claims(owner)))
         self.flows = HostedFlows(flows)
-        self._recover()
+        self.commits: GroupCommit | Following
+        if isinstance(log, FollowedLog):
+            self._follow(log)
+        else:
+            state = log.recover()
+            self.space.restore(state.owners, state.epoch, state.time)
+            self.lead(log)
 
-    def _recover(self) -> None:
-        """Restores what the log holds, and retracts in one epoch what sessions and actors owned."""
-        state = self.log.recover()
-        self.clients = Clients(
-            self.log.clients, most=self.limits.identities, name_bytes=self.limits.name_bytes
-        )
+    # -- roles ----------------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """True if turns are made here; false while the log of another daemon is followed."""
+        return isinstance(self.log, Log)
+
+    def check_leads(self) -> None:
+        """Raises ``Refused``, with the address of the leader, if no turn is made here."""
+        if not self.leads:
+            raise self.leader.refusal(self.name)
+
+    @property
+    def own_log(self) -> Log:
+        """The log that this daemon writes; raises as ``check_leads``."""
+        if isinstance(self.log, Log):
+            return self.log
+        raise self.leader.refusal(self.name)
+
+    @property
+    def writer(self) -> GroupCommit:
+        """What writes that log; raises as ``check_leads``."""
+        if isinstance(self.commits, GroupCommit):
+            return self.commits
+        raise self.leader.refusal(self.name)
+
+    def _follow(self, log: FollowedLog) -> None:
+        """Shows what a log holds, and from then on each epoch that another daemon writes to it."""
+        state = log.recover()
         self.space.restore(state.owners, state.epoch, state.time)
-        self.space.epoch = max(self.space.epoch, self.log.next_epoch - 1)
+        state.owners = {}
+        self.commits = Following(
+            log,
+            state,
+            apply=self.space.follow,
+            flush=self.flush,
+            refusal=lambda: self.leader.refusal(self.name),
+        )
+        self.showing = Showing(self.space, self.commits, self.gate, COMMITTED)  # and all of that is on disk
+        self.clients = Clients(state.clients, most=self.limits.identities, name_bytes=self.limits.name_bytes)
+        self.incarnation = state.epoch
+        logger.info("space %s: follows %d facts from epoch %d", self.name, len(self.space.index), state.epoch)
+
+    def lead(self, log: Log) -> None:
+        """Makes turns from now on, over the log whose state the space has.
+
+        What sessions and actors owned is retracted in one epoch.
+        """
+        limits, followed = self.limits, getattr(self, "commits", None)
+        self.log = log
+        self.commits = commits = GroupCommit(
+            log, after_group=self._after_group, state=self.space.all_claims, gate=self.gate
+        )
+        self.showing = Showing(self.space, commits, self.gate, self.settings.show)
+        if isinstance(followed, Following):
+            log.clients = followed.state.clients
+            commits.recent = followed.recent
+            commits.latest = followed.latest
+        staged = SqliteStaged.open(self.settings.data)
+        self.staging = Staging(staged, limit=limits.staged_bytes, kept=limits.staged_seconds)
+        self.clients = Clients(log.clients, most=limits.identities, name_bytes=limits.name_bytes)
+        self.space.epoch = max(self.space.epoch, log.next_epoch - 1)
         self.incarnation = self.space.epoch
         gone = [owner for owner in self.space.owners() if owner.startswith(("session:", "actor:"))]
-        self.space.end(gone, now(), submit=self.commits.submit)
+        self.space.end(gone, now(), submit=commits.submit)
         self.leases.recover(self.space.owners())
         self.flows.attach(self.space)
-        hold_from_start(self.space, self.settings.rules, now(), self.commits.submit)
+        hold_from_start(self.space, self.settings.rules, now(), commits.submit)
+        if isinstance(followed, Following):
+            followed.succeed(commits)
         logger.info(
             "space %s: recovered %d facts at epoch %d, %d owners did not survive",
             self.name,
             len(self.space.index),
-            state.epoch,
+            self.space.epoch,
             len(gone),
         )
+
+    def _after_group(self) -> None:
+        if self.hint is not None:
+            self.hint()
+        self.flush()
 
     def take_rules(self, given: Sequence[Path | RuleText]) -> tuple[bool, list[str]]:
         """Makes these the rules that the daemon holds, in one turn.
@@ -180,19 +241,25 @@ class HostedSpace:
         """Takes the limits of the daemon, and the limits, the retention and ``show`` of the space."""
         self.limits, own = limits, its.limits
         self.settings = replace(self.settings, limits=own, retention=its.retention, show=its.show)
-        self.showing.take(its.show)
+        if self.leads:
+            self.showing.take(its.show)
         self.space.limits = own  # what it holds stays, and cannot grow; its rules keep their own limits
         self.space.interests.relimit(own)
         self.space.rule_quotas.relimit(own)
         if self.space.damage is None:  # else no turn may have any action
             self.space.most_actions = own.actions_per_turn
         self.leases.relimit(most=limits.leases, longest=limits.lease_seconds)
-        self.staging.relimit(limits.staged_bytes)
+        if self.leads:
+            self.staging.relimit(limits.staged_bytes)
 
     # -- life -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Ends sessions and leases in time, makes the turns of rules, deletes epochs past retention."""
+        """Ends sessions and leases in time, makes the turns of rules, deletes epochs past retention.
+
+        For a space that leads; it runs until cancelled.
+        """
+        log, commits = self.own_log, self.writer
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.sessions.run)
             nursery.start_soon(self.leases.run)
@@ -201,7 +268,7 @@ class HostedSpace:
             nursery.start_soon(self._departures.run, self.lane, self.name, self.flush)
             nursery.start_soon(self._advance)
             nursery.start_soon(self.flows.run, self._turn)
-            nursery.start_soon(retain, self.log, self.commits, lambda: self.settings.retention)
+            nursery.start_soon(retain, log, commits, lambda: self.settings.retention)
 
     async def _advance(self) -> None:
         """Makes the turns that rules need for ``next``, in between the turns of clients, until cancelled."""
@@ -266,7 +333,7 @@ class HostedSpace:
         commits.check_open()
         check_name("an owner", owner, self.limits.name_bytes)
         if client is not None and client.origin_due <= self.space.epoch:
-            client.say_origin(commits, self.space.epoch, self.space.time)
+            client.say_origin(self.writer, self.space.epoch, self.space.time)
         if not publication:
             self.ledgers.forget(owner)
         for each, more in others:
@@ -279,7 +346,7 @@ class HostedSpace:
         before = commits.latest
         submit: Callable[[Epoch], None] = partial(commits.submit, on_durable=on_durable)
         if self._recorder is not None and client is not None and (trace := TRACED.get()) is not None:
-            submit = self._recorder.submitting(trace, commits, self.space.interests, on_durable)
+            submit = self._recorder.submitting(trace, self.writer, self.space.interests, on_durable)
         try:
             epoch = self.space.commit(
                 owner,
@@ -340,15 +407,17 @@ class HostedSpace:
         turn fails, which is a bug, each of them is ended alone.  An owner that cannot be ended keeps its
         claims, which is logged; they go with the next start of the daemon.
         """
-        self.end_due()
-        self._end_together(owners)
+        if self.leads:
+            self.end_due()
+            self._end_together(owners)
 
     def end_soon(self, owners: Sequence[str]) -> None:
         """Like ``end_owners``, but with the next ``end_due`` or before the next turn, whichever comes first.
 
         Owners that end in the same moment share one turn; where they are many, they end in the lane.
         """
-        self._departures.soon(owners)
+        if self.leads:  # else nothing is owned here
+            self._departures.soon(owners)
 
     def end_due(self) -> None:
         """Retracts what owners claim for which ``end_soon`` was called; raises nothing."""
@@ -427,7 +496,7 @@ class HostedSpace:
         """Ends the daemon, without a snapshot, if the space differs from its log."""
         if self.space.damage is not None and self.commits.failure is None:
             logger.critical("space %s: a failed turn could not be undone, the daemon ends", self.name)
-            self.commits.fail(f"space {self.name} is damaged: {self.space.damage!r:.200}")
+            self.writer.fail(f"space {self.name} is damaged: {self.space.damage!r:.200}")
 
     def check_space(self, name: str) -> None:
         """Raises ``Refused`` for the name of another space than this one."""
@@ -465,52 +534,6 @@ class HostedSpace:
         return self._withdrawals.setdefault(owner, trio.Lock())
 
     # -- looking --------------------------------------------------------------------------------------
-
-    def limits_map(self) -> Map:
-        """Returns the limits that a welcome contains."""
-        mine = asdict(self.limits)
-        shown = ("frame_bytes", "frame_elements", "streams", "replays")
-        return Map({**{name: mine[name] for name in shown}, **asdict(self.space.limits)})
-
-    @property
-    def accounted_bytes(self) -> int:
-        """About how many bytes of memory the space has in use; O(1)."""
-        space, rules = self.space, self.space.rules
-        derived = 0 if rules.program is None else rules.program.budget.held
-        return (
-            space.facts_bytes
-            + space.interests.size
-            + size_of(rules.claimed, derived)
-            + PREPARED_FACTOR * self.prepared.statistics().bytes
-            + LEDGER_BYTES * self.ledgers.statistics().known
-            + IDENTITY_BYTES * (len(self.clients) + len(self.leases) + self.sessions.waiting)
-            + self.commits.recent.bytes
-            + self.conditions.bytes
-            + self.log.cursors.bytes
-        )
-
-    def status(self) -> dict[str, object]:
-        """Returns what ``dataspace status`` shows of this space: counts, bytes and epochs."""
-        written = self.commits.statistics()
-        return {
-            **asdict(self.space.statistics()),
-            "space": self.name,
-            "identity": self.identity,
-            "sessions_waiting": self.sessions.waiting,
-            "sessions_resumed": self.sessions.resumed,
-            "leases": len(self.leases),
-            "identities": len(self.clients),
-            "durable_epoch": self.commits.durable,
-            "show": self.showing.in_force,
-            "oldest_epoch": self.log.oldest,
-            **rules_status(self.space.rules, len(self._suspensions)),
-            "disk_full": self.commits.full is not None,
-            "waiting_epochs": written.backlog_epochs,
-            "changes": written.changes,
-            "readers": Map({each.name: each.epoch for each in self.log.readers}),
-            "disk_bytes": sum(map(file_bytes, self.settings.data.iterdir())),
-            "data": str(self.settings.data),
-        }
 
 
 def no_space(name: str, names: Collection[str]) -> Refused:

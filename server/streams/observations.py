@@ -96,6 +96,8 @@ class Observations:
         if name != SYSTEM:
             hosted.check_space(name if isinstance(name, str) else repr(name))
         request = read_request(spec)
+        if not request.quiet:
+            hosted.check_leads()  # an interest is a fact
         self._take_pattern(stream, request.pattern)
         if name == SYSTEM:
             self._open_system(stream, request)

@@ -133,30 +133,31 @@ async def _within(reader: Peer, arguments: Map) -> Value:
 async def _acknowledge(reader: Peer, arguments: Map) -> Value:
     """Stores that a named reader has acknowledged all epochs up to one, or removes the reader."""
     hosted, name = reader.hosted, text(arguments, "reader")
+    log = hosted.own_log
     reader.permit.check_reads()
     if not name:
         raise Refused("bad-request", "reader must not be empty")
     reader.permit.check_reader(name)
     if arguments.get("forget") is True:
-        await trio.to_thread.run_sync(hosted.log.forget, name)
+        await trio.to_thread.run_sync(log.forget, name)
         if name in hosted.reader_accounts:
             hosted.reader_accounts.pop(name).give("readers")
-        return Map({"epoch": 0, "oldest": hosted.log.oldest})
+        return Map({"epoch": 0, "oldest": log.oldest})
     epoch = max(number(arguments, "epoch"), 0)
     if epoch > hosted.commits.durable:
         raise Refused(
             "epoch-ahead", f"epoch {epoch} is still to come, the newest is {hosted.commits.durable}"
         )
-    if hosted.log.readers.get(name) is None and name not in hosted.reader_accounts:
+    if log.readers.get(name) is None and name not in hosted.reader_accounts:
         reader.account.take("readers")
         hosted.reader_accounts[name] = reader.account
     try:
-        await trio.to_thread.run_sync(hosted.log.acknowledge, name, epoch, time.time_ns() // 1000)
+        await trio.to_thread.run_sync(log.acknowledge, name, epoch, time.time_ns() // 1000)
     finally:
-        if hosted.log.readers.get(name) is None and name in hosted.reader_accounts:  # it was refused
+        if log.readers.get(name) is None and name in hosted.reader_accounts:  # it was refused
             hosted.reader_accounts.pop(name).give("readers")
-    known = hosted.log.readers.get(name)
-    return Map({"epoch": known.epoch if known else 0, "oldest": hosted.log.oldest})
+    known = log.readers.get(name)
+    return Map({"epoch": known.epoch if known else 0, "oldest": log.oldest})
 
 
 async def _who(reader: Peer, arguments: Map) -> Value:

@@ -256,15 +256,17 @@ MAX_AWAY: Final = 300_000
 class DurableTopics:
     """The durable topics of a daemon, and the connections of their producers.
 
-    Restores topics from the journal at the start, has each step written, and lets a producer that asked for
-    it resume within its time, with the capabilities that it held.
+    From ``open`` on it has each step written, and lets a producer that asked for it resume within its time,
+    with the capabilities that it held.
 
     Always: durable topics are restored before the first client is served; a disconnected producer keeps its
     capabilities for the time that it asked for; then it has crashed, and its subscribers are notified.
     """
 
-    def __init__(self, topics: Topics, journal: Journal, flush: Callable[[], None]) -> None:
-        self.writer: Final = TopicWriter(journal, self._written)
+    def __init__(self, topics: Topics, flush: Callable[[], None]) -> None:
+        self.writer: TopicWriter
+        """What writes the steps, once they are opened."""
+        self.is_open = False
         self._topics = topics
         self._flush = flush
         self._entries: dict[int, TopicEntry] = {}
@@ -275,12 +277,12 @@ class DurableTopics:
 
     # -- topics ---------------------------------------------------------------------------------------
 
-    def recover(self, *, accept_damage: bool) -> None:
+    def open(self, journal: Journal, *, accept_damage: bool) -> None:
         """Restores all topics; producers that may not be away have crashed with the previous daemon.
 
         Raises ``LogDamaged`` for a damaged one; with ``accept_damage``, continues without it.
         """
-        journal = self.writer.journal
+        self.writer, self.is_open = TopicWriter(journal, self._written), True
         for slot in journal.slots():
             try:
                 entry = self._restored(recovered(journal, slot))

@@ -35,7 +35,6 @@ class TopicVerbs:
         self._connections = connections
         self._topics = connections.topics
         self._durable = connections.durable
-        self._journal = self._durable.writer.journal
 
     def table(self) -> Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]:
         """Returns them by the names that they have on the wire."""
@@ -100,7 +99,7 @@ class TopicVerbs:
         _check_range(ledger, after, upto)
         asked = (ledger.slot, len(ledger.topic.partitions), after, upto, place, PART_BYTES)
         try:
-            pieces: list[Piece] = await trio.to_thread.run_sync(self._journal.pieces, *asked)
+            pieces: list[Piece] = await trio.to_thread.run_sync(self._durable.writer.journal.pieces, *asked)
         except LogDamaged:
             _check_range(ledger, after, upto)
             raise
@@ -110,7 +109,9 @@ class TopicVerbs:
         """Returns the number after which the completed epochs at or after a time begin."""
         ledger = self._asked(peer, arguments)
         since = Antichain([ledger.topic.order.check(arguments.get("time"))])
-        return await trio.to_thread.run_sync(self._journal.number_at, ledger.slot, since, ledger.oldest)
+        return await trio.to_thread.run_sync(
+            self._durable.writer.journal.number_at, ledger.slot, since, ledger.oldest
+        )
 
     async def acknowledge(self, peer: Peer, arguments: Map) -> Value:
         """Stores that a named reader has acknowledged the completed epochs up to a number."""
@@ -123,7 +124,9 @@ class TopicVerbs:
         if epoch > ledger.completed_durable:
             raise _ahead(epoch, ledger)
         now = time.time_ns() // 1000
-        await trio.to_thread.run_sync(self._journal.acknowledge, ledger.slot, reader, epoch, now)
+        await trio.to_thread.run_sync(
+            self._durable.writer.journal.acknowledge, ledger.slot, reader, epoch, now
+        )
         return None
 
     def _asked(self, peer: Peer, arguments: Map) -> StepLog:

@@ -15,6 +15,7 @@ from dataspace.kernel.actions import SEND
 from dataspace.wire import packets as p
 from relay.log.cursors import RowCounts
 from server.sessions.memory import Memory, _group_limits, available, give_back, resident_bytes
+from server.spaces.measures import accounted_bytes
 from tests.server.peers import turn
 from tests.server.processes import DaemonProcess
 from tests.server.streams.inside import inside
@@ -131,14 +132,14 @@ async def test_what_is_kept_of_the_past_is_accounted(tmp_path: Path) -> None:
     async with inside(tmp_path) as daemon:
         wire = daemon.connect()
         await wire.greet("~writer")
-        before = daemon.hosted.accounted_bytes
+        before = accounted_bytes(daemon.hosted)
         for sequence in range(1, 101):
             await wire.say(turn(sequence, (SEND, Record("said", sequence, "x" * 1_000))))
         while daemon.hosted.commits.durable < 100:
             assert isinstance(await wire.hear(), p.Accepted)
-        grown = daemon.hosted.accounted_bytes - before
+        grown = accounted_bytes(daemon.hosted) - before
         assert grown == daemon.hosted.commits.recent.bytes > 200_000
         bag = RowCounts()
         bag.change([("x" * 1_000, at) for at in range(100)], ())
         daemon.hosted.log.cursors.leave("p", 1, bag)
-        assert daemon.hosted.accounted_bytes - before == grown + bag.bytes
+        assert accounted_bytes(daemon.hosted) - before == grown + bag.bytes

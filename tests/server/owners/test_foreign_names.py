@@ -82,6 +82,7 @@ VERBS: Final[dict[str, str | list[Case]]] = {
     "owners": NAMES_NOTHING,
     "who": NAMES_NOTHING,
     "frontier": NAMES_NOTHING,
+    "follow": NAMES_NOTHING,
     "within": NAMES_NOTHING,
     "actors": NAMES_NOTHING,
     "rules": NAMES_NOTHING,
@@ -281,10 +282,10 @@ class World:
             "numbers": {
                 name: (hosted.clients.get(name), each.sequence) for name, each in self._clients.items()
             },
-            "logged": {name: hosted.log.clients.get(name) for name in self._clients},
+            "logged": {name: hosted.own_log.clients.get(name) for name in self._clients},
             "leases": KEPT in hosted.leases._running,
             "staged": [row for row in self._rows() if row in self._staged],
-            "readers": [(each.name, each.epoch) for each in hosted.log.readers],
+            "readers": [(each.name, each.epoch) for each in hosted.own_log.readers],
             "topics": {name: topics.is_listed(each) for name, each in self._entries.items()},
             "producer": ledger.members[ledger.named("p @ token:owner/owner") or 0].steps,
             "attached": list(self.session_producers()),

@@ -307,7 +307,7 @@ async def test_what_comes_while_a_task_of_another_feature_waits_for_room_is_answ
         await peer.greet("~room")
         await trio.sleep(0.5)  # its task has ended
         (served_peer,) = daemon.connections.values()
-        commits = daemon.main.commits
+        commits = daemon.main.writer
         most, commits._limit_epochs = commits._limit_epochs, -1  # so that there is no room
 
         async def feature() -> None:

@@ -55,6 +55,9 @@ class Past:
         self.flushed = 0
         self._handles = count(1)
 
+    def check_leads(self) -> None:
+        """It leads."""
+
     def check_space(self, name: str) -> None:
         if name != self.name:
             raise Refused("no-space", f"no space named {name!r}")

@@ -13,7 +13,6 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire import packets as p
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Record, Value
-from relay.log.log import Log
 from relay.log.notes import origin_of
 from server.config.rights import Key, Rights
 from server.owners import turn_numbers
@@ -114,7 +113,7 @@ async def test_it_is_said_once_for_a_connection_and_again_after_many_epochs(
     admin = await Guest.arrive(made, ADMIN, "owner:hall")
     for number in range(1, 18):
         assert await admin.turn(number, (ASSERT, number, Record("on", number))) == APART
-    log: Log = made.hosted.log
+    log = made.hosted.log
     said = [
         (entry[0], origin.principal)
         for segment in log.segments(0, log.last)

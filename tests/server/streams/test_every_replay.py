@@ -346,7 +346,7 @@ class Life:
         await trio.testing.wait_all_tasks_blocked()
 
     async def _snapshot(self) -> None:
-        self._hosted.commits.snapshot_soon()
+        self._hosted.writer.snapshot_soon()
 
     async def _open(self, spec: dict[str, Any]) -> None:
         newest = self._hosted.space.epoch

@@ -1,0 +1,255 @@
+"""Following: a log that another process writes, read on as it grows, in place of writing it.
+
+A follower has the log of a leader open to read.  It begins with the state that the log holds, then applies
+each epoch that is new on the disk.  ``Following`` takes the place of the ``GroupCommit`` of a leader, with
+the same methods for waiting tasks and for recent epochs.
+
+Always: an epoch is applied whole, once and in order, and only when it is on disk; a gap is never passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from time import perf_counter, time_ns
+from typing import ClassVar, Final
+
+import trio
+
+from dataspace.errors import Closed, Refused
+from dataspace.kernel.changes import Epoch, Origin
+from relay.log.chain import refuse
+from relay.log.reader import LogReader
+from relay.log.recent import Recent
+from relay.log.segments import Segment
+from relay.log.snapshots import RecoveredState
+from relay.log.writer import CommitStatistics, GroupCommit, OnDurable
+from relay.store.durations import Durations
+from relay.store.errors import LogDamaged, LogFailed
+from relay.store.header import refuse
+
+logger = logging.getLogger("dataspace")
+
+POLL_SECONDS: Final = 0.005
+"""How often the log is looked at where nobody says that it has grown."""
+
+SLICE_SECONDS: Final = 0.002
+"""Seconds of epochs that are applied before others have their turn."""
+
+FEW: Final = 4
+"""Segments that the loop's own thread reads; where more follow, a thread reads them."""
+
+
+class FollowedLog(LogReader):
+    """A log that another process writes.  Any number of threads may read it."""
+
+    def recover(self) -> RecoveredState:
+        """Returns the state after the newest segment; O(state + later changes).
+
+        Raises ``LogDamaged``, and ``Refused`` if the log was trimmed faster than it was read.
+        """
+        state = self._newest_snapshot(refuse) or RecoveredState()
+        state.segment = max(state.segment, self._chain.first - 1)
+        while segments := self.tail(state.segment):
+            for segment in segments:
+                for item in segment.items():
+                    state.apply(item)
+                state.segment = segment.ordinal
+        state.oldest = self.oldest
+        state.epoch = max(state.epoch, self.oldest - 1)
+        return state
+
+
+class Following:
+    """What a leader's ``GroupCommit`` is, over a log that another process writes.
+
+    ``apply`` is called with each new epoch, ``flush`` after some epochs.  ``refusal`` returns what a turn is
+    answered.
+    """
+
+    NAME: ClassVar[str] = "the followed log"
+
+    full: LogFailed | None = None
+    """The disk is the leader's."""
+
+    is_behind: Final = False
+
+    def __init__(
+        self,
+        log: FollowedLog,
+        state: RecoveredState,
+        *,
+        apply: Callable[[Epoch], None],
+        flush: Callable[[], None],
+        refusal: Callable[[], Refused],
+    ) -> None:
+        self.log: Final = log
+        self.state: Final = state
+        """What the log holds beside facts; its owners are in the space."""
+        self._apply = apply
+        self._flush = flush
+        self._refusal = refusal
+        self.durable = state.epoch
+        """The newest epoch that is applied."""
+        self.time = state.time
+        self.recent = Recent(self.durable)
+        self.latest = Epoch(state.epoch, state.time)
+        self.failure: LogFailed | None = None
+        self.durations: Final = Durations()
+        self.writing_since = 0.0
+        self.group_began = self.group_size = 0
+        self._is_moving = False
+        self.successor: GroupCommit | None = None
+        """The writer of the log in this process, from a promotion on."""
+        self._epochs = self._changes = self._bytes = self._groups = 0
+        self._moved: Final = trio.lowlevel.ParkingLot()
+        self.poll = POLL_SECONDS
+        """Seconds between two looks at the log where no hint comes."""
+        self._hint = trio.Event()
+        self._over = trio.Event()
+        self._running = trio.CancelScope()
+
+    # -- as of a leader's log -------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raises ``Refused``: turns are the leader's."""
+        raise self._refusal()
+
+    def submit(self, epoch: Epoch, on_durable: OnDurable | None = None) -> None:
+        """Raises ``Refused``: epochs are the leader's."""
+        raise self._refusal()
+
+    def note_origin(self, number: int, time: int, origin: Origin) -> None:
+        """Raises ``Refused``: entries are the leader's."""
+        raise self._refusal()
+
+    def tail(self, after: int) -> list[Epoch]:
+        """Returns nothing: every epoch here is on disk."""
+        return [] if self.successor is None else self.successor.tail(after)
+
+    async def wait_durable(self, epoch: int) -> None:
+        """Waits until this epoch is applied.  Raises ``LogFailed`` if that will not happen."""
+        await trio.lowlevel.checkpoint()
+        while self.successor is None and self.durable < epoch:
+            await self._wait_moved()
+        if self.successor is not None:
+            await self.successor.wait_durable(epoch)
+
+    async def wait_beyond(self, epoch: int) -> None:
+        """Waits until an epoch later than this one is applied.  Raises as ``wait_durable``."""
+        await trio.lowlevel.checkpoint()
+        while self.successor is None and self.durable <= epoch:
+            await self._wait_moved()
+        if self.successor is not None:
+            await self.successor.wait_beyond(epoch)
+
+    async def wait_room(self) -> None:
+        """Returns at once: nothing is written here."""
+
+    async def _wait_moved(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self._over.is_set() and not self._is_moving:
+            raise Closed(f"{self.NAME} is closed")
+        await self._moved.park()
+
+    def statistics(self) -> CommitStatistics:
+        """Counts of applied epochs and changes since the start, in O(1)."""
+        return CommitStatistics(self.durable, 0, 0, self._groups, self._epochs, self._bytes, 0, self._changes)
+
+    # -- following ------------------------------------------------------------------------------------
+
+    def hint(self) -> None:
+        """Notes that the log may have grown."""
+        self._hint.set()
+
+    def expect_no_hints(self) -> None:
+        """Looks at the log more often from now on, as nobody says when it grows."""
+        self.poll = POLL_SECONDS
+        self.hint()
+
+    async def run(self) -> None:
+        """Applies what is new, until ``close``.  Raises ``LogFailed`` or ``LogDamaged``, as the log does."""
+        try:
+            with self._running:
+                while True:
+                    if not await self._read_on():
+                        await self._wait_hint()
+        except (LogFailed, LogDamaged, Refused) as failure:
+            self.failure = failure if isinstance(failure, LogFailed) else LogFailed(str(failure))
+            raise self.failure from None
+        finally:
+            self._over.set()
+            self._moved.unpark_all()
+
+    async def catch_up(self) -> None:
+        """Ends ``run``, and applies everything that is on disk; ``succeed`` must follow."""
+        self._is_moving = True
+        self._running.cancel()
+        await self._over.wait()
+        while await self._read_on():
+            pass
+
+    async def close(self) -> None:
+        """Ends ``run``."""
+        self._running.cancel()
+        await self._over.wait()
+
+    def succeed(self, commits: GroupCommit) -> None:
+        """Passes all waiting tasks on to the log's writer in this process."""
+        self.successor = commits
+        self._moved.unpark_all()
+
+    async def _wait_hint(self) -> None:
+        with trio.move_on_after(self.poll):
+            await self._hint.wait()
+        self._hint = trio.Event()
+
+    async def _read_on(self) -> bool:
+        """Applies some new epochs, whatever is cancelled; False if there are none."""
+        segments = self.log.tail(self.state.segment)
+        with trio.CancelScope(shield=True):
+            if len(segments) > FEW:
+                decoded = await trio.to_thread.run_sync(lambda: [list(each.items()) for each in segments])
+            else:
+                decoded = [list(each.items()) for each in segments]
+            for segment, items in zip(segments, decoded, strict=True):
+                await self._take_all(segment, items)
+        await trio.lowlevel.checkpoint()
+        return bool(segments)
+
+    async def _take_all(self, segment: Segment, items: Sequence[Epoch | Note]) -> None:
+        began = perf_counter()
+        size = len(segment.body) // max(len(items), 1)
+        for item in items:
+            if isinstance(item, Note):
+                self.state.apply(item)
+            else:
+                self._take(item, size)
+            if perf_counter() - began > SLICE_SECONDS:
+                self._tell()
+                await trio.lowlevel.checkpoint()
+                began = perf_counter()
+        self.state.segment = segment.ordinal
+        self._groups += 1
+        self._bytes += len(segment.body)
+        self._changes += segment.changes
+        self._tell()
+
+    def _take(self, epoch: Epoch, size: int) -> None:
+        self._apply(epoch)
+        self.state.note(epoch)
+        self.recent.add(epoch, size)
+        self.latest = epoch
+        self.durable, self.time = epoch.number, epoch.time
+        self._epochs += not epoch.silent
+
+    def _tell(self) -> None:
+        """Wakes what waits for epochs, and writes what observers are to be shown."""
+        self._moved.unpark_all()
+        self._flush()
+
+    @property
+    def lag(self) -> float:
+        """Seconds since the newest epoch was made."""
+        return max(0.0, time_ns() / 1e9 - self.time / 1e6)
