@@ -18,7 +18,7 @@ import trio
 
 from dataspace.errors import Closed, Refused
 from dataspace.kernel.changes import Epoch, Origin
-from relay.log.chain import refuse
+from relay.log.notes import Note
 from relay.log.reader import LogReader
 from relay.log.recent import Recent
 from relay.log.segments import Segment

@@ -1,7 +1,8 @@
-"""The leader: the daemon that takes the turns of a space which this daemon follows."""
+"""The refusals of a space: by another name, or by the address of the daemon that takes its turns."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from dataspace.errors import Refused
@@ -21,3 +22,8 @@ class Leader:
             text = f"space {space!r} is followed here, and no daemon that takes its turns is known now"
             return Refused("no-leader", text)
         return Refused("elsewhere", f"space {space!r} is followed here: ask {self.url}", self.url)
+
+
+def no_space(name: str, names: Collection[str]) -> Refused:
+    """Returns the refusal of a name that no space has; ``names`` are the existing ones."""
+    return Refused("no-space", f"no space named {name!r:.80}, there is {', '.join(map(repr, names))}")

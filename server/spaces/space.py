@@ -46,7 +46,7 @@ from server.owners.leases import Leases
 from server.owners.turn_numbers import Client, Clients
 from server.spaces.conditions import Conditions
 from server.spaces.endings import Departures, Endings
-from server.spaces.leader import Leader
+from server.spaces.leader import Leader, no_space
 from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
 from server.spaces.recalling import Recalling
@@ -534,8 +534,3 @@ class HostedSpace:
         return self._withdrawals.setdefault(owner, trio.Lock())
 
     # -- looking --------------------------------------------------------------------------------------
-
-
-def no_space(name: str, names: Collection[str]) -> Refused:
-    """Returns the refusal of a name that no space has; ``names`` are the existing ones."""
-    return Refused("no-space", f"no space named {name!r:.80}, there is {', '.join(map(repr, names))}")
