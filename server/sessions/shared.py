@@ -25,8 +25,8 @@ from server.sessions.counts import Counts
 from server.sessions.flushing import Flushing
 from server.sessions.memory import Memory, resident_bytes, waiting_limit
 from server.sessions.watch import Watch
-from server.spaces.measures import accounted_bytes
 from server.spaces.leader import no_space
+from server.spaces.measures import accounted_bytes
 from server.spaces.space import HostedSpace, now
 from server.spaces.traces import Recorder
 from server.system import SystemSpace
