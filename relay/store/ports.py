@@ -91,8 +91,9 @@ class ChainTables(Protocol):
     place: str
     """Where the tables are, for messages."""
 
-    mark: AcknowledgedMark
-    """What the tables hold at least; empty where a home needs none."""
+    @property
+    def mark(self) -> AcknowledgedMark:
+        """Returns what the tables hold at least; an empty mark where a home needs none."""
 
     def note(self, mark: AcknowledgedMark, *, sync: bool = False) -> None:
         """Keeps a new mark, after the write that it is about; on disk if ``sync``, or within a second."""

@@ -7,12 +7,12 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import Phase, settings, strategies as st
@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from dataspace.errors import UsageError
 from dataspace.topics.times import Antichain, Order, Time, less_equal
+from dataspace.version import compiled_parts
 from relay.journal.journal import Journal, compact_topics
 from relay.journal.reader import JournalReader, recovered, verify_topics
 from relay.journal.rows import Ended, Kept, Noted, Write
@@ -29,6 +30,7 @@ from relay.topics.steps import Completed, Step, StepLog
 from relay.topics.topic import Topic
 from tests.relay.journal.oracle import Oracle
 from tests.relay.store.files import storage_of
+from tests.relay.store.memory import in_memory
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "1"))
 SLOT = 1
@@ -44,8 +46,12 @@ def kept(ledger: StepLog) -> Kept:
 class JournalMachine(RuleBasedStateMachine):
     """One topic, a journal written some steps at a time, and restarts that lose what was not written."""
 
+    home: ClassVar[Callable[[], AbstractContextManager[object]]] = nullcontext
+
     def __init__(self) -> None:
         super().__init__()
+        self.held = ExitStack()
+        self.held.enter_context(type(self).home())
         self.place = Path(tempfile.mkdtemp())
         self.journal = Journal.open(self.place)
         self.numbers = iter(range(1, 1 << 30))
@@ -53,6 +59,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.journal.close()
+        self.held.close()
         shutil.rmtree(self.place)
 
     @initialize(dimensions=st.sampled_from([0, 2]), partitions=st.integers(1, 3))
@@ -228,14 +235,26 @@ class JournalMachine(RuleBasedStateMachine):
         assert found is None or not found.damages
 
 
-JournalMachine.TestCase.settings = settings(
+class MemoryMachine(JournalMachine):
+    """The same in memory."""
+
+    home: ClassVar[Callable[[], AbstractContextManager[object]]] = in_memory
+
+
+SETTINGS = settings(
     max_examples=20 * ROUNDS,
     stateful_step_count=40,
     deadline=None,
     derandomize=ROUNDS == 1,
     phases=[Phase.generate],  # to shrink what waits for a disk takes minutes
 )
+JournalMachine.TestCase.settings = MemoryMachine.TestCase.settings = SETTINGS
 TestJournal = pytest.mark.slow(JournalMachine.TestCase)
+TestJournalInMemory = pytest.mark.slow(
+    pytest.mark.skipif("log" in compiled_parts(), reason="names in machine code cannot be replaced")(
+        MemoryMachine.TestCase
+    )
+)
 
 
 # -- damage -------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from relay.log.log import Log
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
+def log(home: str, tmp_path: Path) -> Iterator[Log]:
     """An empty log, closed at the end."""
     opened = Log.open(tmp_path)
     yield opened

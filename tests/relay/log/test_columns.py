@@ -24,6 +24,8 @@ from relay.log.selections import flat_selection
 from tests.relay.log.histories import append, lived
 from tests.relay.log.test_replay import PATTERNS, Turns, histories
 
+pytestmark = pytest.mark.usefixtures("home")
+
 MORE_PATTERNS: Sequence[Value] = (
     *PATTERNS,
     Record("p", capture("a", "int"), capture("b", "float")),

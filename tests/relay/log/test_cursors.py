@@ -9,6 +9,8 @@ from index.errors import InternalError
 from index.values.values import key
 from relay.log.cursors import Cursors, RowCounts, net_counts
 
+pytestmark = pytest.mark.usefixtures("home")
+
 rows = st.sampled_from([(1,), (1.0,), (True,), ("1",)])
 
 

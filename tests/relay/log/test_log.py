@@ -20,12 +20,9 @@ from relay.log.segments import encode
 from relay.store.errors import LogDamaged, LogFailed
 from tests.relay.log.histories import append, epoch, flight, plain
 from tests.relay.store.files import storage_of
+from tests.relay.store.memory import FILES, crashed
 
-
-def crashed(directory: Path, copy: Path) -> Path:
-    """What a process killed at this instant would leave: the files, its log still open."""
-    shutil.copytree(directory, copy)
-    return copy
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def flip(path: Path, at: int) -> None:
@@ -270,6 +267,7 @@ def test_an_altered_snapshot_is_found(log: Log) -> None:
 # -- damage -------------------------------------------------------------------------------------------
 
 
+@FILES
 def test_a_flipped_bit_in_the_write_ahead_log_is_noticed_on_opening(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
     for number in range(1, 6):
@@ -292,6 +290,7 @@ def test_a_flipped_bit_in_the_write_ahead_log_is_noticed_on_opening(tmp_path: Pa
     Log.open(copy).close()
 
 
+@FILES
 def test_a_log_that_has_vanished_is_noticed(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
     append(log, epoch(1, flight(1)))
@@ -301,6 +300,7 @@ def test_a_log_that_has_vanished_is_noticed(tmp_path: Path) -> None:
         Log.open(tmp_path)
 
 
+@FILES
 def test_a_log_put_back_from_an_older_copy_is_noticed(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
     append(log, epoch(1, "first"))
@@ -317,6 +317,7 @@ def test_a_log_put_back_from_an_older_copy_is_noticed(tmp_path: Path) -> None:
         Log.open(tmp_path / "log")
 
 
+@FILES
 def test_a_flipped_bit_in_the_middle_is_never_served(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
     for number in range(1, 6):
@@ -336,6 +337,7 @@ def test_a_flipped_bit_in_the_middle_is_never_served(tmp_path: Path) -> None:
     log.close()
 
 
+@FILES
 @pytest.mark.parametrize("altered", [1, 3, 5])
 def test_an_operator_can_go_on_without_an_altered_segment(tmp_path: Path, altered: int) -> None:
     log = Log.open(tmp_path)
@@ -392,6 +394,7 @@ def test_verifying_a_whole_log_counts_it(log: Log) -> None:
     assert (counted.segments, counted.changes, counted.snapshot_epoch) == (2, 3, 2)
 
 
+@FILES
 def test_a_file_that_is_no_log_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "log.sqlite").write_bytes(b"this is not a database, however long one looks at it" * 100)
     with pytest.raises(LogDamaged, match="file is not a database"):

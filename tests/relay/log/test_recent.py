@@ -17,6 +17,8 @@ from relay.log.recent import TOLD, Recent, Retelling
 from tests.relay.log.histories import append, epoch, flight, lived
 from tests.relay.log.test_replay import ANY, PATTERNS, Turns, exactly, histories, logged
 
+pytestmark = pytest.mark.usefixtures("home")
+
 
 @given(histories(), st.integers(1, 12), st.integers(0, 13), st.data())
 def test_it_tells_what_a_live_observer_was_told(

@@ -22,6 +22,8 @@ from relay.log.segments import encode
 from relay.log.snapshots import RecoveredState
 from tests.relay.log.histories import Told, append, epoch, flight, lived
 
+pytestmark = pytest.mark.usefixtures("home")
+
 ANY = capture()
 PATTERNS: Sequence[Value] = (
     Record("p", ANY, DISCARD),

@@ -22,6 +22,8 @@ from tests.relay.log.histories import append, epoch, flight, lived
 from tests.relay.log.test_replay import PATTERNS, Turns, histories
 from tests.relay.store.files import storage_of
 
+pytestmark = pytest.mark.usefixtures("home")
+
 SECOND = 1_000_000
 EVERYTHING = Retention(age=0.0)
 LATE = 10**15

@@ -20,6 +20,8 @@ from tests.relay.log.lives import CLAIMED_AGAIN, TRIMMED, History
 from tests.relay.log.test_retention import fill, write_snapshot
 from tests.relay.store.files import storage_of
 
+pytestmark = pytest.mark.usefixtures("home")
+
 GHOST = Record("ghost", 1)
 
 

@@ -10,6 +10,7 @@ failure that is no want of room nothing is written any more.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -20,6 +21,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 from unittest.mock import patch
+
+import pytest
 
 from relay.journal import journal as journals, reader as journal_readers
 from relay.log import log as logs, reader as log_readers
@@ -407,6 +410,21 @@ class MemoryStaged:
 
 def _total(staged: dict[tuple[bytes, int], tuple[float, bytes]]) -> tuple[int, int]:
     return len(staged), sum([len(key) + len(body) for (key, _), (_, body) in staged.items()])
+
+
+FILES: Final = pytest.mark.parametrize("home", ["sqlite"], indirect=True)
+"""Marks a test of SQLite's files in a module of which all other tests have both homes."""
+
+
+def crashed(directory: Path, copy: Path) -> Path:
+    """Leaves in a new directory what a process killed at this instant would leave in another, still open."""
+    if directory.exists():
+        shutil.copytree(directory, copy)
+    for path, memory in list(MemoryChains.memories.items()):
+        if path.parent == directory:
+            left = MemoryChains.memories[copy / path.name] = Memory()
+            left.content, left.mark = memory.content, memory.mark
+    return copy
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +11,23 @@ import trio
 from hypothesis import given, strategies as st
 
 from dataspace.errors import Refused
+from relay.store.ports import StagedTables
 from relay.store.sqlite.staged import SqliteStaged
 from relay.store.staging import ROW_BYTES, Staging, _text
+from tests.relay.store.memory import MemoryStaged
+
+Opening = Callable[[Path], StagedTables]
 
 
 @pytest.fixture
-def staging(tmp_path: Path) -> Iterator[Staging]:
-    area = Staging(SqliteStaged.open(tmp_path))
+def opened(home: str) -> Opening:
+    """Opens the tables of a directory."""
+    return SqliteStaged.open if home == "sqlite" else MemoryStaged.open
+
+
+@pytest.fixture
+def staging(opened: Opening, tmp_path: Path) -> Iterator[Staging]:
+    area = Staging(opened(tmp_path))
     yield area
     area.close()
 
@@ -76,12 +86,12 @@ async def test_closed_keys_are_bounded(staging: Staging, monkeypatch: pytest.Mon
             await staging.stage(("q", late), b"x")
 
 
-async def test_it_survives_a_restart_and_keeps_count(tmp_path: Path) -> None:
-    area = Staging(SqliteStaged.open(tmp_path))
+async def test_it_survives_a_restart_and_keeps_count(opened: Opening, tmp_path: Path) -> None:
+    area = Staging(opened(tmp_path))
     await area.stage(("q",), b"abc")
     area.close()
     limit = 3 + 3 + ROW_BYTES
-    again = Staging(SqliteStaged.open(tmp_path), limit=limit)
+    again = Staging(opened(tmp_path), limit=limit)
     assert await again.staged([("q",)]) == [b"abc"]
     with pytest.raises(
         Refused, match=f"{limit + 5 + ROW_BYTES} bytes staged, the limit is limits.staged_bytes={limit}"
@@ -100,8 +110,8 @@ async def test_what_is_old_is_purged(staging: Staging) -> None:
     assert staging.statistics() == type(staging.statistics())(0, 0, 0, staging.statistics().limit)
 
 
-async def test_what_is_old_goes_while_it_runs(tmp_path: Path) -> None:
-    area = Staging(SqliteStaged.open(tmp_path), kept=0.05)
+async def test_what_is_old_goes_while_it_runs(opened: Opening, tmp_path: Path) -> None:
+    area = Staging(opened(tmp_path), kept=0.05)
     await area.stage(("q",), b"abc")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(area.run)
@@ -112,8 +122,8 @@ async def test_what_is_old_goes_while_it_runs(tmp_path: Path) -> None:
     area.close()
 
 
-async def test_keys_count_so_that_many_empty_parts_come_to_the_limit(tmp_path: Path) -> None:
-    area = Staging(SqliteStaged.open(tmp_path), limit=10 * ROW_BYTES)
+async def test_keys_count_so_that_many_empty_parts_come_to_the_limit(opened: Opening, tmp_path: Path) -> None:
+    area = Staging(opened(tmp_path), limit=10 * ROW_BYTES)
     with pytest.raises(Refused, match=r"the limit is limits\.staged_bytes"):
         for number in range(10):
             await area.stage(("q" * 5, str(number)), b"")
@@ -200,8 +210,8 @@ class _Payer:
         self.bytes -= count
 
 
-async def test_many_small_parts_are_noted_together_for_their_payer(tmp_path: Path) -> None:
-    staging, one, other = Staging(SqliteStaged.open(tmp_path)), _Payer(), _Payer()
+async def test_many_small_parts_are_noted_together_for_their_payer(opened: Opening, tmp_path: Path) -> None:
+    staging, one, other = Staging(opened(tmp_path)), _Payer(), _Payer()
     for _ in range(200):
         await staging.stage(("k", "a"), b"x", "", one)
     await staging.stage(("k", "b"), b"x" * 100, "", other)
@@ -214,8 +224,8 @@ async def test_many_small_parts_are_noted_together_for_their_payer(tmp_path: Pat
     staging.close()
 
 
-async def test_a_payer_has_back_what_was_refused_or_is_too_old(tmp_path: Path) -> None:
-    staging, payer = Staging(SqliteStaged.open(tmp_path), limit=1000, kept=0.0), _Payer()
+async def test_a_payer_has_back_what_was_refused_or_is_too_old(opened: Opening, tmp_path: Path) -> None:
+    staging, payer = Staging(opened(tmp_path), limit=1000, kept=0.0), _Payer()
     await staging.stage(("k",), b"x" * 300, "", payer)
     before = payer.bytes
     with pytest.raises(Refused):
