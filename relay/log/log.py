@@ -153,7 +153,7 @@ class Log(LogReader):
     def issue(self, number: int) -> None:
         """Notes that an epoch got this number.  O(1), but for a write when the reservation is exhausted."""
         self.issued = number
-        if number > self.reserved:
+        if number >= self.reserved:  # the last one is never given to an epoch: the next start begins with it
             self.reserve()
 
     def reserve(self) -> None:
@@ -169,10 +169,10 @@ class Log(LogReader):
 
     def close(self) -> None:
         """Closes the log and gives back the numbers that were not used."""
-        issued = max(self.issued, self.last)
+        reserved = self.last if self.issued <= self.last else self.issued + 1  # some epochs were discarded
         try:
-            self._put(reserved=issued, clean=1)
-            self._noted(issued, sync=True)
+            self._put(reserved=reserved, clean=1)
+            self._noted(reserved, sync=True)
             self._tables.close()
         except LogFailed as failure:
             logger.warning("%s; what was acknowledged is there, as after a crash", failure)

@@ -149,8 +149,14 @@ class LogReader(StoreReader[LogTables]):
         return state.epoch, state.facts()
 
     def lost(self, epoch: int) -> bool:
-        """True if an epoch of this number may have been observed before a crash and never came to disk."""
-        return any(before < epoch < first for first, before in self._tables.starts())
+        """True if an epoch of this number may have been observed before a crash and never came to disk.
+
+        The number before the first of a start is no epoch: observers got it with the state of that start.
+        """
+        starts = self._tables.starts()
+        if any(first == epoch + 1 for first, _ in starts):
+            return False
+        return any(before < epoch < first for first, before in starts)
 
     def gaps(self, after: int) -> list[tuple[int, int]]:
         """Returns the gaps that crashes left beyond ``after``: the epochs before and behind each."""

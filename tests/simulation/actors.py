@@ -21,6 +21,7 @@ import dataspace
 from dataspace import Record
 from dataspace.errors import Broken, Closed, LockLost, ProtocolError, Refused, Unreachable
 from index.patterns.text import parse_pattern
+from server.config.model import DURABLE
 from tests.guarantees.history import Term, Turn, View
 from tests.guarantees.locks import Belief, Grant
 from tests.guarantees.notes import shown
@@ -189,17 +190,37 @@ class Actor:
                 await self.vanish()
 
     async def peek(self) -> None:
-        """Observes a pattern as soon as things happen, before they are on disk."""
-        async with self.connected() as space:
+        """Observes a pattern as soon as the daemon shows it, which may be before it is on disk."""
+        async with self.connected() as space, trio.open_nursery() as nursery:
+            if self.world.plan.show == DURABLE:
+                nursery.start_soon(self._glance, space)
             while True:
                 view = View(parse_pattern(PATTERNS[0]))
                 self.world.eager[self._name(PATTERNS[0])] = self.part.space, view
                 try:
                     await self._peek(space, view)
                 except Refused as refusal:
-                    if refusal.code not in ("epoch-lost", *OF_THE_DISK):  # in a crash
+                    lost = () if self.world.plan.show == DURABLE else ("epoch-lost",)  # in a crash
+                    if refusal.code not in (*lost, *OF_THE_DISK):
                         raise
                     await trio.sleep(0.1)
+
+    async def _glance(self, space: dataspace.RemoteSpace) -> None:
+        """Reads the state again and again, while turns are on their way to the disk."""
+        while True:
+            await trio.sleep(self.random.choice((0.0, 0.001, 0.02, 0.2)))
+            pattern = self.random.choice(PATTERNS)
+            try:
+                async with space.observe(pattern, quiet=True) as seen:
+                    state = await seen.next_epoch()
+            except Refused as refusal:
+                if refusal.code not in OF_THE_DISK:
+                    raise
+                continue
+            if state is not None:
+                view = View(parse_pattern(pattern), [shown(state)], state.number)
+                self.history.views[f"{self._name(pattern)} glanced at {state.number}"] = view
+                self.world.count(Occurrence.PEEKED)
 
     async def _peek(self, space: dataspace.RemoteSpace, view: View) -> None:
         options = {**_DURABLE, "durable": False}
@@ -207,6 +228,9 @@ class Actor:
             async for epoch in seen.epochs():
                 if not epoch.progress:
                     view.epochs.append(shown(epoch))
+                    if epoch.snapshot and self.world.plan.show == DURABLE:  # it stands after any crash
+                        self.history.views[f"{self._name(PATTERNS[0])} peeked from {epoch.number}"] = view
+                        self.world.count(Occurrence.PEEKED)
                 view.upto = epoch.number
                 self.world.trace("peeked", self.host.name, epoch.number, len(view.epochs))
                 self.world.note()
@@ -218,10 +242,12 @@ class Actor:
                 nursery.start_soon(self._observe, space, pattern)
 
     async def _observe(self, space: dataspace.RemoteSpace, pattern: str) -> None:
+        # Behind a gate an observer need not ask for it.
+        durable = self.world.plan.show != DURABLE or self.random.random() < 0.3
         while True:
             view = View(parse_pattern(pattern))
             try:
-                async with space.observe(pattern, **_DURABLE) as seen:
+                async with space.observe(pattern, **{**_DURABLE, "durable": durable}) as seen:
                     await self._take(seen, pattern, view)
             except Refused as refusal:
                 if refusal.code != "disk-failed":  # the daemon ends, and the next one is asked anew

@@ -93,13 +93,14 @@ class Supervisor:
     async def _serve(self, host: Host) -> None:
         host.enter()
         begin_numbers()
-        place = self.volume.place
+        place, show = self.volume.place, self._world.plan.show
         config = Config(
             listen=(f"tcp:127.0.0.1:{PORT}",),
             data=place,
             limits=LIMITS,
             loop="task",  # sockets are simulated below trio's calls, and an epoll knows of none
-            spaces=tuple([SpaceConfig(name, place / name) for name in self._world.plan.spaces]),
+            show=show,
+            spaces=tuple([SpaceConfig(name, place / name, show=show) for name in self._world.plan.spaces]),
         )
         with ExitStack() as held:
             held.callback(self._world.note)

@@ -23,6 +23,7 @@ from index.values.values import Value
 from relay.journal.reader import LAST, JournalReader, verify_topics
 from relay.log.reader import LogReader, verify
 from relay.store.errors import LogDamaged, LogFailed
+from server.config.model import DURABLE
 from tests.guarantees.validators import broken, judged
 from tests.simulation.actors import Actor
 from tests.simulation.daemons import Supervisor
@@ -242,7 +243,8 @@ class _Life:
     def _all_seen(self) -> bool:
         """True once observers and subscribers have been shown all that there is."""
         world = self._world
-        eager = world.eager.values() if self.daemons.starts == 1 else ()
+        is_kept = self.daemons.starts == 1 or world.plan.show == DURABLE
+        eager = world.eager.values() if is_kept else ()
         return all(view.upto >= world.last[space] for space, view in (*world.watched.values(), *eager)) and (
             world.topic_end is None
             or all(is_over(seen, world.topic_end) for seen in world.topic.seen.values())

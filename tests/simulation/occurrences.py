@@ -41,6 +41,7 @@ class Occurrence(Enum):
     DAEMON_PAUSED = "pauses of daemons in which work waited"
     CLOCK = "clocks that were set"
     VANISHED = "clients that vanished"
+    PEEKED = "observations behind a gate"
     RESUMED = "connections that clients made again"
     REFUSED = "turns that were refused"
     EXPECTED = "turns whose expectation did not hold"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from server.config.model import COMMITTED, DURABLE
 from tests.simulation.network import Weather
 
 SECONDS: Final = 6.0
@@ -63,6 +64,8 @@ class Plan:
     weather: Weather
     actors: tuple[Part, ...]
     faults: tuple[Part, ...]
+    show: str | None = None
+    """What observers are shown, by the configuration of the daemon."""
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -72,7 +75,7 @@ class Plan:
     def __str__(self) -> str:
         actors = ", ".join(f"{each.kind} in {each.space} at {each.at:.3f} s" for each in self.actors)
         faults = "".join(f"\n  {each}" for each in self.faults)
-        return f"seed {self.seed}: {self.weather}\n  {actors}{faults}"
+        return f"seed {self.seed}: {self.weather}, shows {self.show}\n  {actors}{faults}"
 
     def without(self, actors: frozenset[int], faults: frozenset[int], weather: Weather | None = None) -> Plan:
         """Returns the same without the actors and the faults of these places, in another weather if given."""
@@ -107,7 +110,8 @@ def draw(seed: int) -> Plan:
         )
         for kind in random.choices(FAULTS, k=random.randint(0, 7))
     ]
-    return Plan(seed, weather, tuple(actors), tuple(sorted(faults, key=lambda each: each.at)))
+    show = Random(f"show {seed}").choice((DURABLE, DURABLE, COMMITTED, None))
+    return Plan(seed, weather, tuple(actors), tuple(sorted(faults, key=lambda each: each.at)), show)
 
 
 def _placed(kinds: Sequence[str], random: Random) -> Iterator[Part]:

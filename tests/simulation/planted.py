@@ -14,6 +14,7 @@ from unittest.mock import patch
 from dataspace.client.epoch_streams import EpochStream
 from dataspace.client.session.session import ClientSession
 from dataspace.kernel.changes import Epoch
+from relay.delivery.gate import Gate
 from relay.journal.writer import TopicWriter
 from relay.log.writer import GroupCommit
 from relay.store.sqlite import storage
@@ -63,6 +64,11 @@ def turn_numbers_unchecked(held: ExitStack) -> None:
 
     held.enter_context(patch.object(ActingPeer, "commit_at_once", commit_at_once))
     held.enter_context(patch.object(ActingPeer, "may_wait", lambda _self, _packet: False))
+
+
+def gate_open(held: ExitStack) -> None:
+    """Observers are shown epochs as they are committed, whatever the configuration says."""
+    held.enter_context(patch.object(Gate, "close", lambda _: None))
 
 
 def leases_end_early(held: ExitStack) -> None:
@@ -144,6 +150,7 @@ PLANTED: Final[Mapping[str, Callable[[ExitStack], None]]] = {
         answered_before_the_sync,
         answered_before_the_write,
         resumed_one_late,
+        gate_open,
         turn_numbers_unchecked,
         leases_end_early,
         asserted_twice,

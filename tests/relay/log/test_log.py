@@ -173,9 +173,39 @@ def test_after_a_crash_all_that_was_appended_is_there_and_no_number_comes_twice(
     assert [each.number for each in again.read(0)] == [1, 2]
     assert again.next_epoch == BLOCK + 1
     assert not again.clean
-    assert [again.lost(at) for at in (2, 3, 9, BLOCK, BLOCK + 1)] == [False, True, True, True, False]
+    assert [again.lost(at) for at in (2, 3, 9, BLOCK - 1, BLOCK + 1)] == [False, True, True, True, False]
     log.close()
     again.close()
+
+
+def test_the_number_with_which_a_start_begins_is_no_lost_epoch(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    append(log, epoch(1, flight(1)))
+    log.issue(2)
+    second = Log.open(crashed(tmp_path / "log", tmp_path / "second"))
+    began = second.next_epoch - 1
+    assert not second.lost(began), "its observers were shown the state of epoch 1 under this number"
+    third = Log.open(crashed(tmp_path / "second", tmp_path / "third"))
+    assert third.next_epoch > began + 1
+    assert not third.lost(began), "nothing had happened since then"
+    assert [third.lost(at) for at in (1, 2, began - 1, began + 1)] == [False, True, True, True]
+    for each in (log, second, third):
+        each.close()
+
+
+def test_no_epoch_has_the_number_with_which_the_next_start_begins(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    for number in range(1, 2 * BLOCK):
+        log.issue(number)
+        assert number < log.reserved
+    again = Log.open(crashed(tmp_path / "log", tmp_path / "copy"))
+    assert again.lost(2 * BLOCK - 1) and not again.lost(again.next_epoch - 1)
+    again.issue(again.next_epoch)
+    again.close()  # without a write
+    last = Log.open(tmp_path / "copy")
+    assert last.lost(again.issued) and not last.lost(last.next_epoch - 1)
+    last.close()
+    log.close()
 
 
 def test_a_reservation_is_renewed_before_it_is_exhausted(log: Log) -> None:
