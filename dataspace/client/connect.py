@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.identity import ClientIdentity
+from dataspace.client.session.reading import ReadingSession
 from dataspace.client.session.session import ClientSession
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import UsageError
 from dataspace.loops.here import is_asyncio, running_loop
-from dataspace.transport.candidates import parse_urls
+from dataspace.transport.candidates import READ, parse_urls
 from dataspace.transport.credentials import Credentials, Tls
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ async def connect(
     tls: Tls | ssl.SSLContext | None = None,
     on_connection: Callable[[ConnectionEvent], None] | None = None,
     traces: bool = False,
+    read: str = "leader",
 ) -> AsyncIterator[RemoteSpace]:
     """Connects to a daemon, for as long as the block runs: ``async with connect(…) as space``.
 
@@ -216,6 +218,10 @@ async def connect(
     With ``traces`` each turn belongs to the trace of OpenTelemetry's current span, if the program has loaded
     OpenTelemetry and there is one.  A daemon that makes spans adds its own to that trace.
 
+    With ``read="any"`` quiet observations, ``matches``, ``query`` and ``completed`` are served by any daemon
+    of the store, over a connection of their own: by one that has the turns of this client, and whatever it
+    has seen.
+
     Raises ``UsageError`` where neither trio nor asyncio runs, ``Unreachable`` if nothing answers in time,
     ``ProtocolError`` if the daemon refuses the session, with the code ``unauthorized`` where the token is not
     one of its own.
@@ -225,9 +231,11 @@ async def connect(
     if lease:
         owner = f"lease:{max(1, round(lease * 1000))}:{owner or name or 'client'}-{uuid.uuid4().hex[:12]}"
     who = ClientIdentity(name, identity, owner, space, heartbeat, grace, lease)
-    credentials = Credentials.settle(token, tls)
+    if read not in READ:
+        raise UsageError(f"read is one of {', '.join(READ)}, not {read!r:.40}")
+    credentials, addresses = Credentials.settle(token, tls), parse_urls(url)
     session = ClientSession(
-        parse_urls(url),
+        addresses,
         who,
         credentials,
         reconnect=reconnect,
@@ -237,16 +245,30 @@ async def connect(
         on_connection=on_connection,
         traces=traces,
     )
+    reads: ReadingSession | None = None
+    if read == "any":
+        reads = ReadingSession(
+            addresses,
+            ClientIdentity(name, f"~{uuid.uuid4().hex}", "", space, heartbeat, 0.0, 0.0, reads=True),
+            credentials,
+            seen_by_turns=lambda: session.seen,
+            reconnect=reconnect,
+            wait=wait,
+            timeout=timeout,
+        )
     kept = session.lease
     try:
         async with loop.open_nursery() as nursery:
             session.start_soon = nursery.start_soon
             await nursery.start(session.uplink.run)
+            if reads is not None:
+                reads.start_soon = nursery.start_soon
+                await nursery.start(reads.uplink.run)
             try:
                 if kept is not None:
                     await kept.wait()
                     nursery.start_soon(kept.keep)
-                yield RemoteSpace(session)
+                yield RemoteSpace(session, reads)
                 await session.drain()
             finally:
                 if kept is not None:

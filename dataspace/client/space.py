@@ -65,13 +65,15 @@ class Observing(TypedDict, total=False):
 class RemoteSpace:
     """A space in a daemon, with the verbs that an actor has; made by ``connect``."""
 
-    def __init__(self, session: ClientSession) -> None:
+    def __init__(self, session: ClientSession, reads: ClientSession | None = None) -> None:
+        """``reads`` serves quiet observations, if that is another session."""
         who = session.identity
         self.name = who.name
         self.client = who.client
         self.owner = who.owner
         self.space = who.space
         self._session = session
+        self._reads = reads or session
         self._puts = Puts(session, who.owner, self.draft, self.commit)
         self._durable = HandleNumbers.durable()
         self._handles = self._durable if who.owner and not who.lease else HandleNumbers(1)
@@ -331,7 +333,7 @@ class RemoteSpace:
             progress=progress,
             pace=pace,
         )
-        observation = Observation(self._session, options, window)
+        observation = Observation(self._reads if quiet else self._session, options, window)
         if row is None:
             return observation
         from dataspace.client.typed import TypedObservation
@@ -415,7 +417,7 @@ class RemoteSpace:
         By default from the oldest retained to the newest completed.  A number stands for the same time and
         items each time.  Raises ``Refused``: ``no-topic``, ``not-durable``, ``epoch-gone``, ``epoch-ahead``.
         """
-        return CompletedEpochs(self._session, topic, after, upto)
+        return CompletedEpochs(self._reads, topic, after, upto)
 
     async def end_topic(self, topic: str) -> None:
         """Ends a topic that this session made, or a durable one without publishers.
@@ -438,7 +440,7 @@ class RemoteSpace:
         observation = self.observe(pattern, quiet=True, window=1)
         try:
             make = None if row is None else _row_type(row, observation.names)
-            state = await self._session.patience.wait(observation.next_epoch)
+            state = await self._reads.patience.wait(observation.next_epoch)
             found = state.added if state is not None else []
             return found if make is None else [make(each) for each in found]
         finally:
@@ -498,7 +500,7 @@ class RemoteSpace:
         """Returns the epoch that is meant by a time."""
         if not isinstance(as_of, datetime):
             return as_of
-        answer = await self.request("frontier", Map({"at": micros_of(as_of)}))
+        answer = await self._reads.request("frontier", Map({"at": micros_of(as_of)}))
         if not isinstance(answer, Map) or not isinstance(answer.get("at"), int):
             raise Refused("unknown-verb", "this daemon finds no epochs by time: name an epoch")
         return answer["at"]  # type: ignore[return-value]  # as just checked
@@ -508,7 +510,7 @@ class RemoteSpace:
         window = 1 if as_of is None else None
         observation = self.observe(pattern, quiet=True, as_of=as_of, upto=as_of, window=window)
         try:
-            state = await self._session.patience.wait(observation.next_epoch)
+            state = await self._reads.patience.wait(observation.next_epoch)
             return (as_of or 0, []) if state is None else (state.number, state.added)
         finally:
             observation.close()

@@ -42,6 +42,10 @@ class Relay:
         """Its own address."""
         self.late = 0
         """How many epochs its welcome is behind the daemon."""
+        self.newest: int | None = None
+        """The newest epoch that it admits to have, if it is one behind."""
+        self.opened: list[int | None] = []
+        """What that was when each stream was opened."""
         self._links: set[trio.SocketStream] = set()
 
     async def send_away(self, code: str, url: str) -> None:
@@ -74,7 +78,9 @@ class Relay:
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._down, above, client, nursery.cancel_scope)
                         while (frame := await frames.next()) is not None:
-                            answer = self._answer(p.read(unpack(frame[4:])))
+                            packet = p.read(unpack(frame[4:]))
+                            answer = await self._behind(packet) or self._answer(packet)
+                            self.opened += [self.newest] * isinstance(packet, p.Open)
                             if answer is None:
                                 await _send(above, frame)
                             else:
@@ -90,8 +96,10 @@ class Relay:
         frames = _Frames(above)
         while (frame := await frames.next()) is not None:
             packet = p.read(unpack(frame[4:])) if frame[5] == 33 else None  # the number of a welcome
-            if isinstance(packet, p.Welcome) and self.late:
-                await _say(client, packet._replace(epoch=max(0, packet.epoch - self.late)))
+            if isinstance(packet, p.Welcome) and (self.late or self.newest is not None):
+                epoch = max(0, packet.epoch - self.late)
+                known = epoch if self.newest is None else min(epoch, self.newest)
+                await _say(client, packet._replace(epoch=known))
             else:
                 await _send(client, frame)
             if self.way == "welcomed":
@@ -99,6 +107,21 @@ class Relay:
                 await _say(client, p.Bye(*self.said))
                 break
         scope.cancel()
+
+    def _has_at_most(self, epoch: int) -> bool:
+        return self.newest is not None and self.newest <= epoch
+
+    async def _behind(self, packet: p.Packet) -> p.Packet | None:
+        match packet:
+            case p.Request(number, "frontier", arguments) if self.newest is not None:
+                after, wait = arguments.get("after", -1), arguments.get("wait", 0)
+                assert isinstance(after, int) and isinstance(wait, int)
+                with trio.move_on_after(wait / 1000):
+                    while self._has_at_most(after):  # noqa: ASYNC110  # a test sets a plain number
+                        await trio.sleep(0.01)
+                if (newest := self.newest) is not None:
+                    return p.Answer(number, Map({"epoch": newest, "oldest": 0, "space": "", "gaps": ()}))
+        return None
 
     def _answer(self, packet: p.Packet) -> p.Packet | None:
         if self.way == "passes":
