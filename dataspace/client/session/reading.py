@@ -1,7 +1,7 @@
 """A reading session: observations and requests that any daemon of a store may serve, over a connection apart.
 
-A daemon that follows another one may be a little behind.  What is opened here waits until the daemon has what
-the client has seen before, of its own turns above all.
+A daemon that follows another one may be a little behind.  Streams and requests wait here until the daemon has
+the epochs that the client has seen, above all of its own turns.
 
 Always: nothing is opened at a daemon that does not have the epoch which the client had seen by then; streams
 are opened in the order of their numbers.
