@@ -69,7 +69,7 @@ server/logs
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log
 server/owners               dataspace/kernel relay/log server/config
 server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/log relay/store relay/store/sqlite server/config server/lane server/owners server/system
-server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/config server/lane server/logs server/owners server/spaces server/system
+server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/logs server/owners server/spaces server/system
 server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions
 server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces
 server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/lane server/owners server/sessions server/spaces server/system

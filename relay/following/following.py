@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 import trio
 
 from dataspace.errors import Closed, Refused
-from dataspace.kernel.changes import Epoch, Origin
+from dataspace.kernel.changes import Epoch
 from relay.log.notes import Note
 from relay.log.reader import LogReader
 from relay.log.recent import Recent
@@ -119,7 +119,7 @@ class Following:
         """Raises ``Refused``: epochs are the leader's."""
         raise self._refusal()
 
-    def note_origin(self, number: int, time: int, origin: Origin) -> None:
+    def note(self, number: int, time: int, note: Note) -> None:
         """Raises ``Refused``: entries are the leader's."""
         raise self._refusal()
 

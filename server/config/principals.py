@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network
-from typing import Final, Literal
+from typing import Final, Literal, cast
 from urllib.parse import quote
 
 from dataspace.errors import Refused, UsageError
@@ -66,6 +66,17 @@ class Principal:
         return cls("token", (quote(name, safe="@:"), *[_part(*each) for each in caveats]))
 
     @classmethod
+    def read(cls, text: str) -> Principal:
+        """Returns the principal of a text that ``str`` has made.
+
+        >>> [Principal.read(str(each)) == each for each in (DAEMON, Principal("token", ("a", "b")))]
+        [True, True]
+        """
+        kind, colon, rest = text.partition(":")
+        parts = rest.split("/") if kind == "token" else [rest]
+        return cls(cast("Kind", kind), tuple(parts) if colon else ())
+
+    @classmethod
     def of_peer(cls, peer: str) -> Principal:
         """Returns the principal of a peer without a token, from ``HOST:PORT`` or the name of another
         transport.
@@ -77,6 +88,11 @@ class Principal:
         """
         host, colon, _ = peer.rpartition(":")
         return cls("address", (_network(host),)) if colon else cls("unix")
+
+    def covered_by(self, name: str) -> bool:
+        """True if this is the principal of a token of the configuration of this name, or one narrowed from
+        it."""
+        return Principal.of_token(name, ()).covers(self)
 
     def covers(self, other: Principal) -> bool:
         """True if this is the other principal, or one from whose token the other's was narrowed."""

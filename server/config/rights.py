@@ -466,6 +466,16 @@ class Keys:
         """True if these keys would give the bearer of the same token the rights of an earlier permit."""
         return permit.key in self._by_name.values() if self._by_name else permit.key is None
 
+    def returning(self, principal: Principal) -> Permit | None:
+        """Returns what stands for the permit of a principal that an earlier daemon admitted, until its bearer
+        shows a token again; None if no token of these keys could be its."""
+        if not self._by_name:
+            return None if principal.kind == "token" else OPEN
+        for key in self._by_name.values():
+            if principal.covered_by(key.name):
+                return Permit(key.name, [key.rights], key=key, principal=principal)
+        return None
+
     def admit(self, token: str) -> Permit:
         """Returns what the bearer of a token may do; raises ``ProtocolError("unauthorized")`` for an invalid
         one."""

@@ -107,8 +107,6 @@ class ActingPeer(Peer):
         self.offers: Final = Offers(self, most=limits.requests, size=limits.offered_bytes)
         self._old_turns: Final = OldTurns(self)
         self._left = False
-        self.has_parted = False
-        """True once the client has said goodbye."""
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -150,6 +148,7 @@ class ActingPeer(Peer):
         finally:
             if not rests:
                 if not self._left:
+                    self.lost = self.lost or not self.parted
                     self._leave_session(reason)
                     await trio.lowlevel.cancel_shielded_checkpoint()  # as above
                 self.hosted.end_due()  # again: it may have been cancelled while it waited for the others
@@ -158,6 +157,7 @@ class ActingPeer(Peer):
     def end(self) -> None:
         if self._scope is None:
             self._scope = trio.CancelScope()
+            self.lost = not self.parted
             self._leave_session("the daemon ended it")
             self.hosted.end_due()
             self._leave("the daemon ended it")

@@ -98,8 +98,10 @@ class Daemon(DaemonState):
                 system=self.system,
                 admit=self.memory.admit,
                 room=self.delivery.room,
+                returning=self.returning,
                 recorder=self.recorder,
             )
+            self.begin_term(log.term)
         self.main = self.spaces[MAIN]
         self.followers = Followers(self, partial(self.serve, trusted=True))
         """The followers of this daemon, while it leads."""
@@ -337,6 +339,8 @@ class Draining:
         """Ends the sessions of clients; returns when they have gone, or shortly after the deadline."""
         for listener in listeners:
             listener.close()
+        for hosted in daemon.spaces.values():
+            hosted.sessions.close()
         gone: set[int] = set()
         while left := [each for each in daemon.connections.values() if not each.trusted]:
             late = trio.current_time() >= self._deadline
@@ -376,7 +380,8 @@ def drain_verb(daemon: DaemonState, draining: Draining) -> Verb:
 
 
 def _close(peer: Peer, reason: str) -> None:
-    """Ends a connection because the daemon ends: its client may connect again."""
+    """Ends a connection because the daemon ends: its client may connect again, and resume its session."""
+    peer.lost = not peer.has_parted
     peer.dismiss("closing", reason)
 
 

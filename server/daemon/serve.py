@@ -255,6 +255,7 @@ async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
             log = await trio.to_thread.run_sync(opened)
             held.callback(log.close)
             hosted.lead(log)
+            daemon.begin_term(log.term)
         daemon.open_topics()
         _close_with(held, daemon)
         writers.begin()

@@ -121,6 +121,16 @@ def parted(name: str) -> tuple[str, str]:
     return (own, end) if at else (name, "")
 
 
+def beside(name: str, more: str) -> str:
+    """Returns the name of another owner of the same bearer.
+
+    >>> beside("session:0.1 @ token:gateway", "interests"), beside("session:0.1", "interests")
+    ('session:0.1 interests @ token:gateway', 'session:0.1 interests')
+    """
+    own, end = parted(name)
+    return f"{own} {more}{AT}{end}" if end else f"{own} {more}"
+
+
 def _plain(stated: str) -> str:
     """Returns a name that a client stated; raises ``Refused`` for a name that reads as if it had an end."""
     if AT in stated:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
 from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import Refused
@@ -203,7 +203,9 @@ class Clients:
         *,
         most: int = IDENTITIES,
         name_bytes: int = NAME_BYTES,
+        held: Collection[str] = (),
     ) -> None:
+        """Identities that are ``held`` will ``connect``, and are not forgotten before."""
         self._known: dict[str, Client] = {}
         self._logged = logged
         self._name_bytes = name_bytes
@@ -213,7 +215,8 @@ class Clients:
         self._kept = Latest(most, _own_identities, is_counted=True)
         for name in sorted(logged, key=lambda name: logged[name][1]):
             client = self._known[name] = Client(name, *logged[name])
-            self._file(client)
+            if name not in held:
+                self._file(client)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -233,6 +236,12 @@ class Clients:
         if name not in self._held:
             self._file(client)
         return client
+
+    def unhold(self, name: str) -> None:
+        """Notes that an identity that was held since the start will not connect; does nothing for others."""
+        client = self._known.get(name)
+        if client is not None and name not in self._held:
+            self._file(client)
 
     def check(self, name: str) -> None:
         """Raises ``Refused`` for a name that is too long for an identity."""

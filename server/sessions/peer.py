@@ -152,6 +152,8 @@ class Peer(ABC):
         self.quota: Final = ConnectionQuota(shared, self.principal)
         self.lost = False
         """True if the connection was lost, rather than ended by one of its two ends."""
+        self.has_parted = False
+        """True once the client has said goodbye."""
         self.gone = False
         """True once the peer has ended, or its session belongs to another one."""
         self.received = self.turns = self.asked = 0

@@ -21,17 +21,20 @@ from server.config.principals import Principal
 from server.config.rights import Keys
 from server.lane import Lane
 from server.owners.accounts import CONNECTION_BYTES, Account, Accounts
+from server.owners.bearers import Bearer
 from server.sessions.counts import Counts
 from server.sessions.flushing import Flushing
 from server.sessions.memory import Memory, resident_bytes, waiting_limit
 from server.sessions.watch import Watch
 from server.spaces.leader import no_space
 from server.spaces.measures import accounted_bytes
+from server.spaces.sessions import NUMBERS
 from server.spaces.space import HostedSpace, now
 from server.spaces.traces import Recorder
 from server.system import SystemSpace
 
 if TYPE_CHECKING:
+    from relay.log.notes import KnownSession
     from server.config.model import Config, Limits
 
 REPLAY_BYTES: Final = 256 << 10
@@ -95,6 +98,8 @@ class Shared:
         self.recorder = recorder
         """Where turns are traced; None where they are not."""
         self.flushing = flushing = Flushing(None if recorder is None else recorder.flushed)
+        self.first_number = 0
+        """The number before the first connection's."""
         self.reactor: Reactor | None = None
         """Where sockets are read without tasks, once the daemon runs; None where they are not."""
         self.touch = flushing.touch
@@ -125,7 +130,18 @@ class Shared:
 
     def new_number(self) -> int:
         """Returns the number of the next connection."""
-        return next(_numbers)
+        return self.first_number + next(_numbers)
+
+    def begin_term(self, term: int) -> None:
+        """Numbers connections beyond all earlier terms, so that no two sessions have one number."""
+        self.first_number = max(self.first_number, term * NUMBERS)
+
+    def returning(self, known: KnownSession) -> tuple[Bearer, Account] | None:
+        """Returns what a session of an earlier daemon belongs to; None if its client would not be admitted
+        now."""
+        principal = Principal.read(known.principal)
+        permit = self.keys.returning(principal)
+        return None if permit is None else (Bearer(permit, principal), self.accounts.of(principal))
 
     def refusal(self, peer: str) -> str:
         """Returns why there is no room for a connection of a peer, and counts that; empty if there is."""

@@ -1,12 +1,18 @@
-"""Epochs of the previous daemon, read back into memory once for all clients that go on from there."""
+"""Reading back from the log for clients that go on: epochs of the previous daemon, and old turns."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import partial
+
 import trio
 
+from relay.following.following import Following
 from relay.log.reader import LogReader
 from relay.log.recent import Recent
+from relay.log.writer import GroupCommit
 from server.lane import Work
+from server.owners.turn_numbers import Client
 
 
 class Recalling:
@@ -29,3 +35,18 @@ class Recalling:
                     if read is not None:
                         recent.put_before(after, read)
         return after >= recent.after
+
+
+async def find_turns(
+    commits: GroupCommit | Following, log: LogReader, work: Work, client: Client, wanted: Collection[int]
+) -> dict[int, int]:
+    """Returns the epochs of old turns of a client, as ``HostedSpace.find_turns`` does."""
+    known = {at: epoch for at in wanted if (epoch := client.epoch_of(at)) is not None}
+    missing = [at for at in wanted if at not in known]
+    if missing:
+        newest = client.first_epoch or 0
+        await commits.wait_durable(newest)  # else the log would not know of turns on their way to it
+        find = partial(log.find_turns, client.name, missing, upto=newest)
+        async with work:
+            known |= await trio.to_thread.run_sync(find)
+    return known

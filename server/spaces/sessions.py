@@ -4,8 +4,12 @@ A session outlives its connection if its client asked for a *grace period*: when
 facts and interests stay, and a connection that shows its number and secret in time resumes it.  So the state
 of a session is kept apart from the connection that it has at the moment.
 
+Such a session outlives the daemon as well.  The log has a note of it before its first claim and before its
+end; the next daemon finds the sessions between the two, suspended, and their grace begins anew.
+
 Always: a session has at most one connection; when it ends, all its facts are retracted; a session whose
-client sent a goodbye, or broke the protocol, ends at once.
+client sent a goodbye, or broke the protocol, ends at once; no claim of a session with grace is in the log
+before its note.
 """
 
 from __future__ import annotations
@@ -13,18 +17,19 @@ from __future__ import annotations
 import hmac
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from dataspace.errors import ProtocolError, Refused
-from dataspace.kernel.actions import ASSERT, RETRACT
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire.features import Wanted
 from index.patterns.patterns import observe
-from index.values.values import Value, same
+from index.values.values import Record, Value, same
+from relay.log.notes import KnownSession, Note, began, digest_of, ended
 from server.config.rights import Permit
-from server.owners.bearers import stated
+from server.owners.bearers import beside, stated
 from server.owners.leases import Deadlines
 from server.owners.turn_numbers import PASSING, Client
 
@@ -42,8 +47,12 @@ class SessionSpace(Protocol):
     """The space in which sessions own facts."""
 
     @property
-    def incarnation(self) -> int:
-        """The epoch at which the daemon opened the space; the names of sessions contain it."""
+    def term(self) -> int:
+        """The term of the log, which no other start has; the names of sessions contain it."""
+
+    @property
+    def leads(self) -> bool:
+        """True if turns are made here, and sessions own facts."""
 
     @property
     def limits(self) -> Limits:
@@ -75,6 +84,9 @@ class SessionSpace(Protocol):
 
     def flush(self) -> None:
         """Hands to the kernel what connections have to send."""
+
+    def note(self, note: Note) -> None:
+        """Has the log note something before the next epoch."""
 
 
 class SessionPeer(Protocol):
@@ -112,6 +124,15 @@ logger = logging.getLogger("dataspace")
 
 SECRET_BYTES: Final = 16
 
+NUMBERS: Final = 1_000_000_000
+"""Numbers of connections in one term: beyond the term, in billions, they count from 1."""
+
+Returning = Callable[[KnownSession], "tuple[Bearer, Account] | None"]
+"""Returns what a session of an earlier daemon belongs to; None if its client would not be admitted now."""
+
+ENDING: Final = ("session:", "actor:")
+"""Prefixes of the owners whose claims end with the daemon, but for sessions with grace."""
+
 WAITING: Final = "waiting_sessions"
 """What a session without a connection counts as."""
 
@@ -120,7 +141,9 @@ class SessionState:
     """The state of one session: its owner names, its announced interests, and the secret to resume it with.
 
     The owner names end with the bearer of a token.  ``announced`` are the patterns of its streams that are
-    facts, by stream; ``grace`` is in seconds.
+    facts, by stream; ``grace`` is in seconds.  For a
+    session of an earlier daemon, ``secret`` is empty until its client has shown it, and ``unopened`` are the
+    streams that were announced then and are not opened again.
     """
 
     __slots__ = (
@@ -133,26 +156,57 @@ class SessionState:
         "connection",
         "grace",
         "interests",
+        "known",
         "number",
         "owner",
         "secret",
+        "unopened",
     )
 
     def __init__(
-        self, space: SessionSpace, owner: str, client: Client, connection: SessionPeer, grace: float
+        self, space: SessionSpace, known: KnownSession, client: Client, bearer: Bearer, account: Account
     ) -> None:
         self._space = space
-        self.number = connection.number
-        self.bearer = connection.bearer
-        self.owner = self.bearer.own(owner)
-        self.interests = self.bearer.own(f"{owner} interests")
+        self.known = known
+        self.number = known.number
+        self.bearer = bearer
+        self.owner = known.owner
+        self.interests = beside(known.owner, "interests")
         self.client = client
-        self.connection: SessionPeer | None = connection
-        self.account = connection.account
-        self.grace = grace
-        self.secret = os.urandom(SECRET_BYTES) if grace else b""
+        self.connection: SessionPeer | None = None
+        self.account = account
+        self.grace = known.grace
+        self.secret = b""
         self.announced: dict[int, Value] = {}
         self.attempt: tuple[int, bytes] | None = None
+        self.unopened: set[int] = set()
+
+    @classmethod
+    def of(cls, space: SessionSpace, client: Client, connection: SessionPeer, grace: float) -> SessionState:
+        """Returns a new session of a connection."""
+        bearer, principal = connection.bearer, connection.bearer.principal
+        secret = os.urandom(SECRET_BYTES) if grace else b""
+        owner = bearer.own(_owner(space.term, connection.number))
+        digest = digest_of(secret) if grace else b""
+        known = KnownSession(
+            owner, client.name, connection.number, digest, grace, bearer.holder, str(principal)
+        )
+        state = cls(space, known, client, bearer, connection.account)
+        state.connection, state.secret = connection, secret
+        return state
+
+    def begin(self, term: int, client: Client) -> None:
+        """Goes on at the space of a new leader: a session of a follower owns nothing yet."""
+        self.owner = self.bearer.own(_owner(term, self.number))
+        self.interests = beside(self.owner, "interests")
+        self.known, self.client = self.known._replace(owner=self.owner), client
+
+    def recover(self) -> None:
+        """Takes up the interests that an earlier daemon announced for the session."""
+        for stream, fact in self._space.space.claims(self.interests).items():
+            if isinstance(fact, Record):
+                self.announced[stream] = fact.fields[0]
+        self.unopened = set(self.announced)
 
     def comes_from(self, connection: SessionPeer) -> None:
         """Notes that the next turns of the client come by this connection."""
@@ -173,16 +227,17 @@ class SessionState:
 
     def admits(self, ticket: tuple[int, bytes] | None) -> bool:
         """True if this is the number and the secret of the session."""
-        if ticket is None or not self.secret:
+        if ticket is None or not self.known.grace:
             return False
         number, secret = ticket
-        return number == self.number and hmac.compare_digest(secret, self.secret)
+        return number == self.number and hmac.compare_digest(digest_of(secret), self.known.digest)
 
     def announce(self, stream: int, pattern: Value) -> None:
         """Asserts the interest of a stream, for an owner whose handles no client can name.
 
         A session that is resumed opens its streams again; their interests are asserted already.
         """
+        self.unopened.discard(stream)
         before = self.announced.get(stream)
         if before is not None and same(before, pattern):
             return
@@ -193,6 +248,7 @@ class SessionState:
 
     def withdraw(self, stream: int) -> None:
         """Retracts the interest of a stream, if it is a fact."""
+        self.unopened.discard(stream)
         if self.announced.pop(stream, None) is not None:
             self._space.commit(self.interests, ((RETRACT, stream),))
 
@@ -208,6 +264,15 @@ class Sessions:
         self._waiting: Final = Deadlines(self._expire)
         self._left: dict[str, SessionState] = {}
         self._empty: dict[str, SessionState] = {}
+        self._unopened: dict[str, SessionState] = {}
+        """Sessions of an earlier daemon that have a connection, and perhaps announce streams in vain."""
+        self._recovered: set[str] = set()
+        """Suspended sessions whose connection was not lost, but ended with an earlier daemon."""
+        self.unnoted: Final[dict[str, SessionState]] = {}
+        """Sessions with grace that the log does not know yet, by their owners; each turn asks."""
+        self._noted: set[str] = set()
+        """The owners of sessions that the log knows."""
+        self._is_closing = False
         self.resumed = 0
         """How often a session was resumed."""
 
@@ -217,8 +282,84 @@ class Sessions:
         return len(self._left)
 
     async def run(self) -> None:
-        """Ends sessions whose grace period is over, until cancelled."""
+        """Ends sessions whose grace period is over, until cancelled.
+
+        The grace of recovered sessions begins now: before, no client could come.
+        """
+        self._begin_grace()
         await self._waiting.run()
+
+    def _begin_grace(self) -> None:
+        for state in self._left.values():
+            self._waiting.renew(state.owner, trio.current_time() + state.grace)
+
+    def recover(self, known: Mapping[str, KnownSession], returning: Returning) -> frozenset[str]:
+        """Takes up the sessions of an earlier daemon or leader, suspended; their grace begins now.
+
+        Returns the owners whose claims stay.  Sessions are left out whose client would not be admitted now,
+        and all if the limit for grace is 0.  Sessions of a follower, which this was until now, go on.
+        """
+        kept: set[str] = set()
+        connected, self._by_client = list(self._by_client.values()), {}
+        for each in known.values():
+            state = self._recovered_state(each, returning)
+            if state is None:
+                self._hosted.clients.unhold(each.client)
+            else:
+                kept |= {state.owner, state.interests}
+                self._by_client[each.client] = self._left[state.owner] = state
+                self._recovered.add(state.owner)
+                if each.client.startswith(PASSING):
+                    self._passing[stated(each.client)] = each.client
+                if not self._holds(state):
+                    self._empty[state.owner] = state
+        for state in connected:
+            client = self._hosted.clients.connect(state.client.name, state.account)
+            state.begin(self._hosted.term, client)
+            self._by_client.setdefault(client.name, state)
+        self._begin_grace()
+        self._noted.update(known)
+        self.note_ended([owner for owner in known if owner not in kept])
+        return frozenset(kept)
+
+    def _recovered_state(self, known: KnownSession, returning: Returning) -> SessionState | None:
+        grace = min(known.grace, self._hosted.limits.grace_seconds)
+        found = returning(known)
+        if not grace or found is None or known.client in self._by_client:
+            return None
+        bearer, account = found
+        try:
+            client = self._hosted.clients.connect(known.client, account)
+        except Refused:  # its name is longer than names may be now
+            return None
+        client.holder = known.holder
+        state = SessionState(self._hosted, known, client, bearer, account)
+        state.grace = grace
+        state.recover()
+        return state
+
+    def close(self) -> None:
+        """Keeps sessions for the next daemon whose connections this one ends from now on."""
+        self._is_closing = True
+
+    def note(self, *parts: tuple[str, Sequence[Action]]) -> None:
+        """Has the log note sessions that are about to claim something for the first time: parts of a turn."""
+        for owner, actions in parts:
+            state = self.unnoted.get(owner)
+            if state is not None and any(action[0] not in (SEND, RETRACT) for action in actions):
+                self._hosted.note(began(state.known))
+                self._forget_unnoted(state)
+                self._noted.add(state.owner)
+
+    def note_ended(self, owners: Sequence[str]) -> None:
+        """Has the log note the end of the sessions among these owners that it knows."""
+        if self._noted and (sessions := [each for each in owners if each in self._noted]):
+            self._hosted.note(ended(sessions))
+            self._noted.difference_update(sessions)
+
+    def _forget_unnoted(self, state: SessionState) -> None:
+        self.unnoted.pop(state.owner, None)
+        self.unnoted.pop(state.interests, None)
 
     def greet(self, connection: SessionPeer, identity: str, wanted: Wanted) -> tuple[SessionState, bool]:
         """Returns the session of a connection after its hello, and True if it was resumed.
@@ -234,6 +375,9 @@ class Sessions:
                 before.connection.supersede(_superseded(identity, connection.name))
             if before.admits(wanted.resume):
                 self._stop_waiting(before)
+                self._settle_later(before)
+                assert wanted.resume is not None  # it was admitted
+                before.secret = wanted.resume[1]
                 before.connection, before.attempt = connection, wanted.attempt
                 before.bearer, before.account = connection.bearer, connection.account
                 before.comes_from(connection)
@@ -243,13 +387,11 @@ class Sessions:
             # now, as the welcome has the epoch from which the client may go on
             self._hosted.end_owners((before.owner, before.interests))
         hosted = self._hosted
-        state = SessionState(
-            hosted,
-            f"session:{hosted.incarnation}.{connection.number}",
-            hosted.clients.connect(identity, connection.account),
-            connection,
-            min(wanted.grace, hosted.limits.grace_seconds),
-        )
+        client = hosted.clients.connect(identity, connection.account)
+        grace = min(wanted.grace, hosted.limits.grace_seconds) if hosted.leads else 0.0
+        state = SessionState.of(hosted, client, connection, grace)
+        if grace and connection.bearer.principal.kind != "daemon":  # an actor's ends with the daemon
+            self.unnoted[state.owner] = self.unnoted[state.interests] = state
         state.attempt = wanted.attempt
         state.client.holder = connection.bearer.holder
         state.comes_from(connection)
@@ -275,7 +417,10 @@ class Sessions:
         if state.connection is not connection:
             return
         state.connection = None
-        if connection.lost and self._may_wait(state):
+        self._unopened.pop(state.owner, None)
+        if self._is_closing and connection.lost and state.owner in self._noted:
+            return
+        if connection.lost and not self._is_closing and self._may_wait(state):
             self._left[state.owner] = state
             state.account.give(WAITING, -1)
             if not self._holds(state):
@@ -321,7 +466,7 @@ class Sessions:
             logger.info("session %d may not come back: %s", state.number, refusal)
             empty = [each for each in empty if each.account is state.account]
         else:
-            if self.waiting < self._hosted.limits.waiting_sessions:
+            if self.waiting - len(self._recovered) < self._hosted.limits.waiting_sessions:
                 return True
         if empty and self._holds(state):
             self._end(empty[0])
@@ -334,27 +479,51 @@ class Sessions:
 
     def _expire(self, owners: Sequence[str]) -> None:
         for owner in owners:
-            state = self._left[owner]
+            state = self._left.get(owner)
+            if state is None:
+                self._settle(self._unopened.pop(owner))
+                continue
             logger.info("session %d did not come back", state.number)
             self._end(state)
         self._hosted.end_due()
         self._hosted.flush()
 
+    def _settle_later(self, state: SessionState) -> None:
+        """Gives a session of an earlier daemon the time of its grace to open its streams again.
+
+        Its client may have ended a stream whose interest is in the log: a crash has lost the retraction.
+        """
+        if state.unopened:
+            self._unopened[state.owner] = state
+            self._waiting.renew(state.owner, trio.current_time() + state.grace)
+
+    def _settle(self, state: SessionState) -> None:
+        """Retracts the interests of streams that were not opened again."""
+        for stream in sorted(state.unopened):
+            state.withdraw(stream)
+
     def _stop_waiting(self, state: SessionState) -> None:
         self._waiting.forget(state.owner)
-        if self._left.pop(state.owner, None) is not None:
+        if self._left.pop(state.owner, None) is not None and state.owner not in self._recovered:
             state.account.give(WAITING)
+        self._recovered.discard(state.owner)
         self._empty.pop(state.owner, None)
+        self._unopened.pop(state.owner, None)
 
     def _end(self, state: SessionState) -> None:
         """Retracts all facts of a session, together with other sessions which end before ``end_due``."""
         self._stop_waiting(state)
+        self._forget_unnoted(state)
         self._hosted.end_soon((state.owner, state.interests))
         name = state.client.name
         if self._by_client.get(name) is state:
             del self._by_client[name]
             self._passing.pop(stated(name), None)
             self._hosted.clients.left(state.client)
+
+
+def _owner(term: int, number: int) -> str:
+    return f"session:{term}.{number % NUMBERS}"
 
 
 def _check_successor(before: SessionState, connection: SessionPeer, identity: str, wanted: Wanted) -> None:

@@ -32,6 +32,7 @@ from relay.delivery.gate import Gate
 from relay.delivery.memory import MemoryBudget
 from relay.following.following import FollowedLog, Following
 from relay.log.log import Log
+from relay.log.notes import Note
 from relay.log.writer import GroupCommit, retain
 from relay.store.errors import LogFailed
 from relay.store.sqlite.staged import SqliteStaged
@@ -49,10 +50,10 @@ from server.spaces.endings import Departures, Endings
 from server.spaces.leader import Leader, no_space
 from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
-from server.spaces.recalling import Recalling
+from server.spaces.recalling import Recalling, find_turns
 from server.spaces.rules import OWNER, HostedFlows, Suspensions, hold_from_now, hold_from_start
 from server.spaces.searches import Searches
-from server.spaces.sessions import Sessions
+from server.spaces.sessions import ENDING, Returning, Sessions
 from server.spaces.showing import Showing
 from server.spaces.traces import TRACED, Recorder
 from server.system import SystemSpace
@@ -81,16 +82,18 @@ class HostedSpace:
         system: SystemSpace,
         admit: Admit,
         room: MemoryBudget,
+        returning: Returning,
         recorder: Recorder | None = None,
     ) -> None:
         """``flush`` is called after turns; ``names`` are the names of all spaces of the daemon.
 
         With a ``FollowedLog`` the space follows it, until ``lead``.
         What takes long is done in the ``lane``.  ``admit`` raises ``Refused`` for turns that add more than
-        the daemon has memory for; ``room`` is the memory for what waits for observers.  The ``recorder`` has
-        the traces of turns.
+        the daemon has memory for; ``room`` is the memory for what waits for observers.  ``returning`` decides
+        on sessions of an earlier daemon.  The ``recorder`` has the traces of turns.
         """
         self._admit = admit
+        self._returning = returning
         self._recorder = recorder
         self.settings = settings
         self.limits = limits
@@ -104,6 +107,7 @@ class HostedSpace:
         """The daemon that takes turns while the space follows."""
         self.hint: Callable[[], None] | None = None
         """Tells followers that there is more on disk, while there are some."""
+        self.term = log.term
         self.publishing = trio.Lock()
         self._withdrawals: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self.recalling = Recalling()
@@ -176,48 +180,51 @@ class HostedSpace:
         )
         self.showing = Showing(self.space, self.commits, self.gate, COMMITTED)  # and all of that is on disk
         self.clients = Clients(state.clients, most=self.limits.identities, name_bytes=self.limits.name_bytes)
-        self.incarnation = state.epoch
         logger.info("space %s: follows %d facts from epoch %d", self.name, len(self.space.index), state.epoch)
 
     def lead(self, log: Log) -> None:
         """Makes turns from now on, over the log whose state the space has.
 
-        What sessions and actors owned is retracted in one epoch.
+        Sessions with grace and leases have their whole time from now on.  The claims of other sessions and of
+        actors end in one epoch.
         """
         limits, followed = self.limits, getattr(self, "commits", None)
-        self.log = log
+        self.log, self.term = log, log.term
         self.commits = commits = GroupCommit(
             log, after_group=self._after_group, state=self.space.all_claims, gate=self.gate
         )
         self.showing = Showing(self.space, commits, self.gate, self.settings.show)
         if isinstance(followed, Following):
-            log.clients = followed.state.clients
+            log.clients, log.sessions = followed.state.clients, followed.state.sessions
             commits.recent = followed.recent
             commits.latest = followed.latest
         staged = SqliteStaged.open(self.settings.data)
         self.staging = Staging(staged, limit=limits.staged_bytes, kept=limits.staged_seconds)
-        self.clients = Clients(log.clients, most=limits.identities, name_bytes=limits.name_bytes)
+        held = {each.client for each in log.sessions.values()}
+        self.clients = Clients(log.clients, most=limits.identities, name_bytes=limits.name_bytes, held=held)
         self.space.epoch = max(self.space.epoch, log.next_epoch - 1)
-        self.incarnation = self.space.epoch
-        gone = [owner for owner in self.space.owners() if owner.startswith(("session:", "actor:"))]
+        kept = self.sessions.recover(log.sessions, self._returning)
+        gone = [each for each in self.space.owners() if each.startswith(ENDING) and each not in kept]
         self.space.end(gone, now(), submit=commits.submit)
         self.leases.recover(self.space.owners())
+        for state in self.sessions.suspended():
+            self._count(state.owner, state.account)
         self.flows.attach(self.space)
         hold_from_start(self.space, self.settings.rules, now(), commits.submit)
         if isinstance(followed, Following):
             followed.succeed(commits)
-        logger.info(
-            "space %s: recovered %d facts at epoch %d, %d owners did not survive",
-            self.name,
-            len(self.space.index),
-            self.space.epoch,
-            len(gone),
-        )
+        said = "space %s: epoch %d, %d facts, %d sessions may come back, %d owners did not survive"
+        facts = len(self.space.index)
+        logger.info(said, self.name, self.space.epoch, facts, self.sessions.waiting, len(gone))
 
     def _after_group(self) -> None:
         if self.hint is not None:
             self.hint()
         self.flush()
+
+    def note(self, note: Note) -> None:
+        """Has the log note something before the next epoch."""
+        self.writer.note(self.space.epoch, self.space.time, note)
 
     def take_rules(self, given: Sequence[Path | RuleText]) -> tuple[bool, list[str]]:
         """Makes these the rules that the daemon holds, in one turn.
@@ -342,6 +349,8 @@ class HostedSpace:
                 self._check_room(more, internal=False)
             check_name("an owner", each, self.limits.name_bytes)
             self.ledgers.forget(each)
+        if self.sessions.unnoted:
+            self.sessions.note((owner, actions), *others)
         self._holdings.writer = account
         before = commits.latest
         submit: Callable[[Epoch], None] = partial(commits.submit, on_durable=on_durable)
@@ -436,6 +445,7 @@ class HostedSpace:
             large = [owner for owner in owners if len(self.space.claims(owner)) > most]
             for owner in owners:
                 self.ledgers.forget(owner)
+            self.sessions.note_ended(owners)
             self.space.end([each for each in owners if each not in large], now(), submit=self.commits.submit)
             for owner in large:
                 self.endings.begin(owner)
@@ -515,15 +525,7 @@ class HostedSpace:
 
         Forgotten turns are looked up in the log, in one pass of a thread: O(log) at worst.
         """
-        known = {at: epoch for at in wanted if (epoch := client.epoch_of(at)) is not None}
-        missing = [at for at in wanted if at not in known]
-        if missing:
-            newest = client.first_epoch or 0
-            await self.commits.wait_durable(newest)  # else the log would not know of turns on their way to it
-            find = partial(self.log.find_turns, client.name, missing, upto=newest)
-            async with self.lane.work(client.name):
-                known |= await trio.to_thread.run_sync(find)
-        return known
+        return await find_turns(self.commits, self.log, self.lane.work(client.name), client, wanted)
 
     def withdrawing(self, owner: str) -> trio.Lock:
         """Returns the lock under which claims of an owner are searched for and taken back.

@@ -15,6 +15,7 @@ from dataspace.kernel.space import Space
 from dataspace.wire.features import Wanted
 from index.patterns.patterns import capture, observe
 from index.values.values import Record
+from relay.log.notes import Note
 from server.config.model import Limits
 from server.config.principals import Quotas
 from server.owners.accounts import Accounts
@@ -28,13 +29,15 @@ N = Record("n", capture())
 class Held:
     """``server.spaces.sessions.SessionSpace`` over a real space."""
 
-    incarnation = 3
+    term = 3
+    leads = True
     limits = Limits()
 
     def __init__(self) -> None:
         self.space = Space("main")
         self.clients = Clients({})
         self.flushed = 0
+        self.noted: list[Note] = []
         self.ended: list[str] = []
 
     def commit(
@@ -58,6 +61,9 @@ class Held:
 
     def flush(self) -> None:
         self.flushed += 1
+
+    def note(self, note: Note) -> None:
+        self.noted.append(note)
 
 
 class Caller:

@@ -64,7 +64,7 @@ def words(change: Map) -> tuple[Value, ...]:
 
 async def test_each_change_has_owner_client_and_token(made: Inside) -> None:
     door = await Guest.arrive(made, DOOR, "~door")
-    mine = f"session:{made.hosted.incarnation}.1 @ token:door"
+    mine = f"session:{made.hosted.term}.1 @ token:door"
     assert [
         await door.turn(1, (ASSERT, 1, Record("on", 1))),
         await door.turn(2, (ASSERT, 1, Record("on", 2)), owner="hall"),
