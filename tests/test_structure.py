@@ -20,8 +20,8 @@ LONELY_PROTOCOLS: Final = 0
 NAMES_TWICE: Final = 3
 LONG_SIGNATURES: Final = 8
 PRONOUNS: Final = 0
-MARKDOWN_WORDS: Final = 80_971
-WALKS: Final = {"fact": 63, "replay": 69, "HTTP observe": 76}
+MARKDOWN_WORDS: Final = 81_067
+WALKS: Final = {"fact": 63, "replay": 70, "HTTP observe": 76}
 
 SLACK: Final = 0.05
 """By how much a figure may be better than its limit before the limit must follow."""

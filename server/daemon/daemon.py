@@ -159,7 +159,6 @@ class Daemon(DaemonState):
         """Runs what a daemon that leads does by itself, and listens for followers."""
         for hosted in self.spaces.values():
             self.peers.start_soon(hosted.run)
-            hosted.hint = self.followers.hint
         self.peers.start_soon(self.durable_topics.run)
         self.peers.start_soon(accept, self.followers, self.followers.listen())
         if self.config.actors:

@@ -175,6 +175,7 @@ class Followers:
         )
         self._daemon.system.state([known.fact], [])
         for hosted in self._daemon.spaces.values():
+            hosted.hint = self.hint
             hosted.show_durable()
         self._daemon.watch.acted("followed", f"{known.name} follows, at {known.url or 'no address'}")
         peer.start(self._keep, known)
@@ -186,6 +187,9 @@ class Followers:
             await trio.sleep_forever()
         finally:
             del self._known[known.number]
+            if not self._known:
+                for hosted in self._daemon.spaces.values():
+                    hosted.hint = None
             self._daemon.system.state([], [known.fact])
             self._daemon.watch.acted("left", f"{known.name} follows no longer")
 

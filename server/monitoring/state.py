@@ -121,6 +121,15 @@ class DaemonState(Shared):
         """True if this daemon writes its log, rather than following the log of another one."""
         return self.main.leads
 
+    def check_leads(self) -> None:
+        """Raises ``Refused``, with the address of the leader, if turns are made elsewhere."""
+        self.main.check_leads()
+
+    @property
+    def leader_web(self) -> str:
+        """Where the leader serves HTTP; empty if it does not, or none is known."""
+        return self.main.leader.web
+
     @property
     def topic_durations(self) -> Durations:
         """How long the groups of steps of durable topics took to be on disk."""

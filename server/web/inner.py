@@ -82,6 +82,17 @@ class ServingDaemon(Protocol):
     def serve_through(self, door: RouteDoor) -> Peer:
         """Serves the client of a request in a task of its own."""
 
+    def check_leads(self) -> None:
+        """Raises ``Refused`` where another daemon takes turns."""
+
+    @property
+    def leads(self) -> bool:
+        """True if turns are made here."""
+
+    @property
+    def leader_web(self) -> str:
+        """Where that other daemon serves HTTP; empty if it does not, or none is known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -171,7 +182,7 @@ class InnerSession:
     async def greet(self, caller: Caller, space: str, heartbeat: float) -> None:
         """Says hello; raises ``ProtocolError`` if the daemon does not admit the caller."""
         hosted = MAIN if space == SYSTEM else space
-        wanted = Wanted(heartbeat=heartbeat, space=hosted, token=caller.token)
+        wanted = Wanted(heartbeat=heartbeat, space=hosted, token=caller.token, reads=True)
         self.say(p.Hello(p.VERSION, f"~http-{uuid.uuid4().hex}", caller.name, wanted.packed()))
         welcome = await self.next()
         assert isinstance(welcome, p.Welcome)  # the first packet, if it is no goodbye
@@ -313,7 +324,7 @@ async def inner_session(
             try:
                 await session.greet(caller, space, heartbeat)
             except ProtocolError as error:
-                raise NotAdmitted(error.code, error.text) from None
+                raise NotAdmitted(error.code, error.text, error.url) from None
             yield session
         finally:
             door.leave()

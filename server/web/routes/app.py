@@ -1,6 +1,7 @@
 """The application: what answers each request that is no WebSocket, and describes all of them in OpenAPI.
 
-Always: every error is a problem, with a code; an error of one request ends no other.
+Always: every error is a problem, with a code; an error of one request ends no other; a request that writes is
+sent to the leader before its body is read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dataspace.wire.features import MAIN
 from server.web.inner import ServingDaemon, inner_session
 from server.web.inspector.files import files
 from server.web.routes.parameters import Asked, Parameter
-from server.web.routes.problems import MEDIA_TYPE, Problem, problem_of
+from server.web.routes.problems import MEDIA_TYPE, Problem, answer_of
 from server.web.routes.table import DESCRIPTION, ROUTES, Row
 
 logger = logging.getLogger("dataspace")
@@ -47,6 +48,7 @@ def application(daemon: ServingDaemon, origins: Sequence[str] = ()) -> ASGIApp:
     routes += [_route(path, READ, _page(daemon)) for path in PAGES]
     routes += [_route(path, READ, answer) for path, answer in files().items()]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route, Exception: _defect})
+    app.state.leader_web = lambda: daemon.leader_web
     if origins:
         app.add_middleware(
             CORSMiddleware,
@@ -70,9 +72,13 @@ def _route(path: str, methods: Sequence[str], endpoint: Callable[[Request], Awai
 def _endpoint(daemon: ServingDaemon, row: Row) -> Callable[[Request], Awaitable[ASGIApp]]:
     async def endpoint(request: Request) -> ASGIApp:
         try:
-            return await row.answer(daemon, Asked(request, row.parameters))
+            asked = Asked(request, row.parameters)
+            if row.method == "POST" and not daemon.leads:
+                async with inner_session(daemon, asked.caller, asked.values.get("space", MAIN)):
+                    daemon.check_leads()
+            return await row.answer(daemon, asked)
         except DataspaceError as error:
-            return problem_of(error).response()
+            return answer_of(error)
         except ClientDisconnect:
             return _nothing  # the listener has said what was wrong with the body, or there is no client
 
@@ -84,7 +90,7 @@ def _page(daemon: ServingDaemon) -> Callable[[Request], Awaitable[ASGIApp]]:
         try:
             return await page(daemon, request)
         except DataspaceError as error:
-            return problem_of(error).response()
+            return answer_of(error)
 
     return endpoint
 
@@ -157,6 +163,7 @@ SCHEMAS: dict[str, Any] = {
             "title": {"type": "string"},
             "code": {"type": "string", "description": "a code of WIRE.md, or one of HTTP.md"},
             "detail": {"type": "string", "description": "what was found, and what is allowed"},
+            "url": {"type": "string", "description": "the address of the leader, over TCP"},
         },
     },
 }

@@ -1,7 +1,7 @@
 """Problems: errors as ``application/problem+json`` (RFC 9457), with the codes of the wire.
 
 Always: each code of WIRE.md has one HTTP status; ``detail`` is the text of the wire, with the found and the
-allowed values.
+allowed values; 307 has the address of the same request at the leader.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final
 
 import orjson
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, UsageError
 from server.web.inner import NotAdmitted
@@ -112,6 +113,34 @@ class Problem(DataspaceError):
         return Response(self.body(), self.status, self.headers, MEDIA_TYPE)
 
 
+ELSEWHERE: Final = "elsewhere"
+MISDIRECTED: Final = 421
+"""The status of a request that only the leader answers, if that has no address for HTTP."""
+
+
+def answer_of(error: DataspaceError) -> ASGIApp:
+    """Returns the answer to a request that an error has ended."""
+    problem = problem_of(error)
+    if problem.code != ELSEWHERE:
+        return problem.response()
+
+    async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
+        await _elsewhere(problem, scope).response()(scope, receive, send)
+
+    return elsewhere
+
+
+def _elsewhere(problem: Problem, scope: Scope) -> Problem:
+    """Returns the problem with the address of the request at the leader."""
+    web: str = scope["app"].state.leader_web()
+    if not web:
+        said = f"{problem.text}, which has no address for HTTP"
+        return Problem(ELSEWHERE, said, MISDIRECTED, more=problem.more)
+    path, query = scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii")
+    target = f"{web.rstrip('/')}{path}{'?' if query else ''}{query}"
+    return Problem(ELSEWHERE, problem.text, headers={"location": target}, more=problem.more)
+
+
 def problem_of(error: DataspaceError, *, limit: int = 0) -> Problem:
     """Returns the problem for an error; ``limit`` is the status of the code ``limit`` in this place."""
     match error:
@@ -122,7 +151,8 @@ def problem_of(error: DataspaceError, *, limit: int = 0) -> Problem:
         case Refused(code="unauthorized") | ProtocolError(code="unauthorized"):
             return Problem(error.code, f"{error.text}; HTTP has it in the header Authorization: Bearer TOKEN")
         case Refused() | ProtocolError():
-            return Problem(error.code, error.text, limit if error.code == "limit" else 0)
+            more: dict[str, object] = {"url": error.url} if error.url else {}
+            return Problem(error.code, error.text, limit if error.code == "limit" else 0, more=more)
         case UsageError():
             return Problem("bad-request", str(error))
         case Broken():

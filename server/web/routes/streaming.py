@@ -21,7 +21,7 @@ from dataspace.transport.sockets import Link
 from index.values.atoms import time_text
 from index.values.jsons import EXACT, to_json
 from index.values.values import Map, Value
-from server.web.routes.problems import problem_of
+from server.web.routes.problems import answer_of
 
 SLICE_SECONDS: Final = 0.005
 """Seconds after which the making of a long text lets others have the thread."""
@@ -122,7 +122,7 @@ class Streaming:
                 await out.finish()
             except DataspaceError as error:
                 if not out.started:
-                    await problem_of(error).response()(scope, receive, send)
+                    await answer_of(error)(scope, receive, send)
                 # else without its end the connection is cut: so the reader sees that it was not all
             except OSError:
                 pass  # the client has gone, or does not read for too long

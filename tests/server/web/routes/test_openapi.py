@@ -28,6 +28,8 @@ class Nobody:
 
     limits = Limits()
     lane = Lane()
+    leads = True
+    leader_web = ""
 
     @property
     def pages(self) -> Any:
@@ -35,6 +37,9 @@ class Nobody:
 
     def refusal(self, _peer: str) -> str:
         return "closed"
+
+    def check_leads(self) -> None:
+        raise AssertionError("it leads")
 
     def serve_through(self, _door: RouteDoor) -> Any:
         raise AssertionError("it was refused")
