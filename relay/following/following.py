@@ -48,6 +48,7 @@ class FollowedLog(LogReader):
 
         Raises ``LogDamaged``, and ``Refused`` if the log was trimmed faster than it was read.
         """
+        self.refresh()
         state = self._newest_snapshot(refuse) or RecoveredState()
         state.segment = max(state.segment, self._chain.first - 1)
         while segments := self.tail(state.segment):
@@ -63,7 +64,8 @@ class FollowedLog(LogReader):
 class Following:
     """What a leader's ``GroupCommit`` is, over a log that another process writes.
 
-    ``apply`` is called with each new epoch, ``flush`` after some epochs.  ``refusal`` returns what a turn is
+    ``apply`` is called with each new epoch, ``flush`` after some epochs.  ``jump`` is called with a later
+    state where the epochs on the way to it are gone.  ``refusal`` returns what a turn is
     answered.
     """
 
@@ -82,17 +84,18 @@ class Following:
         apply: Callable[[Epoch], None],
         flush: Callable[[], None],
         refusal: Callable[[], Refused],
+        jump: Callable[[RecoveredState], None],
     ) -> None:
         self.log: Final = log
-        self.state: Final = state
+        self.state = state
         """What the log holds beside facts; its owners are in the space."""
         self._apply = apply
         self._flush = flush
         self._refusal = refusal
-        self.durable = state.epoch
-        """The newest epoch that is applied."""
+        self._jump = jump
+        self._durable = state.epoch
         self.time = state.time
-        self.recent = Recent(self.durable)
+        self.recent = Recent(state.epoch)
         self.latest = Epoch(state.epoch, state.time)
         self.failure: LogFailed | None = None
         self.durations: Final = Durations()
@@ -108,6 +111,11 @@ class Following:
         self._hint = trio.Event()
         self._over = trio.Event()
         self._running = trio.CancelScope()
+
+    @property
+    def durable(self) -> int:
+        """The newest epoch that is applied, or on disk from a promotion on."""
+        return self._durable if self.successor is None else self.successor.durable
 
     # -- as of a leader's log -------------------------------------------------------------------------
 
@@ -155,6 +163,8 @@ class Following:
 
     def statistics(self) -> CommitStatistics:
         """Counts of applied epochs and changes since the start, in O(1)."""
+        if self.successor is not None:
+            return self.successor.statistics()
         return CommitStatistics(self.durable, 0, 0, self._groups, self._epochs, self._bytes, 0, self._changes)
 
     # -- following ------------------------------------------------------------------------------------
@@ -175,7 +185,7 @@ class Following:
                 while True:
                     if not await self._read_on():
                         await self._wait_hint()
-        except (LogFailed, LogDamaged, Refused) as failure:
+        except (LogFailed, LogDamaged) as failure:
             self.failure = failure if isinstance(failure, LogFailed) else LogFailed(str(failure))
             raise self.failure from None
         finally:
@@ -207,8 +217,12 @@ class Following:
 
     async def _read_on(self) -> bool:
         """Applies some new epochs, whatever is cancelled; False if there are none."""
-        segments = self.log.tail(self.state.segment)
         with trio.CancelScope(shield=True):
+            try:
+                segments = self.log.tail(self.state.segment)
+            except Refused:
+                await self._begin_anew()
+                return True
             if len(segments) > FEW:
                 decoded = await trio.to_thread.run_sync(lambda: [list(each.items()) for each in segments])
             else:
@@ -217,6 +231,20 @@ class Following:
                 await self._take_all(segment, items)
         await trio.lowlevel.checkpoint()
         return bool(segments)
+
+    async def _begin_anew(self) -> None:
+        """Takes over the state that the log has now, since the next epochs are past its retention."""
+        logger.warning(
+            "%s was trimmed beyond epoch %d, which is as far as it was read", self.NAME, self.durable
+        )
+        state = await trio.to_thread.run_sync(self.log.recover)
+        self._jump(state)
+        state.owners = {}
+        self.state = state
+        self._durable, self.time = state.epoch, state.time
+        self.latest = Epoch(state.epoch, state.time)
+        self.recent = Recent(state.epoch)
+        self._tell()
 
     async def _take_all(self, segment: Segment, items: Sequence[Epoch | Note]) -> None:
         began = perf_counter()
@@ -241,7 +269,7 @@ class Following:
         self.state.note(epoch)
         self.recent.add(epoch, size)
         self.latest = epoch
-        self.durable, self.time = epoch.number, epoch.time
+        self._durable, self.time = epoch.number, epoch.time
         self._epochs += not epoch.silent
 
     def _tell(self) -> None:

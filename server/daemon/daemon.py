@@ -166,9 +166,17 @@ class Daemon(DaemonState):
 
     def begin_following(self) -> None:
         """Follows the logs, and keeps in touch with their leader."""
+        for hosted in self.spaces.values():
+            hosted.send_away = partial(self._send_away, hosted)
         for following in self.followings:
             self.peers.start_soon(following.run)
         self.peers.start_soon(self.link.run)
+
+    def _send_away(self, hosted: HostedSpace) -> None:
+        """Ends the connections about a space that has skipped epochs: they come back, here or elsewhere."""
+        for peer in list(self.connections.values()):
+            if peer.hosted is hosted:
+                peer.dismiss("behind", "this follower was too far behind its leader", hosted.leader.url)
 
     # -- connections ----------------------------------------------------------------------------------
 

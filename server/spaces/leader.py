@@ -1,11 +1,14 @@
-"""The refusals of a space: by another name, or by the address of the daemon that takes its turns."""
+"""What a space says that follows: the address of the daemon that takes its turns, and how it skips epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dataspace.errors import Refused
+from dataspace.kernel.changes import Claims
+from dataspace.kernel.space import Space
+from index.values.values import Value, same
 
 
 @dataclass(slots=True)
@@ -22,6 +25,26 @@ class Leader:
             text = f"space {space!r} is followed here, and no daemon that takes its turns is known now"
             return Refused("no-leader", text)
         return Refused("elsewhere", f"space {space!r} is followed here: ask {self.url}", self.url)
+
+
+def nobody() -> None:
+    """Sends nobody away."""
+
+
+def difference(space: Space, owners: Mapping[str, Mapping[int, Value]]) -> list[Claims]:
+    """Returns how claims differ from those of a space; O(claims of both)."""
+    found: list[Claims] = []
+    for owner in {*space.owners(), *owners}:
+        before, after = space.claims(owner), owners.get(owner, {})
+        ended = [handle for handle in before if handle not in after]
+        begun = [
+            (handle, value)
+            for handle, value in after.items()
+            if handle not in before or not same(before[handle], value)
+        ]
+        if begun or ended:
+            found.append(Claims(owner, begun, ended))
+    return found
 
 
 def no_space(name: str, names: Collection[str]) -> Refused:

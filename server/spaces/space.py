@@ -33,6 +33,7 @@ from relay.delivery.memory import MemoryBudget
 from relay.following.following import FollowedLog, Following
 from relay.log.log import Log
 from relay.log.notes import Note
+from relay.log.snapshots import RecoveredState
 from relay.log.writer import GroupCommit, retain
 from relay.store.errors import LogFailed
 from relay.store.sqlite.staged import SqliteStaged
@@ -47,7 +48,7 @@ from server.owners.leases import Leases
 from server.owners.turn_numbers import Client, Clients
 from server.spaces.conditions import Conditions
 from server.spaces.endings import Departures, Endings
-from server.spaces.leader import Leader, no_space
+from server.spaces.leader import Leader, difference, no_space, nobody
 from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
 from server.spaces.recalling import Recalling, find_turns
@@ -105,6 +106,8 @@ class HostedSpace:
         self.identity = log.identity
         self.leader = Leader()
         """The daemon that takes turns while the space follows."""
+        self.send_away: Callable[[], None] = nobody
+        """Ends the connections about this space, which has skipped epochs."""
         self.hint: Callable[[], None] | None = None
         """Tells followers that there is more on disk, while there are some."""
         self.term = log.term
@@ -177,10 +180,16 @@ class HostedSpace:
             apply=self.space.follow,
             flush=self.flush,
             refusal=lambda: self.leader.refusal(self.name),
+            jump=self._jump,
         )
         self.showing = Showing(self.space, self.commits, self.gate, COMMITTED)  # and all of that is on disk
         self.clients = Clients(state.clients, most=self.limits.identities, name_bytes=self.limits.name_bytes)
         logger.info("space %s: follows %d facts from epoch %d", self.name, len(self.space.index), state.epoch)
+
+    def _jump(self, state: RecoveredState) -> None:
+        """Takes over a later state as one epoch, which no client is shown."""
+        self.send_away()
+        self.space.follow(Epoch(state.epoch, state.time, claims=difference(self.space, state.owners)))
 
     def lead(self, log: Log) -> None:
         """Makes turns from now on, over the log whose state the space has.

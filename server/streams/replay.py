@@ -52,6 +52,9 @@ LIVE_FACTS: Final = 100_000
 YIELD_SECONDS: Final = 0.5
 """Seconds after which a replay whose stream is not read releases its slot for a waiting replay."""
 
+PATIENCE: Final = 5.0
+"""Seconds for which a reader waits for an epoch that it has seen elsewhere."""
+
 SLICE: Final = 512
 SLICE_BYTES: Final = 64 << 10
 """Changes, and about the bytes of them, that a replay packs and offers at once: a large epoch has parts."""
@@ -63,6 +66,21 @@ def read_request(spec: Map) -> ObserveOptions:
         return ObserveOptions.read(spec)
     except UsageError as error:
         raise Refused("bad-request", str(error)) from None
+
+
+async def catch_up(hosted: HostedSpace, request: ObserveOptions) -> None:
+    """Waits, where a log is followed, until it has the epoch of a reader that has seen more elsewhere.
+
+    Raises ``Refused("behind")``, with the address of the leader, if that takes long.
+    """
+    after = request.after if request.as_of is None else request.as_of
+    if hosted.leads or after is None or after <= hosted.commits.durable:
+        return
+    with trio.move_on_after(PATIENCE):
+        await hosted.commits.wait_durable(after)
+    if hosted.commits.durable < after:
+        said = f"epoch {after} was seen elsewhere, the newest here is {hosted.commits.durable}"
+        raise Refused("behind", said, hosted.leader.url)
 
 
 def beginning(hosted: HostedSpace, request: ObserveOptions) -> int:
@@ -98,6 +116,7 @@ async def from_log(hosted: HostedSpace, request: ObserveOptions, kind: type[Kind
 
     Raises ``Refused`` as ``beginning`` does.
     """
+    await catch_up(hosted, request)
     start = beginning(hosted, request)
     await hosted.commits.wait_durable(start)  # the state there is computed from the log
     replay = kind(hosted.log, request.pattern, start)
@@ -177,6 +196,7 @@ class StreamReplay:
         request, commits = self.request, self.hosted.commits
         if self._is_full:  # it has fallen behind: the log is read when what waits was taken
             await self._wait_room()
+        await catch_up(self.hosted, request)
         start = beginning(self.hosted, request)
         if await self._goes_on(start):
             return
