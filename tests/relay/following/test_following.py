@@ -117,7 +117,7 @@ async def test_it_holds_what_the_log_holds(
         leader.log.trim(EVERYTHING, LATE)
     await _follow(follower, leader.space.epoch)
     assert _held(follower.space) == _held(leader.space)
-    assert follower.space.index.check() is None
+    follower.space.index.check()
     assert follower.jumps == (trimmed and snapshot and later > 0), "only where epochs are gone"
     leader.turns(2)
     again = Follower(tmp_path)
@@ -143,7 +143,7 @@ async def test_who_waits_is_woken_in_time_and_goes_on_with_a_successor(tmp_path:
         nursery.start_soon(wait, "later", 4)
         leader.turns(2)
         with trio.fail_after(10):
-            while woken != ["first"]:
+            while woken != ["first"]:  # noqa: ASYNC110  # what appends it is the code under test
                 await trio.sleep(0.001)
         with pytest.raises(Refused) as refused:
             following.submit(Epoch(9, 9))
@@ -159,7 +159,7 @@ async def test_who_waits_is_woken_in_time_and_goes_on_with_a_successor(tmp_path:
         commits.submit(Epoch(number, 1, (Record("x", 1),)))
         with trio.fail_after(10):
             await following.wait_beyond(3)
-            while len(woken) < 2:
+            while len(woken) < 2:  # noqa: ASYNC110  # as above
                 await trio.sleep(0.001)
         assert following.durable == commits.durable == number
         await commits.close()
