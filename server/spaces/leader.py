@@ -32,7 +32,7 @@ def nobody() -> None:
 
 
 def difference(space: Space, owners: Mapping[str, Mapping[int, Value]]) -> list[Claims]:
-    """Returns how claims differ from those of a space; O(claims of both)."""
+    """Returns how claims differ from the claims in a space; O(claims of both)."""
     found: list[Claims] = []
     for owner in {*space.owners(), *owners}:
         before, after = space.claims(owner), owners.get(owner, {})
