@@ -167,7 +167,7 @@ class Daemon(DaemonState):
     def begin_following(self) -> None:
         """Follows the logs, and keeps in touch with their leader."""
         for hosted in self.spaces.values():
-            hosted.send_away = partial(self._send_away, hosted)
+            hosted.leader.send_away = partial(self._send_away, hosted)
         for following in self.followings:
             self.peers.start_soon(following.run)
         self.peers.start_soon(self.link.run)

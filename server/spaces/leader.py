@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from dataspace.errors import Refused
-from dataspace.kernel.changes import Claims
+from dataspace.kernel.changes import Claims, Epoch
 from dataspace.kernel.space import Space
 from index.values.values import Value, same
+from relay.following.following import FollowedLog, Following
+from relay.log.snapshots import RecoveredState
 
-
-@dataclass(slots=True)
-class Leader:
-    """The addresses of the daemon that writes the log; empty where it is not known, or does not run."""
-
-    url: str = ""
-    web: str = ""
-    """Where it serves HTTP, such as ``http://127.0.0.1:7378``."""
-
-    def refusal(self, space: str) -> Refused:
-        """Returns the answer to what only the leader does."""
-        if not self.url:
-            text = f"space {space!r} is followed here, and no daemon that takes its turns is known now"
-            return Refused("no-leader", text)
-        return Refused("elsewhere", f"space {space!r} is followed here: ask {self.url}", self.url)
+logger = logging.getLogger("dataspace")
 
 
 def nobody() -> None:
     """Sends nobody away."""
+
+
+@dataclass(slots=True)
+class Leader:
+    """The addresses of the daemon that writes the log of a space; empty while it is not known."""
+
+    space: str
+    url: str = ""
+    web: str = ""
+    """Where it serves HTTP, such as ``http://127.0.0.1:7378``."""
+    send_away: Callable[[], None] = nobody
+    """Ends the connections about the space, which has skipped epochs."""
+
+    def refusal(self) -> Refused:
+        """Returns the answer to what only the leader does."""
+        if not self.url:
+            text = f"space {self.space!r} is followed here, and no daemon that takes its turns is known now"
+            return Refused("no-leader", text)
+        return Refused("elsewhere", f"space {self.space!r} is followed here: ask {self.url}", self.url)
+
+
+def follow(log: FollowedLog, space: Space, leader: Leader, flush: Callable[[], None]) -> Following:
+    """Fills a space with what a log holds, and returns what applies to it each epoch that is new there."""
+    state = log.recover()
+    space.restore(state.owners, state.epoch, state.time)
+    state.owners = {}
+
+    def jump(later: RecoveredState) -> None:
+        leader.send_away()
+        space.follow(Epoch(later.epoch, later.time, claims=difference(space, later.owners)))
+
+    logger.info("space %s: follows %d facts from epoch %d", leader.space, len(space.index), state.epoch)
+    return Following(log, state, apply=space.follow, flush=flush, refusal=leader.refusal, jump=jump)
 
 
 def difference(space: Space, owners: Mapping[str, Mapping[int, Value]]) -> list[Claims]:

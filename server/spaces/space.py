@@ -33,7 +33,6 @@ from relay.delivery.memory import MemoryBudget
 from relay.following.following import FollowedLog, Following
 from relay.log.log import Log
 from relay.log.notes import Note
-from relay.log.snapshots import RecoveredState
 from relay.log.writer import GroupCommit, retain
 from relay.store.errors import LogFailed
 from relay.store.sqlite.staged import SqliteStaged
@@ -48,7 +47,7 @@ from server.owners.leases import Leases
 from server.owners.turn_numbers import Client, Clients
 from server.spaces.conditions import Conditions
 from server.spaces.endings import Departures, Endings
-from server.spaces.leader import Leader, difference, no_space, nobody
+from server.spaces.leader import Leader, follow, no_space
 from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
 from server.spaces.recalling import Recalling, find_turns
@@ -104,10 +103,8 @@ class HostedSpace:
         self.name = settings.name
         self.log: Log | FollowedLog = log
         self.identity = log.identity
-        self.leader = Leader()
+        self.leader = Leader(settings.name)
         """The daemon that takes turns while the space follows."""
-        self.send_away: Callable[[], None] = nobody
-        """Ends the connections about this space, which has skipped epochs."""
         self.hint: Callable[[], None] | None = None
         """Tells followers that there is more on disk, while there are some."""
         self.term = log.term
@@ -137,7 +134,9 @@ class HostedSpace:
         self.flows = HostedFlows(flows)
         self.commits: GroupCommit | Following
         if isinstance(log, FollowedLog):
-            self._follow(log)
+            self.commits = follow(log, self.space, self.leader, flush)
+            self.showing = Showing(self.space, self.commits, self.gate, COMMITTED)  # all of that is on disk
+            self.clients = Clients(self.commits.state.clients, most=limits.identities)
         else:
             state = log.recover()
             self.space.restore(state.owners, state.epoch, state.time)
@@ -153,43 +152,21 @@ class HostedSpace:
     def check_leads(self) -> None:
         """Raises ``Refused``, with the address of the leader, if no turn is made here."""
         if not self.leads:
-            raise self.leader.refusal(self.name)
+            raise self.leader.refusal()
 
     @property
     def own_log(self) -> Log:
         """The log that this daemon writes; raises as ``check_leads``."""
         if isinstance(self.log, Log):
             return self.log
-        raise self.leader.refusal(self.name)
+        raise self.leader.refusal()
 
     @property
     def writer(self) -> GroupCommit:
         """What writes that log; raises as ``check_leads``."""
         if isinstance(self.commits, GroupCommit):
             return self.commits
-        raise self.leader.refusal(self.name)
-
-    def _follow(self, log: FollowedLog) -> None:
-        """Shows what a log holds, and from then on each epoch that another daemon writes to it."""
-        state = log.recover()
-        self.space.restore(state.owners, state.epoch, state.time)
-        state.owners = {}
-        self.commits = Following(
-            log,
-            state,
-            apply=self.space.follow,
-            flush=self.flush,
-            refusal=lambda: self.leader.refusal(self.name),
-            jump=self._jump,
-        )
-        self.showing = Showing(self.space, self.commits, self.gate, COMMITTED)  # and all of that is on disk
-        self.clients = Clients(state.clients, most=self.limits.identities, name_bytes=self.limits.name_bytes)
-        logger.info("space %s: follows %d facts from epoch %d", self.name, len(self.space.index), state.epoch)
-
-    def _jump(self, state: RecoveredState) -> None:
-        """Takes over a later state as one epoch, which no client is shown."""
-        self.send_away()
-        self.space.follow(Epoch(state.epoch, state.time, claims=difference(self.space, state.owners)))
+        raise self.leader.refusal()
 
     def lead(self, log: Log) -> None:
         """Makes turns from now on, over the log whose state the space has.
