@@ -99,10 +99,11 @@ class Candidates:
         return self._target is not None and self._hops <= HOPS
 
     def begin(self) -> None:
-        """Begins a round."""
-        first = () if self._target is None else (self._target,)
+        """Begins a round; after too many hops in a row the listed addresses come first, as those may loop."""
+        target = () if self._target is None else (self._target,)
+        others = () if self.is_sent_on or not target else [each for each in self._order if each != self.now]
         self._target = None
-        self._left = deque(dict.fromkeys((*first, *self._order)))
+        self._left = deque(dict.fromkeys((*others, *target, *self._order)))
 
     def take(self) -> Address | None:
         """Returns the address to try next, or None at the end of the round."""

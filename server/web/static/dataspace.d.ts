@@ -208,7 +208,7 @@ export interface ConnectOptions {
   transport?: Transport;
 }
 
-export function connect(url: string | URL, options?: ConnectOptions): Promise<Space>;
+export function connect(url: string | URL | readonly (string | URL)[], options?: ConnectOptions): Promise<Space>;
 
 export interface Welcome {
   version: number;

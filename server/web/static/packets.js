@@ -32,6 +32,9 @@ export const STATE = 2;
 export const CONFLATED = 4;
 export const PROGRESS = 8;
 
+/** Codes with which a daemon sends a client to another one; nothing has happened. */
+export const ELSEWHERE = ["elsewhere", "moved", "no-leader", "behind"];
+
 export const PACKET_DEPTH = 56;
 export const SPARE = 4096 * 4 + 256;
 export const IN_FLIGHT = 4096;

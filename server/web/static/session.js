@@ -6,7 +6,6 @@ import {
   Broken,
   Closed,
   DataspaceError,
-  malformed,
   ProtocolError,
   Refused,
   refusalOf,
@@ -23,6 +22,7 @@ import {
   Deferred,
   DENIED,
   DONE,
+  ELSEWHERE,
   ERROR,
   HELLO,
   IN_FLIGHT,
@@ -35,25 +35,33 @@ import {
   REFUSAL,
   REQUEST,
   VALUES,
-  WELCOME,
 } from "./packets.js";
 import { InFlight } from "./inflight.js";
 import { Lease } from "./leases.js";
 import { Patience } from "./patience.js";
 import { webSocket } from "./transport.js";
+import { CONNECT_MILLIS, CROWDED, Uplink } from "./uplink.js";
 
-const CONNECT_MILLIS = 10_000;
 const LASTING_MILLIS = 1000;
 const DRAIN_MILLIS = 10_000;
-const PAUSES = [0, 50, 100, 250, 500, 1000, 2000, 4000];
-const PATIENT = new Set(["", "timeout", "stalled", "closing"]);
-const CROWDED = new Set(["limit", "timeout", "closing"]);
+const PATIENT = new Set(["", "timeout", "stalled", "closing", ...ELSEWHERE]);
+
+/** A daemon that follows another one got a request: nothing has happened, and it is asked again elsewhere. */
+class DeniedHere extends Broken {}
 
 /** What is under way between this client and its daemon, over one connection after another. */
 export class Session {
   constructor(url, options) {
-    this.url = url;
     this.options = options;
+    this.uplink = new Uplink(url, options.transport ?? webSocket, {
+      isOpen: () => this.isOpen,
+      isCurrent: (link) => this.link === link,
+      isBehind: (space, epoch) => this.welcome?.space === space && epoch < this.seen,
+      hello: () => this.#hello(),
+      begin: (link, packet) => this.#begin(link, packet),
+      hear: (bytes, began) => this.#hear(bytes, began),
+      lost: (reason, began) => this.#lost(reason, began),
+    });
     this.client = options.client || (options.owner && !options.lease ? `owner:${options.owner}` : `~${randomHex(16)}`);
     this.home = options.space === "system" ? "main" : options.space;
     this.inFlight = new InFlight(options.space, options.lease ? options.owner : "", (bytes) => this.#write(bytes));
@@ -77,8 +85,15 @@ export class Session {
     this.waiters = [];
     this.room = [];
     this.timer = null;
-    this.pause = null;
-    this.patience = new Patience(url, options.timeout);
+    this.patience = new Patience(this.uplink.candidates.listed.join(","), options.timeout);
+    this.failures = 0; // connections in a row that have not lasted
+    this.isElsewhere = false; // the daemon has said that it serves reads only
+    this.seen = 0; // the newest epoch of this space
+  }
+
+  /** The address of the connection, or of the last attempt. */
+  get url() {
+    return this.uplink.url;
   }
 
   get isOpen() {
@@ -108,7 +123,7 @@ export class Session {
     const began = Date.now();
     for (let attempt = 1; ; attempt++) {
       try {
-        await this.#connect();
+        await this.uplink.reach();
         await this.lease?.granted;
         return;
       } catch (error) {
@@ -119,54 +134,8 @@ export class Session {
           throw error;
         }
       }
-      await this.#wait(Math.min(attempt, 4)); // half a second at most: somebody waits for it
+      await this.uplink.wait(Math.min(attempt, 4)); // half a second at most: somebody waits for it
     }
-  }
-
-  /** Opens one connection; settles when the welcome has come, or with the reason why none did. */
-  #connect() {
-    const welcomed = new Deferred();
-    let over = false;
-    const began = Date.now();
-    let link = null;
-    const fail = (error) => {
-      over = true;
-      clearTimeout(patience);
-      link?.close();
-      welcomed.reject(error);
-    };
-    const patience = setTimeout(() => fail(new Unreachable(`no welcome from ${this.url}`)), CONNECT_MILLIS);
-    const open = this.options.transport ?? webSocket;
-    const heard = {
-      opened: () => link.send(pack(this.#hello(), PACKET_DEPTH)),
-      message: (bytes) => {
-        if (over) return;
-        if (this.link === link) return this.#hear(bytes, began);
-        try {
-          const packet = unpack(bytes);
-          if (packet[0] === BYE) return fail(new ProtocolError(packet[1], packet[2], packet[3]));
-          if (packet[0] !== WELCOME) throw malformed("the first packet of a daemon is its welcome");
-          clearTimeout(patience);
-          this.#begin(link, packet);
-          welcomed.resolve();
-        } catch (error) {
-          fail(error);
-        }
-      },
-      closed: (reason) => {
-        if (over) return;
-        over = true;
-        clearTimeout(patience);
-        if (this.link === link) this.#lost(reason, began);
-        else welcomed.reject(new Unreachable(`${this.url}: ${reason}`));
-      },
-    };
-    try {
-      link = open(this.url, heard);
-    } catch (error) {
-      fail(new Unreachable(`${this.url}: ${error.message}`));
-    }
-    return welcomed.promise;
   }
 
   #hello() {
@@ -187,12 +156,15 @@ export class Session {
     this.welcome = { version, session, space, epoch, sequence, limits, features };
     this.link = link;
     this.up = true;
+    this.began = Date.now();
+    this.isElsewhere = false;
     this.said = this.heard = Date.now();
     this.interval = features.heartbeat ?? Infinity;
     this.inFlight.limits = limits;
     this.ticket = features.secret ? [session, features.secret] : null;
     const resumed = features.resumed === true;
     const moved = before !== null && before.space !== space;
+    this.seen = moved ? epoch : Math.max(this.seen, epoch);
     const place = `the connection is to another space now, it is ${space}, and was ${before?.space}`;
     const turns = moved
       ? this.inFlight.abandon((turn) => new AnotherSpace(`turn ${turn.sequence} was lost before its answer: ${place}`))
@@ -268,7 +240,8 @@ export class Session {
     this.link = null;
     clearInterval(this.timer);
     if (this.dismissal) return this.end(this.dismissal);
-    const broken = new Broken(`the connection to ${this.url} was lost, before the answer: ${reason}`);
+    const Kind = this.isElsewhere ? DeniedHere : Broken;
+    const broken = new Kind(`the connection to ${this.url} was lost, before the answer: ${reason}`);
     for (const request of this.requests.values()) request.reject(again(broken));
     this.requests.clear();
     this.inFlight.hold(); // what is submitted from here on was not sent
@@ -276,15 +249,18 @@ export class Session {
     this.#tell("lost", { reason });
     if (!this.isOpen) return;
     if (!this.options.reconnect) return this.end(broken);
-    this.#comeBack(Date.now() - began > LASTING_MILLIS ? 0 : 1);
+    const lasted = Date.now() - began > LASTING_MILLIS;
+    if (lasted) this.uplink.candidates.lasted();
+    this.failures = lasted ? 0 : this.failures + 1;
+    this.#comeBack(this.failures);
   }
 
   async #comeBack(attempt) {
     for (; this.isOpen; attempt++) {
-      await this.#wait(attempt);
+      if (!this.uplink.candidates.isSentOn) await this.uplink.wait(attempt);
       if (!this.isOpen) return;
       try {
-        await this.#connect();
+        await this.uplink.reach();
         return;
       } catch (error) {
         if (error instanceof ProtocolError && !CROWDED.has(error.code)) {
@@ -295,24 +271,13 @@ export class Session {
     }
   }
 
-  /** Waits between attempts, longer and longer, with jitter so that clients do not return at once. */
-  #wait(attempt) {
-    return new Promise((resolve) => {
-      const millis = PAUSES[Math.min(attempt, PAUSES.length - 1)] * (0.5 + Math.random());
-      const timer = setTimeout(resolve, millis);
-      this.pause = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
-  }
 
   /** Ends the client: everything that waits gets the error. */
   end(error) {
     if (!this.isOpen) return;
     this.ended = error;
     clearInterval(this.timer);
-    this.pause?.();
+    this.uplink.hurry();
     this.lease?.stop(error);
     this.#sayGoodbye();
     const known = error instanceof ProtocolError || error instanceof Broken;
@@ -378,33 +343,57 @@ export class Session {
 
   #receive(packet, size) {
     const [kind, first, second, third, fourth, fifth] = packet;
+    let refusal;
     switch (kind) {
       case VALUES:
         return this.streams.get(first)?.arrive(second, third, size);
       case ACCEPTED:
         second.forEach((epoch, at) => this.inFlight.accept(first + at, epoch));
+        this.seen = Math.max(this.seen, ...second);
         return this.#leaveRoom();
       case REFUSAL:
-        return this.#refused(first, refusalOf(second, third, fourth, fifth));
+        refusal = refusalOf(second, third, fourth, fifth);
+        return this.#isSentBy(refusal) ? this.#leave(refusal) : this.#refused(first, refusal); // or it is sent again
       case REACHED:
         for (const number of second) this.streams.get(number)?.reach(first);
         return undefined;
       case DONE:
         return this.#endStream(first, (stream) => stream.done());
       case ERROR:
-        return this.#endStream(first, (stream) => stream.fail(new Refused(second, third, fourth)));
+        refusal = new Refused(second, third, fourth);
+        if (this.streams.has(first) && this.#isSentBy(refusal)) return this.#leave(refusal); // it is opened again
+        return this.#endStream(first, (stream) => stream.fail(refusal));
       case ANSWER:
         return this.#settle(first, (request) => request.resolve(second));
       case DENIED:
-        return this.#settle(first, (request) => request.reject(refusalOf(second, third, fourth, fifth)));
+        refusal = refusalOf(second, third, fourth, fifth);
+        if (!this.#isSentBy(refusal)) return this.#settle(first, (request) => request.reject(refusal));
+        this.#settle(first, (request) => request.reject(new DeniedHere(refusal.text)));
+        return this.#leave(refusal);
       case PING:
         return this.send([PONG, first]);
       case BYE:
         if (!PATIENT.has(first)) this.dismissal = new ProtocolError(first, second, third);
+        else if (third || ELSEWHERE.includes(first)) this.uplink.candidates.sentAway({ code: first, url: third });
+        this.isElsewhere ||= first === "elsewhere";
         return undefined;
       default:
         return undefined; // a later daemon may say more
     }
+  }
+
+  /** Returns whether a daemon refuses because another one serves this client. */
+  #isSentBy(refusal) {
+    return ELSEWHERE.includes(refusal.code) && this.options.reconnect;
+  }
+
+  /** Goes to another daemon, with all that is under way. */
+  #leave(refusal) {
+    const { link } = this;
+    this.isElsewhere = refusal.code === "elsewhere";
+    this.uplink.candidates.sentAway(refusal);
+    this.#lost(refusal.message, this.began);
+    link?.close();
   }
 
   #refused(sequence, refusal) {
@@ -433,13 +422,19 @@ export class Session {
   // -- for the verbs --
 
   async request(verb, args) {
-    while (!this.up) {
-      this.checkOpen();
-      const waiter = new Deferred();
-      this.waiters.push(waiter);
-      await this.patience.wait(waiter.promise);
+    for (;;) {
+      while (!this.up) {
+        this.checkOpen();
+        const waiter = new Deferred();
+        this.waiters.push(waiter);
+        await this.patience.wait(waiter.promise);
+      }
+      try {
+        return await this.ask(verb, args).promise;
+      } catch (error) {
+        if (!(error instanceof DeniedHere)) throw error;
+      }
     }
-    return this.ask(verb, args).promise;
   }
 
   /** Sends a request without waiting; there must be a connection. */

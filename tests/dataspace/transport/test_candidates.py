@@ -100,6 +100,30 @@ def test_daemons_that_welcome_and_then_send_away_do_not_loop_hot(ring: int) -> N
     assert free <= HOPS
 
 
+def test_a_chain_longer_than_the_hops_is_followed_with_pauses() -> None:
+    far = [parse_url(f"tcp://far{n}:1") for n in range(HOPS + 1)]
+    world = {each: after.url for each, after in itertools.pairwise([LISTED[0], *far])} | {far[-1]: SERVES}
+    candidates = Candidates(LISTED[:1])
+    assert not a_round(candidates, world)[1] and a_round(candidates, world)[1]
+
+
+@pytest.mark.parametrize("ring", [2, 3])
+def test_the_leader_is_found_beside_daemons_that_welcome_and_then_send_to_one_another(ring: int) -> None:
+    around, leader = ELSE[:ring], LISTED[0]
+    candidates = Candidates([*around, leader])
+    for _ in range(20):
+        candidates.begin()
+        while (address := candidates.take()) not in (*around, leader):
+            assert address is not None
+        candidates.welcomed()
+        if address == leader:
+            return
+        assert address is not None
+        after = around[(around.index(address) + 1) % ring]
+        candidates.sent_away(ProtocolError("elsewhere", "", after.url))
+    raise AssertionError("the leader was not found")
+
+
 def test_the_last_good_address_comes_first_and_one_that_sent_the_client_away_last() -> None:
     candidates = Candidates(LISTED)
     a_round(candidates, {LISTED[1]: SERVES})

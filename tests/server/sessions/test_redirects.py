@@ -207,6 +207,16 @@ async def test_followers_that_send_to_one_another_are_not_asked_hot(url: str, wa
             await done.wait()
 
 
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_leader_is_found_beside_daemons_that_send_to_one_another(url: str, way: Way) -> None:
+    async with relay(url, way) as one, relay(url, way) as two:
+        one.said, two.said = ("elsewhere", "", two.here), ("elsewhere", "", one.here)
+        with trio.fail_after(SOON):
+            async with dataspace.connect([DOWN, one.here, two.here, url]) as space:
+                await space.assert_(fact(1))
+        assert len(one.hellos) + len(two.hellos) <= 6
+
+
 async def test_a_client_waits_where_nothing_leads(url: str) -> None:
     async with relay(url, "hello", code="no-leader") as follower, trio.open_nursery() as nursery:
         done = trio.Event()

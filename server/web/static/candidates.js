@@ -1,0 +1,94 @@
+/**
+ * The addresses of one store, and which of them is tried next: where a daemon has sent the client, the last good one,
+ * then the others. The rules are those of the client in Python (`dataspace/transport/candidates.py`).
+ */
+
+import { UsageError } from "./errors.js";
+
+const HOPS = 3; // how often in a row a client goes at once where it is sent
+const FAMILIES = { "ws:": "ws", "wss:": "ws", "http:": "ws", "https:": "ws", "tcp:": "tcp", "tls:": "tcp" };
+const PLAIN = new Set(["ws:", "http:", "tcp:"]);
+const LOOPBACK = /^(localhost|\[::1\]|127\.\d+\.\d+\.\d+)$/;
+
+/** Returns the addresses of a list, or of text in which commas divide them; each one once. */
+export function addressesOf(url) {
+  const said = (Array.isArray(url) ? url : [url]).flatMap((each) => String(each).trim().split(/\s*,\s*(?=[a-z]+:)/i));
+  if (!said.length) throw new UsageError("no address: a client needs one at least");
+  return [...new Set(said)];
+}
+
+/** Returns whether a daemon may send its clients on: to the same kind of address, and to no less secure one. */
+export function maySendOn(from, to) {
+  let source, target;
+  try {
+    source = new URL(from, globalThis.location?.href);
+    target = new URL(to);
+  } catch {
+    return false;
+  }
+  const family = FAMILIES[target.protocol];
+  if (!family || family !== FAMILIES[source.protocol]) return false;
+  if (PLAIN.has(target.protocol) && !PLAIN.has(source.protocol)) return false;
+  return !LOOPBACK.test(target.hostname) || LOOPBACK.test(source.hostname);
+}
+
+export class Candidates {
+  #order;
+  #target = null;
+  #left = [];
+  #hops = 0;
+
+  constructor(listed) {
+    this.listed = listed;
+    this.#order = [...listed];
+    this.now = listed[0]; // the address of the connection, or of the last attempt
+  }
+
+  /** True if a daemon has sent the client to an address, which is to be tried without a pause. */
+  get isSentOn() {
+    return this.#target !== null && this.#hops <= HOPS;
+  }
+
+  /** Begins a round, between two of which the caller makes a pause. */
+  begin() {
+    const target = this.#target === null ? [] : [this.#target];
+    // after too many hops in a row the listed addresses come first, as those may loop
+    const others = this.isSentOn || !target.length ? [] : this.#order.filter((each) => each !== this.now);
+    this.#left = [...new Set([...others, ...target, ...this.#order])];
+    this.#target = null;
+  }
+
+  /** Returns the address to try next, or undefined at the end of the round. */
+  take() {
+    let next;
+    if (this.isSentOn) {
+      next = this.#target;
+      this.#target = null;
+      this.#left = this.#left.filter((each) => each !== next);
+    } else {
+      next = this.#left.shift();
+    }
+    if (next !== undefined) this.now = next;
+    return next;
+  }
+
+  /** Notes that the address is a good one. */
+  welcomed() {
+    this.#order = [this.now, ...this.#order.filter((each) => each !== this.now && this.listed.includes(each))];
+  }
+
+  /** Notes that a connection was of use for a while, so that the next hops are the first in a row. */
+  lasted() {
+    this.#hops = 0;
+  }
+
+  /** Notes that the daemon does not serve this client; `url` is the address of the one that does, if it says so. */
+  sentAway({ code, url }) {
+    this.#order = [...this.#order.filter((each) => each !== this.now), ...this.#order.filter((each) => each === this.now)];
+    if (!url || code === "no-leader" || url === this.now) return;
+    if (this.listed.includes(url) || maySendOn(this.now, url)) {
+      this.#target = url;
+      this.#hops++;
+    }
+  }
+}

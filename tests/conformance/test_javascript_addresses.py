@@ -1,0 +1,71 @@
+"""The client in JavaScript finds the daemon that serves it among several addresses, as the one in Python."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from dataspace.transport.addresses import parse_url
+from dataspace.transport.candidates import may_send_on
+from server.config.model import Config
+from server.daemon.serve import serve
+from tests.conformance.driving import MODULE, node
+from tests.server.relays import Way, relay
+
+DRIVERS = Path(__file__).with_name("drivers")
+
+GRID = """
+import { addressesOf, maySendOn } from "%s";
+const [pairs, texts] = JSON.parse(process.argv[1]);
+console.log(JSON.stringify([pairs.map(([a, b]) => maySendOn(a, b)), texts.map(addressesOf)]));
+"""
+
+WRITE = """
+import { connect, record } from "%s";
+import { tcp } from "%s";
+const [urls] = JSON.parse(process.argv[1]);
+const space = await connect(urls, { transport: tcp });
+await space.assert(record("fact", 1));
+const [row] = await space.matches("fact($n)");
+console.log(JSON.stringify(row));
+await space.request("lease", { owner: "lease:1000:x" });
+await space.close();
+"""
+
+
+def _run(program: str, given: object, *modules: Path) -> Any:
+    code = program % tuple(module.as_uri() for module in modules)
+    command = [node(), "--no-warnings", "--input-type=module", "-e", code, json.dumps(given)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert not done.returncode and not done.stderr, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_where_a_daemon_may_send_a_client_is_as_in_python() -> None:
+    urls = ["tcp://127.0.0.1:1", "tls://localhost:1", "tcp://far:1", "tls://far:1"]
+    pairs = list(itertools.product(urls, repeat=2))
+    texts = ["ws://a/ws, wss://b/ws", "tcp://a:1", "/ws"]
+    allowed, listed = _run(GRID, [pairs, texts], MODULE.with_name("candidates.js"))
+    assert allowed == [may_send_on(parse_url(a), parse_url(b)) for a, b in pairs]
+    assert listed == [["ws://a/ws", "wss://b/ws"], ["tcp://a:1"], ["/ws"]]
+
+
+@pytest.mark.parametrize("way", ["hello", "asked", "welcomed"])
+@pytest.mark.parametrize("loops", [False, True])
+async def test_it_goes_where_it_is_sent(tmp_path: Path, nursery: trio.Nursery, way: Way, loops: bool) -> None:
+    (address,) = await nursery.start(serve, Config(listen=("tcp:127.0.0.1:0",), data=tmp_path))
+    url = parse_url(address).url
+    async with relay(url, way) as one, relay(url, way) as two:
+        if loops:
+            one.said, two.said = ("elsewhere", "", two.here), ("elsewhere", "", one.here)
+        urls = ["tcp://127.0.0.1:9", one.here, two.here, url] if loops else [one.here]
+        given = [urls]
+        with trio.fail_after(30):
+            assert await trio.to_thread.run_sync(_run, WRITE, given, MODULE, DRIVERS / "tcp.mjs") == [1]
+        assert len(one.hellos) + len(two.hellos) <= 6
