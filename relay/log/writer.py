@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from time import perf_counter
 from typing import Final, Self
 
@@ -47,6 +48,10 @@ BACKLOG_EPOCHS: Final = 32_768
 
 GROUP_BYTES: Final = 8 << 20
 """Bytes that one transaction takes of the queue, so that callbacks come in a steady stream."""
+
+ACCEPTED_AT_ONCE: Final = 8_192
+"""Epochs and entries of the gate in one group, where a gate keeps some: to accept them is one step of the
+loop, of about 50 ms."""
 
 LARGE_CHANGES: Final = 4_096
 """An epoch of so many changes is not encoded by the task that submits it: others would wait."""
@@ -289,7 +294,7 @@ class GroupCommit(GroupWriter[_Entry]):
 
     async def _write_group(self) -> None:
         due = self._snapshot_due() and self.full is None
-        group = self._next_group(self._limit_bytes * 2 if due else self._portion)
+        group = self._next_group(self._limit_bytes * 2 if due else self._portion, whole=due)
         unsaved, wanted = self._unsaved, self._wanted
         state = self._current() if due and len(group) == len(self._waiting) else None
         if not await self._on_disk(self._append, group):
@@ -361,12 +366,19 @@ class GroupCommit(GroupWriter[_Entry]):
             raise failure
         await self._wait_after(failure, group)
 
-    def _next_group(self, limit: int) -> list[_Entry]:
-        if self.backlog_bytes < limit:
+    def _next_group(self, limit: int, *, whole: bool = False) -> list[_Entry]:
+        """Returns the oldest entries, of about ``limit`` bytes.
+
+        They are fewer where the gate keeps much of them, unless the group must be ``whole``.
+        """
+        most, kept = len(self._waiting), 0 if self.gate is None else len(self.gate)
+        if kept and kept + most > ACCEPTED_AT_ONCE and not whole:
+            most = max(1, most * ACCEPTED_AT_ONCE // (kept + most))
+        elif self.backlog_bytes < limit:
             return list(self._waiting)
         group: list[_Entry] = []
         size = 0
-        for entry in self._waiting:
+        for entry in islice(self._waiting, most):
             group.append(entry)
             size += entry.size
             if size >= limit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import trio.testing
 from dataspace.errors import Closed
 from dataspace.kernel.changes import Claims, Epoch
 from index.values.values import Record, Value
+from relay.delivery.gate import Gate
+from relay.delivery.memory import MemoryBudget
 from relay.log import writer
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
@@ -143,6 +146,64 @@ async def test_the_tail_is_what_is_not_on_disk_yet(log: Log) -> None:
 
 
 # -- the end ------------------------------------------------------------------------------------------
+
+
+async def test_a_gate_shows_an_epoch_after_its_commit_and_before_it_is_accepted(log: Log) -> None:
+    happened: list[str] = []
+    gate = Gate(MemoryBudget())
+    gate.close()
+    async with running(GroupCommit(log, gate=gate)) as commits:
+        for each in numbered(1, 3):
+            commits.submit(each, lambda done: happened.append(f"accepted {done.number}"))
+            gate.after(each.number, happened.append, f"shown {each.number}")
+        assert not happened
+        await commits.wait_durable(3)
+    assert happened == [*[f"shown {n}" for n in (1, 2, 3)], *[f"accepted {n}" for n in (1, 2, 3)]]
+
+
+async def test_what_a_gate_keeps_counts_in_the_backlog(log: Log) -> None:
+    gate = Gate(MemoryBudget())
+    gate.close()
+    async with running(GroupCommit(log, gate=gate, backlog_bytes=100_000)) as commits:
+        commits.submit(epoch(1, flight(1)))
+        gate.after(1, str, None, 50_000)
+        behind = [commits.is_behind]
+        gate.after(1, str, None, 50_000)
+        behind.append(commits.is_behind)
+        await commits.wait_room()
+        assert [*behind, commits.is_behind] == [False, True, False]
+        assert commits.durable == 1
+
+
+async def test_a_group_takes_less_where_a_gate_keeps_much_of_it(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "ACCEPTED_AT_ONCE", 40)
+    shown: list[int] = []
+    steps: list[int] = []
+    gate = Gate(MemoryBudget())
+    gate.close()
+    async with running(GroupCommit(log, gate=gate, after_group=lambda: steps.append(len(shown)))) as commits:
+        for each in numbered(1, 50):
+            commits.submit(each)
+            for _ in range(3):
+                gate.after(each.number, shown.append, each.number)
+        await commits.wait_durable(50)
+    assert shown == sorted([*range(1, 51)] * 3)
+    assert max(b - a for a, b in pairwise([0, *steps])) <= 30, "three entries beside ten epochs"
+
+
+async def test_what_a_gate_keeps_is_shown_to_nobody_when_the_disk_fails(log: Log) -> None:
+    shown: list[int] = []
+    gate = Gate(MemoryBudget())
+    gate.close()
+    commits = GroupCommit(log, gate=gate)
+    storage_of(log)._writer.execute("PRAGMA query_only = 1")
+    commits.submit(epoch(1, flight(1)))
+    gate.after(1, shown.append, 1)
+    with pytest.raises(LogFailed):
+        await commits.run()
+    assert not shown and len(gate) == 1
 
 
 async def test_closing_writes_what_waits(log: Log) -> None:

@@ -47,6 +47,7 @@ certificate = "daemon.pem"
 client_ca = "ca.pem"
 
 [spaces.orders]
+show = "durable"
 keep_for = "1h"
 limits = { facts = 5 }
 
@@ -137,6 +138,14 @@ def test_tokens_share_a_daemon_so_a_publication_is_smaller(
     assert [each.actions_per_publication for each in own.values()] == [7] * ("= 7" in text)
 
 
+def test_a_space_shows_what_main_does_unless_it_says_otherwise(written: Callable[[str], Path]) -> None:
+    text = 'show = "durable"\n[spaces.one]\n[spaces.two]\nshow = "committed"\n'
+    config = loaded("--config", str(written(text))).config
+    assert [each.show for each in config.all_spaces()] == ["durable", "durable", "committed"]
+    with pytest.raises(UsageError, match="durable or committed is needed"):
+        loaded("--config", str(written('show = "at once"')))
+
+
 def test_all_that_a_file_can_say(written: Callable[[str], Path], tmp_path: Path) -> None:
     config = loaded("--config", str(written(WHOLE))).config
     assert config.listen == ("tcp:127.0.0.1:0", "unix:/tmp/x.sock")
@@ -157,6 +166,7 @@ def test_all_that_a_file_can_say(written: Callable[[str], Path], tmp_path: Path)
     assert (orders.name, orders.data) == ("orders", tmp_path / "data" / "spaces" / "orders")
     assert (orders.limits.facts, orders.retention.age, orders.retention.size) == (5, 3600.0, 10 << 30)
     assert (empty.limits, empty.retention) == (config.space_limits, config.retention)
+    assert (config.show, orders.show, empty.show) == (None, "durable", None)
     assert orders.rules == (tmp_path / "one.rules",)
     assert config.rules == (RuleText("two", "b($x) <- a($x)."),)
     assert config.actors[0] == HostedActor("tests.server.rogues:echo")

@@ -389,6 +389,32 @@ async def test_quotas_of_a_token_are_taken_and_its_sessions_go_on(
             await sensor.assert_(Record("reading", 3, 1))
 
 
+async def test_what_is_shown_changes_with_the_reload_both_ways(
+    tmp_path: Path, nursery: trio.Nursery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = replace(config_of(tmp_path), spaces=(SpaceConfig("side", tmp_path / "side"),))
+    reread = Reread(before)
+    url = await reread.start(nursery)
+    with trio.fail_after(20):
+        async with dataspace.connect(url) as space, dataspace.connect(url, space="side") as side:
+            async with space.observe("fact($n)", quiet=True) as seen:
+                assert (await seen.next_epoch()).added == []  # type: ignore[union-attr]  # a state
+
+                async def shown() -> list[object]:
+                    return [(await each.status())["show"] for each in (space, side)]
+
+                assert await shown() == ["committed", "committed"]
+                for number, (main, other) in enumerate((("durable", None), (None, "durable"))):
+                    wanted = replace(
+                        before, show=main, spaces=(SpaceConfig("side", tmp_path / "side", show=other),)
+                    )
+                    assert "; changed: " in await reread.take(wanted, capfd)
+                    assert await shown() == [main or "committed", other or "committed"]
+                    await space.assert_(Record("fact", number))
+                    epoch = await seen.next_epoch()
+                    assert epoch is not None and epoch.added == [(number,)]
+
+
 async def test_limits_quotas_and_retention_hold_from_the_reload_on(
     tmp_path: Path, nursery: trio.Nursery, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,7 @@ class Past:
     """A space with its log, in place of ``HostedSpace``."""
 
     name = "main"
+    leads = True
 
     def __init__(self, log: Log, show: str | None = None) -> None:
         self.log = log

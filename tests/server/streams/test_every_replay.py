@@ -2,8 +2,9 @@
 
 A machine lives the life of a daemon whose disk is held back and let go at random: turns of durable owners, of
 leases, of sessions and of publications, many of which claim what is claimed already and so change nothing
-that can be seen.  In between it opens streams of every kind.  What each was told must be what a naive reader
-of the log's own entries would say.
+that can be seen.  In between it opens streams of every kind, and switches what observers are shown.  What
+each was told must be what a naive reader of the log's own entries would say, and on disk while only that is
+shown.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ _steps: Final = st.one_of(
     st.tuples(st.just("open"), _specs),
     st.tuples(st.just("open"), _specs),
     st.tuples(st.just("end"), st.sampled_from(OWNERS)),
+    st.tuples(st.just("show"), st.sampled_from(("durable", "durable", "committed", None))),
 )
 _lives: Final = st.lists(st.lists(_steps, max_size=24), min_size=1, max_size=2)
 
@@ -278,6 +280,7 @@ class Life:
         self._fresh = number * 100_000
         self._end_name = f"end {number}"  # something that every stream without an end hears
         self._pinged = self._ponged = self.newest = 0
+        self._shown = 0  # before only what is on disk was to be shown
         self.streams: dict[int, Stream] = {}
 
     async def run(self, steps: Sequence[Step]) -> None:
@@ -306,9 +309,26 @@ class Life:
                 if isinstance(packet, p.Pong):
                     self._ponged = packet.number
                 elif isinstance(packet, p.Values | p.Done | p.Error):
+                    self._check_shown(packet)
                     self.streams[packet.stream].hear(packet)
 
+    def _check_shown(self, packet: p.Packet) -> None:
+        """Nothing comes that is to be kept until it is on disk."""
+        hosted = self._hosted
+        if not isinstance(packet, p.Values) or hosted.showing.in_force != "durable":
+            return
+        if not self.streams[packet.stream].spec["columns"]:
+            numbers: list[Any] = [value[0] for value in packet.values]  # type: ignore[index]  # as in WIRE.md
+            assert max(numbers) <= max(self._shown, hosted.commits.durable)
+
     # -- steps ----------------------------------------------------------------------------------------
+
+    async def _show(self, setting: str | None) -> None:
+        showing = self._hosted.showing
+        if showing.in_force != "durable":
+            self._shown = self._hosted.space.epoch
+        showing.take(setting)
+        self._hosted.flush()
 
     async def _turn(self, owner: str, deeds: Sequence[Any], publication: bool) -> None:
         held = list(self._hosted.space.all_claims().get(owner, {}))
@@ -453,3 +473,14 @@ def test_a_net_difference_ends_where_the_stream_does() -> None:
 def test_a_state_in_columns_is_of_an_epoch_that_is_on_disk() -> None:
     late = _opened(as_of=0, upto=1, columns=True, durable=True)
     live([[_claimed(0), ("settle",), ("hold",), _claimed(1), late, ("pause",)]])
+
+
+@pytest.mark.parametrize("opened", [{}, {"snapshot": True}, {"after": 1}, {"after": 1, "net": True}])
+@pytest.mark.parametrize("switched", [False, True])
+def test_what_is_kept_from_a_stream_comes_when_it_is_on_disk(opened: dict[str, Any], switched: bool) -> None:
+    turns = [("turn", "durable:a", [("a", 1, at, 0)], False) for at in range(4)]
+    show, spec = ("show", "durable"), ("open", PLAIN | {"wait": True} | opened)
+    before = [turns[0], ("hold",), turns[1], show] if switched else [show, turns[0], ("hold",), turns[1]]
+    live(
+        [[*before, spec, ("pause",), turns[2], ("pause",), ("show", None), ("pause",), show, turns[3], spec]]
+    )
