@@ -42,6 +42,10 @@ class Relay:
         """Its own address."""
         self.late = 0
         """How many epochs its welcome is behind the daemon."""
+        self.stale = 0
+        """How many turns of the client its welcome does not have."""
+        self.deaf = False
+        """While true, nothing of the daemon reaches the client."""
         self.newest: int | None = None
         """The newest epoch that it admits to have, if it is one behind."""
         self.opened: list[int | None] = []
@@ -96,7 +100,11 @@ class Relay:
         frames = _Frames(above)
         while (frame := await frames.next()) is not None:
             packet = p.read(unpack(frame[4:])) if frame[5] == 33 else None  # the number of a welcome
-            if isinstance(packet, p.Welcome) and (self.late or self.newest is not None):
+            if self.deaf:
+                continue
+            if isinstance(packet, p.Welcome) and self.stale:
+                await _say(client, packet._replace(sequence=max(0, packet.sequence - self.stale)))
+            elif isinstance(packet, p.Welcome) and (self.late or self.newest is not None):
                 epoch = max(0, packet.epoch - self.late)
                 known = epoch if self.newest is None else min(epoch, self.newest)
                 await _say(client, packet._replace(epoch=known))

@@ -52,8 +52,6 @@ class Hellos:
         self._process: Final = os.urandom(8)
         self._attempts = 0
         self._ticket: tuple[int, bytes] | None = None
-        self.is_guest = False
-        """True at a daemon that keeps no sessions: the ticket is for another one."""
 
     def next(self) -> p.Hello:
         """Returns the next hello, with the secret of the session if there is one."""
@@ -71,7 +69,6 @@ class Hellos:
         return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
 
     def answered(self, session: int, granted: Granted) -> None:
-        """Notes what the daemon grants: the secret with which to come back to this session."""
-        self.is_guest = self._ticket is not None and not granted.secret
+        """Notes the secret with which to come back to this session; a daemon that keeps none grants none."""
         if granted.secret:
             self._ticket = (session, granted.secret)

@@ -46,6 +46,8 @@ class InFlight:
         self._answered: dict[int, Ticket] = {}
         """Turns that were answered before older ones."""
         self._held: list[Ticket] | None = []
+        self._numbers: list[tuple[Ticket, int]] = []
+        """The numbers of held turns when the present connection began."""
 
     def __len__(self) -> int:
         return len(self._sent) + len(self._held or ())
@@ -166,6 +168,7 @@ class InFlight:
         self._held = self._held or []
         if applied is not None:
             self._held[:0] = [self._sent.pop(at) for at in list(self._sent) if at > applied]
+            self._numbers = [(ticket, ticket.sequence) for ticket in self._held]
             for ticket in self._sent.values():
                 self._send(ticket)
             self._applied = applied
@@ -191,11 +194,19 @@ class InFlight:
             self._held = self._held or []
             self._held.append(ticket)
 
-    def drop_restating(self) -> None:
-        """Drops turns that assert claims again, which the daemon has refused: another one may know them."""
-        self._sent = {at: ticket for at, ticket in self._sent.items() if not ticket.restating}
-        if self._held is not None:
-            self._held = [ticket for ticket in self._held if not ticket.restating]
+    def take_back(self) -> None:
+        """Gives turns the numbers that they had before the present connection, whose daemon applies none.
+
+        Its welcome may have had too low a number, and a turn that was applied elsewhere a higher one since.
+        """
+        left = {id(ticket): ticket for ticket in self.tickets() if not ticket.restating}
+        for ticket, number in self._numbers:
+            if ticket.restating or id(ticket) in left:
+                ticket.sequence = number
+                left[id(ticket)] = ticket
+        self._numbers = []
+        self._sent = {ticket.sequence: ticket for ticket in sorted(left.values(), key=_number)}
+        self._held = []
 
     def forget(self) -> None:
         """Drops the claims, which have ended and are not to be asserted again."""
@@ -245,3 +256,7 @@ class InFlight:
             ticket.others,
             ticket.traceparent,
         )
+
+
+def _number(ticket: Ticket) -> int:
+    return ticket.sequence

@@ -484,8 +484,8 @@ class ClientSession:
         waiting = kind(f"{error}, before the answer")
         self.patience.lost()
         self.in_flight.hold()
-        if self._hellos.is_guest and self.uplink.is_elsewhere:
-            self.in_flight.drop_restating()
+        if self.uplink.is_elsewhere:
+            self.in_flight.take_back()
         questions, self._requests = self._requests, {}
         for question in questions.values():
             question.fail(waiting)

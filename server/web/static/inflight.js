@@ -59,6 +59,7 @@ export class InFlight {
     this.sent = new Map(); // by ascending numbers
     this.answered = new Map(); // before older ones
     this.held = [];
+    this.numbers = []; // of the held turns when the present connection began
   }
 
   get size() {
@@ -155,10 +156,27 @@ export class InFlight {
   begin(applied) {
     const beyond = [...this.sent.values()].filter((ticket) => ticket.sequence > applied);
     this.held = [...beyond, ...(this.held ?? [])];
+    this.numbers = this.held.map((ticket) => [ticket, ticket.sequence]);
     for (const ticket of beyond) this.sent.delete(ticket.sequence);
     for (const ticket of this.sent.values()) this.send(this.#packed(ticket));
     this.applied = applied;
     this.sequence = Math.max(this.sequence, applied);
+  }
+
+  /**
+   * Gives turns the numbers that they had before the present connection, whose daemon applies none: its welcome may
+   * have had too low a number, and a turn that was applied elsewhere a higher one since.
+   */
+  takeBack() {
+    const left = new Set(this.tickets().filter((ticket) => !ticket.restating));
+    for (const [ticket, number] of this.numbers) {
+      if (!ticket.restating && !left.has(ticket)) continue;
+      ticket.sequence = number;
+      left.add(ticket);
+    }
+    this.numbers = [];
+    this.sent = new Map([...left].sort((a, b) => a.sequence - b.sequence).map((ticket) => [ticket.sequence, ticket]));
+    this.held = [];
   }
 
   /** True if a turn without an answer is one of the owner whose claims are asserted again. */

@@ -245,6 +245,7 @@ export class Session {
     for (const request of this.requests.values()) request.reject(again(broken));
     this.requests.clear();
     this.inFlight.hold(); // what is submitted from here on was not sent
+    if (this.isElsewhere) this.inFlight.takeBack();
     this.patience.lost();
     this.#tell("lost", { reason });
     if (!this.isOpen) return;

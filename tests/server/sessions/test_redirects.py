@@ -234,6 +234,47 @@ async def test_a_client_waits_where_nothing_leads(url: str) -> None:
             await done.wait()
 
 
+@pytest.mark.parametrize("way", ["asked", "welcomed"])
+@pytest.mark.parametrize("stale", range(4))
+async def test_no_turn_happens_twice_over_a_daemon_that_does_not_know_the_newest(
+    url: str, way: Way, stale: int
+) -> None:
+    """It welcomes the client with an old number, after which facts would be asserted again in between."""
+    async with (
+        relay(url, "passes") as old,
+        relay(url, way) as follower,
+        witness(url) as leader,
+        leader.observe("said($n)", quiet=True, policy="wait") as said,
+    ):
+        follower.stale = stale
+        assert await said.next_epoch() is not None
+        with trio.fail_after(SOON):
+            async with dataspace.connect([old.here, follower.here]) as space:
+                for n in range(3):
+                    await space.assert_(fact(n))
+                old.deaf = True
+                tickets = []
+                for n in range(3):
+                    draft = space.draft()
+                    draft.send(Record("said", n))
+                    tickets.append(await space.submit(draft))
+                came: list[tuple[Value, ...]] = []
+                while len(came) < 3:
+                    epoch = await said.next_epoch()
+                    assert epoch is not None
+                    came += epoch.messages
+                await old.send_away("closing", follower.here)
+                for ticket in tickets:
+                    await ticket.wait()
+                await space.send(Record("said", 3))
+                assert sorted(await leader.matches("fact($n)")) == [(n,) for n in range(3)]
+        while (3,) not in came:
+            epoch = await said.next_epoch()
+            assert epoch is not None
+            came += epoch.messages
+        assert came == [(n,) for n in range(4)]
+
+
 async def test_a_client_that_does_not_reconnect_gets_the_refusal_and_its_address(url: str) -> None:
     async with relay(url, "asked") as follower:
         async with dataspace.connect(follower.here, reconnect=False) as space:
