@@ -37,8 +37,8 @@ class Wanted:
     it comes back to.  ``space``: the dataspace that it is about.  ``token``: what shows its rights.
     ``spoken``: whether the daemon lists what it understands.
     ``attempt``: which of the connections this is that a process, known by some bytes of its own, has tried.
-    ``reads``, on the wire ``read``: whether the client sends no turns, so that a daemon that follows another
-    one may serve it.
+    ``reads``, on the wire ``read``: whether the client sends no turns.  ``leader``: whether only a daemon may
+    serve it that does not follow another one.
     """
 
     heartbeat: float = math.inf
@@ -49,6 +49,7 @@ class Wanted:
     attempt: tuple[int, bytes] | None = None
     spoken: bool = False
     reads: bool = False
+    leader: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -62,6 +63,7 @@ class Wanted:
             attempt=_pair(features, "attempt", "a number, and bytes of at most 64"),
             spoken=features.get("spoken") is True,
             reads=features.get("read") is True,
+            leader=features.get("leader") is True,
         )
 
     def packed(self) -> Map:
@@ -83,6 +85,8 @@ class Wanted:
             wanted["spoken"] = True
         if self.reads:
             wanted["read"] = True
+        if self.leader:
+            wanted["leader"] = True
         return Map(wanted)
 
 

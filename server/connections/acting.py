@@ -412,7 +412,7 @@ def admit(shared: Shared, hello: p.Hello, peer: Principal, *, trusted: bool) -> 
     try:
         permit.check_space(wanted.space)
         hosted = shared.find_space(wanted.space)
-        if wanted.resume is not None:
+        if wanted.resume is not None or wanted.leader:
             hosted.check_leads()
         client = bearer.client(hello.client)
         hosted.clients.check(client)

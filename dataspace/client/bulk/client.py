@@ -116,7 +116,9 @@ class BulkClient:
         self._preparing: set[int] = set()
         credentials = Credentials.settle(token, tls)
         home = MAIN if space == SYSTEM else space
-        wanted = Wanted(space=home, token=credentials.token, reads=read == "any").packed()
+        wanted = Wanted(
+            space=home, token=credentials.token, reads=read == "any", leader=read != "any"
+        ).packed()
         self._hello: Final = p.Hello(p.VERSION, f"~{os.urandom(16).hex()}", name, wanted)
         self.welcome: Final = self._reach(candidates, credentials, wait)
 
