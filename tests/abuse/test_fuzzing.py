@@ -15,7 +15,7 @@ from tests.abuse.sizes import ROUNDS, ROWS
 from tests.guarantees.validators import VALIDATORS
 from tests.server.tracing.collectors import Collector, collecting
 
-JUDGED = VALIDATORS.keys() - {"session_ends", "leases", "conditions", "topics", "locks"}
+JUDGED = VALIDATORS.keys() - {"session_ends", "leases", "graces", "conditions", "topics", "locks"}
 
 PACKETS = 100_000 * ROUNDS or 20_000
 

@@ -79,6 +79,20 @@ class Term:
 
 
 @dataclass(slots=True)
+class Graced:
+    """A session with grace: the facts that it put in the place of one another, and how its client came back.
+
+    ``returns`` are pairs of the seconds since the client was last answered and whether its session was
+    resumed.
+    """
+
+    client: str
+    grace: float
+    facts: list[Value] = field(default_factory=list)
+    returns: list[tuple[float, bool]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class History:
     """One run, in one space; topics are in the history of ``main``."""
 
@@ -87,6 +101,9 @@ class History:
     ended: list[frozenset[Value]] = field(default_factory=list)
     """The facts of each session that was ended from outside."""
     terms: list[Term] = field(default_factory=list)
+    graced: list[Graced] = field(default_factory=list)
+    stolen: list[str] = field(default_factory=list)
+    """Clients whose session was resumed without its secret."""
     topics: dict[str, TopicHistory] = field(default_factory=dict)
     lock: LockHistory = field(default_factory=LockHistory)
     rights: Mapping[str, str] = field(default_factory=dict)

@@ -22,7 +22,7 @@ import dataspace
 from dataspace import Record, absent
 from dataspace.errors import Broken, Closed, LockLost, Refused, Unreachable
 from relay.log.reader import verify
-from tests.guarantees.history import History, Term
+from tests.guarantees.history import Graced, History, Term
 from tests.guarantees.locks import Belief, Grant
 from tests.guarantees.notes import Notes
 from tests.guarantees.topics import Seen, Sent, TopicHistory
@@ -46,11 +46,15 @@ LEASE: Final = 0.4
 
 LOCK: Final = 0.5
 
+GRACE: Final = 30.0
+
 BROKEN_OFF: Final = 3
 """Sessions that are broken off."""
 
 FACTS: Final = 3
 """Facts of each of them."""
+
+CAME_BACK: Final = (dataspace.ConnectionChange.RESUMED, dataspace.ConnectionChange.ANEW)
 
 TOPIC: Final = "news"
 
@@ -80,6 +84,8 @@ class Recording:
                 passing.start_soon(self._follow, urls["far"])
                 for each in ("Alice", "Bob"):
                     passing.start_soon(self._lock, urls["near"], each)
+                for place in ("near", "far"):
+                    passing.start_soon(self._keep, urls[place], place)
                 async with trio.open_nursery() as writers:
                     writers.start_soon(self._write, urls["near"], "Alice", turns)
                     writers.start_soon(self._write, urls["far"], "Bob", turns)
@@ -177,6 +183,24 @@ class Recording:
                 proxy.cut()
             nursery.cancel_scope.cancel()
         self.history.terms.append(Term(name, asked + round(LEASE * 1_000_000)))
+
+    async def _keep(self, url: str, name: str) -> None:
+        """A session with grace, which outlives the daemon: it puts one fact in the place of the other."""
+        session, answered = Graced(name, GRACE), time.monotonic()
+        self.history.graced.append(session)
+
+        def hear(event: dataspace.ConnectionEvent) -> None:
+            if event.change in CAME_BACK:
+                resumed = event.change is dataspace.ConnectionChange.RESUMED
+                session.returns.append((time.monotonic() - answered, resumed))
+
+        async with dataspace.connect(url, grace=GRACE, on_connection=hear) as space:
+            mine: dataspace.Claim | None = None
+            for number in range(1_000_000):
+                session.facts.append(fact := Record("kept", name, number))
+                mine = await (space.assert_(fact) if mine is None else space.replace(mine, fact))
+                answered = time.monotonic()
+                await trio.sleep(0.01)
 
     async def _lock(self, url: str, name: str) -> None:
         """Holds a lock that another client wants as well, for a while each time."""

@@ -169,6 +169,23 @@ def lease_cut_short(history: History) -> None:
     history.terms[0] = replace(history.terms[0], until=history.terms[0].until + 3_600_000_000)
 
 
+def grace_cut_short(history: History) -> None:
+    """A client comes back in time and finds its session gone."""
+    history.graced[0].returns.append((1.0, False))
+
+
+def fact_that_blinks(history: History) -> None:
+    """A fact of a session that was resumed comes a second time."""
+    at = _entry(history, "kept")
+    again = history.log[-1]
+    history.log.append(again._replace(number=again.number + 1, added=history.log[at].added, client=None))
+
+
+def session_stolen(history: History) -> None:
+    """A session is resumed by a client that does not know its secret."""
+    history.stolen.append("near")
+
+
 def condition_that_did_not_hold(history: History) -> None:
     """A turn that expected that nothing had changed happened after much had."""
     logged = {(epoch.client, epoch.sequence) for epoch in history.log[len(history.log) // 2 :]}
@@ -242,6 +259,9 @@ PLANTED: Final[dict[Callable[[History], None], str]] = {
     repeated: "observation",
     split: "observation",
     lease_cut_short: "leases",
+    grace_cut_short: "graces",
+    fact_that_blinks: "graces",
+    session_stolen: "graces",
     condition_that_did_not_hold: "conditions",
     turn_of_another_space: "spaces",
     claim_that_was_lost: "outcome",

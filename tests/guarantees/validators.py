@@ -154,6 +154,21 @@ def leases(history: History) -> Iterator[str]:
                 yield f"{term.owner} ended in epoch {epoch.number}, {term.until - epoch.time} µs too early"
 
 
+def graces(history: History) -> Iterator[str]:
+    """A session with grace is resumed in time, after a restart too, by its secret alone; no fact blinks."""
+    for client in history.stolen:
+        yield f"the session of {client} was resumed without its secret"
+    came = Counter(key(fact) for epoch in history.log for fact in epoch.added)
+    for session in history.graced:
+        for away, resumed in session.returns:
+            if away < session.grace and not resumed:
+                yield f"{session.client} came back after {away:g} s of {session.grace:g}, and had no session"
+        if all(resumed for _, resumed in session.returns):
+            for fact in session.facts:
+                if came[key(fact)] > 1:
+                    yield f"{fact!r:.80} of {session.client} has come {came[key(fact)]} times"
+
+
 def spaces(history: History) -> Iterator[str]:
     """A turn is in the log of the space to which it was sent, and in no other."""
     asked = {(turn.client, turn.sequence) for turn in history.turns}
@@ -246,6 +261,7 @@ MATERIAL: Final[dict[Validator, Callable[[History], bool]]] = {
     order: lambda history: len(history.changes) > 1,
     observation: lambda history: any(len(view.epochs) > 1 for view in history.views.values()),
     leases: lambda history: bool(history.terms),
+    graces: lambda history: any(session.returns for session in history.graced),
     conditions: lambda history: any(turn.expected for turn in history.turns),
     spaces: _any_turn,
     outcome: lambda history: any(turn.client.startswith("owner:") for turn in history.turns),

@@ -44,7 +44,6 @@ PATTERNS: Final = (
 
 HEARTBEAT: Final = 1.0
 LEASE: Final = 1.5
-GRACE: Final = 4.0
 LOCK: Final = 1.0
 
 OF_THE_DISK: Final = ("disk-full", "disk-failed")
@@ -152,16 +151,6 @@ class Actor:
 
     def _microseconds(self) -> int:
         return round((BEGAN + trio.current_time()) * 1_000_000)
-
-    async def keep(self) -> None:
-        """A session with grace: its facts are there while it is, whatever happens to its connections."""
-        async with self.connected(grace=GRACE) as space:
-            mine: dataspace.Claim | None = None
-            for number in range(self.random.randint(1, 8)):
-                fact = Record("kept", self.number, number)
-                with contextlib.suppress(Refused):  # the disk is full just now
-                    mine = await (space.assert_(fact) if mine is None else space.replace(mine, fact))
-                await trio.sleep(self.random.choice((0.0, 0.3, 1.0)))
 
     async def lock(self) -> None:
         """Takes a lock that others want as well, and notes when it believes that it holds it."""
@@ -292,15 +281,23 @@ class Actor:
         await trio.sleep_forever()
 
     @contextlib.asynccontextmanager
-    async def connected(self, **options: Any) -> AsyncIterator[dataspace.RemoteSpace]:
-        """Connects to its space, as soon as there is a daemon."""
+    async def connected(
+        self, hear: Callable[[dataspace.ConnectionEvent], None] | None = None, **options: Any
+    ) -> AsyncIterator[dataspace.RemoteSpace]:
+        """Connects to its space, as soon as there is a daemon; ``hear`` is called with each event."""
+
+        def heard(event: dataspace.ConnectionEvent) -> None:
+            self._hear(event)
+            if hear is not None:
+                hear(event)
+
         while True:
             connecting = dataspace.connect(
                 URL,
                 space=self.part.space,
                 heartbeat=HEARTBEAT,
                 token="",
-                on_connection=self._hear,
+                on_connection=heard,
                 **options,
             )
             try:

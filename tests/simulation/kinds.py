@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from tests.simulation import claiming, topics
+from tests.simulation import claiming, keeping, topics
 from tests.simulation.actors import Actor
 
 KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
     "writer": Actor.write,
     "guest": Actor.visit,
     "borrower": Actor.borrow,
-    "keeper": Actor.keep,
+    "keeper": keeping.keep,
     "locker": Actor.lock,
     "claimer": claiming.claim,
     "publisher": topics.publish,

@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
+import trio
+
 from dataspace.client.epoch_streams import EpochStream
 from dataspace.client.session.session import ClientSession
 from dataspace.kernel.changes import Epoch
@@ -22,6 +24,7 @@ from server.conditions import Judgement
 from server.config.model import SpaceConfig
 from server.connections.acting import ActingPeer
 from server.owners import leases
+from server.spaces.sessions import Sessions, SessionState
 from server.spaces.space import HostedSpace
 from tests.simulation.plan import MAIN
 
@@ -91,6 +94,30 @@ def asserted_twice(held: ExitStack) -> None:
     held.enter_context(patch.object(ClientSession, "release", release))
 
 
+def grace_not_renewed(held: ExitStack) -> None:
+    """Sessions that a start has found have no time to come back."""
+
+    def begin_grace(self: Sessions) -> None:
+        for state in self._left.values():
+            self._waiting.renew(state.owner, trio.current_time())
+
+    held.enter_context(patch.object(Sessions, "_begin_grace", begin_grace))
+
+
+def secret_unchecked(held: ExitStack) -> None:
+    """Whoever knows the number of a session resumes it."""
+
+    def admits(self: SessionState, ticket: tuple[int, bytes] | None) -> bool:
+        return ticket is not None and bool(self.known.grace) and ticket[0] == self.number
+
+    held.enter_context(patch.object(SessionState, "admits", admits))
+
+
+def sessions_forgotten(held: ExitStack) -> None:
+    """The log has no note of sessions, so that none outlives the daemon."""
+    held.enter_context(patch.object(Sessions, "note", lambda _self, *_parts: None))
+
+
 def sessions_end_by_halves(held: ExitStack) -> None:
     """The first fact of a session that ends goes in an epoch of its own."""
     really = HostedSpace._end_together
@@ -154,6 +181,9 @@ PLANTED: Final[Mapping[str, Callable[[ExitStack], None]]] = {
         turn_numbers_unchecked,
         leases_end_early,
         asserted_twice,
+        grace_not_renewed,
+        secret_unchecked,
+        sessions_forgotten,
         sessions_end_by_halves,
         steps_answered_before_the_write,
         shared_turns_in_main,

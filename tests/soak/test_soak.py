@@ -14,7 +14,7 @@ from tests.soak.verdict import FEWEST, MAY_BE, Sample, drifts, table
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
 
-JUDGED = VALIDATORS.keys() - {"conditions", "locks", "rights"}
+JUDGED = VALIDATORS.keys() - {"conditions", "graces", "locks", "rights"}
 
 FLAT = [
     Sample(at * 10.0, (50 << 20) + at % 7 * 4096, 30 + at % 3, 6, 9 << 20, 2.0 + at % 5, 20.0)

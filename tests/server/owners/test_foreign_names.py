@@ -22,6 +22,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from dataspace.wire.session import ALL_HEARD
 from index.values.values import Map, Record, Value
+from server.config.model import Limits
 from server.config.rights import Key, Rights
 from tests.relay.store.files import storage_of
 from tests.server.peers import PLENTY
@@ -445,8 +446,11 @@ async def test_a_lease_and_an_identity_are_their_maker_s_after_a_restart_as_well
     token, (other, _) = narrow(OWNER, Map({**FULL, "name": "owner"})), STRANGERS["another caveat"]
     async with world(tmp_path, THEIRS) as there:
         assert there.made.hosted.space.claims(KEPT)
-    keys = (Key("owner", OWNER),)
-    async with inside(tmp_path, keys=keys) as made:
+    keys, limits = (
+        (Key("owner", OWNER),),
+        Limits(grace_seconds=0.0),
+    )  # else its maker has a session
+    async with inside(tmp_path, limits, keys=keys) as made:
         stranger = Guest(made.connect(trusted=False))
         said = await stranger.greet(other, "~owner")
         assert isinstance(said, p.Welcome)
