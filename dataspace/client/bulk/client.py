@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -34,7 +35,7 @@ from dataspace.errors import (
 )
 from dataspace.kernel.changes import EpochChanges
 from dataspace.transport.addresses import Address, unreachable
-from dataspace.transport.candidates import EACH_SECONDS, READ, Candidates, joined, one_of, parse_urls
+from dataspace.transport.candidates import EACH_SECONDS, HOPS, READ, Candidates, joined, one_of, parse_urls
 from dataspace.transport.credentials import Credentials, Tls, said_by_tls
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Wanted
@@ -120,21 +121,23 @@ class BulkClient:
             space=home, token=credentials.token, reads=read == "any", leader=read != "any"
         ).packed()
         self._hello: Final = p.Hello(p.VERSION, f"~{os.urandom(16).hex()}", name, wanted)
-        self.welcome: Final = self._reach(candidates, credentials, wait)
+        self._candidates: Final = candidates
+        self._credentials: Final = credentials
+        self.welcome = self._reach(wait)
 
-    def _reach(self, candidates: Candidates, credentials: Credentials, wait: float) -> p.Welcome:
+    def _reach(self, wait: float = 0.0) -> p.Welcome:
         """Connects to the first address that serves this client, and returns the welcome.
 
         Waits while no daemon leads as well; raises the error of the last round.
         """
-        began = time.monotonic()
+        began, candidates = time.monotonic(), self._candidates
         while True:
             candidates.begin()
             failed: list[DataspaceError] = []
             patience = wait
             while (address := candidates.take()) is not None:
                 try:
-                    return self._enter(address, credentials, several=len(candidates.listed) > 1)
+                    return self._enter(address, several=len(candidates.listed) > 1)
                 except (Unreachable, Broken) as error:
                     failed.append(error)
                 except ProtocolError as refusal:
@@ -147,9 +150,9 @@ class BulkClient:
                 raise one_of(failed)
             time.sleep(PAUSE)
 
-    def _enter(self, address: Address, credentials: Credentials, *, several: bool) -> p.Welcome:
+    def _enter(self, address: Address, *, several: bool) -> p.Welcome:
         seconds = min(self.timeout, EACH_SECONDS) if several else self.timeout
-        self._socket = _connected(address, credentials, seconds)
+        self._socket = _connected(address, self._credentials, seconds)
         self._session = Session(Role.CLIENT, max_frame=MAX_FRAME, max_elements=MAX_FRAME)
         self._packets.clear()
         self._sizes.clear()
@@ -372,6 +375,15 @@ class BulkClient:
     # -- the socket -----------------------------------------------------------------------------------
 
     def _ask(self, verb: str, arguments: dict[str, Value], *, extra: float = 0.0) -> Value:
+        for at in count(1):
+            try:
+                return self._answer(verb, arguments, extra=extra)
+            except Refused as refusal:
+                if not self._went_on(refusal, at=at):
+                    raise
+        raise AssertionError("counting has no end")
+
+    def _answer(self, verb: str, arguments: dict[str, Value], *, extra: float) -> Value:
         number, self._next = self._next, self._next + 1
         self._send(p.Request(number, verb, Map(arguments)))
         while True:
@@ -380,9 +392,26 @@ class BulkClient:
                 case p.Answer(answered, value) if answered == number:
                     return value
                 case p.Denied(answered, code, text, found, url) if answered == number:
-                    raise self._refused(refusal_of(code, text, found, url))
+                    raise refusal_of(code, text, found, url)
                 case _:
                     self._unasked(packet)
+
+    def _went_on(self, refusal: Refused, *, at: int) -> bool:
+        """Connects to another daemon where this one does not serve the client; False where it does.
+
+        Raises ``Broken`` for the refusal ``at`` which the client has been sent on too often.
+        """
+        if refusal.code not in p.ELSEWHERE:
+            return False
+        error = self._broken(str(refusal))
+        if at > (LEADER_SECONDS / PAUSE if refusal.code == "no-leader" else HOPS):
+            raise error
+        if refusal.code == "no-leader":
+            time.sleep(PAUSE)
+        self._candidates.sent_away(ProtocolError(refusal.code, refusal.text, refusal.url))
+        self._preparing.clear()
+        self.welcome = self._reach()
+        return True
 
     def _refused(self, refusal: Refused) -> DataspaceError:
         """Returns the error for a refusal; a daemon that does not serve this client is of no further use."""

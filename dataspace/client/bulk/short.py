@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING
 
 from dataspace.client.assembling import Assembler
@@ -84,6 +85,15 @@ class ShortClient(BulkClient):
         turn = self._turn(actions, owner)._replace(expected=tuple([each.packed() for each in expected]))
         self.limits.check(encode(turn), turn.actions)
         self._sequence = turn.sequence
+        for at in count(1):
+            try:
+                return self._committed(turn)
+            except Refused as refusal:
+                if not self._went_on(refusal, at=at):
+                    raise
+        raise AssertionError("counting has no end")
+
+    def _committed(self, turn: p.Turn) -> int:
         self._send(turn)
         try:
             return self._accepted(turn.sequence)

@@ -98,10 +98,20 @@ async def test_the_error_names_all_addresses() -> None:
         await there(partial(commits, DOWN, "tcp://127.0.0.1:11"))
 
 
-async def test_a_daemon_that_refuses_later_is_lost(url: str) -> None:
+@pytest.mark.parametrize("work", [commits, publishes])
+async def test_a_daemon_that_refuses_later_sends_the_client_on(url: str, work: Callable[..., int]) -> None:
     async with relay(url, "asked") as follower:
+        assert await there(partial(work, follower.here)) > 0
+        assert follower.refused == len(follower.hellos) == 1
+
+
+@pytest.mark.parametrize("work", [commits, publishes])
+async def test_daemons_that_send_to_one_another_are_given_up(url: str, work: Callable[..., int]) -> None:
+    async with relay(url, "asked") as one, relay(url, "asked") as two:
+        one.said, two.said = ("elsewhere", "", two.here), ("elsewhere", "", one.here)
         with pytest.raises(Broken, match="elsewhere"):
-            await there(partial(publishes, follower.here))
+            await there(partial(work, one.here))
+        assert len(one.hellos) + len(two.hellos) <= 5
 
 
 def test_where_to_read_is_one_of_two() -> None:

@@ -1,0 +1,119 @@
+"""Clients of a daemon and its follower, in processes of their own: writes go to one, reads to the other."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import dataspace
+from dataspace.client.bulk.short import ShortClient
+from dataspace.errors import Refused
+from index.patterns.patterns import capture
+from index.values.values import Record
+from tests.server.peers import fact
+from tests.server.processes import DaemonProcess
+
+pytestmark = pytest.mark.slow
+SOON = 60
+FACTS = Record("fact", capture("n"))
+
+
+class Follower(DaemonProcess):
+    """A daemon that follows the one of a directory."""
+
+    def start(self, *, fault: str = "") -> None:
+        self.more = ("--follow", str(self.data))
+        super().start(fault=fault)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[tuple[DaemonProcess, Follower]]:
+    leader, follower = DaemonProcess(tmp_path / "data"), Follower(tmp_path / "data")
+    leader.start()
+    follower.start()
+    try:
+        yield leader, follower
+    finally:
+        for each in (follower, leader):
+            each.process.send_signal(signal.SIGCONT)
+            each.stop()
+
+
+async def test_a_client_of_a_follower_writes_at_the_leader_and_reads_what_it_wrote(
+    store: tuple[DaemonProcess, Follower],
+) -> None:
+    leader, follower = store
+    with trio.fail_after(SOON):
+        async with dataspace.connect(follower.url, wait=10) as space:
+            await space.assert_(fact(0))
+        for urls in ([follower.url], [follower.url, leader.url], [leader.url, follower.url]):
+            async with dataspace.connect(urls, read="any", grace=5, wait=10) as space:
+                for n in range(1, 50):
+                    await space.put(fact(n), by="fact(_)")
+                    assert await space.matches("fact($n)") == [(n,)]
+                assert list(await space.query("fact($n)")) == [(49,)]
+                async with space.observe("fact($n)") as loud, space.lock("l"):
+                    assert await loud.next_epoch() is not None
+
+
+async def test_short_clients_read_at_the_follower_and_write_at_the_leader(
+    store: tuple[DaemonProcess, Follower],
+) -> None:
+    _, follower = store
+
+    def use() -> int:
+        with ShortClient(follower.url) as writer:
+            writer.stage(("k",), [("assert", fact(1))])
+            epoch = writer.publish([("k",)], client="c", sequence=1, owner="it")
+        with ShortClient(follower.url, read="any") as reader:
+            assert reader.frontier(epoch - 1, 10).epoch >= epoch
+            assert reader.state(FACTS).added == [(1,)]
+        return epoch
+
+    assert await trio.to_thread.run_sync(use) > 0
+
+
+async def test_without_a_leader_a_writer_waits_and_readers_are_served(
+    store: tuple[DaemonProcess, Follower],
+) -> None:
+    leader, follower = store
+    urls = [follower.url, leader.url]
+    with trio.fail_after(SOON):
+        async with dataspace.connect(urls, read="any", wait=10) as space:
+            await space.put(fact(1), by="fact(_)", owner="it")
+            async with trio.open_nursery() as nursery:
+                await trio.to_thread.run_sync(leader.kill)
+                written: list[int] = []
+
+                async def write() -> None:
+                    written.append(await space.put(fact(2), by="fact(_)", owner="it"))
+
+                nursery.start_soon(write)
+                await trio.sleep(0.3)
+                assert not written
+
+                def look() -> list[tuple[object, ...]]:
+                    with ShortClient(follower.url, read="any") as reader:
+                        return list(reader.state(FACTS).added)
+
+                assert await trio.to_thread.run_sync(look) == [(1,)]
+                await trio.to_thread.run_sync(leader.start)
+            assert await space.matches("fact($n)") == [(2,)]
+
+
+async def test_a_client_that_does_not_reconnect_is_told_where_the_leader_is(
+    store: tuple[DaemonProcess, Follower],
+) -> None:
+    leader, follower = store
+    with trio.fail_after(SOON):
+        async with dataspace.connect(follower.url, reconnect=False) as space:
+            code = "no-leader"
+            while code == "no-leader":  # until the follower knows it
+                with pytest.raises(Refused) as sent:
+                    await space.assert_(fact(1))
+                code = sent.value.code
+            assert (code, sent.value.url) == ("elsewhere", leader.url)
