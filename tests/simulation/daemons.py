@@ -18,6 +18,7 @@ from relay.store.errors import LogFailed
 from server.config.model import Config, Limits, SpaceConfig
 from server.daemon.lock import DataUnusable
 from server.daemon.serve import serve
+from tests.relay.store.memory import move_memories
 from tests.simulation.disks import Volume, mounted
 from tests.simulation.hosts import Host
 from tests.simulation.occurrences import Occurrence
@@ -84,6 +85,7 @@ class Supervisor:
             self._world.trace("ended", name)
         self._left = self._world.place / name
         self.volume.leave(self._left, self._random if self._lost_power else None)
+        move_memories(self.volume.place, self._left)
 
     def _died(self, power: bool) -> None:
         self._lost_power = power

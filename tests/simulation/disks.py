@@ -22,6 +22,7 @@ from typing import Final
 
 from tests.relay.log.disk import Event, hook_sqlite
 from tests.relay.store.losses import Disk
+from tests.relay.store.memory import Fault
 from tests.simulation.hosts import Host
 from tests.simulation.occurrences import Occurrence
 
@@ -55,6 +56,21 @@ class Volume:
 
     def ask(self, event: Event) -> int:
         """Returns 0 for what may be done, else a code of SQLite."""
+        code = self._refusal(event)
+        if not code:
+            self._disk.take(event)
+        return code
+
+    def fault(self, name: str) -> Fault | None:
+        """Returns what happens to a write of tables in memory, which is done and synced in one step."""
+        code = self._refusal(("write", name))
+        if code:
+            return Fault.FULL if code == sqlite3.SQLITE_FULL else Fault.FAILED
+        if self._refusal(("sync", name)):
+            return self.host.random.choice((Fault.FAILED, Fault.UNKNOWN))
+        return None
+
+    def _refusal(self, event: Event) -> int:
         if self.host.is_dead:
             return sqlite3.SQLITE_IOERR
         self.asked += 1
@@ -70,7 +86,6 @@ class Volume:
             self.fails_next_sync = False
             self._count(Occurrence.SYNC)
             return sqlite3.SQLITE_IOERR_FSYNC
-        self._disk.take(event)
         return 0
 
     def _is_deadly(self, event: Event) -> bool:
@@ -141,6 +156,15 @@ def _ask(event: Event) -> int:
         directory, _, space = directory.rpartition("/")
         volume, name = _mounted.get(directory), f"{space}/{name}"
     return 0 if volume is None else volume.ask((event[0], name, *event[2:]))
+
+
+def fault_of(path: Path) -> Fault | None:
+    """Returns what happens to a write of the tables under a path; it is for ``in_memory``."""
+    for place in (path.parent, path.parent.parent):  # the latter for the log of another space
+        volume = _mounted.get(str(place.absolute()))
+        if volume is not None:
+            return volume.fault(path.name)
+    return None
 
 
 def _check(event: Event) -> None:

@@ -25,8 +25,10 @@ from relay.log.reader import LogReader, verify
 from relay.store.errors import LogDamaged, LogFailed
 from server.config.model import DURABLE
 from tests.guarantees.validators import broken, judged
+from tests.relay.store.memory import in_memory
 from tests.simulation.actors import Actor
 from tests.simulation.daemons import Supervisor
+from tests.simulation.disks import fault_of
 from tests.simulation.entropy import virtual
 from tests.simulation.faults import Faults
 from tests.simulation.hosts import Host, here
@@ -101,16 +103,17 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
     # The names of files are in messages, which have to be the same each time.
     with tempfile.TemporaryDirectory(prefix="life-", dir=above) as place, contextlib.chdir(place):
         world = World(plan, Path(), keep_trace=keep_trace)
-        with _listened() as heard, virtual(), seams(lambda: world.network):
-            life = _Life(world)
-            run_ordered(f"order {plan.seed}", life.run)
-        world.faults.extend(heard.said)
-        for space in (MAIN, *plan.spaces):
-            directory = life.daemons.data / space if space != MAIN else life.daemons.data
+        with in_memory(fault_of) if plan.memory else contextlib.nullcontext():
+            with _listened() as heard, virtual(), seams(lambda: world.network):
+                life = _Life(world)
+                run_ordered(f"order {plan.seed}", life.run)
+            world.faults.extend(heard.said)
+            for space in (MAIN, *plan.spaces):
+                directory = life.daemons.data / space if space != MAIN else life.daemons.data
+                with _readable(world):
+                    world.histories[space].log = _read(directory, world)
             with _readable(world):
-                world.histories[space].log = _read(directory, world)
-        with _readable(world):
-            world.topic.epochs = _read_topic(life.daemons.data, world)
+                world.topic.epochs = _read_topic(life.daemons.data, world)
         if life.daemons.starts == 1:  # else they were shown what a crash has lost
             for name, (space, view) in world.eager.items():
                 world.histories[space].views[name] = view

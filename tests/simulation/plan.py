@@ -66,6 +66,8 @@ class Plan:
     faults: tuple[Part, ...]
     show: str | None = None
     """What observers are shown, by the configuration of the daemon."""
+    memory: bool = False
+    """Whether logs and journals are in memory, where a write is one step, in place of SQLite's files."""
 
     @property
     def spaces(self) -> tuple[str, ...]:

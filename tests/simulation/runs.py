@@ -9,7 +9,7 @@ import gc
 import multiprocessing
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tests.simulation.life import Outcome, live
@@ -56,9 +56,11 @@ def kinds(wrong: Iterable[str]) -> frozenset[str]:
     return frozenset(each.partition(":")[0] for each in wrong)
 
 
-def results(seeds: range, processes: int, plant: str | None = None) -> Iterator[Result]:
+def results(
+    seeds: range, processes: int, plant: str | None = None, *, memory: bool = False
+) -> Iterator[Result]:
     """Lives the lives of some seeds, and yields what came of each, in their order."""
-    chunks = ((seeds[at : at + _CHUNK], plant) for at in range(0, len(seeds), _CHUNK))
+    chunks = ((seeds[at : at + _CHUNK], plant, memory) for at in range(0, len(seeds), _CHUNK))
     if processes == 1:
         for chunk in chunks:
             yield from _some(chunk)
@@ -69,19 +71,19 @@ def results(seeds: range, processes: int, plant: str | None = None) -> Iterator[
             yield from found
 
 
-def _some(chunk: tuple[range, str | None]) -> list[Result]:
-    seeds, plant = chunk
+def _some(chunk: tuple[range, str | None, bool]) -> list[Result]:
+    seeds, plant, memory = chunk
     check_trio()
-    return [_result(seed, plant) for seed in seeds]
+    return [_result(replace(draw(seed), memory=memory), plant) for seed in seeds]
 
 
-def _result(seed: int, plant: str | None) -> Result:
-    began = _cpu()
-    outcome = one(draw(seed), plant)
+def _result(plan: Plan, plant: str | None) -> Result:
+    began, seed = _cpu(), plan.seed
+    outcome = one(plan, plant)
     cpu = _cpu() - began
     wrong = outcome.wrong
     if seed % TWICE == 0:
-        again = one(draw(seed), plant).digest
+        again = one(plan, plant).digest
         if again != outcome.digest:
             wrong = (*wrong, f"replay: another life of the same seed, {again} after {outcome.digest}")
     gc.collect()

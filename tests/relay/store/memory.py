@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 from unittest.mock import patch
@@ -77,11 +78,13 @@ class Content:
 class Memory:
     """What a disk would hold of some tables, and the faults to come."""
 
-    def __init__(self) -> None:
+    def __init__(self, ask: Callable[[], Fault | None] = lambda: None) -> None:
+        """``ask`` returns what happens to the next write, if no fault of ``faults`` does."""
         self.content = Content()
         self.mark = AcknowledgedMark()
         self.faults: list[Fault] = []
         """The first is that of the next write."""
+        self._ask = ask
         self._earlier: list[Content] = []
         self._failure = ""
         self._writing = threading.Lock()
@@ -92,7 +95,7 @@ class Memory:
         with self._writing:
             if self._failure:
                 raise LogFailed(self._failure)
-            fault = self.faults.pop(0) if self.faults else None
+            fault = self.faults.pop(0) if self.faults else self._ask()
             if fault is Fault.FULL:
                 raise LogFailed(fault.value, full=True)
             if fault is Fault.FAILED:
@@ -122,6 +125,9 @@ class MemoryChains:
     memories: ClassVar[dict[Path, Memory]] = {}
     """By path, as long as ``in_memory`` lasts."""
 
+    ask: ClassVar[Callable[[Path], Fault | None]] = lambda _: None
+    """Returns what happens to the next write of the tables under a path."""
+
     def __init__(self, memory: Memory, place: str = "memory") -> None:
         self.memory = memory
         self.place = place
@@ -129,7 +135,8 @@ class MemoryChains:
     @classmethod
     def open(cls, path: Path, _mark: Path, _schema: object) -> Self:
         """Returns the tables under a path, new ones if there are none."""
-        return cls(cls.memories.setdefault(path, Memory()), str(path))
+        memory = cls.memories.setdefault(path, Memory(partial(MemoryChains.ask, path)))
+        return cls(memory, str(path))
 
     @classmethod
     def read(cls, path: Path, _mark: Path) -> Self:
@@ -420,21 +427,28 @@ def crashed(directory: Path, copy: Path) -> Path:
     """Leaves in a new directory what a process killed at this instant would leave in another, still open."""
     if directory.exists():
         shutil.copytree(directory, copy)
-    for path, memory in list(MemoryChains.memories.items()):
-        if path.parent == directory:
-            left = MemoryChains.memories[copy / path.name] = Memory()
-            left.content, left.mark = memory.content, memory.mark
+    move_memories(directory, copy)
     return copy
 
 
+def move_memories(directory: Path, to: Path) -> None:
+    """Has the tables of a directory, and of those in it, in another one too, as they are now."""
+    for path, memory in list(MemoryChains.memories.items()):
+        if path.is_relative_to(directory):
+            at = to / path.relative_to(directory)
+            left = MemoryChains.memories[at] = Memory(partial(MemoryChains.ask, at))
+            left.content, left.mark = memory.content, memory.mark
+
+
 @contextmanager
-def in_memory() -> Iterator[dict[Path, Memory]]:
-    """Has logs and journals opened in memory, and returns the memories by path."""
+def in_memory(ask: Callable[[Path], Fault | None] = lambda _: None) -> Iterator[None]:
+    """Has logs and journals opened in memory; ``ask`` returns what happens to a write under a path."""
     with (
         patch.object(logs, "SqliteLog", MemoryLog),
         patch.object(log_readers, "SqliteLog", MemoryLog),
         patch.object(journals, "SqliteTopics", MemoryTopics),
         patch.object(journal_readers, "SqliteTopics", MemoryTopics),
         patch.object(MemoryChains, "memories", {}),
+        patch.object(MemoryChains, "ask", staticmethod(ask)),
     ):
-        yield MemoryChains.memories
+        yield
