@@ -36,6 +36,9 @@ T = TypeVar("T")
 RESIDENT: Final = 100 << 20
 """Bytes of memory that a daemon finds that it has."""
 
+FOLLOWERS_PORT: Final = 1
+"""Where a daemon listens in place of a socket in its directory."""
+
 SLOWEST: Final = 0.02
 """Seconds that a thread waits before its work, and its task after it, at most."""
 
@@ -77,6 +80,12 @@ def seams(network: Callable[[], Network]) -> Iterator[None]:
         found: Any = Listening(network(), address.port, host)
         return Listener(address, found)
 
+    def listen_to_followers(address: Address, _mode: int) -> Listener:
+        host = here()
+        assert host is not None
+        found: Any = Listening(network(), FOLLOWERS_PORT, host)
+        return Listener(address, found, inode=-1)  # of no file
+
     async def open_tcp(host: str, port: int) -> Any:
         return await network().connect(host, port)
 
@@ -106,6 +115,7 @@ def seams(network: Callable[[], Network]) -> Iterator[None]:
         held.enter_context(patch.object(GroupCommit, "_may_write_here", lambda _self, _group: False))
         held.enter_context(patch.object(Work, "pass_on_from_thread", lambda _self: None))
         held.enter_context(patch.object(listeners, "_open_tcp", listen))
+        held.enter_context(patch.object(listeners, "_open_unix", listen_to_followers))
         for module in (daemon, memory, shared):  # what this process has is that of many lives
             held.enter_context(patch.object(module, "resident_bytes", lambda: RESIDENT))
         held.enter_context(patch.object(threading.Thread, "start", _no_thread))
