@@ -68,7 +68,7 @@ def test_lives_break_no_promise() -> None:
 @pytest.mark.slow
 def test_lives_with_logs_in_memory_break_no_promise() -> None:
     """A write may be done there although the daemon is told, or dies before it is told, that it failed."""
-    assert "\n16 lives in " in run("--memory", "--first", "39", "--seeds", "16", "--processes", "1")
+    assert "16 lives in " in run("--memory", "--first", "39", "--seeds", "16", "--processes", "1")
 
 
 def test_a_long_run_in_which_something_never_happened_is_found_out() -> None:
