@@ -42,9 +42,17 @@ def latency(
 
     The observer reports ``ready`` and then when it had each; the writer reports when it sent each.
     """
-    observer = Side.start(hear, address, count)
+    return latency_between(tick, hear, (address, address), count)
+
+
+def latency_between(
+    tick: Callable[..., Any], hear: Callable[..., Any], addresses: tuple[str, str], count: int
+) -> tuple[float, float]:
+    """Returns the same for a writer and an observer at different addresses."""
+    written, observed = addresses
+    observer = Side.start(hear, observed, count)
     assert observer.pipe.recv() == "ready"
-    writer = Side.start(tick, address, count)
+    writer = Side.start(tick, written, count)
     sent, seen = writer.pipe.recv(), observer.pipe.recv()
     for side in (writer, observer):
         side.stop()

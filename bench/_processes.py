@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -55,19 +55,27 @@ def daemon() -> Iterator[str]:
 @contextmanager
 def serving(*others: str) -> Iterator[Served]:
     """A daemon for as long as the block runs, which listens on ``others`` too."""
-    with tempfile.TemporaryDirectory() as data:
-        command = [sys.executable, "-m", "dataspace", "serve", "--listen", "tcp:127.0.0.1:0", "--data", data]
-        for each in others:
-            command += ["--listen", each]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment)
-        try:
-            assert process.stdout is not None  # a pipe, as asked for
-            lines = [process.stdout.readline() for _ in range(1 + len(others))]
-            first, *more = [line.split("listening on ")[1].split(",")[0] for line in lines]
-            yield Served(first, process.pid, tuple(more))
-        finally:
-            process.terminate()
-            process.wait()
+    with tempfile.TemporaryDirectory() as data, serving_on(data, *others) as served:
+        yield served
+
+
+@contextmanager
+def serving_on(data: str, *others: str, options: Sequence[str] = ()) -> Iterator[Served]:
+    """A daemon with its data in a directory, or with ``options`` one that follows the daemon there."""
+    where = ["--follow" if options else "--data", data]
+    command = [sys.executable, "-m", "dataspace", "serve", "--listen", "tcp:127.0.0.1:0", *where]
+    command += [each for each in options if each != "--follow"]
+    for each in others:
+        command += ["--listen", each]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment)
+    try:
+        assert process.stdout is not None  # a pipe, as asked for
+        lines = [process.stdout.readline() for _ in range(1 + len(others))]
+        first, *more = [line.split("listening on ")[1].split(",")[0] for line in lines]
+        yield Served(first, process.pid, tuple(more))
+    finally:
+        process.terminate()
+        process.wait()
 
 
 @dataclass
