@@ -221,8 +221,6 @@ class Follow:
     """The data directory of the daemon that leads; None in a daemon that leads."""
     stand_by: bool = False
     """True if it leads once the leader has ended."""
-    most_lag: float = 10.0
-    """Seconds that it may be behind and still take new readers."""
 
 
 @dataclass(frozen=True, slots=True)

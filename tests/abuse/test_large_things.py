@@ -246,6 +246,7 @@ def verb_cases(world: World) -> dict[str, list[Case]]:
         "sync": [asked("sync")],
         "index": [asked("index", form=form, most=1_000) for form in ("text", "mermaid", "dot", "rows")],
         "frontier": [asked("frontier"), asked("frontier", at=1)],
+        "follow": [asked("follow", name="x", epochs=Map({str(n): n for n in range(64)}))],
         "within": [asked("within", after=0, upto=world.epoch, changes=1 << 40)],
         "acknowledge": [numbered("acknowledge", lambda n: {"reader": f"r{n % 8}", "epoch": world.epoch})],
         "who": [asked("who", pattern=FACT, most=10_000), asked("who", pattern=NOTHING, after=0)],

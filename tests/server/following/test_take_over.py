@@ -1,0 +1,127 @@
+"""A stand-by leads once its leader has ended: nothing acknowledged is lost, and nobody sees a blink."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import dataspace
+from dataspace import Record
+from tests.server.processes import DaemonProcess
+
+pytestmark = pytest.mark.slow
+
+SOON = 60
+TAKE_OVERS = 10
+
+
+class StandBy(DaemonProcess):
+    """A daemon that follows the one of a directory, and leads after it."""
+
+    def start(self, *, fault: str = "") -> None:
+        self.more = ("--follow", str(self.data), "--stand-by")
+        super().start(fault=fault)
+
+
+class Follower(DaemonProcess):
+    """A daemon that only follows."""
+
+    def start(self, *, fault: str = "") -> None:
+        self.more = ("--follow", str(self.data))
+        super().start(fault=fault)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[list[DaemonProcess]]:
+    daemons: list[DaemonProcess] = [DaemonProcess(tmp_path / "data"), StandBy(tmp_path / "data")]
+    for each in daemons:
+        each.start()
+    yield daemons
+    for each in daemons:
+        if each.process.poll() is None:
+            each.process.send_signal(signal.SIGCONT)
+            each.stop()
+
+
+async def test_ten_leaders_are_killed_one_after_the_other(pair: list[DaemonProcess], tmp_path: Path) -> None:
+    first, second = pair
+    follower = Follower(tmp_path / "data")
+    follower.start()
+    pair.append(follower)
+    shown: list[tuple[int, tuple[object, ...]]] = []
+    acknowledged: list[int] = []
+    urls = [first.url, second.url]
+    with trio.fail_after(SOON * 2):
+        async with (
+            dataspace.connect(urls, name="keeper", grace=60) as keeper,
+            dataspace.connect(urls, name="writer") as writer,
+            dataspace.connect(follower.url, name="watcher") as watcher,
+            trio.open_nursery() as nursery,
+        ):
+            await keeper.assert_(Record("here", "keeper"))
+
+            async def watch() -> None:
+                async with watcher.observe("here($who)", quiet=True) as seen:
+                    async for change in seen:
+                        shown.append((change.epoch, change.captures))
+
+            async def write() -> None:
+                for n in range(1_000_000):
+                    await writer.send(Record("tick", n))
+                    acknowledged.append(n)
+                    await trio.sleep(0.001)
+
+            nursery.start_soon(watch)
+            nursery.start_soon(write)
+            leader, other = first, second
+            for _ in range(TAKE_OVERS):
+                await trio.sleep(0.05)
+                before = len(acknowledged)
+                await trio.to_thread.run_sync(leader.kill)
+                while len(acknowledged) < before + 3:  # noqa: ASYNC110  # what another task counts
+                    await trio.sleep(0.005)
+                leader.__class__ = StandBy  # what it is started as from now on
+                await trio.to_thread.run_sync(leader.start)
+                leader, other = other, leader
+            nursery.cancel_scope.cancel()
+        async with dataspace.connect(urls) as space:
+            newest = await space.sync()
+            async with space.observe("tick($n)", after=0, upto=newest, durable=True) as log:
+                found = [(change.epoch, change.captures[0]) async for change in log if change.captures]
+    ticks = [n for _, n in found]
+    assert ticks == list(range(len(ticks))), "once each, in the order in which they were sent"
+    assert set(acknowledged) <= set(ticks)
+    assert [epoch for epoch, _ in found] == sorted({epoch for epoch, _ in found})
+    assert [captures for _, captures in shown if captures] == [("keeper",)], "it never went and came again"
+
+
+async def test_a_leader_that_is_only_stopped_stays_the_leader(pair: list[DaemonProcess]) -> None:
+    first, second = pair
+    with trio.fail_after(SOON):
+        async with dataspace.connect(first.url, owner="map") as space:
+            await space.assert_(Record("here", 1))
+        first.process.send_signal(signal.SIGSTOP)
+        async with dataspace.connect(second.url, read="leader") as reader:
+            await trio.sleep(0.7)
+            status = await reader.status()
+            assert await reader.matches("here($x)") == [(1,)]
+        first.process.send_signal(signal.SIGCONT)
+        async with dataspace.connect([second.url, first.url], owner="map") as space:
+            await space.assert_(Record("here", 2))
+            assert (await space.status())["process"] == first.process.pid
+        assert status["process"] == second.process.pid
+
+
+async def test_after_an_orderly_end_the_stand_by_leads_as_well(pair: list[DaemonProcess]) -> None:
+    first, second = pair
+    with trio.fail_after(SOON):
+        async with dataspace.connect([first.url, second.url], owner="map") as space:
+            await space.assert_(Record("here", 1))
+            await trio.to_thread.run_sync(first.stop)
+            await space.assert_(Record("here", 2))
+            assert (await space.status())["process"] == second.process.pid
+            assert sorted(await space.matches("here($x)")) == [(1,), (2,)]
