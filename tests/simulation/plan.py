@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from server.config.model import COMMITTED, DURABLE
+from server.config.model import DURABLE
 from tests.simulation.network import Weather
 
 SECONDS: Final = 6.0
@@ -112,7 +112,7 @@ def draw(seed: int) -> Plan:
         )
         for kind in random.choices(FAULTS, k=random.randint(0, 7))
     ]
-    show = Random(f"show {seed}").choice((DURABLE, DURABLE, COMMITTED, None))
+    show = Random(f"show {seed}").choice((DURABLE, DURABLE, DURABLE, None))
     return Plan(seed, weather, tuple(actors), tuple(sorted(faults, key=lambda each: each.at)), show)
 
 
