@@ -74,6 +74,7 @@ MACHINE_CODE = (
     "relay/store/group_writer.py",
     "relay/store/sqlite/storage.py",
     "relay/store/sqlite/tables.py",
+    "relay/store/sqlite/topics.py",
     "server/config/principals.py",
     "server/connections/acting.py",
     "server/connections/bundles.py",
