@@ -107,6 +107,7 @@ ATTRIBUTES = {
     "index/values/values.py": {"_RecordParts": LEAF, "Record": LEAF},
     "dataspace/kernel/changes.py": {"Changes": LEAF, "Lost": LEAF, "Change": LEAF, "EpochChanges": FREED},
     "dataspace/kernel/turns.py": {"PendingTurn": LEAF},
+    "relay/log/reader.py": {"LogReader": OPEN},
     "relay/log/segments.py": {"Encoded": LEAF},
     "server/owners/holdings.py": {"Usage": OPEN},
 }

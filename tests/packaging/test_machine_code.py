@@ -1,53 +1,75 @@
-"""The build compiles files that exist, and states in its copy how some classes are compiled."""
+"""An interpreted class has no base of machine code, unless that is compiled to be derived from."""
 
 from __future__ import annotations
 
 import ast
-import re
-import runpy
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import pytest
-
-TOP: Final = Path(__file__).parents[2]
-BUILD: Final[dict[str, Any]] = runpy.run_path(str(TOP / "setup.py"))
+CHECKOUT: Final = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", [*BUILD["MACHINE_CODE"], *BUILD["ATTRIBUTES"]])
-def test_what_is_compiled_exists(name: str) -> None:
-    assert (TOP / name).exists()
-    assert name in BUILD["MACHINE_CODE"] or name.split("/")[0] in BUILD["MACHINE_CODE"]
+def _named(name: str) -> ast.expr:
+    """Returns the value that ``setup.py`` gives a name; it cannot be imported where nothing is built."""
+    for node in ast.parse((CHECKOUT / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return node.value
+    raise AssertionError(name)
 
 
-@pytest.mark.parametrize("name", BUILD["ATTRIBUTES"])
-def test_each_line_of_a_file_keeps_its_number(name: str) -> None:
-    source = (TOP / name).read_text(encoding="utf-8")
-    classes = BUILD["ATTRIBUTES"][name]
-    attributed = BUILD["attributed"](source, classes)
-    assert len(attributed.splitlines()) == len(source.splitlines())
-    lines = {node.name: node.lineno for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    for node in ast.parse(attributed).body:
-        if isinstance(node, ast.ClassDef):
-            assert node.lineno == lines[node.name]
-            said = [ast.unparse(each) for each in node.decorator_list]
-            assert (f"mypyc_attr({classes.get(node.name)})" in said) == (node.name in classes)
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def test_a_class_that_is_not_there_ends_the_build() -> None:
-    with pytest.raises(SystemExit, match="0 classes Gone"):
-        BUILD["attributed"]("from __future__ import annotations\n\n\nclass Here:\n", {"Gone": "acyclic=True"})
+def _classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
 
-def test_only_an_acyclic_object_is_freed_without_the_trashcan() -> None:
-    def freeing(name: str, untrack: str) -> str:
-        return (
-            f"static void\n{name}_dealloc({name}Object *self)\n{{\n{untrack}"
-            f"    CPy_TRASHCAN_BEGIN(self, {name}_dealloc)\n    {name}_clear(self);\n"
-            "    CPy_TRASHCAN_END(self)\n    done: ;\n}\n\n"
-        )
+def _imported(tree: ast.Module) -> dict[str, str]:
+    """Returns where each imported name of a file comes from, as ``module.name``."""
+    return {
+        each.asname or each.name: f"{node.module}.{each.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for each in node.names
+    }
 
-    cyclic = freeing("cyclic", "    PyObject_GC_UnTrack(self);\n")
-    acyclic = freeing("acyclic", "")
-    expected = re.sub(r".*TRASHCAN.*\n", "", acyclic)
-    assert BUILD["without_trashcan"](cyclic + acyclic + cyclic) == cyclic + expected + cyclic
+
+def _base(node: ast.expr) -> str:
+    return ast.unparse(node.value if isinstance(node, ast.Subscript) else node)
+
+
+def test_no_interpreted_class_derives_from_a_compiled_one() -> None:
+    plain = ast.literal_eval(_named("PLAIN"))
+    compiled: set[Path] = set()
+    for name in ast.literal_eval(_named("MACHINE_CODE")):
+        path = CHECKOUT / name
+        compiled |= {path} if path.suffix else {each for each in path.rglob("*.py") if each.name not in plain}
+    attributes = _named("ATTRIBUTES")
+    opened = {
+        key.value
+        for file in ast.walk(attributes)
+        if isinstance(file, ast.Dict)
+        for key, how in zip(file.keys, file.values, strict=True)
+        if isinstance(how, ast.Name) and how.id == "OPEN" and isinstance(key, ast.Constant)
+    }
+    exceptions = CHECKOUT / "dataspace/errors.py"  # classes of the interpreter all the same
+    closed = {
+        f"{'.'.join(path.relative_to(CHECKOUT).with_suffix('').parts)}.{each.name}"
+        for path in compiled - {exceptions}
+        for each in _classes(_parsed(path))
+        if each.name not in opened
+    }
+    assert closed, "so that there is something to derive from"
+    wrong = []
+    for layer in ("dataspace", "relay", "server"):
+        for path in sorted((CHECKOUT / layer).rglob("*.py")):
+            if path not in compiled:
+                tree = _parsed(path)
+                imported = _imported(tree)
+                for each in _classes(tree):
+                    bases = [_base(base) for base in each.bases]
+                    if closed & {imported.get(base, base) for base in bases}:
+                        wrong.append(f"{path.relative_to(CHECKOUT)}: {each.name}({', '.join(bases)})")
+    assert not wrong
