@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action, check_actions
 from dataspace.kernel.bulk_assertions import Assertions
-from dataspace.kernel.changes import Claims, Epoch
+from dataspace.kernel.changes import Claims, Epoch, EpochChanges
 from dataspace.kernel.handles import ALL, SECRET, Handles
 from dataspace.kernel.limits import size_of, weights
 from dataspace.kernel.rule_facts import rules_in
@@ -395,3 +395,16 @@ class Space(SpaceState):
         if self._touched:
             self._tell()
         return self.epoch, self.time, self._claimed, self.facts_bytes, 0
+
+
+class Mirror(Space):
+    """A copy of a space elsewhere; observed like any space."""
+
+    def take(self, epoch: EpochChanges) -> None:
+        """Applies an epoch and notifies the observers; O(changes × matching patterns)."""
+        added, messages, removed = (
+            [row[0] for row in rows] for rows in (epoch.added, epoch.messages, epoch.removed)
+        )
+        self.index.patch(added, removed, messages)
+        self.epoch, self.time = epoch.number, epoch.micros
+        self._tell()

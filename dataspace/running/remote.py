@@ -32,26 +32,13 @@ from dataspace.errors import ActorCrashed, AnotherSpace, Broken, DataspaceError,
 from dataspace.facts import as_it_is
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
 from dataspace.kernel.changes import EpochChanges
-from dataspace.kernel.space import Space
+from dataspace.kernel.space import Mirror
 from dataspace.running.actors import Shell, log_crash, wall
 from dataspace.transport.credentials import Tls
 from index.patterns.patterns import capture
 
 AFTER_ALL: Final = frozenset(["later", "snapshot"])
 """Calls that wait until what was sent before them has been received; ``sync`` is the same as ``later``."""
-
-
-class Mirror(Space):
-    """A copy of a space elsewhere; observed like any space."""
-
-    def take(self, epoch: EpochChanges) -> None:
-        """Applies an epoch and notifies the observers; O(changes × matching patterns)."""
-        added, messages, removed = (
-            [row[0] for row in rows] for rows in (epoch.added, epoch.messages, epoch.removed)
-        )
-        self.index.patch(added, removed, messages)
-        self.epoch, self.time = epoch.number, epoch.micros
-        self._tell()
 
 
 class RemoteEngine(Engine):
