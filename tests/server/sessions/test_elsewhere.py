@@ -9,6 +9,7 @@ import pytest
 
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT
+from dataspace.version import compiled_parts
 from dataspace.wire import packets as p
 from index.values.values import Map
 from server.spaces.space import HostedSpace
@@ -23,6 +24,7 @@ def _follows(*_args: object, **_options: object) -> NoReturn:
     raise Refused(*SAID)
 
 
+@pytest.mark.skipif("sessions" in compiled_parts(), reason="methods of machine code cannot be replaced")
 async def test_turns_streams_and_requests_are_refused_with_an_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
