@@ -60,11 +60,12 @@ def serving(*others: str) -> Iterator[Served]:
 
 
 @contextmanager
-def serving_on(data: str, *others: str, options: Sequence[str] = ()) -> Iterator[Served]:
-    """A daemon with its data in a directory, or with ``options`` one that follows the daemon there."""
-    where = ["--follow" if options else "--data", data]
-    command = [sys.executable, "-m", "dataspace", "serve", "--listen", "tcp:127.0.0.1:0", *where]
-    command += [each for each in options if each != "--follow"]
+def serving_on(data: str, *others: str, options: Sequence[str] = ("--data",)) -> Iterator[Served]:
+    """A daemon with its data in a directory, or with ``--follow`` one that follows the daemon there.
+
+    The directory is the value of the last option.
+    """
+    command = [sys.executable, "-m", "dataspace", "serve", "--listen", "tcp:127.0.0.1:0", *options, data]
     for each in others:
         command += ["--listen", each]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment)

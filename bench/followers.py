@@ -106,12 +106,12 @@ def measure_followers(scale: float) -> dict[str, float]:
     turns = max(40, int(TURNS // 8 * scale))
     figures: dict[str, float] = {}
     bare = figures["turn_cpu_us_0"] = turn_cpu(turns, 0, 0)
+    alone = {followers: turn_cpu(turns, 0, followers) for followers in (1, 2)}
     for watchers in OBSERVERS:
         here = figures[f"turn_cpu_us_{watchers}"] = turn_cpu(turns, watchers, 0)
-        for followers in (1, 2):
-            alone = turn_cpu(turns, 0, followers)
+        for followers, unwatched in alone.items():
             there = figures[f"turn_cpu_us_{watchers}_on_{followers}"] = turn_cpu(turns, watchers, followers)
-            figures[f"observer_ratio_{watchers}_on_{followers}"] = (there - alone) / (here - bare)
+            figures[f"observer_ratio_{watchers}_on_{followers}"] = (there - unwatched) / (here - bare)
     return figures
 
 
@@ -136,7 +136,7 @@ def take_over(facts: int) -> float:
     """Returns milliseconds from SIGKILL of a leader to a turn that its stand-by has accepted."""
     with tempfile.TemporaryDirectory() as data, ExitStack() as stack:
         leader = stack.enter_context(serving_on(data))
-        stand_by = stack.enter_context(serving_on(data, options=["--follow", "--stand-by"]))
+        stand_by = stack.enter_context(serving_on(data, options=["--stand-by", "--follow"]))
         return trio.run(_take_over, leader, stand_by.url, facts)
 
 

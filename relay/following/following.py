@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from time import perf_counter, time_ns
+from time import perf_counter
 from typing import ClassVar, Final
 
 import trio
@@ -31,7 +31,7 @@ from relay.store.header import refuse
 logger = logging.getLogger("dataspace")
 
 POLL_SECONDS: Final = 0.005
-"""How often the log is looked at where nobody says that it has grown."""
+"""Seconds between two looks at the log where the leader sends no hints."""
 
 SLICE_SECONDS: Final = 0.002
 """Seconds of epochs that are applied before others have their turn."""
@@ -49,15 +49,8 @@ class FollowedLog(LogReader):
         Raises ``LogDamaged``, and ``Refused`` if the log was trimmed faster than it was read.
         """
         self.refresh()
-        state = self._newest_snapshot(refuse) or RecoveredState()
-        state.segment = max(state.segment, self._chain.first - 1)
-        while segments := self.tail(state.segment):
-            for segment in segments:
-                for item in segment.items():
-                    state.apply(item)
-                state.segment = segment.ordinal
-        state.oldest = self.oldest
-        state.epoch = max(state.epoch, self.oldest - 1)
+        state, _ = self._rolled_forward(refuse)
+        self.refresh()  # the state may be beyond the segments that were there before
         return state
 
 
@@ -65,8 +58,7 @@ class Following:
     """What a leader's ``GroupCommit`` is, over a log that another process writes.
 
     ``apply`` is called with each new epoch, ``flush`` after some epochs.  ``jump`` is called with a later
-    state where the epochs on the way to it are gone.  ``refusal`` returns what a turn is
-    answered.
+    state where the epochs on the way to it are gone.  ``refusal`` returns the answer to a turn.
     """
 
     NAME: ClassVar[str] = "the followed log"
@@ -94,13 +86,10 @@ class Following:
         self._refusal = refusal
         self._jump = jump
         self._durable = state.epoch
-        self.time = state.time
         self.recent = Recent(state.epoch)
         self.latest = Epoch(state.epoch, state.time)
         self.failure: LogFailed | None = None
         self.durations: Final = Durations()
-        self.writing_since = 0.0
-        self.group_began = self.group_size = 0
         self._is_moving = False
         self.successor: GroupCommit | None = None
         """The writer of the log in this process, from a promotion on."""
@@ -125,10 +114,6 @@ class Following:
 
     def submit(self, epoch: Epoch, on_durable: OnDurable | None = None) -> None:
         """Raises ``Refused``: epochs are the leader's."""
-        raise self._refusal()
-
-    def note(self, number: int, time: int, note: Note) -> None:
-        """Raises ``Refused``: entries are the leader's."""
         raise self._refusal()
 
     def tail(self, after: int) -> list[Epoch]:
@@ -174,7 +159,7 @@ class Following:
         self._hint.set()
 
     def expect_no_hints(self) -> None:
-        """Looks at the log more often from now on, as nobody says when it grows."""
+        """Looks at the log more often from now on, because no hints come."""
         self.poll = POLL_SECONDS
         self.hint()
 
@@ -241,7 +226,7 @@ class Following:
         self._jump(state)
         state.owners = {}
         self.state = state
-        self._durable, self.time = state.epoch, state.time
+        self._durable = state.epoch
         self.latest = Epoch(state.epoch, state.time)
         self.recent = Recent(state.epoch)
         self._tell()
@@ -269,15 +254,10 @@ class Following:
         self.state.note(epoch)
         self.recent.add(epoch, size)
         self.latest = epoch
-        self._durable, self.time = epoch.number, epoch.time
+        self._durable = epoch.number
         self._epochs += not epoch.silent
 
     def _tell(self) -> None:
         """Wakes what waits for epochs, and writes what observers are to be shown."""
         self._moved.unpark_all()
         self._flush()
-
-    @property
-    def lag(self) -> float:
-        """Seconds since the newest epoch was made."""
-        return max(0.0, time_ns() / 1e9 - self.time / 1e6)

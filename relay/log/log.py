@@ -186,26 +186,14 @@ class Log(LogReader):
         Writes a new snapshot if much came later or if ``snapshot`` is set.  Raises ``LogDamaged`` unless
         damage is accepted.
         """
-        state, rolled = self._roll_forward()
-        state.oldest = self.oldest
-        state.epoch = max(state.epoch, self.oldest - 1)
+        state, rolled = self._rolled_forward(self._face_altered, strict=not self._accept_damage)
+        state.segment = self._chain.last  # also where the last segments are passed over
         self.clients, self.sessions = dict(state.clients), dict(state.sessions)
         if snapshot or rolled >= SNAPSHOT_CHANGES or self._accept_damage:
             writer = self.snapshot(state)
             while writer.step():
                 pass
         return state
-
-    def _roll_forward(self) -> tuple[RecoveredState, int]:
-        state = self._newest_snapshot(self._face_altered) or RecoveredState()
-        start = max(state.segment + 1, self._chain.first)
-        rolled = 0
-        for segment in self._chain.walk(start, found=self._face_altered):
-            for item in segment.items():
-                state.apply(item, strict=not self._accept_damage)
-            rolled += segment.changes + segment.entries
-        state.segment = self._chain.last
-        return state, rolled
 
     def _face_altered(self, damage: str) -> None:
         """Raises ``LogDamaged`` for an altered segment; if the damage is accepted, history begins anew."""

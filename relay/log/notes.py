@@ -122,7 +122,7 @@ def check_kind(kind: object, required: object) -> None:
 
 
 def origin_of(entry: Any) -> Origin | None:
-    """Returns where turns come from, if an entry says so; None for any other."""
+    """Returns the origin of turns that an entry states; None if it states none."""
     note = note_of(entry)
     if note is None or note.kind != ORIGIN or len(note.fields) != len(Origin._fields):
         return None

@@ -306,6 +306,23 @@ class LogReader(StoreReader[LogTables]):
         if not found:  # else what the epochs say is not whole
             yield from explained.differences()
 
+    def _rolled_forward(
+        self, found: Callable[[str], None], *, strict: bool = True
+    ) -> tuple[RecoveredState, int]:
+        """Returns the state after the newest readable segment, and how much came after the newest snapshot.
+
+        Counts changes and entries.  Damage goes to ``found``; O(state + later changes).
+        """
+        state, rolled = self._newest_snapshot(found) or RecoveredState(), 0
+        for segment in self._chain.walk(max(state.segment + 1, self._chain.first), found=found):
+            for item in segment.items():
+                state.apply(item, strict=strict)
+            state.segment = segment.ordinal
+            rolled += segment.changes + segment.entries
+        state.oldest = self.oldest
+        state.epoch = max(state.epoch, self.oldest - 1)
+        return state, rolled
+
     def _newest_snapshot(self, found: Callable[[str], None]) -> RecoveredState | None:
         """Returns the newest snapshot, None if there is none to be read; O(state).
 

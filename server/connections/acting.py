@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from server.config.model import Limits
     from server.sessions.requests import Verb
     from server.sessions.shared import Shared
-from server.spaces.space import HostedSpace
+    from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace")
 

@@ -150,8 +150,8 @@ class Daemon(DaemonState):
     def note_addresses(self) -> None:
         """Notes where clients reach the daemon, once it listens."""
         stated = self.config.cluster
-        self.url = url_of(self.listeners, stated.advertise)
-        self.web_url = web_url_of(self.listeners, stated.web)
+        self.url = stated.advertise or url_of(self.listeners)
+        self.web_url = stated.web or web_url_of(self.listeners)
 
     # -- roles ----------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from server.connections.listeners import Listener, open_listener
 from server.spaces.space import now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dataspace.transport.sockets import Link
     from relay.following.following import Following
@@ -88,7 +88,7 @@ class FollowerReport:
     web: str
     stand_by: bool
     hints: str
-    """The name of the socket for datagrams, in the data directory."""
+    """The path of its socket for datagrams; empty without one."""
     epochs: dict[str, int] = field(default_factory=dict)
     """The newest epoch of each space that it has applied."""
     at: int = 0
@@ -111,12 +111,6 @@ class Followers:
         self._known: dict[int, FollowerReport] = {}
         self._hints: socket.socket | None = None
         self._listener: Listener | None = None
-
-    def __iter__(self) -> Iterator[FollowerReport]:
-        return iter(list(self._known.values()))
-
-    def __len__(self) -> int:
-        return len(self._known)
 
     def listen(self) -> Listener:
         """Returns the socket for followers in the data directory; raises ``CannotListen``."""
@@ -165,13 +159,14 @@ class Followers:
         )
 
     def _enter(self, peer: Peer, arguments: Map) -> FollowerReport:
+        hints = os.path.basename(text(arguments, "hints", ""))
         known = self._known[peer.number] = FollowerReport(
             peer.number,
             text(arguments, "name")[:256],
             text(arguments, "url", ""),
             text(arguments, "web", ""),
             arguments.get("stand_by") is True,
-            os.path.basename(text(arguments, "hints", "")),
+            self._directory.place(hints) if hints else "",
         )
         self._daemon.system.state([known.fact], [])
         for hosted in self._daemon.spaces.values():
@@ -198,7 +193,7 @@ class Followers:
         for each in self._known.values():
             if each.hints and self._hints is not None:
                 with suppress(OSError):  # its queue is full: it has hints to read
-                    self._hints.sendto(b"", self._directory.place(each.hints))
+                    self._hints.sendto(b"", each.hints)
 
 
 class LeaderLink:
@@ -211,8 +206,6 @@ class LeaderLink:
         self._name = f"follower-{os.getpid()}.sock"
         self.is_up = False
         """True while the leader answers."""
-        self.lag_epochs: dict[str, int] = {}
-        """How many epochs each space is behind the leader, as of its last answer."""
         self._running = trio.CancelScope()
 
     def end(self) -> None:
@@ -277,10 +270,8 @@ class LeaderLink:
         if not self.is_up:
             logger.info("following %s", answer.get("url"))
         self.is_up = True
-        epochs = _numbers(answer.get("epochs"))
-        for name, hosted in self._daemon.spaces.items():
+        for hosted in self._daemon.spaces.values():
             hosted.leader.url, hosted.leader.web = str(answer.get("url", "")), str(answer.get("web", ""))
-            self.lag_epochs[name] = max(0, epochs.get(name, 0) - hosted.commits.durable)
         for following in self._followings:
             following.poll = HINTED_SECONDS
 
@@ -343,15 +334,11 @@ def _numbers(value: Value) -> dict[str, int]:
     return {str(name): each for name, each in pairs if isinstance(each, int)}
 
 
-def url_of(listeners: Iterable[Listener], stated: str | None) -> str:
-    """Returns the address by which clients reach a daemon: as stated, else the first of its own."""
-    if stated is not None:
-        return stated
+def url_of(listeners: Iterable[Listener]) -> str:
+    """Returns the address by which clients on this machine reach a daemon; empty if there is none."""
     return next((on_this_machine(each.address).url for each in listeners if not each.address.web), "")
 
 
-def web_url_of(listeners: Iterable[Listener], stated: str | None) -> str:
+def web_url_of(listeners: Iterable[Listener]) -> str:
     """Returns the same for HTTP."""
-    if stated is not None:
-        return stated
     return next((on_this_machine(each.address).http for each in listeners if each.address.web), "")

@@ -230,10 +230,12 @@ async def _run(
                 for peer in [*daemon.connections.values()]:
                     peer.end()
             finally:
-                for listener in daemon.listeners:
-                    listener.close()
-                daemon.followers.close()
-                await writers.close()
+                try:
+                    for listener in daemon.listeners:
+                        listener.close()
+                    daemon.followers.close()
+                finally:
+                    await writers.close()
                 for scope in scopes:
                     scope.cancel()
 

@@ -141,9 +141,8 @@ class SessionState:
     """The state of one session: its owner names, its announced interests, and the secret to resume it with.
 
     The owner names end with the bearer of a token.  ``announced`` are the patterns of its streams that are
-    facts, by stream; ``grace`` is in seconds.  For a
-    session of an earlier daemon, ``secret`` is empty until its client has shown it, and ``unopened`` are the
-    streams that were announced then and are not opened again.
+    facts, by stream; ``grace`` is in seconds.  For a session of an earlier daemon, ``secret`` is empty until
+    its client has shown it, and ``unopened`` are the streams announced then that are not opened again.
     """
 
     __slots__ = (

@@ -7,7 +7,7 @@ Streams wait in the gate of the space.  Other answers about facts wait here, unt
 on disk: answers to requests, and the reasons of refused turns.  Questions of operators about the daemon
 itself, such as its status, are answered from memory.
 
-Always: with ``durable`` no client is told of an epoch, or of a fact of it, before it is on disk.
+Always: with ``durable`` an epoch is on disk before any client is told of it or of its facts.
 """
 
 from __future__ import annotations

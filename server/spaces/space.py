@@ -520,5 +520,3 @@ class HostedSpace:
         exists only while a request holds it or waits for it.
         """
         return self._withdrawals.setdefault(owner, trio.Lock())
-
-    # -- looking --------------------------------------------------------------------------------------

@@ -109,9 +109,8 @@ async def _inspect(url: str, play: Play, process: trio.Process, reading: float) 
                 process.kill()
                 shown.line(f"kill -9 {process.pid}: {name} is killed in the middle of task {task}")
                 await play.until(board.is_given_back)
-                proof = await why(
-                    space, f"waiting({task}, _)"
-                )  # before its command, or other lines come between
+                # before its command is shown, or lines of other tasks come between
+                proof = await why(space, f"waiting({task}, _)")
                 shown.line(f"dataspace rule why 'waiting({task}, _)'")
                 shown.lines(proof)
                 shown.draw()

@@ -29,7 +29,7 @@ PLENTY = 1 << 40
 
 
 class Observer:
-    """One observer, what it was sent, and the epoch at which it opened."""
+    """One observer, the changes that it was sent, and the epoch of its opening."""
 
     def __init__(self, life: Life) -> None:
         self.life = life

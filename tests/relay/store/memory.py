@@ -83,7 +83,7 @@ class Memory:
         self.content = Content()
         self.mark = AcknowledgedMark()
         self.faults: list[Fault] = []
-        """The first is that of the next write."""
+        """The first outcome is the outcome of the next write."""
         self._ask = ask
         self._earlier: list[Content] = []
         self._failure = ""
@@ -420,7 +420,7 @@ def _total(staged: dict[tuple[bytes, int], tuple[float, bytes]]) -> tuple[int, i
 
 
 FILES: Final = pytest.mark.parametrize("home", ["sqlite"], indirect=True)
-"""Marks a test of SQLite's files in a module of which all other tests have both homes."""
+"""Marks a test of SQLite's files; all other tests of its module have both homes."""
 
 
 def crashed(directory: Path, copy: Path) -> Path:

@@ -1,4 +1,4 @@
-"""A stand-by leads once its leader has ended: nothing acknowledged is lost, and nobody sees a blink."""
+"""A stand-by leads once its leader has ended: no acknowledged turn is lost, and no fact blinks."""
 
 from __future__ import annotations
 

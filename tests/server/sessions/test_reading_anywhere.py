@@ -46,7 +46,7 @@ async def test_quiet_reads_are_served_by_a_follower_and_all_else_by_the_leader(u
         async with space.observe("fact($n)") as loud:
             assert await loud.next_epoch() is not None
         assert len(follower.opened) == 4
-        # one that only reads, and one that was sent to the leader
+        # a client that only reads, and a client that was sent to the leader
         assert len(follower.hellos) == 2 and follower.refused == 1
 
 
