@@ -263,9 +263,9 @@ async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
         writers.begin()
     daemon.begin_leading()
     daemon.flush()
-    said = f"the leader has ended, this daemon leads after {perf_counter() - began:.3f} s"
-    logger.warning("%s", said)
-    daemon.watch.acted("promoted", said)
+    seconds = perf_counter() - began
+    logger.warning("the leader has ended, this daemon leads after %.3f s", seconds)
+    daemon.watch.acted("promoted", f"after {seconds:.3f} s")
 
 
 async def _end_when(daemon: Daemon, ending: trio.Event) -> None:

@@ -199,9 +199,10 @@ class HostedSpace:
         hold_from_start(self.space, self.settings.rules, now(), commits.submit)
         if isinstance(followed, Following):
             followed.succeed(commits)
-        said = "space %s: epoch %d, %d facts, %d sessions may come back, %d owners did not survive"
-        facts = len(self.space.index)
-        logger.info(said, self.name, self.space.epoch, facts, self.sessions.waiting, len(gone))
+        logger.info(
+            "space %s: epoch %d, %d facts, %d sessions may come back, %d owners did not survive",
+            *(self.name, self.space.epoch, len(self.space.index), self.sessions.waiting, len(gone)),
+        )
 
     def _after_group(self) -> None:
         if self.hint is not None:

@@ -292,6 +292,16 @@ class Script(Palette):
     def _frontier(self) -> dict[str, Value]:
         return {"after": self.chance.choice((-1, 0)), "space": self.tenant.space}
 
+    def _follow(self) -> dict[str, Value]:
+        chance = self.chance
+        return {
+            "name": self.tenant.name,
+            "url": chance.choice(("", "tcp://127.0.0.1:1", "no address")),
+            "hints": chance.choice(("", "../lock", "log.sqlite")),
+            "stand_by": chance.random() < 0.5,
+            "epochs": Map({"main": chance.choice(BIG)}),
+        }
+
     def _acknowledge(self) -> dict[str, Value]:
         chance = self.chance
         wanted: dict[str, Value] = {
@@ -435,6 +445,7 @@ _ARGUMENTS: Final[dict[str, Callable[[Script], dict[str, Value]]]] = {
     "owners": Script._owners,
     "who": Script._who,
     "frontier": Script._frontier,
+    "follow": Script._follow,
     "acknowledge": Script._acknowledge,
     "within": Script._within,
     "lease": Script._lease,

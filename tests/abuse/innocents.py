@@ -33,8 +33,8 @@ _AS_A_READER: Final = cast("Mapping[str, Value]", AS_A_READER)
 LEASE: Final = "lease:600000:bank"
 LAW: Final = "derived($x) <- of_law($x)."
 GRACE: Final = 120_000
-PASSING: Final = ("of_abel", "of_nomad")
-"""Labels of facts that go with a session."""
+PASSING: Final = ("of_abel",)
+"""Labels of facts that go with a session without grace, and so with a restart."""
 
 
 class Watcher:

@@ -18,6 +18,7 @@ from relay.log.reader import verify
 from relay.store.errors import LogDamaged, LogFailed
 from relay.store.sqlite.storage import CHECKPOINT_PAGES
 from tests.relay.log.histories import append, epoch, flight, plain
+from tests.relay.store.memory import FILES
 
 COPIES = 4
 
@@ -43,6 +44,7 @@ def written(log: Log) -> Iterator[list[int]]:
         writer.join()
 
 
+@FILES
 @pytest.mark.slow
 def test_copies_that_sqlite_makes_are_whole_logs_with_all_that_was_accepted(log: Log, tmp_path: Path) -> None:
     """As LOG.md says: the mark first, then each file by a backup."""
@@ -69,6 +71,7 @@ def test_copies_that_sqlite_makes_are_whole_logs_with_all_that_was_accepted(log:
             assert plain(opened.read(0)) == whole[: found.statistics.last]
 
 
+@FILES
 @pytest.mark.slow
 def test_files_that_are_copied_one_after_the_other_are_not_a_whole_log(log: Log, tmp_path: Path) -> None:
     """What LOG.md warns of: a checkpoint comes in between."""

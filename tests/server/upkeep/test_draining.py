@@ -88,25 +88,30 @@ async def test_a_client_comes_back_to_the_next_daemon(tmp_path: Path) -> None:
     assert events[1].reason == "the daemon closed it: back at ten"
 
 
-async def test_facts_of_sessions_go_with_the_daemon_also_with_a_grace_and_those_of_others_stay(
+async def test_facts_of_sessions_go_with_the_daemon_and_those_with_a_grace_or_of_others_stay(
     tmp_path: Path,
 ) -> None:
     """As UPGRADE.md says."""
     async with trio.open_nursery() as nursery:
         url = await started(nursery, tmp_path)
-        async with dataspace.connect(url, grace=30) as space, dataspace.connect(url, owner="o") as other:
-            async with space.asserting(Record("fact", "session")):
+        async with (
+            dataspace.connect(url, grace=30) as space,
+            dataspace.connect(url) as plain,
+            dataspace.connect(url, owner="o") as other,
+        ):
+            async with space.asserting(Record("fact", "grace")), plain.asserting(Record("fact", "session")):
                 await other.assert_(Record("fact", "durable"))
                 async with dataspace.connect(url) as admin:
                     await admin.request("drain", Map({"within": 0}))
                 await start_again(nursery, tmp_path, url)
-                while len(await other.matches("fact($of)")) < 2:  # noqa: ASYNC110  # the other client is at it
+                while len(await other.matches("fact($of)")) < 3:  # noqa: ASYNC110  # the other client is at it
                     await trio.sleep(0.02)
                 upto = await other.sync()
                 async with other.observe("fact($of)", after=0, upto=upto) as past:
                     seen = [(change.kind, change.of) async for change in past]
         nursery.cancel_scope.cancel()
     assert [kind for kind, of in seen if of == "session"] == ["+", "-", "+"]
+    assert [kind for kind, of in seen if of == "grace"] == ["+"]
     assert [kind for kind, of in seen if of == "durable"] == ["+"]
 
 
