@@ -6,6 +6,7 @@ Reads are answered by the daemon itself, over a connection of their own, so that
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -56,7 +57,8 @@ class Relay:
         """Says goodbye to all clients."""
         for link in list(self._links):
             await _say(link, p.Bye(code, "another daemon leads", url))
-            link.socket.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # its client has left meanwhile
+                link.socket.shutdown(socket.SHUT_RDWR)
 
     async def serve(self, client: trio.SocketStream) -> None:
         """Serves one client."""

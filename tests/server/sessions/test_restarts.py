@@ -22,6 +22,8 @@ from tests.server.processes import DaemonProcess
 pytestmark = pytest.mark.slow
 
 GRACE: Final = 60.0
+PATIENCE: Final = 40.0
+"""Seconds in which a client has heard what it has said."""
 CLIENTS: Final = 4
 ROUNDS: Final = 5
 
@@ -52,7 +54,10 @@ class Kept:
                     while not until.is_set():
                         await space.send(Record("told", self.number, self.told))
                         self.told += 1
-                    await _until(lambda: len(self.heard) >= self.told)
+                    with trio.move_on_after(PATIENCE):
+                        await _until(lambda: len(self.heard) >= self.told)
+                    heard_of = [n for _, (n,) in self.heard]
+                    assert heard_of == [*range(self.told)], f"{self.number} of {self.changes}"
                     nursery.cancel_scope.cancel()
 
 
