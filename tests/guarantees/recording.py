@@ -100,8 +100,10 @@ class Recording:
                         await trio.to_thread.run_sync(self._daemon.start)
                         await self._borrow(number)
                 with trio.fail_after(60):
-                    while len(self.history.topics[TOPIC].seen["far"].epochs) < kills or (
-                        len(self.history.lock.grants) < 3
+                    while (
+                        len(self.history.topics[TOPIC].seen["far"].epochs) < kills
+                        or len(self.history.lock.grants) < 3
+                        or not all(session.returns for session in self.history.graced)
                     ):
                         await self._notes.wait_changed()
                 passing.cancel_scope.cancel()
@@ -193,6 +195,7 @@ class Recording:
             if event.change in CAME_BACK:
                 resumed = event.change is dataspace.ConnectionChange.RESUMED
                 session.returns.append((time.monotonic() - answered, resumed))
+                self._notes.wake()
 
         async with dataspace.connect(url, grace=GRACE, on_connection=hear) as space:
             mine: dataspace.Claim | None = None
