@@ -24,6 +24,29 @@ Row: TypeAlias = tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A process that a client was connected to, and the term of the log with which it numbered the session.
+
+    Each process that writes the log has a term of its own.  A process that is not known has no name.
+    """
+
+    process: str
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An epoch that a client heard of: its turn was answered with it, or it was shown a state or a change.
+
+    ``asked`` is how many epochs the client had heard of when it asked.
+    """
+
+    epoch: int
+    process: str
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """A turn that a client handed over; ``answer`` is its epoch, the code of its refusal, or None.
 
@@ -36,11 +59,13 @@ class Turn:
     answer: int | str | None
     others: Sequence[tuple[str, Sequence[tuple[Any, ...]]]] = ()
     expected: Sequence[Expectation] = ()
+    at: Place | None = None
+    """Where it was answered, if that was noted."""
 
     @classmethod
-    def of(cls, client: str, ticket: Ticket, answer: int | str | None) -> Turn:
+    def of(cls, client: str, ticket: Ticket, answer: int | str | None, at: Place | None = None) -> Turn:
         """Returns a turn as it was submitted."""
-        return cls(client, ticket.sequence, ticket.actions, answer, ticket.others, ticket.expected)
+        return cls(client, ticket.sequence, ticket.actions, answer, ticket.others, ticket.expected, at)
 
     @property
     def all_actions(self) -> list[tuple[Any, ...]]:
@@ -59,6 +84,8 @@ class Shown:
     removed: Sequence[Row]
     is_state: bool = False
     """True if the additions are all that held after this epoch."""
+    process: str = ""
+    """The process from which it came, if that was noted."""
 
 
 @dataclass(slots=True)
@@ -106,6 +133,10 @@ class History:
     """Clients whose session was resumed without its secret."""
     topics: dict[str, TopicHistory] = field(default_factory=dict)
     lock: LockHistory = field(default_factory=LockHistory)
+    heard: dict[str, list[Heard]] = field(default_factory=dict)
+    """By client, the epochs of which it heard, in order, from whatever process."""
+    firsts: dict[int, int] = field(default_factory=dict)
+    """By term of the log, its first epoch."""
     rights: Mapping[str, str] = field(default_factory=dict)
     """By tenant, the label of the facts and messages that it may make; it puts ``by-TENANT`` into each."""
     secret: frozenset[str] = frozenset()
@@ -137,6 +168,7 @@ class History:
             rights=self.rights,
             secret=self.secret,
             strangers=self.strangers,
+            firsts=self.firsts,
             log=[state, *[epoch for epoch in self.changes if epoch.number > upto]],
             base=upto,
         )

@@ -5,34 +5,79 @@ Always: what is noted is what the clients themselves were told, and the log as i
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 import dataspace
+from dataspace import ConnectionChange, ConnectionEvent
 from dataspace.client.bulk.client import BulkClient
 from dataspace.client.bulk.topics import topic_epochs, topic_frontier
+from dataspace.client.session.session import ClientSession
 from dataspace.client.space import Observing
 from dataspace.errors import Refused
 from dataspace.kernel.changes import EpochChanges
 from index.patterns.text import parse_pattern
 from relay.log.reader import LogReader
-from tests.guarantees.history import History, Shown, Turn, View
+from server.spaces.sessions import NUMBERS
+from tests.guarantees.history import Heard, History, Place, Shown, Turn, View
 
 AS_A_READER: Final[Observing] = {"durable": True, "quiet": True, "policy": "wait", "progress": True}
 """How an observation is opened whose epochs are those of the log."""
 
 
+CONNECTED: Final = (ConnectionChange.CONNECTED, ConnectionChange.RESUMED, ConnectionChange.ANEW)
+
+
+class Caller:
+    """A client, and the process to which it is connected, as of its last welcome."""
+
+    place: Place
+    session: ClientSession
+
+    def __init__(
+        self, heard: list[Heard], process_at: Callable[[str], str], hear: Callable[[ConnectionEvent], None]
+    ) -> None:
+        """``process_at`` returns the name of the process at an address, empty if that is not known."""
+        self._heard = heard
+        self._process_at = process_at
+        self._hear = hear
+
+    def take(self, event: ConnectionEvent) -> None:
+        """Notes where it is connected."""
+        if event.change in CONNECTED and hasattr(self, "session"):
+            self.settle()
+        self._hear(event)
+
+    def settle(self) -> None:
+        """Notes the present process."""
+        welcome = self.session.welcome
+        assert welcome is not None  # there was a connection
+        process = self._process_at(self.session.uplink.address.url)
+        self.place = Place(process, welcome.session // NUMBERS)
+
+    def asks(self) -> int:
+        """Returns how many epochs it has heard of, for ``hears``."""
+        return len(self._heard)
+
+    def hears(self, epoch: int, asked: int) -> None:
+        """Notes an epoch that it hears of."""
+        self._heard.append(Heard(epoch, self.place.process, asked))
+
+
 class Notes:
     """Notes of one run in one space; ``history`` is replaced when a part of it was judged."""
 
-    def __init__(self, directory: Path) -> None:
-        """``directory`` is where the log of the space is."""
+    def __init__(self, directory: Path, process_at: Callable[[str], str] = lambda _: "") -> None:
+        """``directory`` is where the log of the space is; ``process_at`` as for ``Caller``."""
         self.history = History()
         self.answered: int = 0
         """The latest epoch with which a turn was answered."""
         self._directory = directory
+        self._process_at = process_at
         self._observing: set[str] = set()
         """The names of the views that grow."""
         self._read = 0
@@ -41,15 +86,38 @@ class Notes:
 
     # -- turns and what is shown -----------------------------------------------------------------------
 
-    async def note_turn(self, client: str, ticket: dataspace.Ticket) -> int | str:
-        """Waits for the answer to a turn and notes both; returns its epoch, or the code of its refusal."""
+    @asynccontextmanager
+    async def connected(
+        self,
+        url: str,
+        client: str,
+        hear: Callable[[ConnectionEvent], None] = lambda _: None,
+        **options: Any,
+    ) -> AsyncIterator[tuple[dataspace.RemoteSpace, Caller]]:
+        """Connects, and notes under the client's name of which epochs it hears, and from whom."""
+        caller = Caller(self.history.heard.setdefault(client, []), self._process_at, hear)
+        async with dataspace.connect(url, on_connection=caller.take, **options) as space:
+            caller.session = space._session
+            caller.settle()
+            yield space, caller
+
+    async def note_turn(
+        self, client: str, ticket: dataspace.Ticket, caller: Caller | None = None, asked: int = 0
+    ) -> int | str:
+        """Waits for the answer to a turn and notes both; returns its epoch, or the code of its refusal.
+
+        ``asked`` is what ``caller.asks`` returned before the turn was submitted.
+        """
         try:
             answer: int | str = await ticket.wait()
             self.answered = max(self.answered, int(answer))
+            if caller is not None:
+                caller.hears(int(answer), asked)
         except Refused as refusal:
             answer = refusal.code
+        place = None if caller is None else caller.place
         is_known = answer != "old-sequence"  # else the log does not go back to it any more, and nobody knows
-        self.history.turns.append(Turn.of(client, ticket, answer if is_known else None))
+        self.history.turns.append(Turn.of(client, ticket, answer if is_known else None, place))
         self.wake()
         return answer
 
@@ -58,6 +126,7 @@ class Notes:
         space: dataspace.RemoteSpace,
         pattern: str,
         name: str = "",
+        caller: Caller | None = None,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -66,6 +135,7 @@ class Notes:
         It is noted under this ``name``, or under the pattern.
         """
         name = name or pattern
+        asked = 0 if caller is None else caller.asks()
         async with space.observe(pattern, **AS_A_READER) as seen:
             self.history.views[name] = View(parse_pattern(pattern))
             self._observing.add(name)
@@ -73,7 +143,9 @@ class Notes:
                 async for epoch in seen.epochs():
                     view = self.history.views[name]  # another one once the history was continued
                     if not epoch.progress:
-                        view.epochs.append(shown(epoch))
+                        view.epochs.append(shown(epoch, "" if caller is None else caller.place.process))
+                    if caller is not None:
+                        caller.hears(epoch.number, asked)
                     view.upto = epoch.number
                     if epoch.snapshot:
                         task_status.started()
@@ -112,6 +184,7 @@ class Notes:
                 self._entries = self._entries + 1 if epoch.number == self._read else 1
                 self._read = epoch.number
                 self.history.log.append(epoch)
+            self.history.firsts |= firsts(reader)
         finally:
             reader.close()
         return self._read
@@ -125,7 +198,13 @@ class Notes:
             topic.epochs += topic_epochs(link, name, id=known.id, after=after, upto=known.completed)
 
 
-def shown(epoch: EpochChanges) -> Shown:
+def firsts(reader: LogReader) -> dict[int, int]:
+    """Returns the first epoch of each term of which the log has epochs, by its number."""
+    starts = sorted([first for first, _ in reader._tables.starts()])
+    return dict(enumerate(starts, reader.term - len(starts) + 1))
+
+
+def shown(epoch: EpochChanges, process: str = "") -> Shown:
     """Returns an epoch as it is recorded."""
     return Shown(
         epoch.number,
@@ -134,4 +213,5 @@ def shown(epoch: EpochChanges) -> Shown:
         tuple(epoch.messages),
         tuple(epoch.removed),
         is_state=epoch.snapshot,
+        process=process,
     )

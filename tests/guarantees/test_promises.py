@@ -15,8 +15,9 @@ from dataspace import unchanged
 from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.changes import Claims
 from index.values.values import Record
-from tests.guarantees.history import History
-from tests.guarantees.recording import FACTS, TOPIC, record
+from tests.guarantees.clients import TOPIC
+from tests.guarantees.history import Heard, History, Place
+from tests.guarantees.recording import FACTS, record
 from tests.guarantees.rules import DERIVED
 from tests.guarantees.validators import VALIDATORS, broken, judged
 
@@ -181,6 +182,42 @@ def fact_that_blinks(history: History) -> None:
     history.log.append(again._replace(number=again.number + 1, added=history.log[at].added, client=None))
 
 
+def fact_that_is_away(history: History) -> None:
+    """A session that was resumed has no fact for the length of an epoch."""
+    at = max(at for at, epoch in enumerate(history.log) if Record("kept", "near", 3) in epoch.added)
+    before = history.log[at - 1]
+    gone = before._replace(added=[], messages=[], removed=[Record("kept", "near", 2)], client=None)
+    history.log.insert(at, gone)
+
+
+def state_of_a_process_that_is_behind(history: History) -> None:
+    """A client goes to another process, which shows it an earlier state than it had seen."""
+    heard = history.heard["Alice"]
+    heard.append(Heard(heard[-1].epoch - 1, "follower", len(heard)))
+
+
+def two_leaders(history: History) -> None:
+    """Two processes accept turns in one term."""
+    _accept(history, Place("first", 1), Place("second", 1))
+
+
+def leader_of_two_terms(history: History) -> None:
+    """A process that another one has followed accepts turns again."""
+    _accept(history, Place("first", 1), Place("first", 2))
+
+
+def deposed_leader(history: History) -> None:
+    """A leader accepts a turn in an epoch of the next one."""
+    _accept(history, Place("first", max(history.firsts) - 1))
+
+
+def _accept(history: History, *places: Place) -> None:
+    """Says of the last turns that were accepted where that was."""
+    accepted = [at for at, turn in enumerate(history.turns) if isinstance(turn.answer, int)]
+    for at, place in zip(accepted[-len(places) :], places, strict=True):
+        history.turns[at] = replace(history.turns[at], at=place)
+
+
 def session_stolen(history: History) -> None:
     """A session is resumed by a client that does not know its secret."""
     history.stolen.append("near")
@@ -261,6 +298,11 @@ PLANTED: Final[dict[Callable[[History], None], str]] = {
     lease_cut_short: "leases",
     grace_cut_short: "graces",
     fact_that_blinks: "graces",
+    fact_that_is_away: "graces",
+    state_of_a_process_that_is_behind: "observation",
+    two_leaders: "durability",
+    leader_of_two_terms: "durability",
+    deposed_leader: "durability",
     session_stolen: "graces",
     condition_that_did_not_hold: "conditions",
     turn_of_another_space: "spaces",

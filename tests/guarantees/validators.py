@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from copy import deepcopy
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
@@ -18,7 +19,7 @@ from dataspace.kernel.changes import Epoch
 from index.patterns.patterns import matcher
 from index.values.values import Map, Record, Value, key
 from tests.guarantees.conditions import conditions
-from tests.guarantees.history import History, Row, Shown, Turn, View, take_in
+from tests.guarantees.history import Graced, History, Row, Shown, Turn, View, take_in
 from tests.guarantees.locks import LockHistory, lock_violations
 from tests.guarantees.rules import DERIVED, rules
 from tests.guarantees.topics import topic_violations
@@ -114,6 +115,7 @@ def durability(history: History) -> Iterator[str]:
     for number, count in numbers.items():
         if count > 1:
             yield f"{count} epochs have the number {number}"
+    yield from _leaders(history)
 
 
 def order(history: History) -> Iterator[str]:
@@ -131,7 +133,10 @@ def order(history: History) -> Iterator[str]:
 
 
 def observation(history: History) -> Iterator[str]:
-    """An observer is shown a state and then every epoch, whole and in order, over broken links too."""
+    """An observer is shown a state and then every epoch, whole and in order, by whatever process.
+
+    No client hears of an earlier epoch than it had heard of when it asked.
+    """
     for name, view in history.views.items():
         if not view.epochs:
             yield f"{name} was shown nothing"
@@ -143,6 +148,11 @@ def observation(history: History) -> Iterator[str]:
                 yield f"{name} was shown {told}, the log has {due}"
         if len(view.epochs) != len(expected):
             yield f"{name} was shown {len(view.epochs)} epochs of {len(expected)}"
+    for client, heard in history.heard.items():
+        newest = [0, *accumulate([each.epoch for each in heard], max)]
+        for each in heard:
+            if each.epoch < newest[each.asked]:
+                yield f"{client} had heard of epoch {newest[each.asked]}, and then got {each}"
 
 
 def leases(history: History) -> Iterator[str]:
@@ -158,15 +168,12 @@ def graces(history: History) -> Iterator[str]:
     """A session with grace is resumed in time, after a restart too, by its secret alone; no fact blinks."""
     for client in history.stolen:
         yield f"the session of {client} was resumed without its secret"
-    came = Counter(key(fact) for epoch in history.log for fact in epoch.added)
     for session in history.graced:
         for away, resumed in session.returns:
             if away < session.grace and not resumed:
                 yield f"{session.client} came back after {away:g} s of {session.grace:g}, and had no session"
         if all(resumed for _, resumed in session.returns):
-            for fact in session.facts:
-                if came[key(fact)] > 1:
-                    yield f"{fact!r:.80} of {session.client} has come {came[key(fact)]} times"
+            yield from _blinks(history.log, session)
 
 
 def spaces(history: History) -> Iterator[str]:
@@ -231,6 +238,40 @@ def rights(history: History) -> Iterator[str]:
                 yield f"epoch {epoch.number}: {tenant} made {value!r:.200}, which its token does not allow"
             if value.label == "Observe" and any(_mentions(value, label) for label in history.secret):
                 yield f"epoch {epoch.number} announces {value!r:.200}, an interest in what is secret"
+
+
+def _leaders(history: History) -> Iterator[str]:
+    """Yields turns that were accepted by two processes at once, or by a process that led no longer."""
+    processes: dict[int, str] = {}
+    terms: dict[str, int] = {}
+    firsts = sorted(history.firsts.items(), reverse=True)
+    for turn in history.turns:
+        if turn.at is None or not isinstance(turn.answer, int):
+            continue
+        process, term = turn.at.process, turn.at.term
+        if process and processes.setdefault(term, process) != process:
+            yield f"{_name(turn)} was accepted by {process} in the term {term} of {processes[term]}"
+        if process and terms.setdefault(process, term) != term:
+            yield f"{_name(turn)} was accepted by {process} in the terms {terms[process]} and {term}"
+        made = next((at for at, first in firsts if first <= turn.answer), term)
+        if made > term:
+            yield f"{_name(turn)} was accepted by {process} of term {term}, in epoch {turn.answer} of {made}"
+
+
+def _blinks(log: Sequence[Epoch], session: Graced) -> Iterator[str]:
+    """Yields the facts of a session that came again, and the gaps between two of them."""
+    facts = {key(fact): fact for fact in session.facts}
+    came: Counter[Hashable] = Counter()
+    held: set[Hashable] = set()
+    for epoch in log:
+        added = {key(fact) for fact in epoch.added} & facts.keys()
+        if added and came and not held:
+            yield f"{session.client} had no fact before epoch {epoch.number}, between two that it had"
+        came.update(added)
+        held = (held | added) - {key(fact) for fact in epoch.removed}
+    for at, times in came.items():
+        if times > 1:
+            yield f"{facts[at]!r:.80} of {session.client} has come {times} times"
 
 
 def _is_lock(fact: Value) -> bool:
