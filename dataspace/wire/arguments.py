@@ -22,7 +22,7 @@ ARGUMENTS: Final = {
     "end-session": "session",
     "acknowledge": "reader epoch forget",
     "frontier": "after wait at",
-    "follow": "name url web hints stand_by epochs",
+    "follow": "name url web hints stand_by epochs lag",
     "lease": "owner",
     "renew": "owner",
     "release": "owner",

@@ -26,7 +26,7 @@ from relay.log.reader import Verdict, verify
 from server.cli.output import json_line, size_text
 from server.config.model import default_data
 from server.config.units import retention_of
-from server.daemon.lock import locked
+from server.daemon.lock import locked, unfollowed
 
 
 def verify_log(args: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ def _print_verdict(found: Verdict, topics: TopicsVerdict | None, damages: Sequen
 def compact_log(args: argparse.Namespace) -> int:
     """Deletes what is past retention, then rewrites the log without the holes; returns the exit code."""
     directory, retention = _directory(args), retention_of(args)
-    with locked(directory):
+    with locked(directory), unfollowed(directory):
         if not retention.endless:
             log = Log.open(directory)
             try:

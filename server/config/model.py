@@ -221,6 +221,8 @@ class Follow:
     """The data directory of the daemon that leads; None in a daemon that leads."""
     stand_by: bool = False
     """True if it leads once the leader has ended."""
+    most_lag: float = 10.0
+    """The seconds of lag beyond which new readers are sent to the leader."""
 
 
 @dataclass(frozen=True, slots=True)

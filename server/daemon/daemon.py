@@ -56,7 +56,17 @@ QUESTIONS: Final = frozenset(["status", "index", "actors", "rules"])
 """Verbs whose answers are made at once: a thousand of them would delay all others, so they take turns."""
 
 INSPECTED: Final = frozenset(
-    ["addresses", "process", "spaces", "data", "readers", "costliest_rule", "principals"]
+    [
+        "addresses",
+        "followers",
+        "leader",
+        "process",
+        "spaces",
+        "data",
+        "readers",
+        "costliest_rule",
+        "principals",
+    ]
 )
 """The parts of the status that are shown only to bearers that may inspect the daemon."""
 
@@ -168,6 +178,7 @@ class Daemon(DaemonState):
         """Follows the logs, and keeps in touch with their leader."""
         for hosted in self.spaces.values():
             hosted.leader.send_away = partial(self._send_away, hosted)
+            hosted.leader.most_lag = self.config.follow.most_lag
         for following in self.followings:
             self.peers.start_soon(following.run)
         self.peers.start_soon(self.link.run)
@@ -234,6 +245,7 @@ class Daemon(DaemonState):
             "compiled": tuple(compiled_parts()),
             "spaces": Map({name: len(each.space.index) for name, each in self.spaces.items()}),
             "addresses": self.addresses,
+            "followers": self.followers.status(),
             "process": os.getpid(),
             "loop": "task" if self.reactor is None else "reader",
             "started": self.started,

@@ -31,7 +31,7 @@ from server.connections.listeners import Listener, open_listener
 from server.spaces.space import now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dataspace.transport.sockets import Link
     from relay.following.following import Following
@@ -91,6 +91,8 @@ class FollowerReport:
     """The path of its socket for datagrams; empty without one."""
     epochs: dict[str, int] = field(default_factory=dict)
     """The newest epoch of each space that it has applied."""
+    lag: dict[str, int] = field(default_factory=dict)
+    """How far it is behind in each space, in milliseconds, as it says."""
     at: int = 0
     """When it reported, in microseconds since 1970."""
 
@@ -98,6 +100,26 @@ class FollowerReport:
     def fact(self) -> Record:
         """The fact that states it in the space ``system``."""
         return Record("follower", self.name, self.url, self.web, self.stand_by)
+
+    @property
+    def late(self) -> set[Record]:
+        """The facts that state where it is a second behind or more, in whole seconds."""
+        lags = self.lag.items()
+        return {Record("follower-lag", self.name, space, lag // 1000) for space, lag in lags if lag >= 1000}
+
+    def status(self, epochs: Mapping[str, int], at: int) -> Map:
+        """Returns what ``status`` shows of it at a time, where these epochs of spaces are on disk."""
+        behind = {name: max(0, epoch - self.epochs.get(name, 0)) for name, epoch in epochs.items()}
+        return Map(
+            {
+                "url": self.url,
+                "web": self.web,
+                "stand_by": self.stand_by,
+                "heard": at - self.at,
+                "lag_epochs": Map(behind),
+                "lag_seconds": Map({name: lag / 1000 for name, lag in self.lag.items()}),
+            }
+        )
 
 
 class Followers:
@@ -146,17 +168,27 @@ class Followers:
         known = self._known.get(peer.number)
         if known is None:
             known = self._enter(peer, arguments)
-        known.epochs = _numbers(arguments.get("epochs"))
+        before = known.late
+        known.epochs, known.lag = _numbers(arguments.get("epochs")), _numbers(arguments.get("lag"))
         known.at = now()
+        self._daemon.system.state([*known.late - before], [*before - known.late])
         daemon = self._daemon
         return Map(
             {
                 "url": daemon.url,
                 "web": daemon.web_url,
-                "epochs": Map({name: hosted.commits.durable for name, hosted in daemon.spaces.items()}),
-                "now": now(),
+                "epochs": Map(self._epochs()),
             }
         )
+
+    def _epochs(self) -> dict[str, int]:
+        """Returns the newest epoch of each space that is on disk."""
+        return {name: hosted.commits.durable for name, hosted in self._daemon.spaces.items()}
+
+    def status(self) -> Map:
+        """Returns what ``status`` shows of all followers, by name."""
+        epochs, at = self._epochs(), now()
+        return Map({each.name: each.status(epochs, at) for each in self._known.values()})
 
     def _enter(self, peer: Peer, arguments: Map) -> FollowerReport:
         hints = os.path.basename(text(arguments, "hints", ""))
@@ -185,7 +217,7 @@ class Followers:
             if not self._known:
                 for hosted in self._daemon.spaces.values():
                     hosted.hint = None
-            self._daemon.system.state([], [known.fact])
+            self._daemon.system.state([], [known.fact, *known.late])
             self._daemon.watch.acted("left", f"{known.name} follows no longer")
 
     def hint(self) -> None:
@@ -247,7 +279,7 @@ class LeaderLink:
                 async with stream:
                     await _Reports(stream, self._report).run(self._take)
             except (trio.BrokenResourceError, trio.TooSlowError, DataspaceError) as error:
-                logger.info("the leader of %s does not answer: %s", self._daemon.config.data, error)
+                logger.warning("the leader of %s does not answer: %s", self._daemon.config.data, error)
             finally:
                 self._lose()
             await trio.sleep(RETRY_SECONDS)
@@ -262,6 +294,12 @@ class LeaderLink:
                 "hints": self._name,
                 "stand_by": daemon.config.follow.stand_by,
                 "epochs": Map({name: hosted.commits.durable for name, hosted in daemon.spaces.items()}),
+                "lag": Map(
+                    {
+                        name: round(1000 * hosted.leader.lag(hosted.commits.durable).seconds)
+                        for name, hosted in daemon.spaces.items()
+                    }
+                ),
             }
         )
 
@@ -270,8 +308,10 @@ class LeaderLink:
         if not self.is_up:
             logger.info("following %s", answer.get("url"))
         self.is_up = True
-        for hosted in self._daemon.spaces.values():
+        epochs, at = _numbers(answer.get("epochs")), trio.current_time()
+        for name, hosted in self._daemon.spaces.items():
             hosted.leader.url, hosted.leader.web = str(answer.get("url", "")), str(answer.get("web", ""))
+            hosted.leader.beats.add(epochs.get(name, 0), at)
         for following in self._followings:
             following.poll = HINTED_SECONDS
 

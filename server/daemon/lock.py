@@ -1,4 +1,8 @@
-"""The lock on a data directory: one daemon, backup or restore at a time writes a log."""
+"""The locks on a data directory: one daemon, backup or restore at a time writes a log, and who reads it.
+
+``lock`` is for what writes.  Followers share ``readers``, which is held alone by what rewrites a log in
+place: a follower would read on in a file that is no longer the log.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from dataspace.errors import DataspaceError
 from relay.store.private import DIRECTORY_MODE, FILE_MODE, close_to_others
+
+READERS: Final = "readers"
+"""The name of the file whose lock followers share."""
 
 
 class DataUnusable(DataspaceError):
@@ -28,12 +36,7 @@ def locked(directory: Path, *, wait: bool = False) -> Iterator[None]:
     process number.  Raises ``DataUnusable`` with the system's reason.
     The kernel drops the lock with the process, so nothing has to be cleaned up after a crash.
     """
-    try:
-        directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-        close_to_others(directory / "lock")
-        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
-    except OSError as error:
-        raise DataUnusable(f"cannot keep data in {directory}: {error.strerror}") from error
+    descriptor = _opened(directory, "lock")
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -50,3 +53,43 @@ def locked(directory: Path, *, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def followed(directory: Path) -> Iterator[None]:
+    """Keeps the log in a directory from being rewritten; any number of processes may.
+
+    Raises ``DataInUse`` while it is rewritten, and ``DataUnusable`` with the system's reason.
+    """
+    with _held(directory, fcntl.LOCK_SH, "its log is being rewritten; try again when that has ended"):
+        yield
+
+
+@contextmanager
+def unfollowed(directory: Path) -> Iterator[None]:
+    """Keeps followers away from a directory.  Raises ``DataInUse`` if there is one, and ``DataUnusable``."""
+    with _held(directory, fcntl.LOCK_EX, "followers read it; end them first (dataspace serve --follow)"):
+        yield
+
+
+@contextmanager
+def _held(directory: Path, kind: int, otherwise: str) -> Iterator[None]:
+    descriptor = _opened(directory, READERS)
+    try:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataInUse(f"{directory} is in use: {otherwise}") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _opened(directory: Path, name: str) -> int:
+    """Returns the descriptor of a file in a directory, both made, for this user alone, if not there."""
+    try:
+        directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        close_to_others(directory / name)
+        return os.open(directory / name, os.O_RDWR | os.O_CREAT, FILE_MODE)
+    except OSError as error:
+        raise DataUnusable(f"cannot keep data in {directory}: {error.strerror}") from error

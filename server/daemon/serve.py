@@ -29,7 +29,7 @@ from server.config.model import Config
 from server.connections.listeners import Listener, open_listener, open_listeners
 from server.daemon.daemon import Daemon, check_extras
 from server.daemon.exposure import warnings
-from server.daemon.lock import DataUnusable, locked
+from server.daemon.lock import DataUnusable, followed, locked
 from server.daemon.reloading import reload_on_hangup
 from server.logs import AUDIT, Throttle, audit_to
 from server.monitoring.pages import exposition
@@ -119,6 +119,7 @@ async def _opened(config: Config, directory: Path, held: ExitStack) -> Log | Fol
         while not (directory / FollowedLog.FILE).exists():
             logger.warning("there is no log in %s yet, waiting for its leader", directory)
             await trio.sleep(WAIT_SECONDS)
+        held.enter_context(followed(directory))
         log = FollowedLog.open(directory)
     held.callback(log.close)
     return log

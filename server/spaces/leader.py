@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import trio
 
 from dataspace.errors import Refused
 from dataspace.kernel.changes import Claims, Epoch
@@ -16,8 +20,43 @@ from relay.log.snapshots import RecoveredState
 logger = logging.getLogger("dataspace")
 
 
+MAX_BEATS: Final = 1024
+"""How many epochs of a leader are remembered that have not been applied."""
+
+
 def nobody() -> None:
     """Sends nobody away."""
+
+
+class FollowerLag(NamedTuple):
+    """How far a follower is behind its leader."""
+
+    epochs: int
+    seconds: float
+    """For how long an epoch of which the leader has told is not applied."""
+
+
+class Beats:
+    """The newest epochs that a leader has told of, until they are applied; O(1) a beat."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, float]] = deque()
+        self._newest = 0
+
+    def add(self, epoch: int, at: float) -> None:
+        """Notes the newest epoch of the leader at a time in seconds."""
+        if epoch > self._newest:
+            self._newest = epoch
+            if len(self._waiting) < MAX_BEATS:  # the oldest decides since when
+                self._waiting.append((epoch, at))
+
+    def lag(self, applied: int, at: float) -> FollowerLag:
+        """Returns how far a follower is behind that has applied this epoch."""
+        while self._waiting and self._waiting[0][0] <= applied:
+            self._waiting.popleft()
+        if applied >= self._newest:
+            return FollowerLag(0, 0.0)
+        return FollowerLag(self._newest - applied, at - self._waiting[0][1] if self._waiting else 0.0)
 
 
 @dataclass(slots=True)
@@ -30,6 +69,23 @@ class Leader:
     """Where it serves HTTP, such as ``http://127.0.0.1:7378``."""
     send_away: Callable[[], None] = nobody
     """Ends the connections about the space, which has skipped epochs."""
+    beats: Beats = field(default_factory=Beats)
+    """What it has told of its newest epochs."""
+    most_lag: float = float("inf")
+    """The seconds of lag beyond which new readers are sent on."""
+
+    def lag(self, applied: int) -> FollowerLag:
+        """Returns how far a follower is behind that has applied this epoch."""
+        return self.beats.lag(applied, trio.current_time())
+
+    def check_lag(self, applied: int) -> None:
+        """Raises ``Refused``, with its address, if a follower with this epoch is too far behind it."""
+        if self.url and (lag := self.lag(applied)).seconds > self.most_lag:
+            said = (
+                f"space {self.space!r} is {lag.seconds:.1f} s and {lag.epochs} epochs behind here,"
+                f" more than follow.most_lag = {self.most_lag:g} s: ask {self.url}"
+            )
+            raise Refused("behind", said, self.url)
 
     def refusal(self) -> Refused:
         """Returns the answer to what only the leader does."""

@@ -49,6 +49,7 @@ def status_of(hosted: HostedSpace) -> dict[str, object]:
     """Returns what ``dataspace status`` shows of a space: counts, bytes and epochs."""
     log, written = hosted.log, hosted.commits.statistics()
     readers = log.readers if isinstance(log, Log) else ()
+    lag = hosted.leader.lag(hosted.commits.durable)
     return {
         **asdict(hosted.space.statistics()),
         "space": hosted.name,
@@ -58,6 +59,10 @@ def status_of(hosted: HostedSpace) -> dict[str, object]:
         "leases": len(hosted.leases),
         "identities": len(hosted.clients),
         "durable_epoch": hosted.commits.durable,
+        "leads": hosted.leads,
+        "leader": hosted.leader.url,
+        "lag_epochs": lag.epochs,
+        "lag_seconds": lag.seconds,
         "show": hosted.showing.in_force if hosted.leads else DURABLE,
         "oldest_epoch": log.oldest,
         **rules_status(hosted.space.rules, len(hosted.suspensions)),

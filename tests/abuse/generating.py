@@ -300,6 +300,7 @@ class Script(Palette):
             "hints": chance.choice(("", "../lock", "log.sqlite")),
             "stand_by": chance.random() < 0.5,
             "epochs": Map({"main": chance.choice(BIG)}),
+            "lag": Map({"main": chance.choice(BIG)}),
         }
 
     def _acknowledge(self) -> dict[str, Value]:

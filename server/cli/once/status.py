@@ -119,6 +119,7 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
         ("version", described(text("version"), _compiled(fields))),
         ("address", text("addresses")),
         ("process", f"{text('process')}, up {up:.0f} s, since {since}"),
+        *_role(fields),
         ("space", f"{text('space')} ({text('identity')}){_others(fields)}"),
         (
             "epoch",
@@ -132,6 +133,37 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
         ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
         ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}{full}"),
     ]
+
+
+def _role(told: dict[Value, Value]) -> list[tuple[str, str]]:
+    """Returns lines for a daemon that follows, or is followed: for its role, and for each follower."""
+    if told.get("leads") is False:
+        leader = str(told.get("leader", "")) or "a leader that does not answer"
+        lag, seconds = told["lag_epochs"], told["lag_seconds"]
+        assert isinstance(lag, int) and isinstance(seconds, float)  # by WIRE.md
+        return [("role", f"follows {leader}, {_behind(lag, seconds)}")]
+    followers = told.get("followers")
+    if not isinstance(followers, Map) or not followers:
+        return []
+    lines = [("role", f"leads {counted(len(followers), 'follower')}")]
+    for name, follower in followers.pairs():
+        assert isinstance(follower, Map)  # by WIRE.md
+        lags, seconds = follower["lag_epochs"], follower["lag_seconds"]
+        assert isinstance(lags, Map) and isinstance(seconds, Map)  # as above
+        parts = [f"{name!s} at {follower['url']!s}" if follower["url"] else str(name)]
+        parts += ["stands by"] if follower["stand_by"] else []
+        lines.append(("", tame(", ".join([*parts, _behind(_most(lags), _most(seconds))]))))
+    return lines
+
+
+def _most(values: Map) -> float:
+    """Returns the largest number of a map, or 0."""
+    return max([value for _, value in values.pairs() if isinstance(value, int | float)], default=0)
+
+
+def _behind(epochs: float, seconds: float) -> str:
+    """Returns how far a follower is behind, in words."""
+    return f"{counted(int(epochs), 'epoch')} and {seconds:.1f} s behind" if epochs else "up to date"
 
 
 def _rules_line(told: dict[Value, Value]) -> str:

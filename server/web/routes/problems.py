@@ -114,6 +114,7 @@ class Problem(DataspaceError):
 
 
 ELSEWHERE: Final = "elsewhere"
+BEHIND: Final = "behind"
 MISDIRECTED: Final = 421
 """The status of a request that only the leader answers, if that has no address for HTTP."""
 
@@ -121,7 +122,7 @@ MISDIRECTED: Final = 421
 def answer_of(error: DataspaceError) -> ASGIApp:
     """Returns the answer to a request that an error has ended."""
     problem = problem_of(error)
-    if problem.code != ELSEWHERE:
+    if problem.code not in (ELSEWHERE, BEHIND):
         return problem.response()
 
     async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,12 +134,14 @@ def answer_of(error: DataspaceError) -> ASGIApp:
 def _elsewhere(problem: Problem, scope: Scope) -> Problem:
     """Returns the problem with the address of the request at the leader."""
     web: str = scope["app"].state.leader_web()
+    if not web and problem.code == BEHIND:
+        return problem
     if not web:
         said = f"{problem.text}, which has no address for HTTP"
         return Problem(ELSEWHERE, said, MISDIRECTED, more=problem.more)
     path, query = scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii")
     target = f"{web.rstrip('/')}{path}{'?' if query else ''}{query}"
-    return Problem(ELSEWHERE, problem.text, headers={"location": target}, more=problem.more)
+    return Problem(problem.code, problem.text, 307, headers={"location": target}, more=problem.more)
 
 
 def problem_of(error: DataspaceError, *, limit: int = 0) -> Problem:

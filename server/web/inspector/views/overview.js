@@ -101,6 +101,13 @@ function troubles(status, sessions, suspended, late) {
   }
   if (suspended.size > MOST_NAMED) said.push(["bad", `${suspended.size - MOST_NAMED} more rules are suspended.`]);
   if (!suspended.size && status.rules_suspended) said.push(["bad", `${number(status.rules_suspended)} rules are suspended.`]);
+  if (status.leads === false) {
+    if (!status.leader && "leader" in status) said.push(["bad", "No leader answers: this daemon follows a log that nobody writes, or its leader stands still."]);
+    if (status.lag_seconds >= BEHIND_SECONDS) said.push(["warn", `This daemon follows, ${behind(status.lag_epochs, status.lag_seconds)}.`]);
+  }
+  for (const [name, each] of Object.entries(status.followers ?? {})) {
+    if (largest(each.lag_seconds) >= BEHIND_SECONDS) said.push(["warn", `The follower ${name} is ${behind(largest(each.lag_epochs), largest(each.lag_seconds))}.`]);
+  }
   const slow = (sessions ?? [])
     .filter((each) => each.state === "connected" && Number(each.lag_seconds ?? 0) >= BEHIND_SECONDS)
     .sort((one, other) => Number(other.lag_seconds) - Number(one.lag_seconds));
@@ -123,8 +130,18 @@ function troubles(status, sessions, suspended, late) {
   return said;
 }
 
+/** The largest number of an object; 0 in an empty one. */
+function largest(numbers) {
+  return Math.max(0, ...Object.values(numbers).map(Number));
+}
+
+function behind(epochs, seconds) {
+  return epochs ? `${number(epochs)} epochs and ${span(Number(seconds) * 1000)} behind` : "up to date";
+}
+
 function aboutText(status) {
   const said = [`dataspace ${status.version}`];
+  if (status.leads === false) said.push(status.leader ? `follows ${status.leader}` : "follows");
   if (status.started) said.push(`started ${ago(status.started)}`);
   if (status.process) said.push(`process ${status.process}`);
   if (Array.isArray(status.addresses)) said.push(status.addresses.join(", "));
@@ -166,6 +183,14 @@ class Figures {
       `${bytes(status.waiting_bytes)} wait; ${number(status.slow_conflated_epochs)} epochs merged, ${number(dropped)} losses`,
       { grade: Math.max(0, ...lags) >= BEHIND_SECONDS ? "warn" : "" },
     );
+    const followers = Object.values(status.followers ?? {});
+    if (status.leads === false) {
+      this.#tile("Behind the leader", span(Number(status.lag_seconds) * 1000), `${number(status.lag_epochs)} epochs`, { grade: status.lag_seconds >= BEHIND_SECONDS ? "warn" : "" });
+    } else if (followers.length) {
+      const late = Math.max(...followers.map((each) => largest(each.lag_seconds)));
+      const waiting = followers.filter((each) => each.stand_by).length;
+      this.#tile("Followers", number(followers.length), `${number(waiting)} stand by; the last is ${span(late * 1000)} behind`, { grade: late >= BEHIND_SECONDS ? "warn" : "" });
+    }
     this.#tile("Answer", span(late), "from the daemon to this page", { grade: late > SLOW_MILLIS ? "warn" : "" });
     this.#tile("Memory", bytes(status.memory_bytes), `${bytes(status.memory_accounted_bytes)} of ${bytes(status.memory_limit)} in use (${number(used * 100)} %)`, {
       grade: used > 0.9 ? "bad" : used > 0.7 ? "warn" : "",

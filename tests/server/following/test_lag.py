@@ -1,0 +1,155 @@
+"""How far a follower is behind: what it counts, what it tells, and where it sends new readers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import trio
+
+import dataspace
+from dataspace import Record
+from dataspace.transport.addresses import parse_listen
+from index.values.values import Map
+from relay.following.following import Following
+from relay.log.segments import Segment
+from server.config.model import Config, Follow
+from server.daemon.serve import serve
+from server.spaces.leader import MAX_BEATS, Beats, FollowerLag
+from tests.server.web_client import Plain
+
+MOST = 0.2
+SOON = 40
+
+
+# -- counting -----------------------------------------------------------------------------------------
+
+
+def test_the_lag_is_the_age_of_the_oldest_epoch_that_is_told_and_not_applied() -> None:
+    grid = itertools.product(range(4), repeat=4), itertools.combinations_with_replacement(range(4), 4)
+    for told, applied in itertools.product(*grid):
+        beats = Beats()
+        for now, (epoch, done) in enumerate(zip(told, applied, strict=True)):
+            beats.add(epoch, float(now))
+            missing = [at for at in range(now + 1) if told[at] > done]
+            late = FollowerLag(max(told[: now + 1]) - done, float(now - missing[0])) if missing else None
+            assert beats.lag(done, float(now)) == (late or FollowerLag(0, 0.0)), (told, applied)
+
+
+def test_a_follower_that_stands_still_remembers_no_more_than_its_bound() -> None:
+    beats = Beats()
+    for number in range(1, 3 * MAX_BEATS):
+        beats.add(number, float(number))
+    assert beats.lag(0, 5_000.0) == FollowerLag(3 * MAX_BEATS - 1, 4_999.0)
+    assert len(beats._waiting) == MAX_BEATS
+    assert beats.lag(MAX_BEATS, 5_000.0).epochs == 2 * MAX_BEATS - 1
+    assert beats.lag(3 * MAX_BEATS, 5_000.0) == FollowerLag(0, 0.0)
+
+
+# -- telling ------------------------------------------------------------------------------------------
+
+
+class Held:
+    """A follower that gets no further while it is held."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may_go_on = trio.Event()
+        take_all = Following._take_all
+
+        async def hold(following: Following, segment: Segment, items: Sequence[object]) -> None:
+            with trio.move_on_after(SOON):  # the follower shields itself here
+                await self.may_go_on.wait()
+            await take_all(following, segment, items)  # type: ignore[arg-type]  # as it was called
+
+        monkeypatch.setattr(Following, "_take_all", hold)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    return Held(monkeypatch)
+
+
+@pytest.fixture
+async def addresses(
+    tmp_path: Path, nursery: trio.Nursery, held: Held
+) -> AsyncIterator[tuple[list[str], list[str]]]:
+    """The URLs of a leader and of its follower: for clients, and for HTTP."""
+    listen = ("tcp:127.0.0.1:0", "http:127.0.0.1:0")
+    leader = await nursery.start(serve, Config(listen, tmp_path))
+    follow = Follow(tmp_path, most_lag=MOST)
+    follower = await nursery.start(serve, Config(listen, tmp_path, follow=follow))
+    yield (
+        [parse_listen(leader[0]).url, parse_listen(leader[1]).http],
+        [
+            parse_listen(follower[0]).url,
+            parse_listen(follower[1]).http,
+        ],
+    )
+    held.may_go_on.set()
+
+
+async def told(space: dataspace.RemoteSpace, *, late: bool) -> Map:
+    """The status of a follower once it has fallen behind, or caught up."""
+    while True:
+        status = await space.status()
+        lag = status["lag_seconds"]
+        assert isinstance(lag, float)
+        if status["leader"] and (lag > MOST if late else status["lag_epochs"] == 0):
+            return status
+        await trio.sleep(0.05)
+
+
+async def got(web: str, path: str) -> tuple[int, dict[str, str], bytes]:
+    parts = urlsplit(web)
+    async with Plain(parts.port or 0) as plain:
+        await plain.shout(f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+        return await plain.response()
+
+
+async def test_new_readers_go_to_the_leader_while_others_stay(
+    held: Held, addresses: tuple[list[str], list[str]]
+) -> None:
+    (url, web), (follower_url, follower_web) = addresses
+    with trio.fail_after(SOON):
+        async with (
+            dataspace.connect(url) as writer,
+            dataspace.connect(follower_url) as before,
+            dataspace.connect(follower_url) as asking,
+            before.observe("fact($n)", quiet=True) as seen,
+        ):
+            for number in range(3):
+                await writer.assert_(Record("fact", number))
+            status = await told(asking, late=True)
+            assert status["leads"] is False and status["leader"] == url and status["lag_epochs"] == 3
+
+            async with dataspace.connect(f"{follower_url},{url}", read="any") as late:
+                assert len(await late.matches("fact($n)")) == 3, "the leader has answered"
+            path = "/v1/spaces/main/facts?pattern=fact(_)"
+            status_code, headers, body = await got(follower_web, path)
+            assert (status_code, json.loads(body)["code"]) == (307, "behind")
+            assert headers["location"] == web + path
+
+            async with (
+                dataspace.connect(url, space="system") as system,
+                system.observe("follower-lag($name, $space, $seconds)", quiet=True) as lags,
+            ):
+                async for change in lags:
+                    if change.captures[2:] == (1,):
+                        break
+            leads = await writer.status()
+            ((_, follower),) = leads["followers"].pairs()  # type: ignore[union-attr]  # by WIRE.md
+            assert follower["lag_epochs"] == Map({"main": 3}) and follower["lag_seconds"]["main"] >= 1
+
+            held.may_go_on.set()
+            found = set()
+            async for change in seen:
+                found.add(change.captures)
+                if len(found) == 3:
+                    break
+            assert found == {(0,), (1,), (2,)}, "it is still connected"
+            assert (await told(asking, late=False))["lag_seconds"] == 0.0
+            assert len(await asking.matches("fact($n)")) == 3
