@@ -33,7 +33,7 @@ class FollowerLag(NamedTuple):
 
     epochs: int
     seconds: float
-    """For how long an epoch of which the leader has told is not applied."""
+    """The age of the oldest epoch that the leader has told of and that is not applied."""
 
 
 class Beats:
@@ -70,7 +70,7 @@ class Leader:
     send_away: Callable[[], None] = nobody
     """Ends the connections about the space, which has skipped epochs."""
     beats: Beats = field(default_factory=Beats)
-    """What it has told of its newest epochs."""
+    """The newest epochs that it has told of."""
     most_lag: float = float("inf")
     """The seconds of lag beyond which new readers are sent on."""
 
