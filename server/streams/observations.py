@@ -95,7 +95,8 @@ class Observations:
         name = spec.get("space", MAIN)
         if name != SYSTEM:
             hosted.check_space(name if isinstance(name, str) else repr(name))
-            hosted.leader.check_lag(hosted.commits.durable)
+            if not hosted.leads:
+                hosted.leader.check_lag(hosted.commits.durable)
         request = read_request(spec)
         if not request.quiet:
             hosted.check_leads()  # an interest is a fact
