@@ -53,7 +53,7 @@ relay/store/sqlite          relay/store
 relay/log                   dataspace/kernel dataspace/transport relay/delivery relay/store relay/store/sqlite
 relay/topics                dataspace/topics
 relay/journal               dataspace/topics relay/log relay/store relay/store/sqlite relay/topics
-relay/following             dataspace/kernel relay/log relay/store
+relay/following             dataspace/kernel relay/journal relay/log relay/store relay/topics
 relay/backup                relay/journal relay/log relay/store relay/store/sqlite
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning
@@ -74,7 +74,7 @@ server/claims               dataspace/kernel dataspace/wire server/lane server/o
 server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces
 server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/lane server/owners server/sessions server/spaces server/system
 server/publication          dataspace/kernel dataspace/wire server/conditions server/config server/owners server/sessions server/spaces
-server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/lane server/owners server/sessions server/system
+server/topics               dataspace/topics dataspace/wire relay/delivery relay/following relay/journal relay/store relay/topics server/lane server/owners server/sessions server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/logs server/sessions server/spaces
 server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/lane server/owners server/publication server/sessions server/spaces server/streams server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/connections server/owners server/sessions

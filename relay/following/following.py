@@ -18,6 +18,7 @@ import trio
 
 from dataspace.errors import Closed, Refused
 from dataspace.kernel.changes import Epoch
+from relay.following.polling import Polled
 from relay.log.notes import Note
 from relay.log.reader import LogReader
 from relay.log.recent import Recent
@@ -29,9 +30,6 @@ from relay.store.errors import LogDamaged, LogFailed
 from relay.store.header import refuse
 
 logger = logging.getLogger("dataspace")
-
-POLL_SECONDS: Final = 0.005
-"""Seconds between two looks at the log where the leader sends no hints."""
 
 SLICE_SECONDS: Final = 0.002
 """Seconds of epochs that are applied before others have their turn."""
@@ -54,7 +52,7 @@ class FollowedLog(LogReader):
         return state
 
 
-class Following:
+class Following(Polled):
     """What a leader's ``GroupCommit`` is, over a log that another process writes.
 
     ``apply`` is called with each new epoch, ``flush`` after some epochs.  ``jump`` is called with a later
@@ -78,6 +76,7 @@ class Following:
         refusal: Callable[[], Refused],
         jump: Callable[[RecoveredState], None],
     ) -> None:
+        super().__init__()
         self.log: Final = log
         self.state = state
         """What the log holds beside facts; its owners are in the space."""
@@ -95,9 +94,6 @@ class Following:
         """The writer of the log in this process, from a promotion on."""
         self._epochs = self._changes = self._bytes = self._groups = 0
         self._moved: Final = trio.lowlevel.ParkingLot()
-        self.poll = POLL_SECONDS
-        """Seconds between two looks at the log where no hint comes."""
-        self._hint = trio.Event()
         self._over = trio.Event()
         self._running = trio.CancelScope()
 
@@ -154,15 +150,6 @@ class Following:
 
     # -- following ------------------------------------------------------------------------------------
 
-    def hint(self) -> None:
-        """Notes that the log may have grown."""
-        self._hint.set()
-
-    def expect_no_hints(self) -> None:
-        """Looks at the log more often from now on, because no hints come."""
-        self.poll = POLL_SECONDS
-        self.hint()
-
     async def run(self) -> None:
         """Applies what is new, until ``close``.  Raises ``LogFailed`` or ``LogDamaged``, as the log does."""
         try:
@@ -194,11 +181,6 @@ class Following:
         """Passes all waiting tasks on to the log's writer in this process."""
         self.successor = commits
         self._moved.unpark_all()
-
-    async def _wait_hint(self) -> None:
-        with trio.move_on_after(self.poll):
-            await self._hint.wait()
-        self._hint = trio.Event()
 
     async def _read_on(self) -> bool:
         """Applies some new epochs, whatever is cancelled; False if there are none."""

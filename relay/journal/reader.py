@@ -113,6 +113,13 @@ class JournalReader(StoreReader[TopicTables]):
         except LogDamaged as damage:
             raise self._damage(str(damage)) from None
 
+    def has_all(self, ledger: StepLog) -> bool:
+        """True if the topic in the slot of a step log is the same one, and as far."""
+        return (
+            self.topic(ledger.slot).number == ledger.number
+            and self._chain(ledger.slot).epoch == ledger.position
+        )
+
     def damages_of(self, slot: int) -> list[str]:
         """Returns the damages of the steps of a topic; O(those).  ``LogDamaged`` for a damaged row."""
         found, chain = list[str](), self._chain(slot)
@@ -261,16 +268,37 @@ class JournalReader(StoreReader[TopicTables]):
 def recovered(journal: JournalReader, slot: int) -> StepLog:
     """Returns the step log of the topic in a slot; O(steps after its state)."""
     kept = journal.topic(slot)
-    topic = Topic(kept.name, Order(kept.dimensions), kept.partitions, lasting=True)
-    ledger = StepLog(topic, kept.number, slot, kept.retain, age=kept.age)
-    try:
-        ledger.load(kept.state)
-        for step in journal.steps(slot, kept.position):
-            ledger.again(step)
-    except (UsageError, Refused, TypeError, ValueError, LookupError) as error:
-        raise LogDamaged(f"topic {kept.name!r} cannot be put back: {error}") from error
+    ledger = restored(kept)
+    for step in journal.steps(slot, kept.position):
+        do_again(ledger, step)
     ledger.written(ledger.position)
     return ledger
+
+
+def restored(kept: Kept) -> StepLog:
+    """Returns the step log of a topic as it was when this row was written."""
+    topic = Topic(kept.name, Order(kept.dimensions), kept.partitions, lasting=True)
+    ledger = StepLog(topic, kept.number, kept.slot, kept.retain, age=kept.age)
+    try:
+        ledger.load(kept.state)
+    except _UNFIT as error:
+        raise _unfit(kept.name, error) from error
+    return ledger
+
+
+def do_again(ledger: StepLog, step: Step) -> None:
+    """Applies a stored step; ``LogDamaged`` for one that the topic cannot have taken."""
+    try:
+        ledger.again(step)
+    except _UNFIT as error:
+        raise _unfit(ledger.topic.name, error) from error
+
+
+_UNFIT: Final = (UsageError, Refused, TypeError, ValueError, LookupError)
+
+
+def _unfit(name: str, error: Exception) -> LogDamaged:
+    return LogDamaged(f"topic {name!r} cannot be put back: {error}")
 
 
 @dataclass(frozen=True, slots=True)

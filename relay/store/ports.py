@@ -74,6 +74,14 @@ class TopicsMoment(NamedTuple):
     """A checksum is None if the topic has no segment."""
 
 
+class TopicHeads(NamedTuple):
+    """The header of a journal, and of each topic how its row and its chain end, all as of one moment."""
+
+    names: dict[str, Any]
+    heads: list[tuple[int, bytes, int | None, int | None]]
+    """Slot and seal of the row; ordinal of the newest segment and its last step, None if there is none."""
+
+
 class SnapshotMoment(NamedTuple):
     """The newest complete snapshot, and which one the header names, as of one moment."""
 
@@ -196,6 +204,15 @@ class TopicTables(ChainTables, Protocol):
 
     def moment(self) -> TopicsMoment:
         """Returns the header and the end of each chain."""
+
+    def version(self) -> int:
+        """Returns a number that differs once another process has written; O(1)."""
+
+    def heads(self) -> TopicHeads:
+        """Returns the header and how each topic ends; O(topics)."""
+
+    def topic_moment(self, slot: int) -> tuple[Row | None, ChainEnds | None]:
+        """Returns the row of a topic, and where its chain begins and ends, as of one moment."""
 
     def totals(self) -> tuple[int, int]:
         """Returns how many entries and changes the segments of all chains have; O(segments)."""

@@ -121,6 +121,15 @@ class Feed:
         self._bytes += len(packed.packed)
         if self._bytes > MOST * self._limit and not self.wait and len(self._waiting) > 1:
             self._fail(f"limit {MOST * self._limit}")
+        else:
+            self._wake()
+
+    def fail(self, refusal: Refused) -> None:
+        """Ends the subscription with an error; what waits is dropped."""
+        self.failure = refusal
+        self._waiting.clear()
+        self._bytes = 0
+        self._room()
         self._wake()
 
     def judge(self, now: float) -> None:
@@ -138,16 +147,12 @@ class Feed:
         pace = (self._taken_bytes - taken) / (now - since)
         if pace < PACE:
             self._fail(f"limit {self._limit}, and {pace:.0f} bytes are taken in a second, at least {PACE}")
-            self._wake()
         else:
             self._full_since = (now, self._taken_bytes)
 
     def _fail(self, limit: str) -> None:
         what = f"{len(self._waiting)} messages wait in {self._bytes} bytes, {limit}"
-        self.failure = Refused("slow-subscriber", f'{what}; read faster, or subscribe with slow="wait"')
-        self._waiting.clear()
-        self._bytes = 0
-        self._room()
+        self.fail(Refused("slow-subscriber", f'{what}; read faster, or subscribe with slow="wait"'))
 
     @property
     def has_room(self) -> bool:
@@ -232,25 +237,34 @@ class CatchUp:
         ledger: StepLog,
         number: int,
         partitions: Sequence[int],
-        as_of: Sequence[Time],
+        as_of: Sequence[Time] | None,
         tell: Callable[[Message], None],
         over: Callable[[], None],
     ) -> None:
-        """Raises ``Refused`` unless all since these times is retained or still to come."""
+        """Raises ``Refused`` unless all since these times is retained or still to come.
+
+        Without times the subscriber was told everything up to the present, and has begun already.
+        """
         if not partitions:
             raise UsageError("a subscription needs a partition at least")
         self.ledger: Final = ledger
-        self.since: Final = ledger.check_as_of(as_of, partitions)
-        self.at = 0
         self._number = number
         self._partitions: Final = frozenset(partitions)
-        self._told = dict.fromkeys(sorted(self._partitions), self.since)
+        self.has_begun = as_of is None
+        if as_of is None:
+            self.since = Antichain([ledger.topic.order.bottom])
+            self.at = ledger.position
+            self._told = {each: Antichain(lower) for each, lower in ledger.lowers() if each in partitions}
+        else:
+            self.since = ledger.check_as_of(as_of, partitions)
+            self.at = 0
+            self._told = dict.fromkeys(sorted(self._partitions), self.since)
         self._tell = tell
         self._over = over
 
     def begin(self, at: int) -> None:
         """Tells the state after the step at a position, with the frontiers at the times asked for."""
-        self.at = at
+        self.at, self.has_begun = at, True
         for each, told in self._told.items():
             self._tell(Snapshot(each, tuple(told), ()))
 

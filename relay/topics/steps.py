@@ -398,6 +398,11 @@ class StepLog:
             self._forget(epoch.time)
             self.size -= epoch.size
 
+    def forget_as(self, dumped: Any) -> None:
+        """Forgets the epochs that a state as of the same position has forgotten."""
+        _, (_, _, self.oldest, self.size), forgotten, *_ = dumped
+        self.forgotten = Maxima(forgotten)
+
     def first_open(self) -> int:
         """Returns the position of the oldest batch of an open epoch, or the next position."""
         oldest = next(iter(self._open.values()), None)  # they are in the order of their first batches

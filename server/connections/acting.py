@@ -356,7 +356,6 @@ class ActingPeer(Peer):
     def _feeder(self, spec: Map) -> Observations | TopicConnection:
         """Returns what feeds a stream; raises ``Refused`` if the peer may not open it."""
         if spec.get("kind") == "topic":
-            self.hosted.check_leads()
             self.permit.check_topic("subscribe", str(spec.get("topic")))
             return self.following
         if spec.get("space") == SYSTEM:

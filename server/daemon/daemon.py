@@ -27,6 +27,7 @@ from dataspace.wire.packets import Bye
 from dataspace.wire.session import Form, Role, Session
 from index.values.values import Map, Value
 from relay.following.following import FollowedLog, Following
+from relay.following.topics import TopicsFollowing
 from relay.log.log import Log
 from server import claims, publication
 from server.config.model import Config, SpaceConfig
@@ -72,7 +73,11 @@ INSPECTED: Final = frozenset(
 
 
 FOLLOWED: Final = frozenset(
-    ["status", "sync", "index", "frontier", "within", "who", "sessions", "end-session", "actors", "drain"]
+    [
+        *("status", "sync", "index", "frontier", "within", "who"),
+        *("sessions", "end-session", "actors", "drain"),
+        *("lookup", "topic-frontier", "topic-epochs", "topic-number"),
+    ]
 )
 """Verbs that a daemon answers while it follows."""
 
@@ -117,10 +122,15 @@ class Daemon(DaemonState):
         """The followers of this daemon, while it leads."""
         commits = [hosted.commits for hosted in self.spaces.values()]
         self.followings = [each for each in commits if isinstance(each, Following)]
-        self.link = LeaderLink(self, self.followings)
-        """The connection to the leader of this daemon, while it follows."""
         if self.leads:
             self.open_topics()
+        else:
+            self.follow_topics()
+        topics = self.durable_topics.following
+        self.polled: list[Following | TopicsFollowing] = [*self.followings, *([topics] if topics else [])]
+        """What looks at the store of the leader of this daemon again and again, while it follows."""
+        self.link = LeaderLink(self, self.polled)
+        """The connection to that leader."""
         self.hosting = HostedActors(config, self.spaces, partial(self.serve, trusted=True), self.flush)
         self.topic_connections = TopicConnections(self.topics, self.durable_topics)
         verbs: Mapping[str, Verb] = {
@@ -179,8 +189,8 @@ class Daemon(DaemonState):
         for hosted in self.spaces.values():
             hosted.leader.send_away = partial(self._send_away, hosted)
             hosted.leader.most_lag = self.config.follow.most_lag
-        for following in self.followings:
-            self.peers.start_soon(following.run)
+        for polled in self.polled:
+            self.peers.start_soon(polled.run)
         self.peers.start_soon(self.link.run)
 
     def _send_away(self, hosted: HostedSpace) -> None:

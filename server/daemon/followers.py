@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dataspace.transport.sockets import Link
-    from relay.following.following import Following
+    from relay.following.polling import Polled
     from server.monitoring.state import DaemonState
     from server.sessions.peer import Peer
 
@@ -204,6 +204,7 @@ class Followers:
         for hosted in self._daemon.spaces.values():
             hosted.hint = self.hint
             hosted.show_durable()
+        self._daemon.durable_topics.hint = self.hint
         self._daemon.watch.acted("followed", f"{known.name} follows, at {known.url or 'no address'}")
         peer.start(self._keep, known)
         return known
@@ -217,6 +218,7 @@ class Followers:
             if not self._known:
                 for hosted in self._daemon.spaces.values():
                     hosted.hint = None
+                self._daemon.durable_topics.hint = None
             self._daemon.system.state([], [known.fact, *known.late])
             self._daemon.watch.acted("left", f"{known.name} follows no longer")
 
@@ -231,7 +233,7 @@ class Followers:
 class LeaderLink:
     """The connection of a follower to its leader."""
 
-    def __init__(self, daemon: DaemonState, followings: Sequence[Following]) -> None:
+    def __init__(self, daemon: DaemonState, followings: Sequence[Polled]) -> None:
         self._daemon = daemon
         self._followings = followings
         self._directory = Directory(daemon.config.data)

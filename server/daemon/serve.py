@@ -22,6 +22,7 @@ from dataspace.transport.reactor import Reactor, is_available
 from dataspace.version import __version__
 from relay.backup.manifest import is_backup
 from relay.following.following import FollowedLog, Following
+from relay.journal.reader import JournalReader
 from relay.journal.writer import TopicWriter
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
@@ -116,7 +117,9 @@ async def _opened(config: Config, directory: Path, held: ExitStack) -> Log | Fol
         held.enter_context(locked(directory))
         log = Log.open(directory, accept_damage=config.accept_damage)
     else:
-        while not (directory / FollowedLog.FILE).exists():
+        files = [directory / FollowedLog.FILE]
+        files += [directory / JournalReader.FILE] if directory == config.data else []
+        while not all(each.exists() for each in files):
             logger.warning("there is no log in %s yet, waiting for its leader", directory)
             await trio.sleep(WAIT_SECONDS)
         held.enter_context(followed(directory))
@@ -126,9 +129,9 @@ async def _opened(config: Config, directory: Path, held: ExitStack) -> Log | Fol
 
 
 def _close_with(held: ExitStack, daemon: Daemon) -> None:
-    """Closes with ``held`` what a daemon that leads has opened beside its logs."""
+    """Closes with ``held`` what a daemon has opened beside its logs."""
+    held.callback(daemon.durable_topics.journal.close)
     if daemon.leads:
-        held.callback(daemon.durable_topics.writer.journal.close)
         for hosted in daemon.spaces.values():
             held.callback(hosted.staging.close)
 
@@ -259,6 +262,8 @@ async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
             held.callback(log.close)
             hosted.lead(log)
             daemon.begin_term(log.term)
+        if (topics := daemon.durable_topics.following) is not None:
+            await topics.catch_up()
         daemon.open_topics()
         _close_with(held, daemon)
         writers.begin()

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from dataspace.errors import Refused
+from relay.journal.followed import FollowedJournal
 from relay.journal.journal import Journal
 from relay.journal.writer import TopicWriter
 from relay.store.durations import Durations
 from server.sessions.peer import Peer
 from server.sessions.shared import Guest, Shared
 from server.spaces.space import now
-from server.topics.catalogue import DurableTopics, Topics
+from server.topics.catalogue import Topics
+from server.topics.durable import DurableTopics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +74,10 @@ class DaemonState(Shared):
         super().__init__(config, counts, recorder)
         self.connections: dict[int, Peer] = {}
         """The peers by number."""
-        self.topics = Topics(now, self.system, self.memory.admit, retained=config.limits.retained_bytes)
+        retained = config.limits.retained_bytes
+        self.topics = Topics(
+            now, self.system, self.memory.admit, retained=retained, elsewhere=self._elsewhere
+        )
         self.durable_topics = DurableTopics(self.topics, self.flush)
         self.name = f"{socket.gethostname()}:{os.getpid()}"
         """How other daemons name this one."""
@@ -93,6 +99,14 @@ class DaemonState(Shared):
         accept_damage = self.config.accept_damage
         journal = Journal.open(self.config.data, accept_damage=accept_damage)
         self.durable_topics.open(journal, accept_damage=accept_damage)
+
+    def follow_topics(self) -> None:
+        """Reads the durable topics of the leader, in a daemon that follows."""
+        self.durable_topics.follow(FollowedJournal.open(self.config.data))
+
+    def _elsewhere(self) -> Refused | None:
+        """Returns the refusal of what only a leader has, in a daemon that follows."""
+        return None if self.leads else self.main.leader.refusal()
 
     @property
     def topic_writer(self) -> TopicWriter | None:

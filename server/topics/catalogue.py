@@ -1,6 +1,6 @@
 """The topics of a daemon by name, stated as facts in the space ``system``, where clients can observe them.
 
-What each connection publishes and subscribes is in ``following``; durable topics are ``DurableTopics``.
+What each connection publishes and subscribes is in ``following``; durable topics are in ``durable``.
 
 Always: a topic and its fact appear in one turn; a topic without producers has ended and its name is free,
 unless it is durable.
@@ -8,8 +8,7 @@ unless it is durable.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -18,17 +17,11 @@ import trio
 
 from dataspace.errors import Refused
 from dataspace.topics.times import Order
-from index.values.values import Record
-from relay.journal.journal import Journal
-from relay.journal.reader import recovered
-from relay.journal.rows import Ended
-from relay.journal.writer import TopicWriter
-from relay.store.errors import LogDamaged
-from relay.topics.feed import CatchUp, Feed
+from index.values.values import Record, Value
+from relay.topics.feed import Feed
 from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 from server.owners.accounts import Account
-from server.owners.leases import Deadlines
 from server.system import SystemSpace
 
 MAX_TOPICS: Final = 4096
@@ -49,6 +42,8 @@ class TopicEntry:
     account: Account | None = None
     """The account that the topic counts for until it ends."""
     feeds: dict[int, Feed] = field(default_factory=dict)
+    fall_back: dict[int, Callable[[], None]] = field(default_factory=dict)
+    """By the subscription: has a subscriber of a followed topic read the disk again."""
     room: trio.Event = field(default_factory=trio.Event)
     completed: trio.Event = field(default_factory=trio.Event)
 
@@ -98,6 +93,17 @@ class TopicEntry:
         self.room.set()
         self.room = trio.Event()
 
+    def send_back(self) -> None:
+        """Has the subscribers of a followed topic that read too slowly read the disk, at their own pace."""
+        for number, feed in list(self.feeds.items()):
+            if feed.full:
+                self.fall_back[number]()
+
+    def fail(self, refusal: Refused) -> None:
+        """Ends all subscriptions with an error."""
+        for feed in list(self.feeds.values()):
+            feed.fail(refusal)
+
     def look(self) -> None:
         """Wakes the subscribers, and the requests that wait for completed epochs, since more is on disk."""
         for feed in self.feeds.values():
@@ -127,8 +133,14 @@ class Topics:
         grow: Callable[[int, int], None],
         *,
         retained: int,
+        elsewhere: Callable[[], Refused | None] = lambda: None,
     ) -> None:
-        """All in memory may retain ``retained`` bytes; ``grow`` raises ``Refused`` if memory is full."""
+        """All in memory may retain ``retained`` bytes; ``grow`` raises ``Refused`` if memory is full.
+
+        ``elsewhere`` returns who is to be asked for topics that are not here, if this daemon follows another.
+        """
+        self._now = now
+        self._elsewhere = elsewhere
         self._system = system
         self._grow = grow
         self._most_retained = retained
@@ -153,17 +165,36 @@ class Topics:
         """Returns a number that was never used, for a topic, a producer or a subscription."""
         return next(self._numbers)
 
+    def number_from_now(self) -> None:
+        """Has later numbers be beyond those that another daemon has given until now."""
+        self._numbers = count(max(self._now(), self.number()))
+
     def find(self, name: str) -> TopicEntry:
         """Returns the topic of that name; raises ``Refused`` if there is none."""
         entry = self._entries.get(name)
         if entry is None:
-            raise Refused("no-topic", f"no topic named {name!r:.300}, there are {len(self._entries)}")
+            none = Refused("no-topic", f"no topic named {name!r:.300}, there are {len(self._entries)}")
+            raise self._elsewhere() or none
         return entry
+
+    def behind(self, entry: TopicEntry) -> Refused:
+        """Returns the refusal of a reader that has seen more of a followed topic elsewhere."""
+        if not self.is_listed(entry):
+            return has_ended(entry)
+        url = (self._elsewhere() or Refused("", "")).url
+        return Refused("behind", f"later times of topic {entry.topic.name!r} were seen elsewhere", url)
+
+    def check_same(self, entry: TopicEntry, number: Value) -> None:
+        """Raises ``Refused`` if a topic is not the one with this number."""
+        if number != entry.number:
+            name = entry.topic.name
+            again = Refused("no-topic", f"topic {name!r} was made again since, as another topic")
+            raise self._elsewhere() or again
 
     async def wait_for(self, name: str, milliseconds: int) -> TopicEntry:
         """Returns the topic of that name once there is one; raises ``Refused`` after so many milliseconds."""
         with trio.move_on_after(min(milliseconds, MAX_WAIT) / 1000):
-            while name not in self._entries:
+            while name not in self._entries and self._elsewhere() is None:
                 await self._appeared.wait()
         return self.find(name)
 
@@ -243,178 +274,12 @@ class Topics:
         )
 
 
-logger = logging.getLogger("dataspace")
-
-RETAIN: Final = 64 << 20
-"""Bytes that a durable topic retains by default."""
-
-MAX_DURABLE_RETAIN: Final = 1 << 40
-MAX_AWAY: Final = 300_000
-"""Milliseconds that a producer may be disconnected at most."""
+def has_ended(entry: TopicEntry) -> Refused:
+    """Returns the refusal to a subscriber that was not told everything when its topic ended."""
+    return Refused("no-topic", f"topic {entry.topic.name!r} has ended")
 
 
-class DurableTopics:
-    """The durable topics of a daemon, and the connections of their producers.
-
-    From ``open`` on it has each step written, and lets a producer that asked for it resume within its time,
-    with the capabilities that it held.
-
-    Always: durable topics are restored before the first client is served; a disconnected producer keeps its
-    capabilities for the time that it asked for; then it has crashed, and its subscribers are notified.
-    """
-
-    def __init__(self, topics: Topics, flush: Callable[[], None]) -> None:
-        self.writer: TopicWriter
-        """What writes the steps, once they are opened."""
-        self.is_open = False
-        self._topics = topics
-        self._flush = flush
-        self._entries: dict[int, TopicEntry] = {}
-        self._next_slot = 1
-        self._attached: dict[int, Callable[[int], None]] = {}
-        self._away: Final = Deadlines(self._lapsed)
-        self._places: dict[str, tuple[TopicEntry, int]] = {}
-
-    # -- topics ---------------------------------------------------------------------------------------
-
-    def open(self, journal: Journal, *, accept_damage: bool) -> None:
-        """Restores all topics; producers that may not be away have crashed with the previous daemon.
-
-        Raises ``LogDamaged`` for a damaged one; with ``accept_damage``, continues without it.
-        """
-        self.writer, self.is_open = TopicWriter(journal, self._written), True
-        for slot in journal.slots():
-            try:
-                entry = self._restored(recovered(journal, slot))
-            except LogDamaged as damage:
-                if not accept_damage:
-                    raise
-                logger.warning("%s; the topic in slot %d is dropped, as accept_damage allows", damage, slot)
-                journal.write([Ended(slot)])
-                continue
-            self._topics.enlist(entry)
-            for producer in list(entry.ledger.members):
-                self.detach(entry, producer, "the daemon was started again")
-        if self._entries:
-            logger.info("recovered %d durable topics", len(self._entries))
-
-    def _restored(self, ledger: StepLog) -> TopicEntry:
-        ledger.write = self.writer.note
-        return self._kept(TopicEntry(ledger, 0))
-
-    def _kept(self, entry: TopicEntry) -> TopicEntry:
-        self._entries[entry.ledger.slot] = entry
-        self._next_slot = max(self._next_slot, entry.ledger.slot + 1)
-        return entry
-
-    def make(
-        self, name: str, order: Order, partitions: int, retain: int, age: float | None, owner: int
-    ) -> TopicEntry:
-        """Returns a new durable topic, without a producer."""
-        self._topics.check_another()
-        retain = retain or RETAIN
-        if not 0 < retain <= MAX_DURABLE_RETAIN:
-            raise Refused("limit", f"retain={retain} bytes, limit {MAX_DURABLE_RETAIN}")
-        topic = Topic(name, order, partitions, lasting=True)
-        ledger = StepLog(topic, self._topics.number(), self._next_slot, retain, self.writer.note, age=age)
-        return self._kept(TopicEntry(ledger, owner))
-
-    def begin(self, entry: TopicEntry) -> None:
-        """Writes the beginning of a topic, before any step of it."""
-        self.check_room()
-        self.writer.keep(entry.ledger)
-
-    def end(self, entry: TopicEntry) -> None:
-        """Ends a durable topic; does nothing for one in memory."""
-        if entry.durable:
-            for producer in entry.ledger.members:
-                self._come_back(producer)
-            del self._entries[entry.ledger.slot]
-            self.writer.end(entry.ledger)
-
-    def check_room(self) -> None:
-        """Raises ``Refused`` while the disk is full."""
-        if self.writer.full is not None:
-            raise Refused("disk-full", f"durable topics take nothing: {self.writer.full}")
-
-    def _written(self, ledgers: Sequence[StepLog]) -> None:
-        for ledger in ledgers:
-            entry = self._entries.get(ledger.slot)
-            if entry is not None:
-                entry.look()
-        self._flush()
-
-    def ledgers(self) -> list[StepLog]:
-        """Returns the step logs of all durable topics."""
-        return [each.ledger for each in self._entries.values()]
-
-    async def read_past(
-        self, entry: TopicEntry, feed: Feed, catching: CatchUp, wait_taken: Callable[[], Awaitable[None]]
-    ) -> None:
-        """Brings a subscriber from the disk to the present, as fast as it reads.
-
-        Raises ``Refused`` if retention, or the end of the topic, overtakes it.
-        """
-        journal, ledger = self.writer.journal, entry.ledger
-        catching.begin(await trio.to_thread.run_sync(journal.beginning, ledger, catching.since))
-        while self._topics.is_listed(entry):
-            # A thread is waited for to its end: the stream may be closed since.
-            await trio.lowlevel.checkpoint_if_cancelled()
-            if not feed.has_room:
-                await wait_taken()
-                continue
-            if catching.finish():
-                return
-            try:
-                steps = await trio.to_thread.run_sync(journal.past, ledger, catching.at)
-            except (LogDamaged, Refused):
-                catching.check_retained()
-                if self._topics.is_listed(entry):
-                    raise
-                break
-            catching.take(steps)
-        raise Refused("no-topic", f"topic {entry.topic.name!r} has ended")
-
-    # -- producers ------------------------------------------------------------------------------------
-
-    def attach(self, producer: int, detach: Callable[[int], None]) -> None:
-        """Gives a producer to a connection, and calls ``detach`` of its earlier connection."""
-        before = self._attached.get(producer)
-        if before is not None and before != detach:
-            before(producer)
-        self._come_back(producer)
-        self._attached[producer] = detach
-
-    def detach(self, entry: TopicEntry, producer: int, reason: str) -> None:
-        """Notes that a producer has lost its connection: it may resume within its time, or has crashed."""
-        ledger = entry.ledger
-        self._attached.pop(producer, None)
-        away = ledger.members[producer].away
-        if away:
-            self._places[str(producer)] = (entry, producer)
-            self._away.renew(str(producer), trio.current_time() + away / 1000)
-        else:
-            ledger.crash(producer, reason)
-
-    def gone(self, producer: int) -> None:
-        """Notes that a producer has left or crashed."""
-        self._attached.pop(producer, None)
-
-    def _come_back(self, producer: int) -> None:
-        self._away.forget(str(producer))
-        self._places.pop(str(producer), None)
-
-    def _lapsed(self, names: Sequence[str]) -> None:
-        for name in names:
-            entry, producer = self._places.pop(name)
-            away = entry.ledger.members[producer].away
-            entry.ledger.crash(producer, f"it did not come back within {away / 1000:g} s")
-        self._flush()
-
-    # -- life -----------------------------------------------------------------------------------------
-
-    async def run(self) -> None:
-        """Ends producers that do not resume in time, and deletes what is past retention; until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._away.run)
-            nursery.start_soon(self.writer.trim_aged, self.ledgers)
+def is_skipped(entry: TopicEntry) -> Refused:
+    """Returns the refusal to a subscriber of which the follower was too slow."""
+    name = entry.topic.name
+    return Refused("epoch-gone", f"times of topic {name!r} went before this follower had read them")

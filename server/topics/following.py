@@ -7,7 +7,7 @@ durable topic is answered when it is on disk; a producer that may not be away cr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -28,11 +28,12 @@ from relay.topics.feed import CatchUp, Feed, Teller
 from relay.topics.topic import MAX_PARTITIONS
 from server.lane import SLICE_SECONDS
 from server.sessions.peer import Peer
-from server.topics.catalogue import MAX_AWAY, TopicEntry, Topics
+from server.topics.catalogue import TopicEntry, Topics
+from server.topics.durable import MAX_AWAY
 
 if TYPE_CHECKING:
     from dataspace.topics.times import Change, Time
-    from server.topics.catalogue import DurableTopics
+    from server.topics.durable import DurableTopics
 
 MAX_NAME: Final = 256
 """Characters of the name of a topic, or of a producer."""
@@ -335,8 +336,7 @@ class TopicConnection:
         if not isinstance(name, str) or policy not in ("fail", "wait"):
             raise Refused("bad-request", "a topic and a policy, 'fail' or 'wait', are needed")
         entry = self._topics.find(name)
-        if spec.get("id", entry.number) != entry.number:
-            raise Refused("no-topic", f"topic {name!r} was made again since, as another topic")
+        self._topics.check_same(entry, spec.get("id", entry.number))
         partitions = spec.get("partitions", tuple(range(len(entry.topic.partitions))))
         as_of = spec.get("as_of")
         if not isinstance(partitions, tuple) or not (as_of is None or isinstance(as_of, tuple)):
@@ -363,38 +363,61 @@ class TopicConnection:
     ) -> None:
         number, session = self._topics.number(), self._peer.number
         facts = [Record("subscription", entry.topic.name, each, number, session) for each in chosen]
-        self._streams[stream] = _Stream(entry, number, facts)
+        self._streams[stream] = found = _Stream(entry, number, facts)
         tell, over = Teller(feed), partial(self._over, stream)
+
+        def reading(times: tuple[Time, ...] | None) -> CatchUp:
+            return CatchUp(entry.ledger, number, chosen, times, tell, over)
+
+        def fall_back() -> None:
+            if found.catching is None:
+                entry.topic.unsubscribe(number)
+                self._begin(stream, found, feed, partial(reading, None))
+
         try:
             if as_of is None:
                 entry.topic.subscribe(number, chosen, tell, over)
+            elif entry.durable:
+                self._begin(stream, found, feed, partial(reading, as_of))
             else:
-                self._begin(stream, entry, feed, CatchUp(entry.ledger, number, chosen, as_of, tell, over))
+                catching = reading(as_of)
+                catching.begin(entry.ledger.tail_begin())
+                catching.finish()
         except (UsageError, Refused):
             del self._streams[stream]
             raise
         if stream in self._streams:
-            entry.feeds[number] = feed
+            entry.feeds[number], entry.fall_back[number] = feed, fall_back
             self._system.state(facts, [])
         self._peer.wake(stream)
 
-    def _begin(self, stream: OutStream, entry: TopicEntry, feed: Feed, catching: CatchUp) -> None:
-        """Brings a subscriber up to date: at once if the past is in memory, else while it reads."""
-        if entry.durable:
-            self._streams[stream].catching = scope = trio.CancelScope()
-            self._peer.start(self._catch_up, stream, entry, feed, catching, scope)
-        else:
-            catching.begin(entry.ledger.tail_begin())
-            catching.finish()
+    def _begin(self, stream: OutStream, found: _Stream, feed: Feed, reading: Callable[[], CatchUp]) -> None:
+        """Brings a subscriber of a durable topic up to date while it reads."""
+        try:
+            catching: CatchUp | None = reading()
+        except Refused as refusal:
+            if refusal.code != "epoch-ahead" or self._durable.following is None:
+                raise
+            catching = None  # seen elsewhere
+        found.catching = scope = trio.CancelScope()
+        self._peer.start(self._catch_up, stream, found, feed, catching, reading, scope)
 
     async def _catch_up(
-        self, stream: OutStream, entry: TopicEntry, feed: Feed, catching: CatchUp, scope: trio.CancelScope
+        self,
+        stream: OutStream,
+        found: _Stream,
+        feed: Feed,
+        catching: CatchUp | None,
+        reading: Callable[[], CatchUp],
+        scope: trio.CancelScope,
     ) -> None:
         """Feeds a stream from the disk, as fast as it is read, until it is up to date."""
-        peer = self._peer
+        peer, entry = self._peer, found.entry
         with scope:
             try:
+                catching = catching or await self._durable.reach(entry, reading)
                 await self._durable.read_past(entry, feed, catching, stream.wait_taken)
+                found.catching = None
             except Refused as refusal:
                 peer.fail(stream, refusal.code, refusal.text, refusal.url)
             except (LogFailed, LogDamaged) as failure:
@@ -408,7 +431,7 @@ class TopicConnection:
         self.close(stream)
         self._peer.wake(stream)
         if isinstance(feed, Feed):
-            self._durable.writer.when_durable(feed.look)
+            self._durable.when_durable(feed.look)
 
     def reached(self) -> Sequence[p.Packet]:
         """Returns nothing: a subscription states its progress in its own messages."""
@@ -422,6 +445,7 @@ class TopicConnection:
                 found.catching.cancel()
             found.entry.topic.unsubscribe(found.number)
             found.entry.feeds.pop(found.number, None)
+            found.entry.fall_back.pop(found.number, None)
             found.entry.make_room()
             self._system.state([], found.facts)
 

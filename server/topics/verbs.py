@@ -13,7 +13,7 @@ from dataspace.errors import Refused
 from dataspace.topics.times import Antichain, Time
 from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
-from relay.journal.reader import LAST, PART_BYTES, Piece
+from relay.journal.reader import LAST, PART_BYTES, JournalReader, Piece
 from relay.store.errors import LogDamaged
 from relay.topics.steps import StepLog
 from relay.topics.topic import MAX_PARTITIONS
@@ -76,10 +76,11 @@ class TopicVerbs:
         """Returns what is completed of a durable topic; waits up to ``wait`` ms for more than ``after``."""
         after, wait = number(arguments, "after", -1), max(0, number(arguments, "wait", 0))
         entry = self._topics.find(_name(peer, arguments, "subscribe"))
-        ledger = _durable(entry, entry.number)
+        self._checked(entry, entry.number)
         with trio.move_on_after(min(wait, MAX_WAIT) / 1000):
-            while ledger.completed_durable <= after and self._topics.is_listed(entry):
+            while entry.ledger.completed_durable <= after and self._topics.is_listed(entry):
                 await entry.completed.wait()
+        ledger = entry.ledger
         return Map(
             {
                 "id": entry.number,
@@ -92,26 +93,29 @@ class TopicVerbs:
 
     async def epochs(self, peer: Peer, arguments: Map) -> Value:
         """Returns some completed epochs of a range of numbers, the same each time, and where to continue."""
-        ledger = self._asked(peer, arguments)
+        entry = self._asked(peer, arguments)
         after, upto, place = arguments.get("after"), arguments.get("upto"), _place(arguments.get("at"))
         if after.__class__ is not int or upto.__class__ is not int:
             raise Refused("bad-request", "after and upto must be numbers of epochs")
-        _check_range(ledger, after, upto)
-        asked = (ledger.slot, len(ledger.topic.partitions), after, upto, place, PART_BYTES)
+        await self._durable.complete(entry, upto)
+        _check_range(entry.ledger, after, upto)
+        asked = (entry.ledger.slot, len(entry.topic.partitions), after, upto, place, PART_BYTES)
         try:
-            pieces: list[Piece] = await trio.to_thread.run_sync(self._durable.writer.journal.pieces, *asked)
+            pieces: list[Piece] = await self._durable.read(lambda journal: journal.pieces(*asked))
         except LogDamaged:
-            _check_range(ledger, after, upto)
+            _check_range(entry.ledger, after, upto)
             raise
         return tuple((each.number, each.time, each.crashed, each.items, each.next) for each in pieces)
 
     async def number_at(self, peer: Peer, arguments: Map) -> Value:
         """Returns the number after which the completed epochs at or after a time begin."""
-        ledger = self._asked(peer, arguments)
-        since = Antichain([ledger.topic.order.check(arguments.get("time"))])
-        return await trio.to_thread.run_sync(
-            self._durable.writer.journal.number_at, ledger.slot, since, ledger.oldest
-        )
+        entry = self._asked(peer, arguments)
+        since = Antichain([entry.topic.order.check(arguments.get("time"))])
+
+        def ask(journal: JournalReader) -> int:
+            return journal.number_at(entry.ledger.slot, since, entry.ledger.oldest)
+
+        return await self._durable.read(ask)
 
     async def acknowledge(self, peer: Peer, arguments: Map) -> Value:
         """Stores that a named reader has acknowledged the completed epochs up to a number."""
@@ -120,7 +124,7 @@ class TopicVerbs:
             raise Refused("bad-request", "reader must not be empty")
         name, identity = _name(peer, arguments, "subscribe"), number(arguments, "id")
         peer.bearer.permit.check_reader(reader)
-        ledger = _durable(self._topics.find(name), identity)
+        ledger = self._checked(self._topics.find(name), identity).ledger
         if epoch > ledger.completed_durable:
             raise _ahead(epoch, ledger)
         now = time.time_ns() // 1000
@@ -129,9 +133,18 @@ class TopicVerbs:
         )
         return None
 
-    def _asked(self, peer: Peer, arguments: Map) -> StepLog:
+    def _asked(self, peer: Peer, arguments: Map) -> TopicEntry:
         name, identity = _name(peer, arguments, "subscribe"), number(arguments, "id")
-        return _durable(self._topics.find(name), identity)
+        return self._checked(self._topics.find(name), identity)
+
+    def _checked(self, entry: TopicEntry, number: int) -> TopicEntry:
+        """Returns a durable topic; raises ``Refused`` for any other, or if it is not that number."""
+        if not entry.durable:
+            raise Refused(
+                "not-durable", f"topic {entry.topic.name!r} is not durable: its past has no numbers"
+            )
+        self._topics.check_same(entry, number)
+        return entry
 
     async def end_topic(self, peer: Peer, arguments: Map) -> Value:
         """Ends a topic that this session made, or a durable one without a publisher."""
@@ -147,15 +160,6 @@ def _name(peer: Peer, arguments: Map, doing: str) -> str:
     name = text(arguments, "topic")
     peer.bearer.permit.check_topic(doing, name)
     return name
-
-
-def _durable(entry: TopicEntry, number: int) -> StepLog:
-    """Returns the steps of a durable topic; raises ``Refused`` for any other, or if it is not that number."""
-    if not entry.durable:
-        raise Refused("not-durable", f"topic {entry.topic.name!r} is not durable: its past has no numbers")
-    if number != entry.number:
-        raise Refused("no-topic", f"topic {entry.topic.name!r} was made again since, as another topic")
-    return entry.ledger
 
 
 def _check_range(ledger: StepLog, after: int, upto: int) -> None:

@@ -111,6 +111,12 @@ class Storage:
             self._undo()
             raise
 
+    def version(self) -> int:
+        """Returns a number that differs once another process has written; O(1)."""
+        with self._lock, translated("read", self.path):
+            found: int = self._writer.execute("PRAGMA data_version").fetchone()[0]
+        return found
+
     def vacuum(self) -> None:
         """Writes the file anew without holes; no other process may have it open.  O(file)."""
         with self._lock, translated("write", self.path):

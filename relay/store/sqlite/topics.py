@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from relay.store.ports import KEY_BITS, Names, Row, TopicsMoment
+from relay.store.ports import KEY_BITS, ChainEnds, Names, Row, TopicHeads, TopicsMoment
 from relay.store.sqlite.tables import (
     CHAIN_SCHEMA,
     HEADER_SCHEMA,
@@ -34,6 +34,12 @@ SELECT slot, (
     ORDER BY segment DESC LIMIT 1
 ) FROM topics ORDER BY slot
 """
+_HEADS: Final = f"""
+SELECT slot, seal, segment, last FROM topics LEFT JOIN segments ON segment = (
+    SELECT segment FROM segments WHERE segment > slot << {KEY_BITS} AND segment < (slot + 1) << {KEY_BITS}
+    ORDER BY segment DESC LIMIT 1
+) ORDER BY slot
+"""
 _TOPICS: Final = "SELECT slot, seal, body FROM topics"
 
 
@@ -54,6 +60,18 @@ class SqliteTopics(SqliteChains):
     def moment(self) -> TopicsMoment:
         with moment_of(self.storage) as connection:
             return TopicsMoment(names_of(connection), connection.execute(_ENDS).fetchall())
+
+    def version(self) -> int:
+        return self.storage.version()
+
+    def heads(self) -> TopicHeads:
+        with moment_of(self.storage) as connection:
+            return TopicHeads(names_of(connection), connection.execute(_HEADS).fetchall())
+
+    def topic_moment(self, slot: int) -> tuple[Row | None, ChainEnds | None]:
+        with moment_of(self.storage) as connection:
+            row = connection.execute(f"{_TOPICS} WHERE slot = ?", (slot,)).fetchone()
+            return row, self._ends(connection, slot)
 
     def totals(self) -> tuple[int, int]:
         question = "SELECT ifnull(sum(entries), 0), ifnull(sum(changes), 0) FROM segments"

@@ -39,6 +39,7 @@ from relay.store.ports import (
     Row,
     SnapshotMoment,
     Start,
+    TopicHeads,
     TopicsMoment,
 )
 
@@ -88,6 +89,8 @@ class Memory:
         self._earlier: list[Content] = []
         self._failure = ""
         self._writing = threading.Lock()
+        self.commits = 0
+        """How often it was written; also raised by a crash."""
 
     @contextmanager
     def writing(self) -> Iterator[Content]:
@@ -104,6 +107,7 @@ class Memory:
             yield new
             self._earlier = [*self._earlier[1 - MOST_LOST :], self.content]
             self.content = new
+            self.commits += 1
             if fault is Fault.UNKNOWN:
                 self._fail(fault)
 
@@ -116,6 +120,7 @@ class Memory:
         for _ in range(min(lost, len(self._earlier))):
             self.content = self._earlier.pop()
         self._failure = ""
+        self.commits += 1
         self.faults.clear()
 
 
@@ -325,6 +330,21 @@ class MemoryTopics(MemoryChains):
         content = self.memory.content
         ends = [(slot, self._ends(content, slot)) for slot in sorted(content.topics)]
         return TopicsMoment(dict(content.names), [(slot, each and each.checksum) for slot, each in ends])
+
+    def version(self) -> int:
+        return self.memory.commits
+
+    def heads(self) -> TopicHeads:
+        content = self.memory.content
+        heads: list[tuple[int, bytes, int | None, int | None]] = []
+        for slot, row in sorted(content.topics.items()):
+            ends = self._ends(content, slot)
+            heads.append((slot, row[1], ends and ends.newest, ends and ends.last))
+        return TopicHeads(dict(content.names), heads)
+
+    def topic_moment(self, slot: int) -> tuple[Row | None, ChainEnds | None]:
+        content = self.memory.content
+        return content.topics.get(slot), self._ends(content, slot)
 
     def totals(self) -> tuple[int, int]:
         rows = [Segment(*row) for row in self.memory.content.segments.values()]

@@ -28,7 +28,8 @@ from relay.journal.reader import JournalReader
 from relay.topics.steps import StepLog
 from server.config.model import Config
 from server.daemon.serve import serve
-from server.topics.catalogue import DurableTopics, TopicEntry
+from server.topics.catalogue import TopicEntry
+from server.topics.durable import DurableTopics
 from server.topics.following import TopicConnection
 from tests.server.peers import Peer
 from tests.server.processes import DaemonProcess

@@ -19,7 +19,8 @@ from relay.journal.journal import MAX_READERS
 from relay.topics.topic import MAX_COUNT, MAX_HELD, MAX_OPEN, MAX_PARTITIONS, MAX_TOPIC_TIMES, MAX_UPPER
 from server.config.model import Limits
 from server.config.principals import Quotas
-from server.topics.catalogue import MAX_AWAY, MAX_DURABLE_RETAIN as MAX_LASTING, MAX_RETAIN, MAX_TOPICS
+from server.topics.catalogue import MAX_RETAIN, MAX_TOPICS
+from server.topics.durable import MAX_AWAY, MAX_DURABLE_RETAIN as MAX_LASTING
 from server.topics.following import MAX_AGE, MAX_NAME, MAX_PRODUCERS, MAX_TIMES, SPARE
 from tests.server.peers import Peer
 

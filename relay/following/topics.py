@@ -1,0 +1,194 @@
+"""Following topics: the durable topics of a journal that another process writes, each as a growing step log.
+
+Applied in the same order, the steps of a topic make the same topic again, with the same epochs; so a
+subscriber here is told what a subscriber of the writing process is told.  A topic that has ended leaves
+nothing behind; whether all its steps were read before that, the count of all steps shows.
+
+Always: a step is applied once, in order, and only when it is on disk; a gap is never passed over: where
+retention was faster, the topic goes on with another step log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter
+from typing import Final
+
+import trio
+
+from relay.following.polling import Polled
+from relay.journal.followed import FollowedJournal, FollowedTopic, TopicHead
+from relay.log.segments import Segment
+from relay.topics.steps import StepLog
+
+logger = logging.getLogger("dataspace")
+
+SLICE_SECONDS: Final = 0.002
+"""Seconds of steps that are applied before others have their turn."""
+
+
+class TopicsFollowing(Polled):
+    """Applies what is new in a journal.
+
+    ``appeared`` is called with a new topic, ``moved`` with one that has new steps or has forgotten epochs,
+    ``ended`` with one that has ended, and whether all its steps were applied; ``skipped`` with a topic of
+    which steps are gone, and what goes on in its place.  ``flush`` is called after some steps.
+    """
+
+    def __init__(
+        self,
+        journal: FollowedJournal,
+        *,
+        appeared: Callable[[StepLog], None],
+        moved: Callable[[StepLog], None],
+        ended: Callable[[StepLog, bool], None],
+        skipped: Callable[[StepLog, StepLog], None],
+        flush: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        self.journal: Final = journal
+        self._appeared = appeared
+        self._moved = moved
+        self._ended = ended
+        self._skipped = skipped
+        self._flush = flush
+        self._topics: dict[int, FollowedTopic] = {}
+        self._version: int | None = None
+        self._dead: int | None = None
+        """How many steps all topics had together that have ended."""
+        self._passes = self._passed = 0
+        self._looked: Final = trio.lowlevel.ParkingLot()
+        self._over = trio.Event()
+        self._running = trio.CancelScope()
+
+    def ledgers(self) -> list[StepLog]:
+        """Returns the step logs of all topics."""
+        return [each.ledger for each in self._topics.values()]
+
+    # -- following ------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Applies everything that is on disk, at once; O(journal)."""
+        for _ in self._look():
+            pass
+
+    async def run(self) -> None:
+        """Applies what is new, until ``close``.  Raises ``LogFailed`` or ``LogDamaged``."""
+        try:
+            with self._running:
+                while True:
+                    self._passes += 1
+                    await self._pass()
+                    self._passed = self._passes
+                    self._looked.unpark_all()
+                    await self._wait_hint()
+        finally:
+            self._over.set()
+            self._looked.unpark_all()
+
+    async def look_now(self) -> None:
+        """Returns when everything is applied that is on disk by now, or ``run`` has ended."""
+        await trio.lowlevel.checkpoint()
+        wanted = self._passes + 1
+        self.hint()
+        while self._passed < wanted and not self._over.is_set():
+            await self._looked.park()
+
+    async def catch_up(self) -> None:
+        """Ends ``run``, and applies everything that is on disk."""
+        await self.close()
+        await self._pass()
+
+    async def close(self) -> None:
+        """Ends ``run``."""
+        self._running.cancel()
+        await self._over.wait()
+
+    async def _pass(self) -> None:
+        with trio.CancelScope(shield=True):
+            began = perf_counter()
+            for _ in self._look():
+                if perf_counter() - began > SLICE_SECONDS:
+                    self._flush()
+                    await trio.lowlevel.checkpoint()
+                    began = perf_counter()
+            self._flush()
+        await trio.lowlevel.checkpoint()
+
+    def _look(self) -> Iterator[None]:
+        """Applies everything that is new, with a pause after each step."""
+        more = True
+        while more or self._journal_moved():
+            self._version = self.journal.version()
+            count, heads = self.journal.heads()
+            self._end_missing(count, heads)
+            more = False
+            for head in heads:
+                topic = self._topics.get(head.slot) or self._begin(head.slot)
+                if topic is not None:
+                    segments = self._news(topic, head)
+                    more = more or segments is None or bool(segments)
+                    for segment in segments or ():
+                        yield from topic.take(segment)
+                        self._moved(topic.ledger)
+                yield
+
+    def _journal_moved(self) -> bool:
+        return self.journal.version() != self._version
+
+    def _end_missing(self, count: int, heads: Iterable[TopicHead]) -> None:
+        """Ends the topics that are there no more.
+
+        All their steps were applied if those are all steps by which the topics that have ended grew.
+        """
+        there = {head.slot for head in heads}
+        dead = count - sum([head.position for head in heads])
+        ended = [each for slot, each in self._topics.items() if slot not in there]
+        applied = sum([each.ledger.position for each in ended])
+        whole = self._dead is not None and dead - self._dead == applied
+        self._dead = dead
+        for each in ended:
+            self._end(each, whole=whole)
+
+    def _end(self, topic: FollowedTopic, *, whole: bool) -> None:
+        del self._topics[topic.slot]
+        self.journal.forget(topic.slot)
+        self._ended(topic.ledger, whole)
+
+    def _begin(self, slot: int) -> FollowedTopic | None:
+        topic = self.journal.begin(slot)
+        if topic is not None:
+            self._topics[slot] = topic
+            self._appeared(topic.ledger)
+        return topic
+
+    def _news(self, topic: FollowedTopic, head: TopicHead) -> list[Segment] | None:
+        """Returns the next segments of a topic; None if it is to begin anew."""
+        newest = head.newest
+        if head.seal != topic.seal:
+            renewed = self.journal.renew(topic)
+            if renewed is None:  # another topic is there
+                self._end(topic, whole=False)
+                return None
+            newest = renewed
+            self._moved(topic.ledger)
+        if newest <= topic.read:
+            return []
+        segments = self.journal.after(topic, newest)
+        if segments is None:
+            self._skip(topic)
+        return segments
+
+    def _skip(self, topic: FollowedTopic) -> None:
+        """Goes on with the topic as its row has it."""
+        later = self.journal.begin(topic.slot)
+        if later is None or later.ledger.number != topic.ledger.number:
+            self._end(topic, whole=False)
+            return
+        logger.warning(
+            "topic %s was trimmed beyond step %d, which is as far as it was read",
+            *(topic.ledger.topic.name, topic.ledger.position),
+        )
+        self._topics[topic.slot] = later
+        self._skipped(topic.ledger, later.ledger)

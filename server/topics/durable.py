@@ -1,0 +1,321 @@
+"""The durable topics of a daemon: written to its disk, or read on while another daemon writes them.
+
+A daemon that follows has each topic as its leader has it, a moment later, for subscribers alone.  When it
+leads, it goes on with the topics that it has.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+import trio
+
+from dataspace.errors import Refused
+from dataspace.topics.times import Order
+from relay.following.topics import TopicsFollowing
+from relay.journal.followed import FollowedJournal
+from relay.journal.journal import Journal
+from relay.journal.reader import JournalReader, recovered
+from relay.journal.rows import Ended
+from relay.journal.writer import TopicWriter
+from relay.store.errors import LogDamaged
+from relay.topics.feed import CatchUp, Feed
+from relay.topics.steps import StepLog
+from relay.topics.topic import Topic
+from server.owners.leases import Deadlines
+from server.topics.catalogue import TopicEntry, Topics, has_ended, is_skipped
+
+T = TypeVar("T")
+
+PATIENCE: Final = 5.0
+"""Seconds in which a followed topic must have reached what a reader has seen elsewhere."""
+
+logger = logging.getLogger("dataspace")
+
+RETAIN: Final = 64 << 20
+"""Bytes that a durable topic retains by default."""
+
+MAX_DURABLE_RETAIN: Final = 1 << 40
+MAX_AWAY: Final = 300_000
+"""Milliseconds that a producer may be disconnected at most."""
+
+
+class DurableTopics:
+    """The durable topics of a daemon, and the connections of their producers.
+
+    From ``open`` on it has each step written, and lets a producer that asked for it resume within its time,
+    with the capabilities that it held.
+
+    Always: durable topics are restored before the first client is served; a disconnected producer keeps its
+    capabilities for the time that it asked for; then it has crashed, and its subscribers are notified.
+    """
+
+    def __init__(self, topics: Topics, flush: Callable[[], None]) -> None:
+        self.writer: TopicWriter
+        """What writes the steps, once they are opened."""
+        self.is_open = False
+        self.following: TopicsFollowing | None = None
+        """What reads them on, while another daemon writes them."""
+        self.hint: Callable[[], None] | None = None
+        """Tells followers that there is more on disk, while there are some."""
+        self._topics = topics
+        self._flush = flush
+        self._entries: dict[int, TopicEntry] = {}
+        self._next_slot = 1
+        self._attached: dict[int, Callable[[int], None]] = {}
+        self._away: Final = Deadlines(self._lapsed)
+        self._places: dict[str, tuple[TopicEntry, int]] = {}
+
+    # -- topics ---------------------------------------------------------------------------------------
+
+    def open(self, journal: Journal, *, accept_damage: bool) -> None:
+        """Restores all topics; producers that may not be away have crashed with the previous daemon.
+
+        A topic that was followed goes on as it is, with its subscribers.
+        Raises ``LogDamaged`` for a damaged one; with ``accept_damage``, continues without it.
+        """
+        self.writer, self.is_open, self.following = TopicWriter(journal, self._written), True, None
+        self._topics.number_from_now()
+        slots = journal.slots()
+        for slot in [each for each in self._entries if each not in slots]:
+            self._end_followed(slot, whole=False)
+        for slot in slots:
+            try:
+                self._go_on(journal, slot)
+            except LogDamaged as damage:
+                if not accept_damage:
+                    raise
+                logger.warning("%s; the topic in slot %d is dropped, as accept_damage allows", damage, slot)
+                if slot in self._entries:
+                    self._end_followed(slot, whole=False)
+                journal.write([Ended(slot)])
+        for entry in list(self._entries.values()):
+            for producer in list(entry.ledger.members):
+                self.detach(entry, producer, "the daemon was started again")
+        if self._entries:
+            logger.info("recovered %d durable topics", len(self._entries))
+
+    def _go_on(self, journal: Journal, slot: int) -> None:
+        """Has the steps of the topic in a slot written from now on."""
+        followed = self._entries.get(slot)
+        if followed is not None and journal.has_all(followed.ledger):
+            followed.ledger.write = self.writer.note
+            return
+        ledger = recovered(journal, slot)
+        if followed is not None:
+            self._end_followed(slot, whole=False)
+        ledger.write = self.writer.note
+        self._topics.enlist(self._kept(TopicEntry(ledger, 0)))
+
+    def _kept(self, entry: TopicEntry) -> TopicEntry:
+        self._entries[entry.ledger.slot] = entry
+        self._next_slot = max(self._next_slot, entry.ledger.slot + 1)
+        return entry
+
+    def make(
+        self, name: str, order: Order, partitions: int, retain: int, age: float | None, owner: int
+    ) -> TopicEntry:
+        """Returns a new durable topic, without a producer."""
+        self._topics.check_another()
+        retain = retain or RETAIN
+        if not 0 < retain <= MAX_DURABLE_RETAIN:
+            raise Refused("limit", f"retain={retain} bytes, limit {MAX_DURABLE_RETAIN}")
+        topic = Topic(name, order, partitions, lasting=True)
+        ledger = StepLog(topic, self._topics.number(), self._next_slot, retain, self.writer.note, age=age)
+        return self._kept(TopicEntry(ledger, owner))
+
+    def begin(self, entry: TopicEntry) -> None:
+        """Writes the beginning of a topic, before any step of it."""
+        self.check_room()
+        self.writer.keep(entry.ledger)
+
+    def end(self, entry: TopicEntry) -> None:
+        """Ends a durable topic; does nothing for one in memory."""
+        if entry.durable:
+            for producer in entry.ledger.members:
+                self._come_back(producer)
+            del self._entries[entry.ledger.slot]
+            self.writer.end(entry.ledger)
+
+    def check_room(self) -> None:
+        """Raises ``Refused`` while the disk is full."""
+        if self.writer.full is not None:
+            raise Refused("disk-full", f"durable topics take nothing: {self.writer.full}")
+
+    def _written(self, ledgers: Sequence[StepLog]) -> None:
+        for ledger in ledgers:
+            entry = self._entries.get(ledger.slot)
+            if entry is not None:
+                entry.look()
+        if self.hint is not None:
+            self.hint()
+        self._flush()
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Calls back once all steps so far are on disk; at once if they are."""
+        if self.is_open:
+            self.writer.when_durable(callback)
+        else:
+            callback()
+
+    # -- topics that another daemon writes ------------------------------------------------------------
+
+    def follow(self, journal: FollowedJournal) -> None:
+        """Takes over all topics of a journal that another daemon writes."""
+        self.following = TopicsFollowing(
+            journal,
+            appeared=self._follow,
+            moved=self._moved,
+            ended=lambda ledger, whole: self._end_followed(ledger.slot, whole=whole),
+            skipped=self._skip,
+            flush=self._flush,
+        )
+        self.following.begin()
+
+    def _follow(self, ledger: StepLog) -> None:
+        self._topics.enlist(self._kept(TopicEntry(ledger, 0)))
+
+    def _moved(self, ledger: StepLog) -> None:
+        entry = self._entries[ledger.slot]
+        entry.send_back()
+        entry.look()
+
+    def _end_followed(self, slot: int, *, whole: bool) -> None:
+        """Ends a topic; its subscribers get an error if they may not have been told all of it."""
+        entry = self._entries.pop(slot)
+        if not whole:
+            entry.fail(has_ended(entry))
+        self._topics.end(entry)
+
+    def _skip(self, before: StepLog, ledger: StepLog) -> None:
+        entry = self._entries[before.slot]
+        entry.ledger = ledger
+        entry.fail(is_skipped(entry))
+        entry.look()
+
+    @property
+    def journal(self) -> JournalReader:
+        """The journal to read from."""
+        return self.writer.journal if self.following is None else self.following.journal
+
+    async def reach(self, entry: TopicEntry, reading: Callable[[], CatchUp]) -> CatchUp:
+        """Returns what ``reading`` returns once a followed topic has reached its times.
+
+        Raises ``Refused("behind")``, with the address of the leader, if that takes long.
+        """
+        with trio.move_on_after(PATIENCE):
+            while self._topics.is_listed(entry):
+                try:
+                    return reading()
+                except Refused as refusal:
+                    if refusal.code != "epoch-ahead" or self.following is None:
+                        raise
+                await entry.completed.wait()
+        raise self._topics.behind(entry)
+
+    async def complete(self, entry: TopicEntry, number: int) -> None:
+        """Waits, for a topic that is followed, until it has completed the epoch of this number.
+
+        Raises as ``reach``.
+        """
+        if self.following is None:
+            return
+        with trio.move_on_after(PATIENCE):
+            while entry.ledger.completed_durable < number and self._topics.is_listed(entry):
+                await entry.completed.wait()
+        if entry.ledger.completed_durable < number:
+            raise self._topics.behind(entry)
+
+    async def read(self, question: Callable[[JournalReader], T]) -> T:
+        """Returns an answer of the journal, from a thread.
+
+        Where another process trims the journal a question may come too late: it is asked once more then.
+        """
+        followed = self.following
+        try:
+            return await trio.to_thread.run_sync(question, self.journal)
+        except (LogDamaged, Refused):
+            if followed is None:
+                raise
+        await followed.look_now()
+        return await trio.to_thread.run_sync(question, self.journal)
+
+    def ledgers(self) -> list[StepLog]:
+        """Returns the step logs of all durable topics."""
+        return [each.ledger for each in self._entries.values()]
+
+    async def read_past(
+        self, entry: TopicEntry, feed: Feed, catching: CatchUp, wait_taken: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Brings a subscriber from the disk to the present, as fast as it reads.
+
+        Raises ``Refused`` if retention, or the end of the topic, overtakes it.
+        """
+        ledger, since = catching.ledger, catching.since
+        if not catching.has_begun:
+            catching.begin(await self.read(lambda journal: journal.beginning(ledger, since)))
+        while self._topics.is_listed(entry):
+            if entry.ledger is not ledger:
+                raise is_skipped(entry)
+            # A thread is waited for to its end: the stream may be closed since.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            if not feed.has_room:
+                await wait_taken()
+                continue
+            if catching.finish():
+                return
+            try:
+                steps = await self.read(lambda journal: journal.past(ledger, catching.at))
+            except (LogDamaged, Refused):
+                catching.check_retained()
+                if self._topics.is_listed(entry):
+                    raise
+                break
+            catching.take(steps)
+        raise has_ended(entry)
+
+    # -- producers ------------------------------------------------------------------------------------
+
+    def attach(self, producer: int, detach: Callable[[int], None]) -> None:
+        """Gives a producer to a connection, and calls ``detach`` of its earlier connection."""
+        before = self._attached.get(producer)
+        if before is not None and before != detach:
+            before(producer)
+        self._come_back(producer)
+        self._attached[producer] = detach
+
+    def detach(self, entry: TopicEntry, producer: int, reason: str) -> None:
+        """Notes that a producer has lost its connection: it may resume within its time, or has crashed."""
+        ledger = entry.ledger
+        self._attached.pop(producer, None)
+        away = ledger.members[producer].away
+        if away:
+            self._places[str(producer)] = (entry, producer)
+            self._away.renew(str(producer), trio.current_time() + away / 1000)
+        else:
+            ledger.crash(producer, reason)
+
+    def gone(self, producer: int) -> None:
+        """Notes that a producer has left or crashed."""
+        self._attached.pop(producer, None)
+
+    def _come_back(self, producer: int) -> None:
+        self._away.forget(str(producer))
+        self._places.pop(str(producer), None)
+
+    def _lapsed(self, names: Sequence[str]) -> None:
+        for name in names:
+            entry, producer = self._places.pop(name)
+            away = entry.ledger.members[producer].away
+            entry.ledger.crash(producer, f"it did not come back within {away / 1000:g} s")
+        self._flush()
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Ends producers that do not resume in time, and deletes what is past retention; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._away.run)
+            nursery.start_soon(self.writer.trim_aged, self.ledgers)
