@@ -31,9 +31,10 @@ SLICE_SECONDS: Final = 0.002
 class TopicsFollowing(Polled):
     """Applies what is new in a journal.
 
-    ``appeared`` is called with a new topic, ``moved`` with one that has new steps or has forgotten epochs,
-    ``ended`` with one that has ended, and whether all its steps were applied; ``skipped`` with a topic of
-    which steps are gone, and what goes on in its place.  ``flush`` is called after some steps.
+    ``appeared`` is called with a new topic, ``moved`` with a topic that has new steps or has forgotten
+    epochs.  ``ended`` is called with a topic that has ended, and whether all its steps were applied;
+    ``skipped`` with a topic that has lost steps, and the topic as it goes on.  ``flush`` is called
+    after some steps.
     """
 
     def __init__(

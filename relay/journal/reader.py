@@ -287,7 +287,7 @@ def restored(kept: Kept) -> StepLog:
 
 
 def do_again(ledger: StepLog, step: Step) -> None:
-    """Applies a stored step; ``LogDamaged`` for one that the topic cannot have taken."""
+    """Applies a stored step; ``LogDamaged`` for a step that the topic cannot have taken."""
     try:
         ledger.again(step)
     except _UNFIT as error:

@@ -166,7 +166,7 @@ class Topics:
         return next(self._numbers)
 
     def number_from_now(self) -> None:
-        """Has later numbers be beyond those that another daemon has given until now."""
+        """Goes on with numbers that no other daemon can have given until now."""
         self._numbers = count(max(self._now(), self.number()))
 
     def find(self, name: str) -> TopicEntry:
@@ -280,6 +280,6 @@ def has_ended(entry: TopicEntry) -> Refused:
 
 
 def is_skipped(entry: TopicEntry) -> Refused:
-    """Returns the refusal to a subscriber of which the follower was too slow."""
+    """Returns the refusal to a subscriber for which this follower was too slow."""
     name = entry.topic.name
     return Refused("epoch-gone", f"times of topic {name!r} went before this follower had read them")

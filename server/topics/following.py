@@ -7,7 +7,7 @@ durable topic is answered when it is on disk; a producer that may not be away cr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -23,12 +23,13 @@ from dataspace.topics.times import Order
 from dataspace.wire import packets as p
 from index.values.values import Map, Record, Value
 from relay.delivery.outbox import OutStream
-from relay.store.errors import LogDamaged, LogFailed
+from relay.store.errors import LogFailed
 from relay.topics.feed import CatchUp, Feed, Teller
 from relay.topics.topic import MAX_PARTITIONS
 from server.lane import SLICE_SECONDS
 from server.sessions.peer import Peer
 from server.topics.catalogue import TopicEntry, Topics
+from server.topics.catching import TopicStream
 from server.topics.durable import MAX_AWAY
 
 if TYPE_CHECKING:
@@ -67,16 +68,6 @@ class Producer:
     unanswered: int = 0
 
 
-@dataclass(eq=False)
-class _Stream:
-    """A stream of a subscription, with the topic's entry in the catalogue."""
-
-    entry: TopicEntry
-    number: int
-    facts: list[Record]
-    catching: trio.CancelScope | None = None
-
-
 class TopicConnection:
     """The producers and subscriptions of one connection."""
 
@@ -88,7 +79,7 @@ class TopicConnection:
         self._topics = topics
         self._durable = durable
         self._producers: dict[int, Producer] = {}
-        self._streams: dict[OutStream, _Stream] = {}
+        self._streams: dict[OutStream, TopicStream] = {}
 
     # -- producers ------------------------------------------------------------------------------------
 
@@ -363,22 +354,18 @@ class TopicConnection:
     ) -> None:
         number, session = self._topics.number(), self._peer.number
         facts = [Record("subscription", entry.topic.name, each, number, session) for each in chosen]
-        self._streams[stream] = found = _Stream(entry, number, facts)
         tell, over = Teller(feed), partial(self._over, stream)
 
         def reading(times: tuple[Time, ...] | None) -> CatchUp:
             return CatchUp(entry.ledger, number, chosen, times, tell, over)
 
-        def fall_back() -> None:
-            if found.catching is None:
-                entry.topic.unsubscribe(number)
-                self._begin(stream, found, feed, partial(reading, None))
-
+        found = TopicStream(entry, number, facts, stream, feed, self._peer, self._durable, reading)
+        self._streams[stream] = found
         try:
             if as_of is None:
                 entry.topic.subscribe(number, chosen, tell, over)
             elif entry.durable:
-                self._begin(stream, found, feed, partial(reading, as_of))
+                found.begin(as_of)
             else:
                 catching = reading(as_of)
                 catching.begin(entry.ledger.tail_begin())
@@ -387,42 +374,9 @@ class TopicConnection:
             del self._streams[stream]
             raise
         if stream in self._streams:
-            entry.feeds[number], entry.fall_back[number] = feed, fall_back
+            entry.feeds[number], entry.fall_back[number] = feed, found.fall_back
             self._system.state(facts, [])
         self._peer.wake(stream)
-
-    def _begin(self, stream: OutStream, found: _Stream, feed: Feed, reading: Callable[[], CatchUp]) -> None:
-        """Brings a subscriber of a durable topic up to date while it reads."""
-        try:
-            catching: CatchUp | None = reading()
-        except Refused as refusal:
-            if refusal.code != "epoch-ahead" or self._durable.following is None:
-                raise
-            catching = None  # seen elsewhere
-        found.catching = scope = trio.CancelScope()
-        self._peer.start(self._catch_up, stream, found, feed, catching, reading, scope)
-
-    async def _catch_up(
-        self,
-        stream: OutStream,
-        found: _Stream,
-        feed: Feed,
-        catching: CatchUp | None,
-        reading: Callable[[], CatchUp],
-        scope: trio.CancelScope,
-    ) -> None:
-        """Feeds a stream from the disk, as fast as it is read, until it is up to date."""
-        peer, entry = self._peer, found.entry
-        with scope:
-            try:
-                catching = catching or await self._durable.reach(entry, reading)
-                await self._durable.read_past(entry, feed, catching, stream.wait_taken)
-                found.catching = None
-            except Refused as refusal:
-                peer.fail(stream, refusal.code, refusal.text, refusal.url)
-            except (LogFailed, LogDamaged) as failure:
-                peer.fail(stream, failure.code, str(failure))
-        peer.flush()
 
     def _over(self, stream: OutStream) -> None:
         """Completes the stream of an ended topic, once all waiting messages are sent."""
@@ -441,8 +395,7 @@ class TopicConnection:
         """Stops feeding a stream, if it was fed from here."""
         found = self._streams.pop(stream, None)
         if found is not None:
-            if found.catching is not None:
-                found.catching.cancel()
+            found.cancel()
             found.entry.topic.unsubscribe(found.number)
             found.entry.feeds.pop(found.number, None)
             found.entry.fall_back.pop(found.number, None)
