@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final, Self
 
 from dataspace.errors import UsageError
@@ -129,6 +129,12 @@ class ObserveOptions:
     def wants_state(self) -> bool:
         """True if the state where it begins comes first, for a stream from the log."""
         return self.as_of is not None or (self.snapshot and self.after is None and not self.columns)
+
+    def at(self, epoch: int) -> Self:
+        """Returns the same options, with the newest epoch as the beginning where they state none."""
+        if self.after is not None or self.as_of is not None:
+            return self
+        return replace(self, as_of=epoch) if self.wants_state else replace(self, after=epoch)
 
 
 _USUAL: Final = tuple(

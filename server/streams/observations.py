@@ -106,8 +106,8 @@ class Observations:
             return
         if begins_now(hosted, request):
             self._open_live(stream, request, hosted.space)
-        else:
-            self._start(self._replays, self._replay, stream, request)
+        else:  # however late the task begins
+            self._start(self._replays, self._replay, stream, request.at(hosted.commits.durable))
         if request.progress and request.upto is None and not request.durable:
             self._start(self._marks, self._send_progress, stream)
         if not request.snapshot and request.after is None is request.as_of:

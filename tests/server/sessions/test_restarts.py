@@ -50,10 +50,12 @@ class Kept:
             async with space.observe(f"told({self.number}, $n)", durable=True) as heard:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_take, heard, self.heard)
-                    task_status.started()
                     while not until.is_set():
                         await space.send(Record("told", self.number, self.told))
                         self.told += 1
+                        if self.told == 1:  # an observation of which nothing has come begins anew elsewhere
+                            await _until(lambda: bool(self.heard))
+                            task_status.started()
                     with trio.move_on_after(PATIENCE):
                         await _until(lambda: len(self.heard) >= self.told)
                     heard_of = [n for _, (n,) in self.heard]
