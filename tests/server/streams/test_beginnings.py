@@ -7,6 +7,7 @@ import trio
 
 import dataspace
 from dataspace import Record
+from dataspace.wire.observing import ObserveOptions
 from server.spaces.space import HostedSpace
 from server.streams import replay
 
@@ -20,7 +21,7 @@ async def test_what_is_said_after_a_durable_stream_is_opened_is_in_it(
     said = 0
     catch_up = replay.catch_up
 
-    async def late(hosted: HostedSpace, request: replay.ObserveOptions) -> None:
+    async def late(hosted: HostedSpace, request: ObserveOptions) -> None:
         await hosted.commits.wait_durable(said)
         await catch_up(hosted, request)
 
