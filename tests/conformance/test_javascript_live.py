@@ -203,7 +203,7 @@ async def assert_at(url: str, who: str) -> None:
 async def test_a_program_waits_for_a_daemon_that_starts_later(tmp_path: Path, nursery: trio.Nursery) -> None:
     port = free_port()
     text = """
-    try { await (await connect(url)).close(); } catch (error) { console.error(error.name); }  // which came first?
+    try { await (await connect(url)).close(); } catch (error) { console.error(error.name); }
     const space = await connect(url, { wait: 30_000 });
     console.log(JSON.stringify((await space.status()).space));
     await space.close();
