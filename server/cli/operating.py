@@ -66,6 +66,11 @@ OPERATING: Final = (
                 option("--follow DIR",
                        "serve readers from the log of the daemon that runs on DIR, on this machine"),
                 flag("--stand-by", "with --follow: lead once that daemon has ended"),
+                option("--followers N",
+                       "start N followers of this daemon, which serve readers, and keep them running"),
+                repeated("--readers ADDRESS",
+                       "with --followers: let them listen on ADDRESS, as for --listen, and share its"
+                       " connections; may be given several times"),
                 option("--advertise URL", "the address by which clients reach this daemon, if another"),
                 repeated("--host-space NAME", "host another dataspace beside main"),
                 flag("--accept-damage", "start with a log that lost its end, and log what is missing"),

@@ -5,6 +5,7 @@ or have a task that does not end when it is cancelled.  Then the daemon ends as 
 safe: acknowledged turns are on disk.
 
 A supervisor that started the process is told when the daemon is ready, that it is alive, and when it ends.
+The followers that a daemon starts (``server/daemon/readers.py``) run this command too.
 
 Always: after the first signal the process lives no longer than its time to stop.
 """
@@ -19,6 +20,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import closing
 from functools import partial
 from types import FrameType
 from typing import Final, Self
@@ -32,6 +34,7 @@ from server.config.model import Config
 from server.config.report import check_lines
 from server.config.rules import rule_facts
 from server.config.settings import config_file
+from server.daemon.readers import FollowerProcesses, NamedLines, config_of_reader, follow_daemon, inheritance
 from server.daemon.serve import serve
 from server.hosting.loading import boot_function
 from server.logs import log_to_stderr
@@ -48,31 +51,61 @@ VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 def serve_command(args: argparse.Namespace) -> int:
     """Runs until SIGINT or SIGTERM; 0 for an orderly end."""
+    inherited = inheritance(os.environ)
+    if inherited is not None:
+        sys.stderr = NamedLines(sys.stderr, inherited.number)
     loaded = load(args, config_file(args))
-    config = loaded.config
+    config = config_of_reader(loaded.config, inherited)
     if args.check:
         for space in config.all_spaces():
             rule_facts(space.rules)  # a bad one would not keep the daemon from starting, but is not meant
         for line in check_lines(loaded):
             print(line)
         return 0
+    if inherited is not None:
+        follow_daemon(inherited, config.stop_seconds)
     log_to_stderr(verbose=config.verbose, form=config.logging.format, level=config.logging.level)
     for each in config.actors:
         boot_function(each.run, load=not each.isolate)  # an unknown name is refused before anything starts
     for flow in config.flows:
         boot_function(flow.run, what="flow")
-    supervisor = Supervisor.of(os.environ, args.ready_fd)
+    supervisor = Supervisor() if inherited is not None else Supervisor.of(os.environ, args.ready_fd)
+    readers = FollowerProcesses(config)
+
+    def reread() -> Config:
+        readers.hang_up()
+        return config_of_reader(load(args, config_file(args)).config, inherited)
+
     with Stopping(config.stop_seconds) as stopping:
-        trio.run(_serve, config, lambda: load(args, config_file(args)).config, stopping, supervisor)
+        trio.run(_serve, config, reread, stopping, supervisor, readers)
     return 0
 
 
 async def _serve(
-    config: Config, reread: Callable[[], Config], stopping: Stopping, supervisor: Supervisor
+    config: Config,
+    reread: Callable[[], Config],
+    stopping: Stopping,
+    supervisor: Supervisor,
+    readers: FollowerProcesses,
 ) -> None:
     ending = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(stopping.wait, ending)
+        with closing(readers):
+            await readers.open()
+            await _run(config, reread, supervisor, readers, ending)
+        nursery.cancel_scope.cancel()
+
+
+async def _run(
+    config: Config,
+    reread: Callable[[], Config],
+    supervisor: Supervisor,
+    readers: FollowerProcesses,
+    ending: trio.Event,
+) -> None:
+    """Runs the daemon and its followers until the event."""
+    async with trio.open_nursery() as nursery:
         addresses = await nursery.start(partial(_until_ended, nursery.cancel_scope, config, reread, ending))
         for address in addresses:
             is_admin = config.admin is not None and address is addresses[-1]
@@ -84,10 +117,18 @@ async def _serve(
             print(f"dataspace: {said}", flush=True)
         for page in filter(None, map(page_of, addresses)):
             print(f"dataspace: inspector at {page}", flush=True)
+        nursery.start_soon(readers.run, ending)
+        nursery.start_soon(_announce, readers)
         supervisor.ready(addresses)
         nursery.start_soon(supervisor.feed)
         await ending.wait()
         supervisor.stopping()
+
+
+async def _announce(readers: FollowerProcesses) -> None:
+    await readers.wait_accepting()
+    for address in readers.addresses:
+        print(f"dataspace: {readers.count} followers at {address}", flush=True)
 
 
 async def _until_ended(

@@ -125,6 +125,12 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     data = value["follow.data"] or value["data"]
     if value["follow.stand_by"] and value["follow.data"] is None:
         raise UsageError("to stand by, a directory to follow is needed: --follow DIR")
+    if bool(value["followers"]) != bool(value["readers"]):
+        raise UsageError(
+            "followers and an address for readers belong together: --followers N --readers ADDRESS"
+        )
+    if value["followers"] and value["follow.data"] is not None:
+        raise UsageError("a daemon that follows another one starts no followers: leave out --followers")
     assert isinstance(data, Path)  # by its reader
     space_limits = _filled(SpaceLimits, value)
     kept: dict[str, Any] = {field: value[f"log.{each.name}"] for field, each in KEEPING.items()}
@@ -164,6 +170,8 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         accept_damage=value["accept_damage"],  # type: ignore[arg-type]
         follow=_filled(Follow, value, "follow"),
         cluster=_filled(Cluster, value, "cluster"),
+        followers=value["followers"],  # type: ignore[arg-type]
+        readers=value["readers"],  # type: ignore[arg-type]
         rules=tuple(rules[MAIN]),
         spaces=tuple([replace(each, rules=tuple(rules[name])) for name, each in spaces.items()]),
         actors=tuple(actors),

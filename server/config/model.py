@@ -226,6 +226,20 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
+class Inherited:
+    """What a follower that a daemon has started inherits from it; files and sockets are descriptors."""
+
+    number: int
+    """Its number among the followers of the daemon, from 1."""
+    alive: int
+    """The pipe that ends with the daemon."""
+    counts: int
+    """The file in which each follower has the number of its connections."""
+    sockets: dict[str, int]
+    """The listening sockets, by address."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """What daemons over one log tell clients about themselves."""
 
@@ -253,6 +267,12 @@ class Config:
     accept_damage: bool = False
     follow: Follow = field(default_factory=Follow)
     cluster: Cluster = field(default_factory=Cluster)
+    followers: int = 0
+    """The number of followers that the daemon starts."""
+    readers: tuple[str, ...] = ()
+    """The addresses that these followers share."""
+    inherited: Inherited | None = None
+    """What the daemon has inherited, if another one has started it: the sockets for ``listen`` among it."""
     rules: tuple[Path | RuleText, ...] = ()
     """Rules of the daemon in the space ``main``."""
     spaces: tuple[SpaceConfig, ...] = ()

@@ -43,6 +43,9 @@ from server.config.units import duration, size
 PREFIX: Final = "DATASPACE_SERVE_"
 CONFIG: Final = f"{PREFIX}CONFIG"
 
+MOST_FOLLOWERS: Final = 64
+"""Followers of one daemon: each costs it a datagram for each group of epochs on disk."""
+
 MOST_SECONDS: Final = 1e10
 """About 300 years: a clock can still add it to the time."""
 
@@ -113,6 +116,14 @@ def count(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= END:
         raise UsageError("a number below 2^63 is needed")
     raise UsageError(f"a number from 0 is needed, not {value!r:.80}")
+
+
+def followers(value: object) -> int:
+    """Returns a number of processes."""
+    found = count(value)
+    if found > MOST_FOLLOWERS:
+        raise UsageError(f"at most {MOST_FOLLOWERS} followers are started by one daemon, not {found}")
+    return found
 
 
 def origins(value: object) -> tuple[str, ...]:
@@ -287,6 +298,8 @@ SETTINGS: Final = (
     Setting("listen", addresses, (DEFAULT_LISTEN,), "listen"),
     Setting("socket_mode", mode, 0o600, "socket_mode"),
     Setting("data", path, None, "data"),
+    Setting("followers", followers, 0, "followers"),
+    Setting("readers", addresses, (), "readers"),
     Setting("accept_damage", flag, False, "accept_damage"),
     Setting("show", SHOWN, None),
     Setting("loop", one_of("auto", "task", "reader"), "auto"),

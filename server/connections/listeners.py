@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import errno
 import logging
+import mmap
 import os
 import socket
 import ssl
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -21,7 +22,7 @@ from dataspace.errors import DataspaceError, UsageError
 from dataspace.transport.addresses import Address, parse_listen
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.transport.tls import TlsLink
-from server.config.model import Config
+from server.config.model import Config, Inherited
 
 logger = logging.getLogger("dataspace")
 
@@ -42,6 +43,48 @@ class Doorkeeper(Protocol):
         """Serves the peer at the other end in a task of its own."""
 
 
+NOT_THERE: Final = (1 << 64) - 1
+"""The count of a process that accepts nothing."""
+
+BEHIND_SECONDS: Final = 0.002
+"""How long a process that has more connections leaves a new one to others."""
+
+
+class Share:
+    """The turns of one process at sockets from which several processes accept.
+
+    The kernel wakes all of them, and one may be first for minutes: of 60 connections it got 52.  So each
+    writes its number of connections into a file that all have mapped, and a process that has more than
+    another one waits a moment before it accepts (then each of three got 18 to 22).  With a socket for each
+    process (``SO_REUSEPORT``), connections to a process that ends or stands still would be lost.
+
+    Always: no process waits for another one longer than that, dead or not.
+    """
+
+    def __init__(self, counts: int, place: int) -> None:
+        """``counts`` is the descriptor of the file, ``place`` the place of this process in it."""
+        self._counts = mapped(counts)
+        self._place = place
+        self.served: Sized = ()
+        """The connections of this process."""
+
+    def note(self) -> None:
+        """Shows others how many connections there are."""
+        self._counts[self._place] = len(self.served)
+
+    async def wait_turn(self) -> None:
+        """Returns at once, or a moment later if others have fewer connections; O(processes)."""
+        self.note()
+        own = len(self.served)
+        if own - own // 8 > min(self._counts):  # among many an eighth more does not matter
+            await trio.sleep(BEHIND_SECONDS)
+
+
+def mapped(counts: int) -> memoryview:
+    """Returns the numbers in a file, of eight bytes each."""
+    return memoryview(mmap.mmap(counts, 0)).cast("Q")
+
+
 class CannotListen(DataspaceError):
     """An address is in use, or may not be used by this process."""
 
@@ -59,6 +102,8 @@ class Listener:
     inode: int = 0
     accepting: trio.CancelScope = field(default_factory=trio.CancelScope)
     """Around the task that accepts peers."""
+    share: Share | None = None
+    """The turns at a socket from which other processes accept too."""
 
     @property
     def name(self) -> str:
@@ -77,6 +122,8 @@ async def open_listeners(config: Config) -> list[Listener]:
     """Listens on each address, or on none: ``CannotListen`` names the failed address."""
     addresses = [parse_listen(text) for text in config.listen]
     context = context_for(config, addresses)
+    if config.inherited is not None:
+        return _inherited(config.inherited, addresses, context)
     opened: list[Listener] = []
     try:
         for address in addresses:
@@ -106,6 +153,23 @@ def open_listener(address: Address, context: ssl.SSLContext | None, mode: int = 
         return _open_unix(address, mode) if address.path else _open_tcp(address, context)
     except OSError as error:
         raise CannotListen(f"cannot listen on {address.listen}: {error.strerror}") from error
+
+
+def _inherited(
+    inherited: Inherited, addresses: Iterable[Address], context: ssl.SSLContext | None
+) -> list[Listener]:
+    """Returns the listeners of inherited sockets; the file of a Unix socket stays when they are closed."""
+    share = Share(inherited.counts, inherited.number - 1)
+    return [
+        Listener(
+            address,
+            socket.socket(fileno=inherited.sockets[address.listen]),
+            context if address.tls else None,
+            inode=-1,
+            share=share,
+        )
+        for address in addresses
+    ]
 
 
 def _open_tcp(address: Address, context: ssl.SSLContext | None) -> Listener:
@@ -171,6 +235,8 @@ async def accept(doorkeeper: Doorkeeper, listener: Listener) -> None:
     """Accepts peers for as long as the listener is open; serves each in a task of its own."""
     pause = 0.01
     while True:
+        if listener.share is not None:
+            await listener.share.wait_turn()
         try:
             connected, _ = listener.socket.accept()
         except BlockingIOError:
@@ -185,6 +251,8 @@ async def accept(doorkeeper: Doorkeeper, listener: Listener) -> None:
         else:
             pause = 0.01
             _admit(doorkeeper, listener, connected)
+            if listener.share is not None:
+                listener.share.note()
             await trio.lowlevel.checkpoint()  # so that it can send its hello before the next one is accepted
 
 

@@ -221,6 +221,8 @@ class Daemon(DaemonState):
         """Accepts the peers of a listener until the daemon is drained, or a reload closes the listener."""
         with listener.accepting:
             self.draining.accepting.append(listener.accepting)
+            if listener.share is not None:
+                listener.share.served = self.guests
             await accept(self._doorkeeper(listener), listener)
 
     def _doorkeeper(self, listener: Listener) -> Doorkeeper:
