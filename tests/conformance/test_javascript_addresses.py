@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import trio
 
+from dataspace import Record, connect
 from dataspace.transport.addresses import parse_url
 from dataspace.transport.candidates import may_send_on
-from server.config.model import Config
+from index.values.values import Value
+from server.config.model import Config, Follow
 from server.daemon.serve import serve
 from tests.conformance.driving import MODULE, node
 from tests.server.relays import Way, relay
@@ -69,3 +71,57 @@ async def test_it_goes_where_it_is_sent(tmp_path: Path, nursery: trio.Nursery, w
         with trio.fail_after(30):
             assert await trio.to_thread.run_sync(_run, WRITE, given, MODULE, DRIVERS / "tcp.mjs") == [1]
         assert len(one.hellos) + len(two.hellos) <= 6
+
+
+READ_ANYWHERE = """
+import { connect, record } from "%s";
+import { tcp } from "%s";
+const [follower] = JSON.parse(process.argv[1]);
+const space = await connect(follower, { transport: tcp, read: "any" });
+const seen = space.observe("fact($n)", { quiet: true });
+const found = [];
+for (let n = 0; n < 20; n++) {
+  await space.assert(record("fact", n));
+  found.push((await space.matches("fact($n)")).length);
+}
+await space.assert(record("read", 20));
+await space.first("looked(1)");
+const heard = [];
+for await (const { added } of seen) {
+  for (const [n] of added) heard.push(n);
+  if (heard.length === 20) break;
+}
+seen.close();
+await space.close();
+console.log(JSON.stringify([found, heard.sort((a, b) => a - b)]));
+"""
+
+
+async def test_it_reads_at_a_follower_what_it_wrote_at_the_leader(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    listen = ("tcp:127.0.0.1:0",)
+    (leader,) = await nursery.start(serve, Config(listen, tmp_path))
+    (follower,) = await nursery.start(serve, Config(listen, tmp_path, follow=Follow(tmp_path)))
+    streams: list[Value] = []
+
+    async def look() -> None:
+        async with (
+            connect(parse_url(follower).url) as asking,
+            connect(parse_url(leader).url, owner="looker") as leads,
+        ):
+            await leads.first("read(20)")
+            for space in (asking, leads):
+                streams.append((await space.status())["streams"])
+            await leads.assert_(Record("looked", 1))
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as looking:
+            looking.start_soon(look)
+            given = [parse_url(follower).url]
+            found, heard = await trio.to_thread.run_sync(
+                _run, READ_ANYWHERE, given, MODULE, DRIVERS / "tcp.mjs"
+            )
+    assert found == [*range(1, 21)], "each time all that it had written"
+    assert heard == [*range(20)]
+    assert streams[0] in (1, 2) and streams[1] == 0, "of the observation, and of what it waits for"

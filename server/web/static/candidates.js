@@ -38,10 +38,11 @@ export class Candidates {
   #left = [];
   #hops = 0;
 
-  constructor(listed) {
+  /** `shuffled` if any of the addresses will do. */
+  constructor(listed, shuffled = false) {
     this.listed = listed;
-    this.#order = [...listed];
-    this.now = listed[0]; // the address of the connection, or of the last attempt
+    this.#order = shuffled ? shuffledOf(listed) : [...listed];
+    this.now = this.#order[0]; // the address of the connection, or of the last attempt
   }
 
   /** True if a daemon has sent the client to an address, which is to be tried without a pause. */
@@ -91,4 +92,9 @@ export class Candidates {
       this.#hops++;
     }
   }
+}
+
+function shuffledOf(listed) {
+  const left = [...listed];
+  return listed.map(() => left.splice(Math.floor(Math.random() * left.length), 1)[0]);
 }

@@ -204,6 +204,8 @@ export interface ConnectOptions {
   wait?: number;
   /** Milliseconds that a call waits for a daemon that is away, before it throws `Unreachable`; null, for ever, by default. */
   timeout?: number | null;
+  /** Who may serve quiet observations and `matches`: the daemon that leads, the default, or any of the addresses. */
+  read?: "leader" | "any";
   onConnection?: (event: ConnectionEvent) => void;
   transport?: Transport;
 }

@@ -16,6 +16,7 @@ import { Closed, noOptions, optionsOf, TimedOut, UsageError } from "./errors.js"
 import { LiveMap } from "./live.js";
 import { Observation } from "./observations.js";
 import { Publication } from "./publications.js";
+import { ReadingSession } from "./reading.js";
 import { Session } from "./session.js";
 import { randomHex } from "./text.js";
 import { Subscription } from "./subscriptions.js";
@@ -57,6 +58,7 @@ const SETTINGS = {
   reconnect: true,
   wait: 0,
   timeout: null,
+  read: "leader",
   onConnection: undefined,
   transport: undefined,
 };
@@ -71,6 +73,9 @@ const SETTINGS = {
  *
  * With `wait` a daemon that does not answer yet is tried again for so many milliseconds. With `timeout` a call that
  * waits for a daemon that is away throws `Unreachable` after so many; its text says whether a turn was sent.
+ *
+ * `url` may have several addresses of one store. With `read: "any"` quiet observations are served by any of them, over a
+ * second connection, once it has what this client has seen.
  */
 export async function connect(url, options = {}) {
   const chosen = optionsOf(SETTINGS, options);
@@ -85,11 +90,21 @@ export async function connect(url, options = {}) {
   if (!(chosen.timeout === null || chosen.timeout > 0)) {
     throw new UsageError(`timeout is in milliseconds, or null, not ${chosen.timeout}`);
   }
+  if (!READ.includes(chosen.read)) throw new UsageError(`read is one of ${READ.join(", ")}, not ${chosen.read}`);
   const session = new Session(url, chosen);
   await session.enter();
-  return new Space(session);
+  if (chosen.read === "leader") return new Space(session);
+  const reads = new ReadingSession(url, chosen, session);
+  try {
+    await reads.enter();
+  } catch (error) {
+    session.end(error);
+    throw error;
+  }
+  return new Space(session, reads);
 }
 
+const READ = ["leader", "any"];
 const TURN = { expect: [], traceparent: "" };
 const ASSERT = { owner: "", ...TURN };
 const PUT = { by: null, ...ASSERT };
@@ -98,11 +113,13 @@ const FIRST = { timeout: null };
 /** A space in a daemon; made by `connect`. */
 export class Space {
   #session;
+  #reads;
   #handle;
   #durable;
 
-  constructor(session) {
+  constructor(session, reads = session) {
     this.#session = session;
+    this.#reads = reads; // what serves quiet observations
     // a durable owner may have claims of other runs, below 2^48 some that the daemon numbers
     this.#durable = 2 ** 48 + Math.floor(Math.random() * 2 ** 52);
     this.#handle = session.options.owner && !session.options.lease ? null : 1;
@@ -188,7 +205,7 @@ export class Space {
   /** Observes the changes of a pattern, given as text or as a pattern; JAVASCRIPT.md has the options. */
   observe(pattern, options = {}) {
     this.#session.checkOpen();
-    return new Observation(this.#session, pattern, options);
+    return new Observation(options.quiet === true ? this.#reads : this.#session, pattern, options);
   }
 
   /**
@@ -198,7 +215,7 @@ export class Space {
    */
   live(pattern, by, options = {}) {
     this.#session.checkOpen();
-    return new LiveMap(this.#session, pattern, by, options);
+    return new LiveMap(options.quiet === true ? this.#reads : this.#session, pattern, by, options);
   }
 
   /** Returns what matches a pattern now, as rows of captures. */
@@ -206,7 +223,7 @@ export class Space {
     noOptions(more);
     const observation = this.observe(pattern, { quiet: true, window: 1 });
     try {
-      return (await this.#session.patience.wait(observation.read()))?.added ?? [];
+      return (await this.#reads.patience.wait(observation.read()))?.added ?? [];
     } finally {
       observation.close();
     }
@@ -255,6 +272,7 @@ export class Space {
   /** Waits until every turn has its answer (10 s at most), and ends the session, and its lease. */
   async close(...more) {
     noOptions(more);
+    if (this.#reads !== this.#session) await this.#reads.close();
     return this.#session.close();
   }
 

@@ -209,7 +209,7 @@ export class Observation {
     if (!due || this.#over) return;
     this.#asked = Math.max(this.#asked, taken + items);
     this.#askedBytes = Math.max(this.#askedBytes, takenBytes + bytes);
-    this.#session.send([ASK, this.#number, this.#asked, this.#askedBytes]);
+    this.#session.sendOn(this.#number, [ASK, this.#number, this.#asked, this.#askedBytes]);
   }
 
   // -- the wire's side --
@@ -251,6 +251,12 @@ export class Observation {
   get #told() {
     if (this.#newest === null || this.#reached === null) return this.#newest ?? this.#reached;
     return Math.max(this.#newest, this.#reached);
+  }
+
+  /** The newest epoch that has come; 0 before the first. */
+  get seen() {
+    const told = this.#told;
+    return told === null || told === this.#options.after ? 0 : told;
   }
 
   /** True if it begins with the state, or has begun with it anew, and does not read the past. */

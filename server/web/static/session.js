@@ -11,6 +11,7 @@ import {
   refusalOf,
   Unreachable,
 } from "./errors.js";
+import { addressesOf, Candidates } from "./candidates.js";
 import { pack } from "./packing.js";
 import { unpack } from "./unpacking.js";
 import { randomHex } from "./text.js";
@@ -53,7 +54,7 @@ class DeniedHere extends Broken {}
 export class Session {
   constructor(url, options) {
     this.options = options;
-    this.uplink = new Uplink(url, options.transport ?? webSocket, {
+    this.uplink = new Uplink(new Candidates(addressesOf(url), options.reads), options.transport ?? webSocket, {
       isOpen: () => this.isOpen,
       isCurrent: (link) => this.link === link,
       isBehind: (space, epoch) => this.welcome?.space === space && epoch < this.seen,
@@ -146,6 +147,7 @@ export class Session {
     if (this.ticket) features.resume = this.ticket;
     if (this.home !== "main") features.space = this.home;
     if (token) features.token = token;
+    if (this.options.reads) features.read = true;
     return [HELLO, 1, this.client, this.options.name, features];
   }
 
@@ -318,6 +320,11 @@ export class Session {
     this.#write(pack(packet, PACKET_DEPTH));
   }
 
+  /** Sends a packet of a stream. */
+  sendOn(_number, packet) {
+    this.send(packet);
+  }
+
   #write(bytes) {
     if (!this.up) return;
     this.said = Date.now();
@@ -354,7 +361,7 @@ export class Session {
         return this.#leaveRoom();
       case REFUSAL:
         refusal = refusalOf(second, third, fourth, fifth);
-        return this.#isSentBy(refusal) ? this.#leave(refusal) : this.#refused(first, refusal); // or it is sent again
+        return this.#isSentBy(refusal) ? this.leave(refusal) : this.#refused(first, refusal); // or it is sent again
       case REACHED:
         for (const number of second) this.streams.get(number)?.reach(first);
         return undefined;
@@ -362,7 +369,7 @@ export class Session {
         return this.#endStream(first, (stream) => stream.done());
       case ERROR:
         refusal = new Refused(second, third, fourth);
-        if (this.streams.has(first) && this.#isSentBy(refusal)) return this.#leave(refusal); // it is opened again
+        if (this.streams.has(first) && this.#isSentBy(refusal)) return this.leave(refusal); // it is opened again
         return this.#endStream(first, (stream) => stream.fail(refusal));
       case ANSWER:
         return this.#settle(first, (request) => request.resolve(second));
@@ -370,7 +377,7 @@ export class Session {
         refusal = refusalOf(second, third, fourth, fifth);
         if (!this.#isSentBy(refusal)) return this.#settle(first, (request) => request.reject(refusal));
         this.#settle(first, (request) => request.reject(new DeniedHere(refusal.text)));
-        return this.#leave(refusal);
+        return this.leave(refusal);
       case PING:
         return this.send([PONG, first]);
       case BYE:
@@ -389,7 +396,7 @@ export class Session {
   }
 
   /** Goes to another daemon, with all that is under way. */
-  #leave(refusal) {
+  leave(refusal) {
     const { link } = this;
     this.isElsewhere = refusal.code === "elsewhere";
     this.uplink.candidates.sentAway(refusal);

@@ -1,6 +1,5 @@
 /** Connecting: one of the addresses of a store, its welcome, and the pauses between attempts. */
 
-import { addressesOf, Candidates } from "./candidates.js";
 import { Broken, malformed, ProtocolError, Unreachable } from "./errors.js";
 import { pack } from "./packing.js";
 import { BYE, Deferred, ELSEWHERE, PACKET_DEPTH, WELCOME } from "./packets.js";
@@ -22,8 +21,8 @@ export class Uplink {
   #user;
   #hurry = () => {};
 
-  constructor(url, open, user) {
-    this.candidates = new Candidates(addressesOf(url));
+  constructor(candidates, open, user) {
+    this.candidates = candidates;
     this.#open = open;
     this.#user = user;
   }
