@@ -1,16 +1,7 @@
 /** The session: one connection after another, and what is under way between this client and its daemon. */
 
-import {
-  again,
-  AnotherSpace,
-  Broken,
-  Closed,
-  DataspaceError,
-  ProtocolError,
-  Refused,
-  refusalOf,
-  Unreachable,
-} from "./errors.js";
+import { again, AnotherSpace, Broken, Closed, DataspaceError, ProtocolError } from "./errors.js";
+import { Refused, refusalOf, Unreachable } from "./errors.js";
 import { addressesOf, Candidates } from "./candidates.js";
 import { pack } from "./packing.js";
 import { unpack } from "./unpacking.js";
@@ -273,7 +264,6 @@ export class Session {
       }
     }
   }
-
 
   /** Ends the client: everything that waits gets the error. */
   end(error) {
