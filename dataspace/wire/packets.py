@@ -117,7 +117,10 @@ class Bye(NamedTuple):
     url: str = ""
 
 
-ELSEWHERE: Final = frozenset(["elsewhere", "moved", "no-leader", "behind"])
+FOLLOWING: Final = frozenset(["elsewhere", "no-leader", "behind"])
+"""Codes of a daemon that follows, which has applied no turn of this connection."""
+
+ELSEWHERE: Final = FOLLOWING | {"moved"}
 """Codes with which a daemon sends a client to another one, named or not; nothing has happened."""
 
 PASSING: Final = frozenset(["", "timeout", "stalled", "closing", *ELSEWHERE])

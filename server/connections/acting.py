@@ -222,6 +222,8 @@ class ActingPeer(Peer):
         match packet:
             case p.Turn(at) if at <= self.own.client.sequence:
                 await self._old_turns.answer(at)
+            case p.Turn(at) if self.own.follows:
+                self._send_on(at, self.own)
             case p.Turn():
                 if _is_conditional(packet):
                     await commit_conditional(self, packet)
@@ -313,7 +315,7 @@ class ActingPeer(Peer):
         """Acts on a turn; returns False, and has done nothing, if that may take waiting."""
         own = self.state
         assert own is not None  # as ``own``, without its call
-        if turn.sequence <= own.client.sequence or self.quota.account.is_paced:
+        if turn.sequence <= own.client.sequence or own.follows or self.quota.account.is_paced:
             return False
         if turn.expected or turn.others or not are_by_handle(turn.actions):  # as ``_is_conditional``
             return commit_at_once(self, turn)
@@ -339,6 +341,16 @@ class ActingPeer(Peer):
             return
         reach("turn-committed")
         self.turns += 1
+
+    def _send_on(self, sequence: int, own: SessionState) -> None:
+        """Refuses a turn, and all later ones of this connection, because the daemon follows.
+
+        Nothing of the turn is judged, since facts here may be old.  A later turn must not overtake it where
+        the daemon leads meanwhile.
+        """
+        own.is_sent_on = True
+        refusal = self.hosted.leader.refusal()
+        self.say(p.Refusal(sequence, refusal.code, refusal.text, url=refusal.url))
 
     # -- streams --------------------------------------------------------------------------------------
 

@@ -178,6 +178,7 @@ class Daemon(DaemonState):
     def begin_leading(self) -> None:
         """Runs what a daemon that leads does by itself, and listens for followers."""
         for hosted in self.spaces.values():
+            hosted.leader.here = self.url
             self.peers.start_soon(hosted.run)
         self.peers.start_soon(self.durable_topics.run)
         self.peers.start_soon(accept, self.followers, self.followers.listen())

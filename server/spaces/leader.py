@@ -69,6 +69,8 @@ class Leader:
     """Where it serves HTTP, such as ``http://127.0.0.1:7378``."""
     send_away: Callable[[], None] = nobody
     """Ends the connections about the space, which has skipped epochs."""
+    here: str | None = None
+    """The address of this daemon, once it leads itself."""
     beats: Beats = field(default_factory=Beats)
     """The newest epochs that it has told of."""
     most_lag: float = float("inf")
@@ -89,6 +91,9 @@ class Leader:
 
     def refusal(self) -> Refused:
         """Returns the answer to what only the leader does."""
+        if self.here is not None:
+            text = f"space {self.space!r} was followed here when a turn before was refused: connect again"
+            return Refused("elsewhere", text, self.here)
         if not self.url:
             text = f"space {self.space!r} is followed here, and no daemon that takes its turns is known now"
             return Refused("no-leader", text)

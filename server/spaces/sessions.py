@@ -153,8 +153,10 @@ class SessionState:
         "bearer",
         "client",
         "connection",
+        "follows",
         "grace",
         "interests",
+        "is_sent_on",
         "known",
         "number",
         "owner",
@@ -179,6 +181,10 @@ class SessionState:
         self.announced: dict[int, Value] = {}
         self.attempt: tuple[int, bytes] | None = None
         self.unopened: set[int] = set()
+        self.follows = not space.leads
+        """True if its turns are refused: it was begun at a follower."""
+        self.is_sent_on = False
+        """True once one was refused for that reason."""
 
     @classmethod
     def of(cls, space: SessionSpace, client: Client, connection: SessionPeer, grace: float) -> SessionState:
@@ -195,7 +201,11 @@ class SessionState:
         return state
 
     def begin(self, term: int, client: Client) -> None:
-        """Goes on at the space of a new leader: a session of a follower owns nothing yet."""
+        """Goes on at the space of a new leader: a session of a follower owns nothing yet.
+
+        Where it has refused a turn, it refuses those that were sent after it as well.
+        """
+        self.follows = self.is_sent_on
         self.owner = self.bearer.own(_owner(term, self.number))
         self.interests = beside(self.owner, "interests")
         self.known, self.client = self.known._replace(owner=self.owner), client

@@ -124,7 +124,7 @@ class Uplink:
         self._farewell = ""
         self._leaving = False
         self.is_elsewhere = False
-        """True where the daemon of the last connection has said that it does nothing but serve reads."""
+        """True where the daemon of the last connection has said that it follows, and so takes no turns."""
         self._over = self._welcomed = False
 
     # -- sending ---------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ class Uplink:
                         self._dismissal = ProtocolError(*packet)
                     elif url or code in p.ELSEWHERE:
                         self.candidates.sent_away(ProtocolError(*packet))
-                        self.is_elsewhere = self.is_elsewhere or code == "elsewhere"
+                        self.is_elsewhere = self.is_elsewhere or code in p.FOLLOWING
                     self._farewell = text
                 case p.Ping(number):
                     self.send(p.Pong(number))
@@ -421,7 +421,7 @@ class Uplink:
         """
         if self._reconnect and not self._leaving:
             self._leaving, self._farewell = True, str(reason)
-            self.is_elsewhere = reason.code == "elsewhere"
+            self.is_elsewhere = reason.code in p.FOLLOWING
             self.candidates.sent_away(ProtocolError(reason.code, reason.text, reason.url))
         return self._reconnect
 

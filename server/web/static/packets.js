@@ -32,8 +32,10 @@ export const STATE = 2;
 export const CONFLATED = 4;
 export const PROGRESS = 8;
 
+/** Codes of a daemon that follows, which has applied no turn of this connection. */
+export const FOLLOWING = ["elsewhere", "no-leader", "behind"];
 /** Codes with which a daemon sends a client to another one; nothing has happened. */
-export const ELSEWHERE = ["elsewhere", "moved", "no-leader", "behind"];
+export const ELSEWHERE = [...FOLLOWING, "moved"];
 
 export const PACKET_DEPTH = 56;
 export const SPARE = 4096 * 4 + 256;

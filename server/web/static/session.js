@@ -16,6 +16,7 @@ import {
   DONE,
   ELSEWHERE,
   ERROR,
+  FOLLOWING,
   HELLO,
   IN_FLIGHT,
   OPEN,
@@ -79,7 +80,7 @@ export class Session {
     this.timer = null;
     this.patience = new Patience(this.uplink.candidates.listed.join(","), options.timeout);
     this.failures = 0; // connections in a row that have not lasted
-    this.isElsewhere = false; // the daemon has said that it serves reads only
+    this.isElsewhere = false; // the daemon has said that it follows, and so takes no turns
     this.seen = 0; // the newest epoch of this space
   }
 
@@ -373,7 +374,7 @@ export class Session {
       case BYE:
         if (!PATIENT.has(first)) this.dismissal = new ProtocolError(first, second, third);
         else if (third || ELSEWHERE.includes(first)) this.uplink.candidates.sentAway({ code: first, url: third });
-        this.isElsewhere ||= first === "elsewhere";
+        this.isElsewhere ||= FOLLOWING.includes(first);
         return undefined;
       default:
         return undefined; // a later daemon may say more
@@ -388,7 +389,7 @@ export class Session {
   /** Goes to another daemon, with all that is under way. */
   leave(refusal) {
     const { link } = this;
-    this.isElsewhere = refusal.code === "elsewhere";
+    this.isElsewhere = FOLLOWING.includes(refusal.code);
     this.uplink.candidates.sentAway(refusal);
     this.#lost(refusal.message, this.began);
     link?.close();

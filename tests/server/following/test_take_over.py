@@ -11,6 +11,9 @@ import trio
 
 import dataspace
 from dataspace import Record
+from dataspace.kernel.actions import SEND
+from dataspace.wire import packets as p
+from tests.server.peers import Peer, fact, turn
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
@@ -125,3 +128,30 @@ async def test_after_an_orderly_end_the_stand_by_leads_as_well(pair: list[Daemon
             await space.assert_(Record("here", 2))
             assert (await space.status())["process"] == second.process.pid
             assert sorted(await space.matches("here($x)")) == [(1,), (2,)]
+
+
+async def test_a_connection_with_a_refused_turn_gets_no_later_one_through(pair: list[DaemonProcess]) -> None:
+    """Turns are on their way while the stand-by takes over: the first refused, and the rest applied."""
+    first, second = pair
+    plain = turn(1, (SEND, fact(1)))
+    with trio.fail_after(SOON):
+        async with Peer(second.url) as early, Peer(second.url) as patient:
+            await early.greet("~early")
+            await patient.greet("~patient")
+            for each in (plain, plain._replace(expected=((0, fact(1)),))):
+                await early.say(each)
+                refusal = await early.hear()
+                assert isinstance(refusal, p.Refusal) and refusal.code in ("elsewhere", "no-leader")
+            await trio.to_thread.run_sync(first.kill)
+            async with dataspace.connect(second.url) as space:
+                await space.send(fact(0))
+            for each in (
+                turn(2, (SEND, fact(2))),
+                turn(3, (SEND, fact(3)))._replace(expected=((0, fact(3)),)),
+            ):
+                await early.say(each)
+                refusal = await early.hear()
+                assert isinstance(refusal, p.Refusal), "it would be applied, and the one before was not"
+                assert (refusal.code, refusal.url) == ("elsewhere", second.url)
+            await patient.say(plain)
+            assert isinstance(await patient.hear(), p.Accepted)

@@ -12,9 +12,11 @@ import trio
 import dataspace
 from dataspace.client.bulk.short import ShortClient
 from dataspace.errors import Refused
+from dataspace.kernel.actions import SEND
+from dataspace.wire import packets as p
 from index.patterns.patterns import capture
-from index.values.values import Record
-from tests.server.peers import fact
+from index.values.values import Map, Record
+from tests.server.peers import Peer, fact, turn
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
@@ -117,3 +119,17 @@ async def test_a_client_that_does_not_reconnect_is_told_where_the_leader_is(
                     await space.assert_(fact(1))
                 code = sent.value.code
             assert (code, sent.value.url) == ("elsewhere", leader.url)
+
+
+async def test_a_follower_judges_no_turn(store: tuple[DaemonProcess, Follower]) -> None:
+    """What it has may be old: the leader may hold what a turn expects, and what it has not."""
+    leader, follower = store
+    with trio.fail_after(SOON):
+        async with dataspace.connect(leader.url) as space, Peer(follower.url) as wire:
+            epoch = await space.send(fact(1))
+            await wire.greet()
+            await wire.say(p.Request(1, "frontier", Map({"after": epoch - 1, "wait": 10_000})))
+            assert isinstance(await wire.hear(), p.Answer)
+            await wire.say(turn(1, (SEND, fact(1)))._replace(expected=((1, fact(9), ((),)),)))
+            refusal = await wire.hear()
+            assert isinstance(refusal, p.Refusal) and refusal.code in ("elsewhere", "no-leader"), refusal

@@ -234,15 +234,16 @@ async def test_a_client_waits_where_nothing_leads(url: str) -> None:
             await done.wait()
 
 
+@pytest.mark.parametrize("code", ["elsewhere", "no-leader"])
 @pytest.mark.parametrize("way", ["asked", "welcomed"])
 @pytest.mark.parametrize("stale", range(4))
 async def test_no_turn_happens_twice_over_a_daemon_that_does_not_know_the_newest(
-    url: str, way: Way, stale: int
+    url: str, way: Way, stale: int, code: str
 ) -> None:
     """It welcomes the client with an old number, after which facts would be asserted again in between."""
     async with (
         relay(url, "passes") as old,
-        relay(url, way) as follower,
+        relay(url, way, code=code) as follower,
         witness(url) as leader,
         leader.observe("said($n)", quiet=True, policy="wait") as said,
     ):
@@ -263,6 +264,7 @@ async def test_no_turn_happens_twice_over_a_daemon_that_does_not_know_the_newest
                     epoch = await said.next_epoch()
                     assert epoch is not None
                     came += epoch.messages
+                old.deaf = False  # and passes to the leader, where the follower knows none
                 await old.send_away("closing", follower.here)
                 for ticket in tickets:
                     await ticket.wait()
