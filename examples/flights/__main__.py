@@ -22,9 +22,9 @@ from pyspark.errors import PySparkException
 
 from dataspace import DataspaceError, UsageError
 from examples.flights.check import spelled, table
+from examples.flights.daemons import Daemons
 from examples.flights.display import Display
 from examples.flights.flights import MONTHS
-from examples.flights.processes import Daemon
 from examples.flights.ruled import RULES
 from examples.flights.run import Outcome, Run
 
@@ -57,11 +57,15 @@ def _demo(said: argparse.Namespace) -> int:
         folder = said.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dataspace-demo-")))
         _claim(folder, months)
         rules = ["--rules", str(RULES)] if said.rules else []
-        daemon = stack.enter_context(Daemon(folder, *rules, inspected=True))
+        daemons = Daemons(folder, *rules, followers=said.followers, inspected=True)
+        stack.enter_context(daemons)
+        daemon, *followers = daemons.all
         print(f"the daemon listens on {daemon.url} and writes to {folder}", flush=True)
+        for follower in followers:
+            print(f"daemon {follower.number} follows it and stands by, on {follower.url}", flush=True)
         if daemon.page:
             print(f"a browser shows its flights while it runs: {daemon.page}{FLYING}", flush=True)
-        run = Run(folder, daemon, months=months, file=said.file, speed=said.speed, rules=said.rules)
+        run = Run(folder, daemons, months=months, file=said.file, speed=said.speed, rules=said.rules)
         outcome = trio.run(_interruptible, run)
     if outcome is None:
         return INTERRUPTED
@@ -90,6 +94,13 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--rules", action="store_true", help="derive crowds and missed connections, and judge them"
+    )
+    parser.add_argument(
+        "--followers",
+        type=int,
+        default=0,
+        choices=range(5),
+        help="so many more daemons follow the first one and stand by; the leader is killed three times",
     )
     parser.add_argument("--file", type=Path, help="another file of flights than the installed one")
     return parser.parse_args()
@@ -131,6 +142,8 @@ def summary(outcome: Outcome) -> str:
     different = sum(not line.equal for line in outcome.lines)
     verdict = f"DIFFERENT in {different} of" if different else "equal in all"
     judged = [str(outcome.verdict)] if outcome.verdict else []
+    handed = [f"  {each}" for each in outcome.hand_overs]
+    killed = [f"the leader was killed {len(handed)} times:", *handed] if handed else []
     return "\n".join(
         [
             "",
@@ -139,6 +152,7 @@ def summary(outcome: Outcome) -> str:
             f"replay to the daemon's disk: {replayed}{_rate(outcome.sent, outcome.replay_seconds)}",
             f"replay to counted by Spark:  {counted}{_rate(outcome.rows, outcome.seconds)}",
             f"the daemon's peak of resident memory: {outcome.memory / 1e6:.0f} MB",
+            *killed,
             f"Spark's figures and the expected ones are {verdict} {len(outcome.lines)} figures",
             *judged,
         ]

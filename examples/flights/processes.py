@@ -23,7 +23,7 @@ from dataspace.transport.addresses import can_listen_for_web
 
 _ADDRESS: Final = re.compile(r"tcp:(?://)?([\w.\[\]:-]+:\d+)")
 _PAGE: Final = re.compile(r"inspector at (http://\S+:(\d+)/)")
-_PATIENCE: Final = 60.0
+PATIENCE: Final = 60.0
 """Seconds that a program gets to come up, or to go down when asked."""
 
 
@@ -83,7 +83,7 @@ class Program:
             return
         self._child.send_signal(signal.SIGTERM)
         try:
-            self._child.wait(_PATIENCE)
+            self._child.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
 
@@ -109,13 +109,19 @@ class Program:
 class Daemon(Program):
     """``dataspace serve`` on a free port of its own, which it keeps when it is started again.
 
-    With ``inspected`` it also has a page for browsers, if what that needs is installed.
+    With ``inspected`` it also has a page for browsers, if what that needs is installed.  Of several daemons
+    over one directory each has a ``number``; the first one leads, the others follow it and stand by.
     """
 
-    def __init__(self, folder: Path, *more: str, port: int = 0, inspected: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *more: str, port: int = 0, inspected: bool = False, number: int = 1
+    ) -> None:
         """``more`` are further words of its command line."""
-        super().__init__("dataspace", log=folder / "daemon.log")
+        super().__init__("dataspace", log=folder / ("daemon.log" if number == 1 else f"daemon-{number}.log"))
         self._more = more
+        self.number: Final = number
+        self.follows = number > 1
+        """Whether it follows another daemon the next time it is started."""
         self.data: Final = folder / "data"
         self.port = port
         self.page = ""
@@ -125,11 +131,12 @@ class Daemon(Program):
     def start(self) -> None:
         """Starts it and waits until it listens; raises ``Unreachable`` with its last words if it does not."""
         listen = f"tcp:127.0.0.1:{self.port}"
-        self._command[3:] = ["serve", "--listen", listen, "--data", str(self.data), *self._more]
+        data = ["--follow", str(self.data), "--stand-by"] if self.follows else ["--data", str(self.data)]
+        self._command[3:] = ["serve", "--listen", listen, *data, *self._more]
         if self._web_port is not None:
             self._command[3:] += ["--listen", f"http:127.0.0.1:{self._web_port}"]
         super().start()
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + PATIENCE
         while (found := _ADDRESS.search(self.said())) is None or not self._has_page():
             if self.poll() is not None or time.monotonic() > end:
                 raise Unreachable(f"the daemon did not come up:\n{self.said()[-2000:]}")

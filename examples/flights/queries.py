@@ -123,8 +123,13 @@ def kept(spark: SparkSession, url: str, folder: Path) -> StreamingQuery:
 
 
 def _changes(spark: SparkSession, url: str) -> DataFrame:
-    stream = spark.readStream.format("dataspace").option("url", url).option("pattern", FLIGHT)
+    stream = spark.readStream.format("dataspace").options(**_source(url)).option("pattern", FLIGHT)
     return stream.option("startingEpoch", "earliest").option("maxEpochsPerTrigger", _EPOCHS).load()
+
+
+def _source(url: str) -> dict[str, str]:
+    """The options for what is read: of several daemons of one store any may serve it."""
+    return {"url": url, "read": "any" if "|" in url else "leader"}
 
 
 class Watched:
@@ -177,5 +182,5 @@ def _most_aloft(changes: DataFrame) -> DataFrame:
 
 def _by_origin(spark: SparkSession, url: str, pattern: str) -> dict[str, int]:
     """How many such messages the daemon's log holds, as a batch reads it."""
-    messages = spark.read.format("dataspace").option("url", url).option("pattern", pattern).load()
+    messages = spark.read.format("dataspace").options(**_source(url)).option("pattern", pattern).load()
     return {row[0]: row[1] for row in messages.groupBy("origin").count().collect()}

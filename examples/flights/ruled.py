@@ -31,6 +31,8 @@ _EVERY: Final = 7
 _ONWARD: Final = 100
 """Minutes from the scheduled departure until the onward flight leaves."""
 _AT_ONCE: Final = 500
+_GRACE: Final = 60.0
+"""Seconds for which travellers outlive their connection, or the daemon that leads."""
 _CLOCK: Final = 1_000_000
 """Handles from here on are the clock's, above those of what travellers want."""
 
@@ -84,7 +86,7 @@ def connections(flights: Iterable[Flight]) -> list[Record]:
 
 async def travel(url: str, wanted: Sequence[Record], *, started: trio.Event) -> None:
     """Holds what travellers want, and says what time it is by the departures, until it is cancelled."""
-    async with connect(url, name="travellers") as space:
+    async with connect(url, name="travellers", grace=_GRACE) as space:
         for begin in range(0, len(wanted), _AT_ONCE):
             async with space.turn() as turn:
                 for each in wanted[begin : begin + _AT_ONCE]:
@@ -103,12 +105,12 @@ async def travel(url: str, wanted: Sequence[Record], *, started: trio.Event) -> 
                     now, handle = latest, handle + 1
 
 
-async def watch(url: str, progress: Progress) -> None:
+async def watch(url: str, progress: Progress, read: str = "leader") -> None:
     """Keeps what is derived, as any observer of the daemon sees it, until it is cancelled."""
     progress.busy = crowds = {}
-    async with connect(url, name="display") as space, trio.open_nursery() as nursery:
+    async with connect(url, name="display", read=read) as space, trio.open_nursery() as nursery:
         nursery.start_soon(_count_missed, space, progress)
-        async with space.observe(PATTERNS["busy"]) as changes:
+        async with space.observe(PATTERNS["busy"], quiet=True) as changes:
             async for change in changes:
                 match change.captures:
                     case (str(dest), int(n)) if change.kind == "+":
@@ -118,15 +120,15 @@ async def watch(url: str, progress: Progress) -> None:
 
 
 async def _count_missed(space: RemoteSpace, progress: Progress) -> None:
-    async with space.observe(PATTERNS["missed"]) as changes:
+    async with space.observe(PATTERNS["missed"], quiet=True) as changes:
         async for change in changes:
             progress.missed += change.kind == "+"
 
 
-async def judged(url: str) -> Verdict:
+async def judged(url: str, read: str = "leader") -> Verdict:
     """Reads the log from its beginning and judges every epoch of it."""
     told: defaultdict[int, list[tuple[str, str, Row]]] = defaultdict(list)
-    async with connect(url, name="judge") as space:
+    async with connect(url, name="judge", read=read) as space:
         newest = await space.sync()
         for label, pattern in PATTERNS.items():
             async with space.observe(pattern, after=0, upto=newest, durable=True, quiet=True) as changes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,16 +23,20 @@ from pyspark.sql import SparkSession
 from dataspace import DataspaceError, Record, Value, connect
 from examples.flights import queries, ruled
 from examples.flights.check import Line, compared
+from examples.flights.daemons import Daemons, HandOver
 from examples.flights.display import Display, Progress
 from examples.flights.expected import Figures, figures
 from examples.flights.flights import MONTHS, read, time_of
-from examples.flights.processes import Daemon, Peak, Program
+from examples.flights.processes import Peak, Program
 from examples.flights.queries import Watched
 
 T = TypeVar("T")
 
 _LOOK_EVERY: Final = 0.1
 """Seconds between two looks at how far everything is."""
+
+KILLS: Final = 3
+"""How often the leader is killed where others follow it: after each quarter of the replay."""
 
 
 class Failed(DataspaceError):
@@ -44,8 +48,8 @@ class Outcome:
     """What one run came to.
 
     ``sent`` changes were made by the replay within ``replay_seconds``, of which Spark counted the ``rows``
-    within ``seconds`` of the first turn; ``memory`` is the daemon's peak in bytes; ``verdict`` is about what
-    rules derived, if the daemon holds any.
+    within ``seconds`` of the first turn; ``memory`` is the peak of a daemon in bytes; ``verdict`` is about
+    what rules derived, if the daemon holds any; ``hand_overs`` are the leaders that were killed.
     """
 
     lines: list[Line]
@@ -55,6 +59,7 @@ class Outcome:
     seconds: float
     memory: int
     verdict: ruled.Verdict | None = None
+    hand_overs: Sequence[HandOver] = ()
 
     @property
     def equal(self) -> bool:
@@ -65,13 +70,14 @@ class Run:
     """One run over the flights of the first ``months`` months (or of another ``file``), in ``folder``.
 
     With ``speed`` so many hours of flight time pass in a second, else it goes as fast as it can.  With
-    ``rules``, which the daemon holds, there are travellers, and what is derived is judged.
+    ``rules``, which the daemons hold, there are travellers, and what is derived is judged.  Where one daemon
+    leads and others follow, Spark and observers read from any, and the leader is killed again and again.
     """
 
     def __init__(
         self,
         folder: Path,
-        daemon: Daemon,
+        daemons: Daemons,
         *,
         months: int = MONTHS,
         file: Path | None = None,
@@ -81,12 +87,13 @@ class Run:
         self._rules = rules
         self._wanted: list[Record] = []
         self.folder = folder
-        self.daemon = daemon
+        self.daemons = daemons
+        self._hand_overs: list[HandOver] = []
         self.progress = Progress()
         self._peak = Peak()
         self._months = months
         self._file = file
-        arguments = ["--url", daemon.url, "--months", str(months)]
+        arguments = ["--url", daemons.url, "--months", str(months)]
         arguments += ["--file", str(file)] if file else []
         arguments += ["--speed", str(speed)] if speed else []
         self._replay = Program("examples.flights.replay", *arguments, log=folder / "replay.log")
@@ -104,23 +111,24 @@ class Run:
                 if self._rules:
                     started = trio.Event()
                     nursery.start_soon(partial(self._travel, started=started))
-                    nursery.start_soon(ruled.watch, self.daemon.url, self.progress)
+                    nursery.start_soon(ruled.watch, self.daemons.url, self.progress, self.daemons.read)
                     await started.wait()
                 nursery.start_soon(self._show, display)
-                sent, replay_seconds, seconds = await self._follow(streams)
+                sent, replay_seconds, seconds = await self._follow(streams, display)
                 airborne = await self._airborne()
                 for stream in streams:
                     await _in_thread(queries.stop, stream.query, self.folder)
-                verdict = await ruled.judged(self.daemon.url) if self._rules else None
-                found = await _in_thread(queries.figures, spark, self.daemon.url, self.folder, airborne)
+                verdict = await ruled.judged(self.daemons.url, self.daemons.read) if self._rules else None
+                found = await _in_thread(queries.figures, spark, self.daemons.sources, self.folder, airborne)
             nursery.cancel_scope.cancel()
         display.end(self.progress)
         rows = min(stream.rows for stream in streams)
         lines = compared(expected, found)
-        return Outcome(lines, sent, replay_seconds, rows, seconds, self._peak.bytes, verdict)
+        took = (sent, replay_seconds, rows, seconds)
+        return Outcome(lines, *took, self._peak.bytes, verdict, self._hand_overs)
 
     async def _travel(self, started: trio.Event) -> None:
-        await ruled.travel(self.daemon.url, self._wanted, started=started)
+        await ruled.travel(self.daemons.url, self._wanted, started=started)
 
     def _expected(self) -> Figures:
         flights = read(self._months, self._file)
@@ -140,7 +148,8 @@ class Run:
 
     def _start_queries(self, spark: SparkSession) -> list[Watched]:
         return [
-            Watched(start(spark, self.daemon.url, self.folder)) for start in (queries.airborne, queries.kept)
+            Watched(start(spark, self.daemons.sources, self.folder))
+            for start in (queries.airborne, queries.kept)
         ]
 
     async def _warm(self, streams: list[Watched]) -> None:
@@ -148,23 +157,51 @@ class Run:
 
         An epoch without flights takes Spark through all that a batch needs, most of it for the first time.
         """
-        async with connect(self.daemon.url, name="demo") as space:
+        async with connect(self.daemons.url, name="demo") as space:
             epoch = await space.send(Record("demo", "begins"))
         while min(stream.epoch for stream in streams) < epoch:
             await trio.sleep(_LOOK_EVERY)
             await _in_thread(self._look, streams)
 
-    async def _follow(self, streams: list[Watched]) -> tuple[int, float, float]:
+    async def _follow(self, streams: list[Watched], display: Display) -> tuple[int, float, float]:
         """Replays until both queries have counted all; changes sent, and the seconds of both."""
         with self._replay:
-            report: dict[str, float] = {}
-            began = 0.0
-            while "epoch" not in report or min(stream.epoch for stream in streams) < report["epoch"]:
+            async with trio.open_nursery() as nursery:
+                if self.daemons.followers:
+                    nursery.start_soon(self._kill_leaders, display)
+                return await self._count(streams)
+
+    async def _count(self, streams: list[Watched]) -> tuple[int, float, float]:
+        report: dict[str, float] = {}
+        began = 0.0
+        while "epoch" not in report or min(stream.epoch for stream in streams) < report["epoch"]:
+            await trio.sleep(_LOOK_EVERY)
+            report = self._reported()
+            began = began or (report and time.monotonic() - report["seconds"]) or 0.0
+            await _in_thread(self._look, streams)
+        return int(report["sent"]), report["seconds"], time.monotonic() - began
+
+    async def _kill_leaders(self, display: Display) -> None:
+        """Kills the leader after each quarter of the replay but the last, and lets it come back."""
+        for kill in range(1, KILLS + 1):
+            while self.progress.replayed * (KILLS + 1) < self.progress.changes * kill:  # noqa: ASYNC110
                 await trio.sleep(_LOOK_EVERY)
-                report = self._reported()
-                began = began or (report and time.monotonic() - report["seconds"]) or 0.0
-                await _in_thread(self._look, streams)
-            return int(report["sent"]), report["seconds"], time.monotonic() - began
+            hand_over = await self._hand_over()
+            display.note(str(hand_over))
+            self._hand_overs.append(hand_over)
+
+    async def _hand_over(self) -> HandOver:
+        """Kills the leader and starts it again as soon as another one leads and takes turns."""
+        killed, percent = self.daemons.leader, 100 * self.progress.replayed // self.progress.changes
+        async with connect(self.daemons.url, name="demo") as space:
+            self.daemons.kill_leader()
+            began = time.monotonic()
+            await trio.to_thread.run_sync(self.daemons.wait_for_leader)
+            led = time.monotonic() - began
+            await space.send(Record("demo", "goes on"))
+            taken = time.monotonic() - began
+        await trio.to_thread.run_sync(self.daemons.revive)
+        return HandOver(percent, killed.number, self.daemons.leader.number, led, taken)
 
     def _reported(self) -> dict[str, float]:
         """The replay's latest report, none at first; ``Failed`` if it ended before its end."""
@@ -186,8 +223,8 @@ class Run:
     async def _observe(self) -> None:
         """Keeps what Spark wrote back, as any observer of the daemon sees it."""
         async with (
-            connect(self.daemon.url, name="display") as space,
-            space.observe(queries.AIRBORNE) as changes,
+            connect(self.daemons.url, name="display", read=self.daemons.read) as space,
+            space.observe(queries.AIRBORNE, quiet=True) as changes,
         ):
             async for change in changes:
                 _keep(self.progress.airborne, change.kind, change.captures)
@@ -195,7 +232,7 @@ class Run:
     async def _airborne(self) -> dict[str, int]:
         """What stands in the daemon as written back, once."""
         standing: dict[str, int] = {}
-        async with connect(self.daemon.url, name="check") as space:
+        async with connect(self.daemons.url, name="check") as space:
             for captures in await space.matches(queries.AIRBORNE):
                 _keep(standing, "+", captures)
         return standing
@@ -206,11 +243,12 @@ class Run:
             await trio.sleep(_LOOK_EVERY)
 
     async def _watch_daemon(self) -> None:
-        """Looks at the daemon's memory; ``Failed`` if it is gone."""
+        """Looks at the memory of each daemon; ``Failed`` if one is gone that was not killed."""
         while True:
-            if self.daemon.poll() is not None:
-                raise Failed(f"the daemon ended with {self.daemon.poll()}:\n{self.daemon.said()[-2000:]}")
-            self.progress.memory = self._peak.look(self.daemon.pid)
+            for daemon in self.daemons.living():
+                if daemon.poll() is not None:
+                    raise Failed(f"the daemon ended with {daemon.poll()}:\n{daemon.said()[-2000:]}")
+                self.progress.memory = self._peak.look(daemon.pid)
             await trio.sleep(_LOOK_EVERY)
 
 
