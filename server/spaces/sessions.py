@@ -203,7 +203,7 @@ class SessionState:
     def begin(self, term: int, client: Client) -> None:
         """Goes on at the space of a new leader: a session of a follower owns nothing yet.
 
-        Where it has refused a turn, it refuses those that were sent after it as well.
+        Where it has refused a turn, it refuses all later turns as well.
         """
         self.follows = self.is_sent_on
         self.owner = self.bearer.own(_owner(term, self.number))

@@ -78,7 +78,7 @@ async def catch_up(hosted: HostedSpace, request: ObserveOptions) -> None:
         return
     with trio.move_on_after(PATIENCE):
         await hosted.commits.wait_durable(after)
-    if not hosted.leads and hosted.commits.durable < after:
+    if hosted.commits.durable < after:
         said = f"epoch {after} was seen elsewhere, the newest here is {hosted.commits.durable}"
         raise Refused("behind", said, hosted.leader.url)
 
