@@ -104,7 +104,8 @@ def _is_endless(value: Value) -> bool:
 def test_rules_hold_what_follows_or_are_suspended_within_their_bytes(
     text: str, turns: list[list[Value]]
 ) -> None:
-    bounds = Bounds(600, made=60_000, held=60_000)
+    # each place of a rule that makes values is handed a part of 16 KiB, of which it may need little
+    bounds = Bounds(600, made=240_000, held=240_000)
     program = Program(bounds=bounds)
     program.add("r", text)
     if failed(program):  # a cycle that cannot be put in order, or an unsafe text
