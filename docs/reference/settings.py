@@ -38,6 +38,7 @@ UNITS: dict[Read, str] = {
     read.admin_address: "address",
     read.collector: "URL",
     read.count: "count",
+    read.followers: "count",
     read.flag: "true or false",
     read.lasting: "seconds",
     read.mode: "octal text",
