@@ -72,6 +72,17 @@ def test_the_figures_are_equal_and_a_second_run_repeats_nothing(three_days: Path
     assert "disk: 0 changes" in second.stdout
 
 
+def test_the_figures_are_equal_when_leaders_are_killed(three_days: Path) -> None:
+    command = demo(three_days, "--followers", "2", "--rules")
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE)
+    assert (ran.returncode, "equal in all" in ran.stdout) == (0, True), ran.stdout + ran.stderr
+    assert re.search(r"derived is right in all \d+ epochs", ran.stdout), ran.stdout
+    report = ran.stdout.partition("the leader was killed 3 times:\n")[2]
+    led = re.findall(r"daemon (\d) was killed: daemon (\d) led after", report)
+    assert len(led) == 3 and led[0][0] == "1", report
+    assert [killed for killed, _ in led[1:]] == [leader for _, leader in led[:-1]], report
+
+
 def test_an_interrupted_demo_leaves_nothing_behind(three_days: Path, tmp_path: Path) -> None:
     child = subprocess.Popen(
         demo(three_days), stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path)}
