@@ -253,17 +253,19 @@ async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
     began = perf_counter()
     daemon.link.end()
     with trio.CancelScope(shield=True):
+        logs: list[Log] = []
         for hosted, directory in zip(daemon.spaces.values(), directories, strict=True):
             commits = hosted.commits
             assert isinstance(commits, Following)  # as it follows until here
             await commits.catch_up()
             opened = partial(Log.open, directory, accept_damage=daemon.config.accept_damage)
-            log = await trio.to_thread.run_sync(opened)
-            held.callback(log.close)
-            hosted.lead(log)
-            daemon.begin_term(log.term)
+            logs.append(await trio.to_thread.run_sync(opened))
+            held.callback(logs[-1].close)
         if (topics := daemon.durable_topics.following) is not None:
             await topics.catch_up()
+        for hosted, log in zip(daemon.spaces.values(), logs, strict=True):
+            hosted.lead(log)  # in one step with the topics: from here on clients may ask for all of it
+            daemon.begin_term(log.term)
         daemon.open_topics()
         _close_with(held, daemon)
         writers.begin()

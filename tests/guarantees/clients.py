@@ -2,7 +2,8 @@
 
 *Writers* with durable owners claim facts of their own and facts that others claim as well, and send messages;
 a rule derives facts from theirs; *keepers* have a session with grace, which outlives its daemon; *lockers*
-want one lock; one client publishes a durable topic, and another one reads it.
+want one lock; one client publishes a durable topic, and another one reads it; sessions come and are broken
+off, and leases are not renewed.
 
 Always: as ``notes``.
 """
@@ -10,26 +11,42 @@ Always: as ``notes``.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import time
+from collections.abc import Callable
 from typing import Final
 
 import trio
 
 import dataspace
 from dataspace import Record, absent
-from dataspace.errors import Broken, LockLost, Refused
-from tests.guarantees.history import Graced
+from dataspace.errors import Broken, Closed, LockLost, ProtocolError, Refused, Unreachable
+from index.patterns.text import parse_pattern
+from tests.guarantees.history import Graced, Term, View
 from tests.guarantees.locks import Belief, Grant
-from tests.guarantees.notes import Notes
+from tests.guarantees.notes import Caller, Notes, shown
 from tests.guarantees.topics import Seen, Sent, TopicHistory
 from tests.server.coordination.histories import now
+from tests.server.proxies import Proxy
 
 RULE: Final = "twice($k) <- shared($k), busy($who, $n), $n > 2."
 
 LOCK: Final = 0.5
 
 GRACE: Final = 30.0
+
+LEASE: Final = 0.4
+"""Seconds for which a lease is granted."""
+
+BROKEN_OFF: Final = 3
+"""Sessions that are broken off."""
+
+FACTS: Final = 3
+"""Facts of each of them."""
+
+AWAY: Final = (Broken, Closed, Unreachable, ProtocolError, Refused)
+"""What a client raises that makes no second connection, where its daemon goes or does not lead."""
 
 CAME_BACK: Final = (dataspace.ConnectionChange.RESUMED, dataspace.ConnectionChange.ANEW)
 
@@ -98,11 +115,11 @@ class Clients:
 
     async def keep(self, url: str, name: str) -> None:
         """A session with grace, which outlives the daemon: it puts one fact in the place of the other."""
-        session, answered = Graced(name, GRACE), time.monotonic()
+        session, answered = Graced(name, GRACE), -math.inf
         self.history.graced.append(session)
 
         def hear(event: dataspace.ConnectionEvent) -> None:
-            if event.change in CAME_BACK:
+            if event.change in CAME_BACK and answered > 0:  # else it was sent on, before it had any fact
                 resumed = event.change is dataspace.ConnectionChange.RESUMED
                 session.returns.append((time.monotonic() - answered, resumed))
                 self.notes.wake()
@@ -113,6 +130,7 @@ class Clients:
                 session.facts.append(fact := Record("kept", name, number))
                 mine = await (space.assert_(fact) if mine is None else space.replace(mine, fact))
                 answered = time.monotonic()
+                self.notes.wake()
                 await trio.sleep(0.01)
 
     async def lock(self, url: str, name: str) -> None:
@@ -167,9 +185,64 @@ class Clients:
         async with self.notes.connected(url, pattern) as (space, caller):
             await self.notes.observe(space, pattern, caller=caller, task_status=task_status)
 
+    async def glance(self, url: str, name: str) -> None:
+        """Turns, and the state again and again, from any daemon: never an earlier one than was known."""
+        async with self.notes.connected(url, name, read="any", owner=name) as (space, caller):
+            mine: dataspace.Claim | None = None
+            while not self.stopping:
+                draft, asked = space.draft(), caller.asks()
+                fact = Record("glanced", name, asked)
+                mine = draft.assert_(fact) if mine is None else draft.replace(mine, fact)
+                await self.notes.note_turn(f"owner:{name}", await space.submit(draft), caller, asked)
+                for _ in range(self.random.randint(1, 4)):
+                    await self._look(space, caller)
+                    await trio.sleep(self.random.choice((0.0, 0.01)))
+
+    async def _look(self, space: dataspace.RemoteSpace, caller: Caller) -> None:
+        asked = caller.asks()
+        async with space.observe("busy($who, $n)", quiet=True) as seen:
+            state = await seen.next_epoch()
+        assert state is not None  # it ends with the client
+        caller.hears(state.number, asked)
+        if asked % 16 == 0:  # each is compared with the whole log
+            name = f"{caller.client} glanced at {state.number}"
+            self.history.views[name] = View(parse_pattern("busy($who, $n)"), [shown(state)], state.number)
+
     async def mark(self, url: str) -> None:
         """One more turn, after which all that was answered has been shown."""
         async with dataspace.connect(url, owner="mark") as space:
             draft = space.draft()
             draft.send(Record("said", "nobody", 0))
             await self.notes.note_turn("owner:mark", await space.submit(draft))
+
+    async def break_off(self, url: Callable[[], str]) -> None:
+        """Sessions whose links end without a goodbye, with the daemon that leads, whose ``url`` is asked."""
+        number = 0
+        while len(self.history.ended) < BROKEN_OFF:
+            number += 1
+            facts = [Record("held", number, at) for at in range(FACTS)]
+            proxy = Proxy(url())
+            async with trio.open_nursery() as nursery:
+                await nursery.start(proxy.run)
+                with contextlib.suppress(*AWAY):  # the daemon may be dead just now, or follow
+                    async with dataspace.connect(proxy.url, reconnect=False) as space:
+                        async with space.turn() as draft:
+                            for fact in facts:
+                                draft.assert_(fact)
+                        self.history.ended.append(frozenset(facts))
+                        proxy.cut()
+                nursery.cancel_scope.cancel()
+            await trio.sleep(0.01)
+
+    async def borrow(self, url: str, number: int) -> None:
+        """A lease whose client vanishes once it holds a fact."""
+        proxy = Proxy(url)
+        asked = time.time_ns() // 1000
+        async with trio.open_nursery() as nursery:
+            await nursery.start(proxy.run)
+            name = f"borrower{number}"
+            async with dataspace.connect(proxy.url, lease=LEASE, name=name, reconnect=False) as space:
+                await space.assert_(Record("borrowed", number))
+                proxy.cut()
+            nursery.cancel_scope.cancel()
+        self.history.terms.append(Term(name, asked + round(LEASE * 1_000_000)))

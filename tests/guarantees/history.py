@@ -24,17 +24,6 @@ Row: TypeAlias = tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A process that a client was connected to, and the term of the log with which it numbered the session.
-
-    Each process that writes the log has a term of its own.  A process that is not known has no name.
-    """
-
-    process: str
-    term: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Heard:
     """An epoch that a client heard of: its turn was answered with it, or it was shown a state or a change.
 
@@ -59,11 +48,11 @@ class Turn:
     answer: int | str | None
     others: Sequence[tuple[str, Sequence[tuple[Any, ...]]]] = ()
     expected: Sequence[Expectation] = ()
-    at: Place | None = None
-    """Where it was answered, if that was noted."""
+    at: str = ""
+    """The process that answered it, if that was noted."""
 
     @classmethod
-    def of(cls, client: str, ticket: Ticket, answer: int | str | None, at: Place | None = None) -> Turn:
+    def of(cls, client: str, ticket: Ticket, answer: int | str | None, at: str = "") -> Turn:
         """Returns a turn as it was submitted."""
         return cls(client, ticket.sequence, ticket.actions, answer, ticket.others, ticket.expected, at)
 
@@ -137,6 +126,8 @@ class History:
     """By client, the epochs of which it heard, in order, from whatever process."""
     firsts: dict[int, int] = field(default_factory=dict)
     """By term of the log, its first epoch."""
+    leaders: dict[str, int] = field(default_factory=dict)
+    """By process, the term of the log in which it leads; empty if processes are not noted."""
     rights: Mapping[str, str] = field(default_factory=dict)
     """By tenant, the label of the facts and messages that it may make; it puts ``by-TENANT`` into each."""
     secret: frozenset[str] = frozenset()
@@ -169,6 +160,7 @@ class History:
             secret=self.secret,
             strangers=self.strangers,
             firsts=self.firsts,
+            leaders=self.leaders,
             log=[state, *[epoch for epoch in self.changes if epoch.number > upto]],
             base=upto,
         )

@@ -22,8 +22,7 @@ from dataspace.errors import Refused
 from dataspace.kernel.changes import EpochChanges
 from index.patterns.text import parse_pattern
 from relay.log.reader import LogReader
-from server.spaces.sessions import NUMBERS
-from tests.guarantees.history import Heard, History, Place, Shown, Turn, View
+from tests.guarantees.history import Heard, History, Shown, Turn, View
 
 AS_A_READER: Final[Observing] = {"durable": True, "quiet": True, "policy": "wait", "progress": True}
 """How an observation is opened whose epochs are those of the log."""
@@ -35,13 +34,18 @@ CONNECTED: Final = (ConnectionChange.CONNECTED, ConnectionChange.RESUMED, Connec
 class Caller:
     """A client, and the process to which it is connected, as of its last welcome."""
 
-    place: Place
+    process: str
     session: ClientSession
 
     def __init__(
-        self, heard: list[Heard], process_at: Callable[[str], str], hear: Callable[[ConnectionEvent], None]
+        self,
+        client: str,
+        heard: list[Heard],
+        process_at: Callable[[str], str],
+        hear: Callable[[ConnectionEvent], None],
     ) -> None:
         """``process_at`` returns the name of the process at an address, empty if that is not known."""
+        self.client: Final = client
         self._heard = heard
         self._process_at = process_at
         self._hear = hear
@@ -54,10 +58,7 @@ class Caller:
 
     def settle(self) -> None:
         """Notes the present process."""
-        welcome = self.session.welcome
-        assert welcome is not None  # there was a connection
-        process = self._process_at(self.session.uplink.address.url)
-        self.place = Place(process, welcome.session // NUMBERS)
+        self.process = self._process_at(self.session.uplink.address.url)
 
     def asks(self) -> int:
         """Returns how many epochs it has heard of, for ``hears``."""
@@ -65,7 +66,7 @@ class Caller:
 
     def hears(self, epoch: int, asked: int) -> None:
         """Notes an epoch that it hears of."""
-        self._heard.append(Heard(epoch, self.place.process, asked))
+        self._heard.append(Heard(epoch, self.process, asked))
 
 
 class Notes:
@@ -95,7 +96,7 @@ class Notes:
         **options: Any,
     ) -> AsyncIterator[tuple[dataspace.RemoteSpace, Caller]]:
         """Connects, and notes under the client's name of which epochs it hears, and from whom."""
-        caller = Caller(self.history.heard.setdefault(client, []), self._process_at, hear)
+        caller = Caller(client, self.history.heard.setdefault(client, []), self._process_at, hear)
         async with dataspace.connect(url, on_connection=caller.take, **options) as space:
             caller.session = space._session
             caller.settle()
@@ -115,9 +116,9 @@ class Notes:
                 caller.hears(int(answer), asked)
         except Refused as refusal:
             answer = refusal.code
-        place = None if caller is None else caller.place
+        at = "" if caller is None else caller.process
         is_known = answer != "old-sequence"  # else the log does not go back to it any more, and nobody knows
-        self.history.turns.append(Turn.of(client, ticket, answer if is_known else None, place))
+        self.history.turns.append(Turn.of(client, ticket, answer if is_known else None, at))
         self.wake()
         return answer
 
@@ -143,7 +144,7 @@ class Notes:
                 async for epoch in seen.epochs():
                     view = self.history.views[name]  # another one once the history was continued
                     if not epoch.progress:
-                        view.epochs.append(shown(epoch, "" if caller is None else caller.place.process))
+                        view.epochs.append(shown(epoch, "" if caller is None else caller.process))
                     if caller is not None:
                         caller.hears(epoch.number, asked)
                     view.upto = epoch.number

@@ -15,9 +15,9 @@ from dataspace import unchanged
 from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.changes import Claims
 from index.values.values import Record
-from tests.guarantees.clients import TOPIC
-from tests.guarantees.history import Heard, History, Place
-from tests.guarantees.recording import FACTS, record
+from tests.guarantees.clients import FACTS, TOPIC
+from tests.guarantees.history import Heard, History
+from tests.guarantees.recording import record
 from tests.guarantees.rules import DERIVED
 from tests.guarantees.validators import VALIDATORS, broken, judged
 
@@ -196,26 +196,11 @@ def state_of_a_process_that_is_behind(history: History) -> None:
     heard.append(Heard(heard[-1].epoch - 1, "follower", len(heard)))
 
 
-def two_leaders(history: History) -> None:
-    """Two processes accept turns in one term."""
-    _accept(history, Place("first", 1), Place("second", 1))
-
-
-def leader_of_two_terms(history: History) -> None:
-    """A process that another one has followed accepts turns again."""
-    _accept(history, Place("first", 1), Place("first", 2))
-
-
 def deposed_leader(history: History) -> None:
     """A leader accepts a turn in an epoch of the next one."""
-    _accept(history, Place("first", max(history.firsts) - 1))
-
-
-def _accept(history: History, *places: Place) -> None:
-    """Says of the last turns that were accepted where that was."""
-    accepted = [at for at, turn in enumerate(history.turns) if isinstance(turn.answer, int)]
-    for at, place in zip(accepted[-len(places) :], places, strict=True):
-        history.turns[at] = replace(history.turns[at], at=place)
+    history.leaders["first"] = min(history.firsts)
+    at = max(at for at, turn in enumerate(history.turns) if isinstance(turn.answer, int))
+    history.turns[at] = replace(history.turns[at], at="first")
 
 
 def session_stolen(history: History) -> None:
@@ -300,8 +285,6 @@ PLANTED: Final[dict[Callable[[History], None], str]] = {
     fact_that_blinks: "graces",
     fact_that_is_away: "graces",
     state_of_a_process_that_is_behind: "observation",
-    two_leaders: "durability",
-    leader_of_two_terms: "durability",
     deposed_leader: "durability",
     session_stolen: "graces",
     condition_that_did_not_hold: "conditions",
@@ -349,8 +332,9 @@ def test_a_planted_fault_is_found_in_a_history_that_is_continued(
 
 
 def _second_half(history: History) -> History:
-    """Returns what follows the epoch in the middle, as if the run had been judged there."""
-    upto = history.log[len(history.log) // 2 - 1].number  # silent entries repeat the number before them
+    """Returns what follows the writers' epoch in the middle, as if the run had been judged there."""
+    written = [epoch for epoch in history.log if epoch.client in ("owner:Alice", "owner:Bob")]
+    upto = written[len(written) // 2 - 1].number  # silent entries repeat the number before them
     later = replace(history, log=[epoch for epoch in history.log if epoch.number <= upto]).continued()
     later.log += [epoch for epoch in history.log if epoch.number > upto]
     return later

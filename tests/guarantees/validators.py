@@ -241,21 +241,18 @@ def rights(history: History) -> Iterator[str]:
 
 
 def _leaders(history: History) -> Iterator[str]:
-    """Yields turns that were accepted by two processes at once, or by a process that led no longer."""
-    processes: dict[int, str] = {}
-    terms: dict[str, int] = {}
+    """Yields turns that a leader has accepted after its term.
+
+    A follower answers turns that are sent again, as far as it has their epochs.
+    """
     firsts = sorted(history.firsts.items(), reverse=True)
     for turn in history.turns:
-        if turn.at is None or not isinstance(turn.answer, int):
+        term = history.leaders.get(turn.at)
+        if term is None or not isinstance(turn.answer, int):
             continue
-        process, term = turn.at.process, turn.at.term
-        if process and processes.setdefault(term, process) != process:
-            yield f"{_name(turn)} was accepted by {process} in the term {term} of {processes[term]}"
-        if process and terms.setdefault(process, term) != term:
-            yield f"{_name(turn)} was accepted by {process} in the terms {terms[process]} and {term}"
-        made = next((at for at, first in firsts if first <= turn.answer), term)
+        made = next((at for at, first in firsts if first <= turn.answer), 0)
         if made > term:
-            yield f"{_name(turn)} was accepted by {process} of term {term}, in epoch {turn.answer} of {made}"
+            yield f"{_name(turn)} was accepted by {turn.at}, which led term {term}, in an epoch of {made}"
 
 
 def _blinks(log: Sequence[Epoch], session: Graced) -> Iterator[str]:
