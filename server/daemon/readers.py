@@ -143,10 +143,13 @@ class FollowerProcesses:
         pause = 0.0
         while True:
             began = trio.current_time()
-            ended = await self._run_one(number)
+            try:
+                ended = await self._run_one(number)
+            except OSError as error:
+                ended = f" cannot be started: {error.strerror}"
             pause = next_pause(pause, trio.current_time() - began)
             extra = {"event": "follower-ended"}
-            logger.warning("follower-%d%s, and is started again in %g s", number, ended, pause, extra=extra)
+            logger.warning("follower-%d%s; it is started again in %g s", number, ended, pause, extra=extra)
             await trio.sleep(pause)
 
     async def _run_one(self, number: int) -> str:
@@ -157,9 +160,6 @@ class FollowerProcesses:
         try:
             with trio.CancelScope(shield=True):  # else one could run that is not known
                 process = await self._start(number, alive)
-        except OSError as error:
-            return f": {error.strerror}"
-        else:
             try:
                 return f"[{process.pid}] {_ending(await process.wait())}"
             finally:

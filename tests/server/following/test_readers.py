@@ -158,7 +158,7 @@ async def test_a_killed_follower_is_started_again(family: Family) -> None:
         async with readers(family, 1) as before:
             killed, other = sorted(before)
             os.kill(killed, signal.SIGKILL)
-            await family.wait_said(f"[{killed}] was ended by SIGKILL, and is started again in 0.1 s")
+            await family.wait_said(f"[{killed}] was ended by SIGKILL; it is started again in 0.1 s")
         async with readers(family, 1) as after:
             assert killed not in after and other in after
 
