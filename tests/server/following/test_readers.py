@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -12,7 +13,7 @@ import tempfile
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +23,9 @@ import trio
 import dataspace
 from dataspace import Record, Tls
 from server.cli.main import main
+from server.config.model import Config
 from server.connections.listeners import BEHIND_SECONDS, NOT_THERE, Share
-from server.daemon.readers import NamedLines
+from server.daemon.readers import FollowerProcesses, NamedLines
 from tests.server.processes import DaemonProcess
 
 SOON: Final = 90.0
@@ -265,6 +267,29 @@ def test_what_cannot_be_is_refused(
     assert main(["serve", "--data", str(tmp_path / "data"), "--listen", "tcp:127.0.0.1:0", *words]) != 0
     assert said in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
+
+
+async def test_a_follower_that_cannot_be_started_is_tried_again(
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    processes = FollowerProcesses(Config(followers=1, readers=("tcp:127.0.0.1:0",)))
+    ending = trio.Event()
+    with closing(processes):
+        await processes.open()
+        async with trio.open_nursery() as nursery:
+            monkeypatch.setattr(os, "pipe", fail)
+            nursery.start_soon(processes.run, ending)
+            await trio.sleep(0.5)
+            ending.set()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"follower-1 cannot be started: Too many open files; it is started again in {pause} s"
+        for pause in (0.1, 0.2, 0.4)
+    ]
 
 
 async def test_a_process_with_more_connections_waits_a_moment(autojump_clock: trio.testing.MockClock) -> None:
