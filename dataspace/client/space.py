@@ -402,6 +402,7 @@ class RemoteSpace:
         return Subscription(
             self._session,
             topic,
+            reads=self._reads,
             partitions=partitions,
             atomic=atomic,
             as_of=as_of,

@@ -58,6 +58,7 @@ class Subscription:
         session: ClientSession,
         topic: str,
         *,
+        reads: ClientSession | None = None,
         partitions: Iterable[int] | None,
         atomic: bool,
         as_of: Iterable[Time] | Time | None,
@@ -66,8 +67,10 @@ class Subscription:
         timeout: float,
         open_bytes: int = OPEN_BYTES,
     ) -> None:
+        """``reads`` is a session at any daemon of the store, which is used if the topic is durable."""
         self.topic = topic
         self._session = session
+        self._reads = reads or session
         self._wanted = None if partitions is None else tuple(partitions)
         self._atomic = atomic
         self._as_of = _times(as_of)
@@ -113,7 +116,9 @@ class Subscription:
 
         Returns once the beginning of the subscription is known: items sent from then on are not missed.
         """
-        self._found = await _look_up(self._session, self.topic, self._timeout)
+        self._found = await _look_up(self._reads, self.topic, self._timeout)
+        if self._found.get("durable") is True:
+            self._session = self._reads
         count = self._found["partitions"]
         assert isinstance(count, int)  # by WIRE.md
         self.partitions = tuple(range(count)) if self._wanted is None else self._wanted

@@ -166,17 +166,14 @@ class TopicsFollowing(Polled):
 
     def _news(self, topic: FollowedTopic, head: TopicHead) -> list[Segment] | None:
         """Returns the next segments of a topic; None if it is to begin anew."""
-        newest = head.newest
         if head.seal != topic.seal:
-            renewed = self.journal.renew(topic)
-            if renewed is None:  # another topic is there
+            if not self.journal.renew(topic):  # another topic is there
                 self._end(topic, whole=False)
                 return None
-            newest = renewed
             self._moved(topic.ledger)
-        if newest <= topic.read:
+        if head.newest <= topic.read:
             return []
-        segments = self.journal.after(topic, newest)
+        segments = self.journal.after(topic, head.newest)
         if segments is None:
             self._skip(topic)
         return segments

@@ -121,21 +121,18 @@ class FollowedJournal(JournalReader):
             self._take_ends(self._chain(slot), kept, ends)
             return FollowedTopic(restored(kept), row[1], chain)
 
-    def renew(self, topic: FollowedTopic) -> int | None:
-        """Reads the row of a topic anew; returns the ordinal of the newest segment at that moment.
-
-        None if there is another topic in the slot, or none.
-        """
+    def renew(self, topic: FollowedTopic) -> bool:
+        """Reads the row of a topic anew; False if there is another topic in the slot, or none."""
         row, ends = self._tables.topic_moment(topic.slot)
         if row is None:
-            return None
+            return False
         kept = self._kept(row)
         if kept.number != topic.ledger.number:
-            return None
+            return False
         topic.seal, topic.kept = row[1], kept
         topic.settle()
         self._take_ends(self._chain(topic.slot), kept, ends)
-        return topic.read if ends is None else ends.newest
+        return True
 
     def after(self, topic: FollowedTopic, newest: int) -> list[Segment] | None:
         """Returns about 256 KiB of the next segments of a topic, up to an ordinal that there is.

@@ -1,0 +1,344 @@
+"""Topics that are followed while they are written, trimmed and ended are what the journal holds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from dataspace.topics.epochs import Gathering
+from dataspace.topics.messages import Message
+from dataspace.topics.subscriber import Subscriber
+from dataspace.topics.times import Order, Time
+from relay.following.topics import TopicsFollowing
+from relay.journal import followed
+from relay.journal.followed import FollowedJournal
+from relay.journal.journal import Journal
+from relay.journal.reader import recovered
+from relay.journal.rows import Ended, Kept, Noted, Write
+from relay.log.chain import READ_BYTES
+from relay.topics.feed import CatchUp
+from relay.topics.steps import Completed, Step, StepLog
+from relay.topics.topic import Topic
+
+Epochs = list[tuple[Time, tuple[bytes, ...], bool]]
+
+PARTITIONS = 2
+ITEMS = b"\x91\x01"
+
+
+class Leader:
+    """What writes topics, one at a time, some steps in each transaction."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.journal = Journal.open(directory)
+        self.slot = self.number = 0
+        self.queue: list[Write] = []
+        self.written: list[Step] = []
+        """The steps of the topic on disk since it began."""
+        self.make()
+
+    def make(self) -> None:
+        self.slot += 1
+        self.number += 1
+        topic = Topic("t", Order(0), PARTITIONS, lasting=True)
+        self.ledger = StepLog(topic, self.number, self.slot, 1 << 20, self.note)
+        self.written = []
+        self.keep()
+        self.producers: list[int] = []
+        for _ in range(PARTITIONS):
+            self.join()
+
+    def note(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
+        self.queue.append(Noted(ledger.slot, step, tuple(completed), ledger.completed, step.position))
+
+    def keep(self) -> None:
+        ledger = self.ledger
+        shape = (ledger.slot, ledger.number, "t", 0, PARTITIONS, ledger.retain, None)
+        now = (ledger.position, ledger.dump(), b"", ledger.oldest, ledger.first_needed())
+        self.queue.append(Kept(*shape, *now))
+
+    def write(self, count: int = 1) -> None:
+        """The first writes that wait, in one transaction."""
+        some, self.queue = self.queue[:count], self.queue[count:]
+        if some:
+            self.journal.write(some)
+        for each in some:
+            if isinstance(each, Noted) and each.slot == self.slot:
+                self.written.append(each.step)
+                self.ledger.written(each.step.position)
+
+    # -- what may happen ------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        self.write(len(self.queue))
+
+    def join(self) -> None:
+        self.number += 1
+        self.ledger.join(self.number, self.number % PARTITIONS)
+        self.producers.append(self.number)
+
+    def send(self) -> None:
+        """A call of an epoch that is open."""
+        for producer in self.producers[:1]:
+            self.ledger.send(producer, self.ledger.topic.holds(producer)[0][0], ITEMS)
+
+    def advance(self) -> None:
+        for producer in self.producers:
+            time = self.ledger.topic.holds(producer)[0][0]
+            assert isinstance(time, int)
+            self.ledger.finish(producer, time, ITEMS, [(time, -1), (time + 1, +1)])
+
+    def leave(self) -> None:
+        if self.producers:
+            self.ledger.leave(self.producers.pop(0))
+
+    def trim(self) -> None:
+        """Forgets the older half of the epochs on disk."""
+        self.flush()
+        ledger = self.ledger
+        epochs = [epoch for epoch, _ in self.journal.epochs(self.slot, ledger.oldest)]
+        if going := epochs[: (len(epochs) + 1) // 2]:
+            ledger.forget(going)
+            self.keep()
+            self.flush()
+
+    def restart(self) -> None:
+        """What was not written is lost, and producers crash."""
+        self.queue.clear()
+        self.journal.close()
+        self.journal = Journal.open(self.directory)
+        if self.slot not in self.journal.slots():
+            self.slot = max(self.journal.slots(), default=0)
+            self.make()
+            return
+        self.ledger = recovered(self.journal, self.slot)
+        self.ledger.write = self.note
+        for producer in list(self.ledger.members):
+            self.ledger.crash(producer, "the daemon was started again")
+        self.producers = []
+        self.join()
+
+    def end(self) -> None:
+        """The topic ends, and another one gets its name."""
+        self.queue.append(Ended(self.slot))
+        self.make()
+
+
+class Follower:
+    """What follows the topics, with one subscriber of each from when it appears."""
+
+    def __init__(self, directory: Path) -> None:
+        self.journal = FollowedJournal.open(directory)
+        self.told: dict[int, list[Message]] = {}
+        self.since: dict[int, int] = {}
+        self.ended: list[tuple[StepLog, bool]] = []
+        self.skips = 0
+        self.ledger: StepLog | None = None
+        self.following = TopicsFollowing(
+            self.journal,
+            appeared=self._appeared,
+            moved=lambda ledger: None,
+            ended=lambda ledger, whole: self.ended.append((ledger, whole)),
+            skipped=self._skipped,
+            flush=lambda: None,
+        )
+
+    def _appeared(self, ledger: StepLog) -> None:
+        self.ledger = ledger
+        told = self.told[ledger.number] = []
+        self.since[ledger.number] = ledger.position
+        ledger.topic.subscribe(1, range(PARTITIONS), told.append, lambda: None)
+
+    def _skipped(self, before: StepLog, ledger: StepLog) -> None:
+        assert before is self.ledger
+        self.skips += 1
+        self.ledger = ledger
+
+    def look(self) -> None:
+        self.following.begin()
+
+    def read(self, as_of: Time) -> Epochs:
+        """The epochs that a subscriber of the past is told."""
+        ledger, told = self.ledger, list[Message]()
+        assert ledger is not None
+        catching = CatchUp(ledger, 2, range(PARTITIONS), [as_of], told.append, lambda: None)
+        catching.begin(self.journal.beginning(ledger, catching.since))
+        while not catching.finish():
+            catching.take(self.journal.past(ledger, catching.at))
+        ledger.topic.unsubscribe(2)
+        return gathered(told)
+
+
+def gathered(told: Sequence[Message]) -> Epochs:
+    """The whole epochs in some messages."""
+    subscriber, gathering = Subscriber(tuple(range(PARTITIONS)), atomic=True, up_to=None), Gathering(1 << 20)
+    events = [event for message in told for event in subscriber.take(message)]
+    found = [epoch for event in events for epoch in gathering.collect(event)]
+    return [
+        (each.time, tuple(batch.items for batch in each.batches), bool(each.crashed))  # type: ignore[misc]
+        for each in found
+    ]
+
+
+def expected(steps: Sequence[Step], since: int) -> list[Message]:
+    """What a subscriber is told that came when these steps were done up to a position."""
+    told = list[Message]()
+    ledger = StepLog(Topic("t", Order(0), PARTITIONS, lasting=True), 1, 1, 1 << 20)
+    for step in steps:
+        if step.position == since + 1:
+            ledger.topic.subscribe(1, range(PARTITIONS), told.append, lambda: None)
+        ledger.again(step)
+    if since == len(steps):
+        ledger.topic.subscribe(1, range(PARTITIONS), told.append, lambda: None)
+    return told
+
+
+def check(leader: Leader, follower: Follower) -> None:
+    """Both are the same, now that all is written and read."""
+    ledger = follower.ledger
+    assert ledger is not None and ledger.number == leader.ledger.number
+    assert ledger.dump() == leader.ledger.dump()
+    assert ledger.durable == ledger.position == len(leader.written)
+    assert (ledger.completed_durable, ledger.oldest) == (leader.ledger.completed, leader.ledger.oldest)
+    if not follower.skips:
+        since = follower.since[ledger.number]
+        assert gathered(follower.told[ledger.number]) == gathered(expected(leader.written, since))
+        assert follower.told[ledger.number] == expected(leader.written, since)
+    last = leader.ledger.completed
+    pieces = (leader.slot, PARTITIONS, ledger.oldest - 1, last, None, 1 << 20)
+    assert follower.journal.pieces(*pieces) == leader.journal.pieces(*pieces)
+    held = [epoch.time for epoch, _ in leader.journal.epochs(leader.slot, ledger.oldest)]
+    whole = [each for each in gathered(expected(leader.written, 0)) if each[0] in held]
+    for time in held:
+        assert [each for each in follower.read(time) if each[0] in held] == whole[held.index(time) :]
+
+
+ALPHABET: tuple[Callable[[Leader, Follower], object], ...] = (
+    lambda leader, _: leader.send(),
+    lambda leader, _: leader.advance(),
+    lambda leader, _: leader.join(),
+    lambda leader, _: leader.leave(),
+    lambda leader, _: leader.write(),
+    lambda leader, _: leader.trim(),
+    lambda leader, _: leader.restart(),
+    lambda leader, _: leader.end(),
+    lambda _, follower: follower.look(),
+)
+
+Life = Sequence[Callable[[Leader, Follower], object]]
+
+
+def live(directory: Path, life: Life) -> Follower:
+    """Follows a leader through a life, and compares the two at its end."""
+    leader = Leader(directory)
+    leader.flush()
+    follower = Follower(directory)
+    follower.look()
+    for do in life:
+        do(leader, follower)
+    leader.advance()
+    leader.flush()
+    follower.look()
+    check(leader, follower)
+    follower.journal.close()
+    leader.journal.close()
+    return follower
+
+
+def epoch(leader: Leader, _: Follower) -> None:
+    """An epoch in a transaction of its own."""
+    leader.advance()
+    leader.flush()
+
+
+BEGINNINGS: dict[str, Life] = {
+    "new": (),
+    "read": (epoch, epoch, ALPHABET[-1]),
+    "unread": (epoch, epoch, epoch),
+}
+DEPTHS = {"sqlite": 2, "memory": 3}
+
+
+@pytest.mark.parametrize("size", [1, READ_BYTES])
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_every_short_life_is_followed(
+    tmp_path: Path, home: str, beginning: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed, "READ_BYTES", size)
+    skips, ends = 0, set[bool]()
+    for at, life in enumerate(product(ALPHABET, repeat=DEPTHS[home])):
+        follower = live(tmp_path / str(at), (*BEGINNINGS[beginning], *life))
+        skips += follower.skips
+        ends |= {whole for _, whole in follower.ended}
+    assert ends == {False, True}, "some topics ended after all of them was read, and some before"
+    assert skips > 0 or beginning != "unread"
+
+
+def test_a_long_life_is_followed(tmp_path: Path, home: str) -> None:
+    chance = Random(7)
+    for at in range(20):
+        live(tmp_path / str(at), chance.choices(ALPHABET, k=60))
+
+
+QUESTIONS = ("version", "heads", "topic_moment", "fetch", "checksum_of", "first_by_last")
+
+
+def interrupt(tables: object, act: Callable[[], None]) -> None:
+    """Has something happen after each question to tables."""
+
+    def interrupted(question: Callable[..., object]) -> Callable[..., object]:
+        def asked(*args: object) -> object:
+            found = question(*args)
+            act()
+            return found
+
+        return asked
+
+    for name in QUESTIONS:
+        setattr(tables, name, interrupted(getattr(tables, name)))
+
+
+def test_a_leader_may_write_between_any_two_questions(tmp_path: Path, home: str) -> None:
+    chance = Random(8)
+
+    def some(leader: Leader, follower: Follower) -> None:
+        """The follower looks, while the leader does something again and again."""
+        left = iter(range(40))
+
+        def act() -> None:
+            while chance.random() < 0.6 and next(left, None) is not None:
+                chance.choice(ALPHABET[:-1])(leader, follower)
+
+        interrupt(follower.journal._tables, act)
+        follower.look()
+        for _ in left:
+            pass
+
+    for at in range(60):
+        live(tmp_path / str(at), [*[epoch] * 4, ALPHABET[-1], epoch, some])
+
+
+@pytest.mark.parametrize("acts", [(5, 1), (5, 7, 1), (7, 1), (1, 5, 1)])
+def test_a_leader_may_trim_after_any_question(tmp_path: Path, home: str, acts: Sequence[int]) -> None:
+    def look(at: int) -> Callable[[Leader, Follower], object]:
+        def looking(leader: Leader, follower: Follower) -> None:
+            asked = iter(range(at))
+
+            def act() -> None:
+                if next(asked, None) == at - 1:
+                    for each in acts:
+                        ALPHABET[each](leader, follower)
+                    leader.flush()
+
+            interrupt(follower.journal._tables, act)
+            follower.look()
+
+        return looking
+
+    for at in range(1, 12):
+        live(tmp_path / str(at), [*[epoch] * 4, ALPHABET[-1], epoch, look(at)])
