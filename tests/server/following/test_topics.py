@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,15 @@ import pytest
 import trio
 
 import dataspace
+from dataspace import Map, Record
+from dataspace.client.space import RemoteSpace
+from dataspace.errors import Refused
+from dataspace.topics import messages as forms
+from dataspace.topics.messages import Batch
+from dataspace.wire import packets as p
+from index.values.values import Value
 from tests.server.following.test_take_over import SOON, StandBy
+from tests.server.peers import Peer
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
@@ -27,7 +36,20 @@ def store(tmp_path: Path) -> Iterator[tuple[DaemonProcess, DaemonProcess]]:
     yield daemons
     for each in daemons:
         if each.process.poll() is None:
+            each.process.send_signal(signal.SIGCONT)
             each.stop()
+
+
+async def known(daemon: DaemonProcess) -> None:
+    """Waits until a daemon has the topic."""
+    async with dataspace.connect(daemon.url, reconnect=False) as space:
+        while True:
+            try:
+                await space.request("lookup", Map({"topic": "t"}))
+                return
+            except Refused as refusal:
+                assert refusal.code in ("no-topic", "elsewhere", "no-leader")
+                await trio.sleep(0.01)
 
 
 async def told(daemon: DaemonProcess, count: int) -> Told:
@@ -56,6 +78,7 @@ async def test_replay_and_live_are_what_the_leader_tells(store: tuple[DaemonProc
     leader, follower = store
     with trio.fail_after(SOON):
         await publish(leader.url, range(EPOCHS))
+        await known(follower)
         results: dict[str, Told] = {}
 
         async def subscribe(name: str, daemon: DaemonProcess) -> None:
@@ -79,20 +102,175 @@ async def test_a_subscriber_of_the_stand_by_stays_connected_when_it_takes_over(
             dataspace.connect([leader.url, follower.url]) as space,
             dataspace.connect(follower.url, reconnect=False) as watcher,
             space.publish("t", durable=True, name="p", away=60) as topic,
-            watcher.subscribe("t", as_of=0, timeout=SOON) as epochs,
         ):
-            for time in range(EPOCHS):
-                if time == EPOCHS // 2:
-                    await topic.send("before")
-                    await topic.flush()
-                    await trio.to_thread.run_sync(leader.kill)
-                await topic.send(time)
-                await topic.advance(time + 1)
-            async for epoch in epochs:
-                found.append((epoch.time, tuple(epoch.items), epoch.crashed))
-                if epoch.time == EPOCHS - 1:
-                    break
+            await known(follower)
+            async with watcher.subscribe("t", as_of=0) as epochs:
+                for time in range(EPOCHS):
+                    if time == EPOCHS // 2:
+                        await topic.send("before")
+                        await topic.flush()
+                        await trio.to_thread.run_sync(leader.kill)
+                    await topic.send(time)
+                    await topic.advance(time + 1)
+                async for epoch in epochs:
+                    found.append((epoch.time, tuple(epoch.items), epoch.crashed))
+                    if epoch.time == EPOCHS - 1:
+                        break
             assert (await space.status())["process"] == follower.process.pid
     expected: Told = [(time, (time,), "") for time in range(EPOCHS)]
     expected[EPOCHS // 2] = (EPOCHS // 2, ("before", EPOCHS // 2), "")
     assert found == expected
+
+
+async def until(daemon: DaemonProcess, url: str) -> None:
+    """Waits until a daemon sends clients to a leader."""
+    code = ""
+    async with dataspace.connect(daemon.url, reconnect=False) as space:
+        while code != "elsewhere":
+            with pytest.raises(Refused) as refused:
+                await space.assert_(Record("x"))
+            code = refused.value.code
+    assert refused.value.url == url
+
+
+async def test_all_that_changes_a_topic_is_sent_to_the_leader(
+    store: tuple[DaemonProcess, DaemonProcess],
+) -> None:
+    leader, follower = store
+    with trio.fail_after(SOON):
+        await publish(leader.url, range(2))
+        await known(follower)
+        await until(follower, leader.url)
+        async with (
+            dataspace.connect(leader.url) as space,
+            space.publish("in memory", retain=1 << 20) as topic,
+            dataspace.connect(follower.url, reconnect=False) as here,
+        ):
+            await topic.send(1)
+            found = await here.request("lookup", Map({"topic": "t"}))
+            assert isinstance(found, Map) and found["durable"] is True
+            asked: list[tuple[str, dict[str, Value]]] = [
+                ("join", {"topic": "t", "durable": True}),
+                ("join", {"topic": "new", "durable": True}),
+                ("end-topic", {"topic": "t"}),
+                ("topic-acknowledge", {"topic": "t", "id": found["id"], "reader": "r", "number": 1}),
+                ("lookup", {"topic": "in memory"}),
+                ("topic-frontier", {"topic": "in memory"}),
+                ("topic-epochs", {"topic": "t", "id": 1, "after": 0, "upto": 1}),
+            ]
+            for verb, arguments in asked:
+                with pytest.raises(Refused) as refused:
+                    await here.request(verb, Map(arguments))
+                assert (refused.value.code, refused.value.url) == ("elsewhere", leader.url), verb
+            with pytest.raises(Refused, match="elsewhere"):
+                async with here.subscribe("in memory"):
+                    pass
+        async with dataspace.connect(follower.url) as space:  # which goes where it is sent
+            async with space.publish("t", durable=True) as topic:
+                await topic.send("there")
+            assert (await space.status())["process"] == leader.process.pid
+
+
+async def test_a_subscriber_that_retention_overtakes_gets_an_error_and_never_a_gap(
+    store: tuple[DaemonProcess, DaemonProcess],
+) -> None:
+    """Nothing waits for it: not the publisher, and no other subscriber."""
+    leader, follower = store
+    item = b"x" * (1 << 20)
+    with trio.fail_after(SOON):
+        async with (
+            dataspace.connect(leader.url) as space,
+            space.publish("t", durable=True, retain=2 << 20) as topic,
+            Peer(follower.url) as peer,
+            dataspace.connect(follower.url) as reader,
+        ):
+            await known(follower)
+            live = reader.subscribe("t")
+            await live.open()
+            await peer.greet()
+            for stream, as_of in ((1, ()), (2, (0,))):
+                spec: dict[str, Value] = {"kind": "topic", "topic": "t", "policy": "wait"}
+                await peer.say(p.Open(stream, Map(spec | ({"as_of": as_of} if as_of else {})), 1, 1))
+            for time in range(EPOCHS):
+                await topic.send(item)
+                await topic.advance(time + 1)
+                epoch = await live.next_epoch()
+                assert epoch is not None and epoch.time == time
+            for stream in (1, 2):
+                await peer.say(p.Ask(stream, 1 << 40, 1 << 40))
+            times: dict[int, list[object]] = {1: [], 2: []}
+            codes: dict[int, str] = {}
+            while len(codes) < 2:
+                match await peer.hear():
+                    case p.Values(stream, _, values, _):
+                        batches = [forms.message_of(value) for value in values]
+                        times[stream] += [each.time for each in batches if isinstance(each, Batch)]
+                    case p.Error(stream, code):
+                        codes[stream] = code
+        assert codes == {1: "epoch-gone", 2: "epoch-gone"}
+        for seen in times.values():
+            assert 0 < len(seen) < EPOCHS and seen == list(range(len(seen)))
+
+
+async def test_a_follower_that_retention_overtakes_ends_its_subscriptions_and_goes_on(
+    store: tuple[DaemonProcess, DaemonProcess],
+) -> None:
+    leader, follower = store
+    with trio.fail_after(SOON):
+        async with (
+            dataspace.connect(leader.url) as space,
+            space.publish("t", durable=True, retain=200_000) as topic,
+            dataspace.connect(follower.url) as reader,
+        ):
+            await known(follower)
+            epochs = reader.subscribe("t")
+            await epochs.open()
+            follower.process.send_signal(signal.SIGSTOP)
+            for time in range(EPOCHS):
+                await topic.send(b"x" * 100_000)
+                await topic.advance(time + 1)
+            while (await topic_frontier(space)) < 3:  # noqa: ASYNC110  # it happens in the daemon
+                await trio.sleep(0.05)
+            follower.process.send_signal(signal.SIGCONT)
+            with pytest.raises(Refused, match="epoch-gone"):
+                await epochs.next_epoch()
+            async with reader.subscribe("t", as_of=EPOCHS) as later:
+                await topic.send("more")
+                await topic.advance(EPOCHS + 1)
+                epoch = await later.next_epoch()
+                assert epoch is not None and (epoch.time, epoch.items) == (EPOCHS, ("more",))
+
+
+async def topic_frontier(space: RemoteSpace) -> int:
+    """The oldest epoch that is retained."""
+    known = await space.request("topic-frontier", Map({"topic": "t"}))
+    assert isinstance(known, Map)
+    oldest = known["oldest"]
+    assert isinstance(oldest, int)
+    return oldest
+
+
+async def test_readers_of_any_daemon_are_told_all_of_it_whichever_ends(
+    store: tuple[DaemonProcess, DaemonProcess],
+) -> None:
+    leader, follower = store
+    urls = [follower.url, leader.url]
+    with trio.fail_after(SOON):
+        async with (
+            dataspace.connect(urls) as space,
+            space.publish("t", durable=True, name="p", away=60) as topic,
+            dataspace.connect(urls, read="any") as one,
+            dataspace.connect(urls, read="any") as other,
+            one.subscribe("t") as some,
+            other.subscribe("t") as more,
+        ):
+            for time in range(EPOCHS):
+                await topic.send(time)
+                await topic.advance(time + 1)
+                for epochs in (some, more):
+                    epoch = await epochs.next_epoch()
+                    assert epoch is not None and (epoch.time, epoch.items) == (time, (time,))
+                if time % 10 == 5:
+                    await trio.to_thread.run_sync(follower.kill)
+                    await trio.to_thread.run_sync(follower.start)
+            assert [each.number async for each in one.completed("t", after=0)] == list(range(1, EPOCHS + 1))

@@ -142,6 +142,22 @@ def test_a_connection_goes_on_after_a_redirection_of_a_body(pair: Pair) -> None:
     connection.close()
 
 
+def test_the_epochs_of_a_durable_topic_are_told_and_a_topic_in_memory_is_sent_to_the_leader(
+    pair: Pair,
+) -> None:
+    leader, follower = pair
+    for n in range(4):
+        assert leader.call("POST", "/v1/topics/t", {"items": [n]}).status == 200
+    path, until = "/v1/topics/t/events", time.monotonic() + SECONDS
+    while follower.get(path, after=0, upto=1).status != 200:
+        assert time.monotonic() < until
+    told = follower.get(path, after=0, upto=4)
+    assert told.status == 200 and told.body == leader.get(path, after=0, upto=4).body
+    answer = follower.call("GET", "/v1/topics/unknown/events")
+    assert answer.problem()[:2] == (307, "elsewhere")
+    assert answer.headers["location"] == f"http://127.0.0.1:{leader.web_port}/v1/topics/unknown/events"
+
+
 async def test_a_websocket_observes_quietly_and_nothing_more(pair: Pair) -> None:
     leader, follower = pair
     leader.put(Record("socket", 1))
