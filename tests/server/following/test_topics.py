@@ -11,6 +11,8 @@ import trio
 
 import dataspace
 from dataspace import Map, Record
+from dataspace.client.bulk.client import BulkClient
+from dataspace.client.bulk.topics import topic_epochs, topic_frontier
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused
 from dataspace.topics import messages as forms
@@ -90,6 +92,16 @@ async def test_replay_and_live_are_what_the_leader_tells(store: tuple[DaemonProc
             await publish(leader.url, range(EPOCHS, 2 * EPOCHS))
     assert results["leader"] == results["follower"]
     assert [time for time, _, _ in results["follower"]] == list(range(2 * EPOCHS))
+
+    def numbers() -> list[tuple[int, object]]:
+        """The epochs as Spark's tasks read them: a follower that is behind is waited for."""
+        with BulkClient(leader.url) as link:
+            newest = topic_frontier(link, "t")
+        with BulkClient(follower.url, read="any") as link:
+            found = topic_epochs(link, "t", id=newest.id, after=0, upto=newest.completed)
+            return [(each.number, each.time) for each in found]
+
+    assert await trio.to_thread.run_sync(numbers) == [(time + 1, time) for time in range(2 * EPOCHS)]
 
 
 async def test_a_subscriber_of_the_stand_by_stays_connected_when_it_takes_over(
@@ -229,7 +241,7 @@ async def test_a_follower_that_retention_overtakes_ends_its_subscriptions_and_go
             for time in range(EPOCHS):
                 await topic.send(b"x" * 100_000)
                 await topic.advance(time + 1)
-            while (await topic_frontier(space)) < 3:  # noqa: ASYNC110  # it happens in the daemon
+            while (await oldest(space)) < 3:  # noqa: ASYNC110  # it happens in the daemon
                 await trio.sleep(0.05)
             follower.process.send_signal(signal.SIGCONT)
             with pytest.raises(Refused, match="epoch-gone"):
@@ -241,13 +253,13 @@ async def test_a_follower_that_retention_overtakes_ends_its_subscriptions_and_go
                 assert epoch is not None and (epoch.time, epoch.items) == (EPOCHS, ("more",))
 
 
-async def topic_frontier(space: RemoteSpace) -> int:
+async def oldest(space: RemoteSpace) -> int:
     """The oldest epoch that is retained."""
     known = await space.request("topic-frontier", Map({"topic": "t"}))
     assert isinstance(known, Map)
-    oldest = known["oldest"]
-    assert isinstance(oldest, int)
-    return oldest
+    found = known["oldest"]
+    assert isinstance(found, int)
+    return found
 
 
 async def test_readers_of_any_daemon_are_told_all_of_it_whichever_ends(
