@@ -218,8 +218,9 @@ async def connect(
     With ``traces`` each turn belongs to the trace of OpenTelemetry's current span, if the program has loaded
     OpenTelemetry and there is one.  A daemon that makes spans adds its own to that trace.
 
-    With ``read="any"`` quiet observations, ``matches``, ``query`` and ``completed`` go over a connection of
-    their own, to any daemon of the store; they wait until it has the epochs that this client has seen.
+    With ``read="any"`` quiet observations, ``matches``, ``query``, ``completed`` and subscriptions of durable
+    topics go over a connection of their own, to any daemon of the store; they wait until it has the epochs
+    that this client has seen.
 
     Raises ``UsageError`` where neither trio nor asyncio runs, ``Unreachable`` if nothing answers in time,
     ``ProtocolError`` if the daemon refuses the session, with the code ``unauthorized`` where the token is not

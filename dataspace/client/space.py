@@ -395,7 +395,9 @@ class RemoteSpace:
         ``as_of`` begins with the retained items at or after a time (a list: at or after one of several),
         ``up_to`` ends before a time.  ``atomic=False`` lets the rest of epochs that had begun through.
         Publishers wait while this subscriber has more than 16 MiB to take.  If it takes less than 1 MiB/s
-        meanwhile it fails with ``Refused("slow-subscriber")``, unless ``slow`` is "wait".  ``timeout`` is how
+        meanwhile it fails with ``Refused("slow-subscriber")``, unless ``slow`` is "wait".  At a daemon that
+        follows, none waits: a slow subscriber reads the disk, and fails with ``Refused("epoch-gone")`` if
+        that is deleted first.  ``timeout`` is how
         many seconds to wait for the topic to appear, after which ``Refused("no-topic")`` is raised.  When
         epochs that a producer holds open have more than ``open_bytes``, it ends with ``Refused("limit")``.
         """
