@@ -78,7 +78,7 @@ async def publish(url: str | list[str], times: range) -> None:
 
 async def test_replay_and_live_are_what_the_leader_tells(store: tuple[DaemonProcess, DaemonProcess]) -> None:
     leader, follower = store
-    with trio.fail_after(SOON):
+    with trio.fail_after(2 * SOON):
         await publish(leader.url, range(EPOCHS))
         await known(follower)
         results: dict[str, Told] = {}
@@ -109,7 +109,7 @@ async def test_a_subscriber_of_the_stand_by_stays_connected_when_it_takes_over(
 ) -> None:
     leader, follower = store
     found: Told = []
-    with trio.fail_after(SOON):
+    with trio.fail_after(2 * SOON):
         async with (
             dataspace.connect([leader.url, follower.url]) as space,
             dataspace.connect(follower.url, reconnect=False) as watcher,
@@ -149,7 +149,7 @@ async def test_all_that_changes_a_topic_is_sent_to_the_leader(
     store: tuple[DaemonProcess, DaemonProcess],
 ) -> None:
     leader, follower = store
-    with trio.fail_after(SOON):
+    with trio.fail_after(2 * SOON):
         await publish(leader.url, range(2))
         await known(follower)
         await until(follower, leader.url)
@@ -189,7 +189,7 @@ async def test_a_subscriber_that_retention_overtakes_gets_an_error_and_never_a_g
     """Nothing waits for it: not the publisher, and no other subscriber."""
     leader, follower = store
     item = b"x" * (1 << 20)
-    with trio.fail_after(SOON):
+    with trio.fail_after(2 * SOON):
         async with (
             dataspace.connect(leader.url) as space,
             space.publish("t", durable=True, retain=2 << 20) as topic,
@@ -228,7 +228,7 @@ async def test_a_follower_that_retention_overtakes_ends_its_subscriptions_and_go
     store: tuple[DaemonProcess, DaemonProcess],
 ) -> None:
     leader, follower = store
-    with trio.fail_after(SOON):
+    with trio.fail_after(2 * SOON):
         async with (
             dataspace.connect(leader.url) as space,
             space.publish("t", durable=True, retain=200_000) as topic,
@@ -267,7 +267,7 @@ async def test_readers_of_any_daemon_are_told_all_of_it_whichever_ends(
 ) -> None:
     leader, follower = store
     urls = [follower.url, leader.url]
-    with trio.fail_after(SOON):
+    with trio.fail_after(2 * SOON):
         async with (
             dataspace.connect(urls) as space,
             space.publish("t", durable=True, name="p", away=60) as topic,
