@@ -355,6 +355,7 @@ class Offers:
     def open(self, offer: p.Offer) -> None:
         """Begins to pull a stream, or answers with an error."""
         try:
+            self._peer.hosted.check_leads()
             stream = InStream(offer.stream, self._key(offer.spec), self._window())
         except Refused as refusal:
             self._peer.say(p.Error(offer.stream, refusal.code, refusal.text[:4000], refusal.url))

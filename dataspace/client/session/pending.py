@@ -170,6 +170,18 @@ class OutgoingOffer:
         """Number of values sent."""
         return self._sent
 
+    @property
+    def is_asked(self) -> bool:
+        """True once the daemon has asked for values, and so takes them."""
+        return self._asked > 0
+
+    async def wait_asked(self) -> None:
+        """Waits until the daemon asks for values; raises the error that the stream has failed with."""
+        while self._error is None and not self.is_asked:
+            await self._wait()
+        if self._error is not None:
+            raise self._error
+
     async def send(self, value: Value) -> None:
         """Sends a value when the daemon has capacity for it; raises the error that the stream has failed
         with.

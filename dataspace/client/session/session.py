@@ -235,18 +235,26 @@ class ClientSession:
 
     @asynccontextmanager
     async def offer(self, spec: dict[str, Value]) -> AsyncIterator[OutgoingOffer]:
-        """Opens a stream of values to the daemon; a block that ends before the stream aborts it."""
-        await self._wait_up()
-        number, self._next_stream = self._next_stream, self._next_stream + 1
-        self.uplink.send(p.Offer(number, Map(spec)))
-        offer = self._offers[number] = OutgoingOffer(
-            number, lambda framed: self._write(framed, False), self.in_flight.limits
-        )
-        try:
-            yield offer
-        finally:
-            if self._offers.pop(number, None) is not None:
-                offer.abort()
+        """Opens a stream of values to the daemon that takes them; a block that ends before the stream
+        aborts it."""
+        while True:
+            await self._wait_up()
+            number, self._next_stream = self._next_stream, self._next_stream + 1
+            self.uplink.send(p.Offer(number, Map(spec)))
+            offer = self._offers[number] = OutgoingOffer(
+                number, lambda framed: self._write(framed, False), self.in_flight.limits
+            )
+            try:
+                await offer.wait_asked()
+                yield offer
+            except _DeniedHereError:
+                if offer.is_asked:
+                    raise
+            else:
+                return
+            finally:
+                if self._offers.pop(number, None) is not None:
+                    offer.abort()
 
     def _end_offers(self, error: DataspaceError) -> None:
         for offer in self._offers.values():

@@ -79,6 +79,20 @@ async def test_short_clients_read_at_the_follower_and_write_at_the_leader(
     assert await trio.to_thread.run_sync(use) > 0
 
 
+async def test_operations_are_staged_at_the_leader(store: tuple[DaemonProcess, Follower]) -> None:
+    leader, follower = store
+    with trio.fail_after(SOON):
+        async with dataspace.connect(follower.url) as space:
+            assert await space.stage(("none",), []) == 0
+        async with dataspace.connect(follower.url) as space:
+            assert await space.stage(("k",), [("assert", fact(n)) for n in range(1000)]) == 1000
+        async with dataspace.connect(leader.url) as space:
+            await space.request(
+                "publish", Map({"keys": (("k",),), "client": "c", "sequence": 1, "owner": "it"})
+            )
+            assert len(await space.matches("fact($n)")) == 1000
+
+
 async def test_without_a_leader_a_writer_waits_and_readers_are_served(
     store: tuple[DaemonProcess, Follower],
 ) -> None:
