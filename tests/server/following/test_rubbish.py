@@ -1,4 +1,4 @@
-"""A follower takes whatever clients send: each packet is answered, refused or ends the connection, as at a leader."""
+"""A follower takes whatever clients send: each packet is answered, refused, or ends the connection."""
 
 from __future__ import annotations
 
