@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
-from dataspace.errors import DataspaceError
+from dataspace.errors import Broken, DataspaceError
 from dataspace.loops.here import loop
 from dataspace.wire import packets as p
 from dataspace.wire.outgoing import FrameLimits
@@ -170,17 +170,26 @@ class OutgoingOffer:
         """Number of values sent."""
         return self._sent
 
-    @property
-    def is_asked(self) -> bool:
-        """True once the daemon has asked for values, and so takes them."""
-        return self._asked > 0
+    async def is_wanted(self, unwanted: type[Broken]) -> bool:
+        """Waits until the daemon asks for values; False if it fails the stream with an error of a kind.
 
-    async def wait_asked(self) -> None:
-        """Waits until the daemon asks for values; raises the error that the stream has failed with."""
-        while self._error is None and not self.is_asked:
+        Raises any other error that the stream has failed with.
+        """
+        while self._error is None and not self._asked:
             await self._wait()
-        if self._error is not None:
+        if self._error is not None and not isinstance(self._error, unwanted):
             raise self._error
+        return self._error is None
+
+    def receive(self, packet: p.Peek | p.Ask | p.Done) -> None:
+        """Takes a packet of the stream."""
+        match packet:
+            case p.Peek(_, items):
+                self.peek(items)
+            case p.Ask(_, items, size):
+                self.ask(items, size)
+            case p.Done():
+                self.done()
 
     async def send(self, value: Value) -> None:
         """Sends a value when the daemon has capacity for it; raises the error that the stream has failed

@@ -245,13 +245,9 @@ class ClientSession:
                 number, lambda framed: self._write(framed, False), self.in_flight.limits
             )
             try:
-                await offer.wait_asked()
-                yield offer
-            except _DeniedHereError:
-                if offer.is_asked:
-                    raise
-            else:
-                return
+                if await offer.is_wanted(_DeniedHereError):
+                    yield offer
+                    return
             finally:
                 if self._offers.pop(number, None) is not None:
                     offer.abort()
@@ -439,12 +435,8 @@ class ClientSession:
                     observation = self._streams.get(stream)
                     if observation is not None:
                         observation.reach(epoch)
-            case p.Peek(stream, items) if stream in self._offers:
-                self._offers[stream].peek(items)
-            case p.Ask(stream, items, size) if stream in self._offers:
-                self._offers[stream].ask(items, size)
-            case p.Done(stream) if stream in self._offers:
-                self._offers.pop(stream).done()
+            case p.Peek(stream) | p.Ask(stream) | p.Done(stream) if stream in self._offers:
+                self._offers[stream].receive(packet)
             case p.Error(stream, code, text, url) if stream in self._offers:
                 refusal = Refused(code, text, url)
                 failed = _DeniedHereError(str(refusal)) if self._leaves(refusal) else refusal
