@@ -87,13 +87,16 @@ class Chain:
         Damage goes to ``found`` as text; if that returns, the segment is passed over.  At most ``limit``
         are fetched at once.  The one beyond the end is read, too, lest its number be altered.
         """
-        place, previous = self._tables.place, self.checksum_of(ordinal - 1)
+        place, anchor = self._tables.place, self.anchor
+        previous = self.checksum_of(ordinal - 1)
         while fetched := self._tables.fetch(ordinal, upto, limit, READ_BYTES):
             for row in fetched:
                 segment = Segment(*map(_of_kind, _KINDS, row))
                 self._check_held(ordinal)
                 as_it_should = segment.ordinal == ordinal and segment.sealed_by(previous)
-                if not as_it_should and self.trimmed_elsewhere():
+                if not as_it_should and (self.trimmed_elsewhere() or self.anchor != anchor):
+                    # by now, or since this began, as another thread may have noted
+                    anchor = self.anchor
                     self._check_held(ordinal)
                     previous = self.checksum_of(ordinal - 1)
                 if segment.ordinal != ordinal:

@@ -80,6 +80,25 @@ def test_one_who_reads_while_it_is_trimmed_is_refused(log: Log, reader: LogReade
     assert refusal.value.code == "epoch-gone"
 
 
+def test_a_trim_that_another_thread_has_noted_is_no_damage(
+    log: Log, reader: LogReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(log, 1, 4)
+    reader.refresh()
+    chain = reader._chain
+    trimmed_elsewhere = chain.trimmed_elsewhere
+
+    def after_another_thread() -> bool:
+        reader.refresh()
+        return trimmed_elsewhere()
+
+    monkeypatch.setattr(chain, "trimmed_elsewhere", after_another_thread)
+    trimmed(log)
+    with pytest.raises(Refused) as refusal:
+        reader.tail(1)
+    assert refusal.value.code == "epoch-gone"
+
+
 def test_a_segment_that_is_missing_is_a_damage(log: Log, reader: LogReader) -> None:
     written(log, 1, 3)
     with storage_of(log).transaction() as connection:
