@@ -29,8 +29,9 @@ from typing import IO, Final
 
 from pytest import ExitCode
 
-PARTS: Final = 4
-"""Parts of the tests without Spark: files by a hash of their names."""
+PARTS: Final = 8
+"""Parts of the tests without Spark: files by a hash of their names.  Each costs some seconds, and so many end
+at about the same time."""
 
 SPARK: Final = ("-m", "spark", "--part=spark")
 OTHERS: Final = tuple(("-m", "not spark", f"--part={part}/{PARTS}") for part in range(1, PARTS + 1))
