@@ -160,7 +160,7 @@ class OutgoingOffer:
         self._write = write
         self._asked = self._asked_size = 0
         self._sent = self._sent_size = 0
-        self._over = False
+        self._over = self._is_wanted = False
         self._waiting, self._peeked = 0, -1
         self._error: DataspaceError | None = None
         self._changed = loop().event()
@@ -171,11 +171,11 @@ class OutgoingOffer:
         return self._sent
 
     async def is_wanted(self, unwanted: type[Broken]) -> bool:
-        """Waits until the daemon asks for values; False if it fails the stream with an error of a kind.
+        """Waits until the daemon asks or peeks; False if it fails the stream with an error of a kind.
 
         Raises any other error that the stream has failed with.
         """
-        while self._error is None and not self._asked:
+        while self._error is None and not self._is_wanted:
             await self._wait()
         if self._error is not None and not isinstance(self._error, unwanted):
             raise self._error
@@ -183,6 +183,8 @@ class OutgoingOffer:
 
     def receive(self, packet: p.Peek | p.Ask | p.Done) -> None:
         """Takes a packet of the stream."""
+        self._is_wanted = True
+        self._changed.set()
         match packet:
             case p.Peek(_, items):
                 self.peek(items)
