@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -36,23 +36,18 @@ def locked(directory: Path, *, wait: bool = False) -> Iterator[None]:
     process number.  Raises ``DataUnusable`` with the system's reason.
     The kernel drops the lock with the process, so nothing has to be cleaned up after a crash.
     """
-    descriptor = _opened(directory, "lock")
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            raise DataInUse(
-                f"{directory} is in use by process {holder}; give another directory, or stop that process"
-            ) from None
+    with _held(directory, "lock", fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), _by_whom) as descriptor:
         try:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
             raise DataUnusable(f"cannot keep data in {directory}: {error.strerror}") from error
         yield
-    finally:
-        os.close(descriptor)
+
+
+def _by_whom(descriptor: int) -> str:
+    holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+    return f" by process {holder}; give another directory, or stop that process"
 
 
 @contextmanager
@@ -61,26 +56,29 @@ def followed(directory: Path) -> Iterator[None]:
 
     Raises ``DataInUse`` while it is rewritten, and ``DataUnusable`` with the system's reason.
     """
-    with _held(directory, fcntl.LOCK_SH, "its log is being rewritten; try again when that has ended"):
+    why = ": its log is being rewritten; try again when that has ended"
+    with _held(directory, READERS, fcntl.LOCK_SH | fcntl.LOCK_NB, lambda _: why):
         yield
 
 
 @contextmanager
 def unfollowed(directory: Path) -> Iterator[None]:
     """Keeps followers away from a directory.  Raises ``DataInUse`` if there is one, and ``DataUnusable``."""
-    with _held(directory, fcntl.LOCK_EX, "followers read it; end them first (dataspace serve --follow)"):
+    why = ": followers read it; end them first (dataspace serve --follow)"
+    with _held(directory, READERS, fcntl.LOCK_EX | fcntl.LOCK_NB, lambda _: why):
         yield
 
 
 @contextmanager
-def _held(directory: Path, kind: int, otherwise: str) -> Iterator[None]:
-    descriptor = _opened(directory, READERS)
+def _held(directory: Path, name: str, operation: int, why: Callable[[int], str]) -> Iterator[int]:
+    """Holds the lock of a file, whose descriptor it yields; ``why`` returns what ``DataInUse`` says."""
+    descriptor = _opened(directory, name)
     try:
         try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, operation)
         except BlockingIOError:
-            raise DataInUse(f"{directory} is in use: {otherwise}") from None
-        yield
+            raise DataInUse(f"{directory} is in use{why(descriptor)}") from None
+        yield descriptor
     finally:
         os.close(descriptor)
 
