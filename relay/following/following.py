@@ -18,7 +18,7 @@ import trio
 
 from dataspace.errors import Closed, Refused
 from dataspace.kernel.changes import Epoch
-from relay.following.polling import Polled
+from relay.following.polling import SLICE_SECONDS, Polled
 from relay.log.notes import Note
 from relay.log.reader import LogReader
 from relay.log.recent import Recent
@@ -30,9 +30,6 @@ from relay.store.errors import LogDamaged, LogFailed
 from relay.store.header import refuse
 
 logger = logging.getLogger("dataspace")
-
-SLICE_SECONDS: Final = 0.002
-"""Seconds of epochs that are applied before others have their turn."""
 
 FEW: Final = 4
 """Segments that the loop's own thread reads; where more follow, a thread reads them."""
@@ -94,8 +91,6 @@ class Following(Polled):
         """The writer of the log in this process, from a promotion on."""
         self._epochs = self._changes = self._bytes = self._groups = 0
         self._moved: Final = trio.lowlevel.ParkingLot()
-        self._over = trio.Event()
-        self._running = trio.CancelScope()
 
     @property
     def durable(self) -> int:
@@ -167,15 +162,9 @@ class Following(Polled):
     async def catch_up(self) -> None:
         """Ends ``run``, and applies everything that is on disk; ``succeed`` must follow."""
         self._is_moving = True
-        self._running.cancel()
-        await self._over.wait()
+        await self.close()
         while await self._read_on():
             pass
-
-    async def close(self) -> None:
-        """Ends ``run``."""
-        self._running.cancel()
-        await self._over.wait()
 
     def succeed(self, commits: GroupCommit) -> None:
         """Passes all waiting tasks on to the log's writer in this process."""

@@ -9,14 +9,20 @@ import trio
 POLL_SECONDS: Final = 0.005
 """Seconds between two looks where the leader sends no hints."""
 
+SLICE_SECONDS: Final = 0.002
+"""Seconds of what is new that are applied before others have their turn."""
+
 
 class Polled:
-    """What looks at a store again and again."""
+    """What looks at a store again and again, in a task that ends with ``close``."""
 
     def __init__(self) -> None:
         self.poll = POLL_SECONDS
         """Seconds between two looks where no hint comes."""
         self._hint = trio.Event()
+        self._over: Final = trio.Event()
+        """Set at the end of ``run``."""
+        self._running: Final = trio.CancelScope()
 
     def hint(self) -> None:
         """Notes that there may be more to read."""
@@ -26,6 +32,11 @@ class Polled:
         """Looks more often from now on, because no hints come."""
         self.poll = POLL_SECONDS
         self.hint()
+
+    async def close(self) -> None:
+        """Ends ``run``."""
+        self._running.cancel()
+        await self._over.wait()
 
     async def _wait_hint(self) -> None:
         with trio.move_on_after(self.poll):

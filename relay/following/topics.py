@@ -17,15 +17,12 @@ from typing import Final
 
 import trio
 
-from relay.following.polling import Polled
+from relay.following.polling import SLICE_SECONDS, Polled
 from relay.journal.followed import FollowedJournal, FollowedTopic, TopicHead
 from relay.log.segments import Segment
 from relay.topics.steps import StepLog
 
 logger = logging.getLogger("dataspace")
-
-SLICE_SECONDS: Final = 0.002
-"""Seconds of steps that are applied before others have their turn."""
 
 
 class TopicsFollowing(Polled):
@@ -60,8 +57,6 @@ class TopicsFollowing(Polled):
         """How many steps all topics had together that have ended."""
         self._passes = self._passed = 0
         self._looked: Final = trio.lowlevel.ParkingLot()
-        self._over = trio.Event()
-        self._running = trio.CancelScope()
 
     def ledgers(self) -> list[StepLog]:
         """Returns the step logs of all topics."""
@@ -100,11 +95,6 @@ class TopicsFollowing(Polled):
         """Ends ``run``, and applies everything that is on disk."""
         await self.close()
         await self._pass()
-
-    async def close(self) -> None:
-        """Ends ``run``."""
-        self._running.cancel()
-        await self._over.wait()
 
     async def _pass(self) -> None:
         with trio.CancelScope(shield=True):
