@@ -28,6 +28,7 @@ from dataspace.wire.arguments import text
 from dataspace.wire.session import Role, Session
 from index.values.values import Map, Record, Value
 from server.connections.listeners import Listener, open_listener
+from server.spaces.measures import lag_of
 from server.spaces.space import now
 
 if TYPE_CHECKING:
@@ -177,17 +178,13 @@ class Followers:
             {
                 "url": daemon.url,
                 "web": daemon.web_url,
-                "epochs": Map(self._epochs()),
+                "epochs": Map(_epochs(daemon)),
             }
         )
 
-    def _epochs(self) -> dict[str, int]:
-        """Returns the newest epoch of each space that is on disk."""
-        return {name: hosted.commits.durable for name, hosted in self._daemon.spaces.items()}
-
     def status(self) -> Map:
         """Returns what ``status`` shows of all followers, by name."""
-        epochs, at = self._epochs(), now()
+        epochs, at = _epochs(self._daemon), now()
         return Map({each.name: each.status(epochs, at) for each in self._known.values()})
 
     def _enter(self, peer: Peer, arguments: Map) -> FollowerReport:
@@ -295,12 +292,9 @@ class LeaderLink:
                 "web": daemon.web_url,
                 "hints": self._name,
                 "stand_by": daemon.config.follow.stand_by,
-                "epochs": Map({name: hosted.commits.durable for name, hosted in daemon.spaces.items()}),
+                "epochs": Map(_epochs(daemon)),
                 "lag": Map(
-                    {
-                        name: round(1000 * hosted.leader.lag(hosted.commits.durable).seconds)
-                        for name, hosted in daemon.spaces.items()
-                    }
+                    {name: round(1000 * lag_of(each).seconds) for name, each in daemon.spaces.items()}
                 ),
             }
         )
@@ -368,6 +362,11 @@ class _Reports:
         if isinstance(packet, p.Bye):
             return None
         return packet
+
+
+def _epochs(daemon: DaemonState) -> dict[str, int]:
+    """Returns the newest epoch of each space that is on disk."""
+    return {name: hosted.commits.durable for name, hosted in daemon.spaces.items()}
 
 
 def _numbers(value: Value) -> dict[str, int]:

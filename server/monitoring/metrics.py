@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from dataspace.version import __version__, compiled_parts
+from server.spaces.measures import lag_of
 
 if TYPE_CHECKING:
     from dataspace.kernel.limits import SpaceStatistics
@@ -231,9 +232,9 @@ OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
     Metric("dataspace_durable_epoch", "gauge", "The newest epoch on disk.",
            lambda of: of.written.durable, SPACE),
     Metric("dataspace_follower_lag_epochs", "gauge", "Epochs that a follower is behind its leader.",
-           lambda of: of.hosted.leader.lag(of.written.durable).epochs, SPACE),
+           lambda of: lag_of(of.hosted).epochs, SPACE),
     Metric("dataspace_follower_lag_seconds", "gauge", "Age of the oldest of these epochs.",
-           lambda of: of.hosted.leader.lag(of.written.durable).seconds, SPACE),
+           lambda of: lag_of(of.hosted).seconds, SPACE),
     Metric("dataspace_oldest_epoch", "gauge", "The oldest epoch that the log holds.",
            lambda of: of.hosted.log.oldest, SPACE),
     Metric("dataspace_epochs_written", "counter", "Epochs written to disk.",

@@ -13,6 +13,7 @@ from server.config.model import DURABLE
 from server.spaces.rules import rules_status
 
 if TYPE_CHECKING:
+    from server.spaces.leader import FollowerLag
     from server.spaces.space import HostedSpace
 
 PREPARED_FACTOR: Final = 15
@@ -38,6 +39,11 @@ def accounted_bytes(hosted: HostedSpace) -> int:
     )
 
 
+def lag_of(hosted: HostedSpace) -> FollowerLag:
+    """Returns how far a space is behind its leader; nothing where it is led."""
+    return hosted.leader.lag(hosted.commits.durable)
+
+
 def limits_of(hosted: HostedSpace) -> Map:
     """Returns the limits that a welcome contains."""
     mine = asdict(hosted.limits)
@@ -49,7 +55,7 @@ def status_of(hosted: HostedSpace) -> dict[str, object]:
     """Returns what ``dataspace status`` shows of a space: counts, bytes and epochs."""
     log, written = hosted.log, hosted.commits.statistics()
     readers = log.readers if isinstance(log, Log) else ()
-    lag = hosted.leader.lag(hosted.commits.durable)
+    lag = lag_of(hosted)
     return {
         **asdict(hosted.space.statistics()),
         "space": hosted.name,
