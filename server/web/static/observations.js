@@ -209,7 +209,7 @@ export class Observation {
     if (!due || this.#over) return;
     this.#asked = Math.max(this.#asked, taken + items);
     this.#askedBytes = Math.max(this.#askedBytes, takenBytes + bytes);
-    this.#session.sendOn(this.#number, [ASK, this.#number, this.#asked, this.#askedBytes]);
+    this.#session.sendOn([ASK, this.#number, this.#asked, this.#askedBytes]);
   }
 
   // -- the wire's side --

@@ -52,8 +52,8 @@ export class ReadingSession extends Session {
   }
 
   /** Sends a packet of a stream, unless the stream waits: it is opened with all its credit. */
-  sendOn(number, packet) {
-    if (!this.#held.has(number)) super.sendOn(number, packet);
+  sendOn(packet) {
+    if (!this.#held.has(packet[1])) super.sendOn(packet);
   }
 
   dropStream(number, stream) {

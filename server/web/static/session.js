@@ -312,7 +312,7 @@ export class Session {
   }
 
   /** Sends a packet of a stream. */
-  sendOn(_number, packet) {
+  sendOn(packet) {
     this.send(packet);
   }
 
