@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import random
 import time
 from collections.abc import Callable
+from random import Random
 from typing import Final
 
 import trio
@@ -55,13 +55,37 @@ TOPIC: Final = "news"
 FOREVER: Final = 1_000_000
 
 
+def fill(
+    draft: dataspace.Draft,
+    random: Random,
+    name: str,
+    number: int,
+    mine: dataspace.Claim | None,
+    held: list[dataspace.Claim],
+) -> dataspace.Claim | None:
+    """Fills the turn of a writer: it replaces its fact ``mine``, and claims and leaves what others claim.
+
+    Returns its fact after the turn; ``held`` has the shared facts that it claims.
+    """
+    if held and random.random() < 0.5:
+        draft.retract(held.pop(0))
+    if number % 4 == 3 or random.random() < 0.3:
+        held.append(draft.assert_(Record("shared", random.randrange(3))))
+    if number % 4 == 3:
+        return mine
+    fact = Record("busy", name, number)
+    mine = draft.assert_(fact) if mine is None else draft.replace(mine, fact)
+    draft.send(Record("said", name, number))
+    return mine
+
+
 class Clients:
     """What clients of a run do; all is in ``notes``."""
 
     def __init__(self, notes: Notes, seed: int) -> None:
         self.notes: Final = notes
         self.history: Final = notes.history
-        self.random = random.Random(seed)
+        self.random = Random(seed)
         self.stopping = False
         """Set when writers that have no end are to come to one."""
 
@@ -90,14 +114,7 @@ class Clients:
                 if self.stopping:
                     return
                 draft = space.draft()
-                if held and self.random.random() < 0.5:
-                    draft.retract(held.pop(0))
-                if number % 4 == 3 or self.random.random() < 0.3:
-                    held.append(draft.assert_(Record("shared", self.random.randrange(3))))
-                if number % 4 != 3:
-                    fact = Record("busy", name, number)
-                    mine = draft.assert_(fact) if mine is None else draft.replace(mine, fact)
-                    draft.send(Record("said", name, number))
+                mine = fill(draft, self.random, name, number, mine, held)
                 if number % 10 == 7:  # begun and ended in one turn
                     draft.retract(draft.assert_(Record("passing", name, number)))
                 await submit(draft)

@@ -22,6 +22,7 @@ from dataspace import Record
 from dataspace.errors import Broken, Closed, LockLost, ProtocolError, Refused, Unreachable
 from index.patterns.text import parse_pattern
 from server.config.model import DURABLE
+from tests.guarantees.clients import fill
 from tests.guarantees.history import Term, Turn, View
 from tests.guarantees.locks import Belief, Grant
 from tests.guarantees.notes import shown
@@ -88,17 +89,10 @@ class Actor:
             held: list[dataspace.Claim] = []
             for number in range(turns):
                 draft = space.draft()
-                if held and self.random.random() < 0.5:
-                    draft.retract(held.pop(0))
-                if number % 4 == 3 or self.random.random() < 0.3:
-                    held.append(draft.assert_(Record("shared", self.random.randrange(3))))
-                if number % 4 != 3:
-                    fact = Record("busy", name, number)
-                    mine = draft.assert_(fact) if mine is None else draft.replace(mine, fact)
-                    draft.send(Record("said", name, number))
-                    if self.random.random() < 0.2:
-                        fact = Record("shared", self.random.randrange(3))
-                        held.append(draft.assert_(fact, owner=f"{owner}'s store"))
+                mine = fill(draft, self.random, name, number, mine, held)
+                if number % 4 != 3 and self.random.random() < 0.2:
+                    fact = Record("shared", self.random.randrange(3))
+                    held.append(draft.assert_(fact, owner=f"{owner}'s store"))
                 nursery.start_soon(self.note, f"owner:{owner}", await space.submit(draft))
                 if number % 10 == 5:
                     wrong = space.draft()
