@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -86,6 +87,30 @@ class DaemonProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.wait()
+
+
+def follower(data: Path, *more: str) -> DaemonProcess:
+    """A daemon that follows the one of a directory."""
+    return DaemonProcess(data, "--follow", str(data), *more)
+
+
+def stand_by(data: Path) -> DaemonProcess:
+    """A daemon that follows the one of a directory, and leads after it."""
+    return follower(data, "--stand-by")
+
+
+@contextmanager
+def running(*daemons: DaemonProcess) -> Iterator[None]:
+    """Starts daemons, and ends them in good order, stopped ones as well."""
+    for each in daemons:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in daemons:
+            if each.process.poll() is None:
+                each.process.send_signal(signal.SIGCONT)
+                each.stop()
 
 
 @atexit.register

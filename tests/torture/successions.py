@@ -23,7 +23,7 @@ from relay.log.reader import verify
 from tests.guarantees.clients import TOPIC, Clients
 from tests.guarantees.history import History
 from tests.guarantees.notes import Notes
-from tests.server.processes import DaemonProcess
+from tests.server.processes import DaemonProcess, follower, stand_by
 
 logger = logging.getLogger("torture")
 
@@ -45,11 +45,10 @@ class Succession(Clients):
     def __init__(self, directory: Path, seed: int) -> None:
         super().__init__(Notes(directory, self._process_at), seed)
         self._directory = directory
-        following = ("--follow", str(directory))
-        self._standing_by: Final = (*following, "--stand-by")
         self.leader = DaemonProcess(directory)
-        self.stand_by = DaemonProcess(directory, *self._standing_by)
-        self.follower = DaemonProcess(directory, *following)
+        self.stand_by = stand_by(directory)
+        self.follower = follower(directory)
+        self._standing_by: Final = self.stand_by.more
         self._daemons: Final = (self.leader, self.stand_by, self.follower)
         self.struck: Counter[str] = Counter()
         self.promotions = 0

@@ -8,8 +8,7 @@ import pytest
 
 from server.cli.main import main
 from server.daemon.lock import DataInUse, followed, unfollowed
-from tests.server.following.test_take_over import Follower
-from tests.server.processes import DaemonProcess
+from tests.server.processes import DaemonProcess, follower
 
 
 def test_any_number_may_follow_and_one_alone_rewrites(tmp_path: Path) -> None:
@@ -28,9 +27,9 @@ def test_compact_and_restore_refuse_a_directory_that_is_followed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, backup = tmp_path / "data", tmp_path / "backup"
-    leader, follower = DaemonProcess(data), Follower(data)
+    leader, reader = DaemonProcess(data), follower(data)
     leader.start()
-    follower.start()
+    reader.start()
     try:
         assert main(["backup", "--data", str(data), str(backup)]) == 0, "a backup changes nothing"
         leader.stop()
@@ -38,5 +37,5 @@ def test_compact_and_restore_refuse_a_directory_that_is_followed(
         assert "followers read it; end them first" in capsys.readouterr().err
         assert main(["restore", str(backup), str(data)]) != 0
     finally:
-        follower.stop()
+        reader.stop()
     assert main(["log", "compact", "--data", str(data)]) == 0

@@ -14,7 +14,7 @@ from dataspace import Record
 from dataspace.kernel.actions import SEND
 from dataspace.wire import packets as p
 from tests.server.peers import Peer, fact, turn
-from tests.server.processes import DaemonProcess
+from tests.server.processes import DaemonProcess, follower, running, stand_by
 
 pytestmark = pytest.mark.slow
 
@@ -22,39 +22,25 @@ SOON = 60
 TAKE_OVERS = 10
 
 
-class StandBy(DaemonProcess):
-    """A daemon that follows the one of a directory, and leads after it."""
-
-    def start(self, *, fault: str = "") -> None:
-        self.more = ("--follow", str(self.data), "--stand-by")
-        super().start(fault=fault)
-
-
-class Follower(DaemonProcess):
-    """A daemon that only follows."""
-
-    def start(self, *, fault: str = "") -> None:
-        self.more = ("--follow", str(self.data))
-        super().start(fault=fault)
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[DaemonProcess, DaemonProcess]]:
+    daemons = DaemonProcess(tmp_path / "data"), stand_by(tmp_path / "data")
+    with running(*daemons):
+        yield daemons
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[list[DaemonProcess]]:
-    daemons: list[DaemonProcess] = [DaemonProcess(tmp_path / "data"), StandBy(tmp_path / "data")]
-    for each in daemons:
-        each.start()
-    yield daemons
-    for each in daemons:
-        if each.process.poll() is None:
-            each.process.send_signal(signal.SIGCONT)
-            each.stop()
+def third(pair: tuple[DaemonProcess, DaemonProcess]) -> Iterator[DaemonProcess]:
+    """A daemon that only follows."""
+    daemon = follower(pair[0].data)
+    with running(daemon):
+        yield daemon
 
 
-async def test_ten_leaders_are_killed_one_after_the_other(pair: list[DaemonProcess], tmp_path: Path) -> None:
+async def test_ten_leaders_are_killed_one_after_the_other(
+    pair: tuple[DaemonProcess, DaemonProcess], third: DaemonProcess
+) -> None:
     first, second = pair
-    follower = Follower(tmp_path / "data")
-    follower.start()
-    pair.append(follower)
     shown: list[tuple[int, tuple[object, ...]]] = []
     acknowledged: list[int] = []
     urls = [first.url, second.url]
@@ -62,7 +48,7 @@ async def test_ten_leaders_are_killed_one_after_the_other(pair: list[DaemonProce
         async with (
             dataspace.connect(urls, name="keeper", grace=60) as keeper,
             dataspace.connect(urls, name="writer") as writer,
-            dataspace.connect(follower.url, name="watcher") as watcher,
+            dataspace.connect(third.url, name="watcher") as watcher,
             trio.open_nursery() as nursery,
         ):
             await keeper.assert_(Record("here", "keeper"))
@@ -87,7 +73,7 @@ async def test_ten_leaders_are_killed_one_after_the_other(pair: list[DaemonProce
                 await trio.to_thread.run_sync(leader.kill)
                 while len(acknowledged) < before + 3:  # noqa: ASYNC110  # what another task counts
                     await trio.sleep(0.005)
-                leader.__class__ = StandBy  # what it is started as from now on
+                leader.more = second.more  # it stands by from now on
                 await trio.to_thread.run_sync(leader.start)
                 leader, other = other, leader
             nursery.cancel_scope.cancel()
@@ -102,7 +88,9 @@ async def test_ten_leaders_are_killed_one_after_the_other(pair: list[DaemonProce
     assert [captures for _, captures in shown if captures] == [("keeper",)], "it never went and came again"
 
 
-async def test_a_leader_that_is_only_stopped_stays_the_leader(pair: list[DaemonProcess]) -> None:
+async def test_a_leader_that_is_only_stopped_stays_the_leader(
+    pair: tuple[DaemonProcess, DaemonProcess],
+) -> None:
     first, second = pair
     with trio.fail_after(SOON):
         async with dataspace.connect(first.url, owner="map") as space:
@@ -119,7 +107,9 @@ async def test_a_leader_that_is_only_stopped_stays_the_leader(pair: list[DaemonP
         assert status["process"] == second.process.pid
 
 
-async def test_after_an_orderly_end_the_stand_by_leads_as_well(pair: list[DaemonProcess]) -> None:
+async def test_after_an_orderly_end_the_stand_by_leads_as_well(
+    pair: tuple[DaemonProcess, DaemonProcess],
+) -> None:
     first, second = pair
     with trio.fail_after(SOON):
         async with dataspace.connect([first.url, second.url], owner="map") as space:
@@ -130,7 +120,9 @@ async def test_after_an_orderly_end_the_stand_by_leads_as_well(pair: list[Daemon
             assert sorted(await space.matches("here($x)")) == [(1,), (2,)]
 
 
-async def test_a_connection_with_a_refused_turn_gets_no_later_one_through(pair: list[DaemonProcess]) -> None:
+async def test_a_connection_with_a_refused_turn_gets_no_later_one_through(
+    pair: tuple[DaemonProcess, DaemonProcess],
+) -> None:
     """Turns are on their way while the stand-by takes over: the first refused, and the rest applied."""
     first, second = pair
     plain = turn(1, (SEND, fact(1)))

@@ -19,9 +19,9 @@ from dataspace.topics import messages as forms
 from dataspace.topics.messages import Batch
 from dataspace.wire import packets as p
 from index.values.values import Value
-from tests.server.following.test_take_over import SOON, StandBy
+from tests.server.following.test_take_over import SOON
 from tests.server.peers import Peer
-from tests.server.processes import DaemonProcess
+from tests.server.processes import DaemonProcess, running, stand_by
 
 pytestmark = pytest.mark.slow
 
@@ -32,14 +32,9 @@ Told = list[tuple[object, tuple[object, ...], str]]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[tuple[DaemonProcess, DaemonProcess]]:
-    daemons = DaemonProcess(tmp_path / "data"), StandBy(tmp_path / "data")
-    for each in daemons:
-        each.start()
-    yield daemons
-    for each in daemons:
-        if each.process.poll() is None:
-            each.process.send_signal(signal.SIGCONT)
-            each.stop()
+    daemons = DaemonProcess(tmp_path / "data"), stand_by(tmp_path / "data")
+    with running(*daemons):
+        yield daemons
 
 
 async def known(daemon: DaemonProcess) -> None:

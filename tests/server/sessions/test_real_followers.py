@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,42 +16,28 @@ from dataspace.wire import packets as p
 from index.patterns.patterns import capture
 from index.values.values import Map, Record
 from tests.server.peers import Peer, fact, turn
-from tests.server.processes import DaemonProcess
+from tests.server.processes import DaemonProcess, follower, running
 
 pytestmark = pytest.mark.slow
 SOON = 60
 FACTS = Record("fact", capture("n"))
 
 
-class Follower(DaemonProcess):
-    """A daemon that follows the one of a directory."""
-
-    def start(self, *, fault: str = "") -> None:
-        self.more = ("--follow", str(self.data))
-        super().start(fault=fault)
-
-
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[tuple[DaemonProcess, Follower]]:
-    leader, follower = DaemonProcess(tmp_path / "data"), Follower(tmp_path / "data")
-    leader.start()
-    follower.start()
-    try:
-        yield leader, follower
-    finally:
-        for each in (follower, leader):
-            each.process.send_signal(signal.SIGCONT)
-            each.stop()
+def store(tmp_path: Path) -> Iterator[tuple[DaemonProcess, DaemonProcess]]:
+    daemons = DaemonProcess(tmp_path / "data"), follower(tmp_path / "data")
+    with running(*daemons):
+        yield daemons
 
 
 async def test_a_client_of_a_follower_writes_at_the_leader_and_reads_what_it_wrote(
-    store: tuple[DaemonProcess, Follower],
+    store: tuple[DaemonProcess, DaemonProcess],
 ) -> None:
-    leader, follower = store
+    leader, follows = store
     with trio.fail_after(SOON):
-        async with dataspace.connect(follower.url, wait=10) as space:
+        async with dataspace.connect(follows.url, wait=10) as space:
             await space.assert_(fact(0))
-        for urls in ([follower.url], [follower.url, leader.url], [leader.url, follower.url]):
+        for urls in ([follows.url], [follows.url, leader.url], [leader.url, follows.url]):
             async with dataspace.connect(urls, read="any", grace=5, wait=10) as space:
                 for n in range(1, 50):
                     await space.put(fact(n), by="fact(_)")
@@ -63,15 +48,15 @@ async def test_a_client_of_a_follower_writes_at_the_leader_and_reads_what_it_wro
 
 
 async def test_short_clients_read_at_the_follower_and_write_at_the_leader(
-    store: tuple[DaemonProcess, Follower],
+    store: tuple[DaemonProcess, DaemonProcess],
 ) -> None:
-    _, follower = store
+    _, follows = store
 
     def use() -> int:
-        with ShortClient(follower.url) as writer:
+        with ShortClient(follows.url) as writer:
             writer.stage(("k",), [("assert", fact(1))])
             epoch = writer.publish([("k",)], client="c", sequence=1, owner="it")
-        with ShortClient(follower.url, read="any") as reader:
+        with ShortClient(follows.url, read="any") as reader:
             assert reader.frontier(epoch - 1, 10).epoch >= epoch
             assert reader.state(FACTS).added == [(1,)]
         return epoch
@@ -79,12 +64,12 @@ async def test_short_clients_read_at_the_follower_and_write_at_the_leader(
     assert await trio.to_thread.run_sync(use) > 0
 
 
-async def test_operations_are_staged_at_the_leader(store: tuple[DaemonProcess, Follower]) -> None:
-    leader, follower = store
+async def test_operations_are_staged_at_the_leader(store: tuple[DaemonProcess, DaemonProcess]) -> None:
+    leader, follows = store
     with trio.fail_after(SOON):
-        async with dataspace.connect(follower.url) as space:
+        async with dataspace.connect(follows.url) as space:
             assert await space.stage(("none",), []) == 0
-        async with dataspace.connect(follower.url) as space:
+        async with dataspace.connect(follows.url) as space:
             assert await space.stage(("k",), [("assert", fact(n)) for n in range(1000)]) == 1000
         async with dataspace.connect(leader.url) as space:
             await space.request(
@@ -94,10 +79,10 @@ async def test_operations_are_staged_at_the_leader(store: tuple[DaemonProcess, F
 
 
 async def test_without_a_leader_a_writer_waits_and_readers_are_served(
-    store: tuple[DaemonProcess, Follower],
+    store: tuple[DaemonProcess, DaemonProcess],
 ) -> None:
-    leader, follower = store
-    urls = [follower.url, leader.url]
+    leader, follows = store
+    urls = [follows.url, leader.url]
     with trio.fail_after(SOON):
         async with dataspace.connect(urls, read="any", wait=10) as space:
             await space.put(fact(1), by="fact(_)", owner="it")
@@ -113,7 +98,7 @@ async def test_without_a_leader_a_writer_waits_and_readers_are_served(
                 assert not written
 
                 def look() -> list[tuple[object, ...]]:
-                    with ShortClient(follower.url, read="any") as reader:
+                    with ShortClient(follows.url, read="any") as reader:
                         return list(reader.state(FACTS).added)
 
                 assert await trio.to_thread.run_sync(look) == [(1,)]
@@ -122,11 +107,11 @@ async def test_without_a_leader_a_writer_waits_and_readers_are_served(
 
 
 async def test_a_client_that_does_not_reconnect_is_told_where_the_leader_is(
-    store: tuple[DaemonProcess, Follower],
+    store: tuple[DaemonProcess, DaemonProcess],
 ) -> None:
-    leader, follower = store
+    leader, follows = store
     with trio.fail_after(SOON):
-        async with dataspace.connect(follower.url, reconnect=False) as space:
+        async with dataspace.connect(follows.url, reconnect=False) as space:
             code = "no-leader"
             while code == "no-leader":  # until the follower knows it
                 with pytest.raises(Refused) as sent:
@@ -135,11 +120,11 @@ async def test_a_client_that_does_not_reconnect_is_told_where_the_leader_is(
             assert (code, sent.value.url) == ("elsewhere", leader.url)
 
 
-async def test_a_follower_judges_no_turn(store: tuple[DaemonProcess, Follower]) -> None:
+async def test_a_follower_judges_no_turn(store: tuple[DaemonProcess, DaemonProcess]) -> None:
     """What it has may be old: the leader may hold what a turn expects, and what it has not."""
-    leader, follower = store
+    leader, follows = store
     with trio.fail_after(SOON):
-        async with dataspace.connect(leader.url) as space, Peer(follower.url) as wire:
+        async with dataspace.connect(leader.url) as space, Peer(follows.url) as wire:
             epoch = await space.send(fact(1))
             await wire.greet()
             await wire.say(p.Request(1, "frontier", Map({"after": epoch - 1, "wait": 10_000})))
