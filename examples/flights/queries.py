@@ -128,7 +128,7 @@ def _changes(spark: SparkSession, url: str) -> DataFrame:
 
 
 def _source(url: str) -> dict[str, str]:
-    """The options for what is read: of several daemons of one store any may serve it."""
+    """The options of a source; where several daemons have one store, any of them may serve the source."""
     return {"url": url, "read": "any" if "|" in url else "leader"}
 
 

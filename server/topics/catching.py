@@ -1,6 +1,7 @@
 """Subscribers of durable topics that read the disk, until they are up to date.
 
-At a daemon that follows nobody waits for a slow subscriber: it reads the disk again, at its own pace.
+At a daemon that follows, publishers do not wait for a slow subscriber: the subscriber reads the disk again,
+at its own pace.
 """
 
 from __future__ import annotations

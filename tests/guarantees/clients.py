@@ -90,7 +90,7 @@ class Clients:
         """Set when writers that have no end are to come to one."""
 
     async def add_rule(self, url: str) -> None:
-        """Has facts derived from those of writers."""
+        """Adds a rule, which derives facts from the facts of writers."""
         async with dataspace.connect(url, owner="rules") as space:
             draft = space.draft()
             draft.assert_(Record("rule", "twice", RULE))
@@ -168,7 +168,7 @@ class Clients:
                 await trio.sleep(0.02)
 
     async def publish(self, url: str) -> None:
-        """A durable topic, each epoch of two items in two calls, the first of which may be answered alone."""
+        """A durable topic: each epoch has two items in two calls, and the first call may be answered alone."""
         history = self.history.topics.setdefault(TOPIC, TopicHistory())
         async with dataspace.connect(url) as space, space.publish(TOPIC, durable=True, away=60) as topic:
             for number in range(FOREVER):

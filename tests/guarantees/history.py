@@ -123,7 +123,7 @@ class History:
     topics: dict[str, TopicHistory] = field(default_factory=dict)
     lock: LockHistory = field(default_factory=LockHistory)
     heard: dict[str, list[Heard]] = field(default_factory=dict)
-    """By client, the epochs of which it heard, in order, from whatever process."""
+    """By client: the epochs that the client heard of, in order, from whatever process."""
     firsts: dict[int, int] = field(default_factory=dict)
     """By term of the log, its first epoch."""
     leaders: dict[str, int] = field(default_factory=dict)

@@ -95,7 +95,7 @@ class Notes:
         hear: Callable[[ConnectionEvent], None] = lambda _: None,
         **options: Any,
     ) -> AsyncIterator[tuple[dataspace.RemoteSpace, Caller]]:
-        """Connects, and notes under the client's name of which epochs it hears, and from whom."""
+        """Connects; notes under the client's name each epoch that the client hears of, and the process."""
         caller = Caller(client, self.history.heard.setdefault(client, []), self._process_at, hear)
         async with dataspace.connect(url, on_connection=caller.take, **options) as space:
             caller.session = space._session
@@ -200,7 +200,7 @@ class Notes:
 
 
 def firsts(reader: LogReader) -> dict[int, int]:
-    """Returns the first epoch of each term of which the log has epochs, by its number."""
+    """Returns the first epoch of each term in the log, by the number of the term."""
     starts = sorted([first for first, _ in reader._tables.starts()])
     return dict(enumerate(starts, reader.term - len(starts) + 1))
 

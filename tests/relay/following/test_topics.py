@@ -163,7 +163,7 @@ class Follower:
         self.following.begin()
 
     def read(self, as_of: Time) -> Epochs:
-        """The epochs that a subscriber of the past is told."""
+        """The epochs that are told to a subscriber of the past."""
         ledger, told = self.ledger, list[Message]()
         assert ledger is not None
         catching = CatchUp(ledger, 2, range(PARTITIONS), [as_of], told.append, lambda: None)
@@ -186,7 +186,7 @@ def gathered(told: Sequence[Message]) -> Epochs:
 
 
 def expected(steps: Sequence[Step], since: int) -> list[Message]:
-    """What a subscriber is told that came when these steps were done up to a position."""
+    """What is told to a subscriber who came when the steps up to a position were done."""
     told = list[Message]()
     ledger = StepLog(Topic("t", Order(0), PARTITIONS, lasting=True), 1, 1, 1 << 20)
     for step in steps:

@@ -1,4 +1,4 @@
-"""A daemon starts followers that share addresses, keeps them running, and none of them outlives it."""
+"""A daemon starts followers that share addresses, keeps them running, and no follower outlives the daemon."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def reader(family: Family, tls: Tls | None = None, token: str | None = Non
 
 
 async def wait_gone(processes: set[int]) -> None:
-    """Waits until none of them runs."""
+    """Waits until no follower runs."""
     while any(map(is_running, processes)):  # noqa: ASYNC110  they are no children of this one
         await trio.sleep(0.02)
 

@@ -1,4 +1,4 @@
-"""A subscriber of a durable topic at a follower is told what a subscriber at the leader is told."""
+"""A follower tells the subscriber of a durable topic the same as the leader does."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def known(daemon: DaemonProcess) -> None:
 
 
 async def told(daemon: DaemonProcess, count: int) -> Told:
-    """The first epochs that a subscriber of a daemon is told."""
+    """The first epochs that a daemon tells a subscriber."""
     found: Told = []
     async with dataspace.connect(daemon.url) as space:
         async with space.subscribe("t", as_of=0, timeout=SOON) as epochs:

@@ -104,7 +104,7 @@ def _is_endless(value: Value) -> bool:
 def test_rules_hold_what_follows_or_are_suspended_within_their_bytes(
     text: str, turns: list[list[Value]]
 ) -> None:
-    # each place of a rule that makes values is handed a part of 16 KiB, of which it may need little
+    # each place of a rule that makes values is handed a part of 16 KiB, however little that place needs
     bounds = Bounds(600, made=240_000, held=240_000)
     program = Program(bounds=bounds)
     program.add("r", text)
