@@ -10,7 +10,7 @@ POLL_SECONDS: Final = 0.005
 """Seconds between two looks where the leader sends no hints."""
 
 SLICE_SECONDS: Final = 0.002
-"""Seconds of what is new that are applied before others have their turn."""
+"""Seconds of work on new entries before others have their turn."""
 
 
 class Polled:

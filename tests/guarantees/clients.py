@@ -168,7 +168,7 @@ class Clients:
                 await trio.sleep(0.02)
 
     async def publish(self, url: str) -> None:
-        """A durable topic: each epoch has two items in two calls, and the first call may be answered alone."""
+        """A durable topic: each epoch has two items in two calls; the first may be answered alone."""
         history = self.history.topics.setdefault(TOPIC, TopicHistory())
         async with dataspace.connect(url) as space, space.publish(TOPIC, durable=True, away=60) as topic:
             for number in range(FOREVER):
