@@ -18,9 +18,9 @@ from tests.postgres.programs import NONE, programs
 
 pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 
-import psycopg  # noqa: E402  where it is installed
+import psycopg
 
-from tests.postgres.servers import NAME, Server, Servers, address, connect  # noqa: E402
+from tests.postgres.servers import NAME, Server, Servers, address, connect
 
 TABLE: Final = "CREATE TABLE things (number int PRIMARY KEY)"
 ADD: Final = "INSERT INTO things VALUES (%s)"
