@@ -270,10 +270,7 @@ class Server:
 
     def wait_until(self, true: Callable[[], bool]) -> None:
         """Waits for a condition; ``AssertionError`` with the log if it does not come."""
-        until = time.monotonic() + PATIENCE
-        while not true():
-            assert time.monotonic() < until, f"{self.name} waited for {true}:\n{self.said()}"
-            time.sleep(0.005)
+        wait_until(true, self.said)
 
     # Its standby.
 
@@ -355,6 +352,14 @@ class Server:
         with self.connect(superuser=True) as connection:
             connection.execute(LEFT_OPEN, [name])
             connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
+
+
+def wait_until(true: Callable[[], bool], said: Callable[[], str] = str) -> None:
+    """Waits for a condition; ``AssertionError`` with what is ``said`` if it does not come."""
+    until = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < until, f"waited in vain: {said()}"
+        time.sleep(0.005)
 
 
 def address(servers: list[Server], schema: str) -> str:
