@@ -62,8 +62,8 @@ class JournalReader(StoreReader[TopicTables]):
         super().__init__(tables)
         names, ends = tables.moment()
         self._header: Final = Header(names)
+        check_format(tables.place, names, FORMAT)
         meta = unsealed(names, (), tables.place, found)
-        check_format(tables.place, meta, FORMAT)
         self.count: int = meta.get("steps", 0)
         if self.count.__class__ is not int:
             raise self._damage("the count of steps was altered")

@@ -59,8 +59,8 @@ class LogReader(StoreReader[LogTables]):
         self.cursors: Final = Cursors()
         names, starts, _ = tables.moment()
         self._header: Final = Header(names, starts)
+        check_format(tables.place, names, FORMAT, EARLIER)  # before its seal, which may be made differently
         meta = unsealed(names, starts, tables.place, found)
-        check_format(tables.place, meta, FORMAT, EARLIER)
         self.identity: str = meta.get("identity", "")
         self._take_numbers(meta)
         self._chain = Chain(tables, meta.get("anchor", bytes(CHECKSUM_BYTES)))

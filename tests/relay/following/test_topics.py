@@ -261,7 +261,10 @@ BEGINNINGS: dict[str, Life] = {
     "read": (epoch, epoch, ALPHABET[-1]),
     "unread": (epoch, epoch, epoch),
 }
-DEPTHS = {"sqlite": 2, "memory": 3}
+DEPTHS = {"sqlite": 2, "memory": 3, "postgres": 2}
+SHARES = {"sqlite": slice(None), "memory": slice(None), "postgres": slice(2, None, 7)}
+"""Which of the lives a home has."""
+LIVES = {"sqlite": 20, "memory": 20, "postgres": 2}
 
 
 @pytest.mark.parametrize("size", [1, READ_BYTES])
@@ -271,7 +274,7 @@ def test_every_short_life_is_followed(
 ) -> None:
     monkeypatch.setattr(followed, "READ_BYTES", size)
     skips, ends = 0, set[bool]()
-    for at, life in enumerate(product(ALPHABET, repeat=DEPTHS[home])):
+    for at, life in enumerate([*product(ALPHABET, repeat=DEPTHS[home])][SHARES[home]]):
         follower = live(tmp_path / str(at), (*BEGINNINGS[beginning], *life))
         skips += follower.skips
         ends |= {whole for _, whole in follower.ended}
@@ -281,7 +284,7 @@ def test_every_short_life_is_followed(
 
 def test_a_long_life_is_followed(tmp_path: Path, home: str) -> None:
     chance = Random(7)
-    for at in range(20):
+    for at in range(LIVES[home]):
         live(tmp_path / str(at), chance.choices(ALPHABET, k=60))
 
 
@@ -319,7 +322,7 @@ def test_a_leader_may_write_between_any_two_questions(tmp_path: Path, home: str)
         for _ in left:
             pass
 
-    for at in range(60):
+    for at in range(3 * LIVES[home]):
         live(tmp_path / str(at), [*[epoch] * 4, ALPHABET[-1], epoch, some])
 
 

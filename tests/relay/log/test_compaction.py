@@ -26,7 +26,7 @@ from tests.relay.log.histories import append, epoch, flight, plain
 from tests.relay.log.lives import CLAIMED_AGAIN, TRIMMED, History, claims_of, lives, shared_claims
 from tests.relay.log.test_replay import Turns
 from tests.relay.log.test_retention import LATE, fill, write_snapshot
-from tests.relay.store.files import storage_of
+from tests.relay.store.files import asked
 
 
 def filled(directory: Path) -> Log:
@@ -145,8 +145,7 @@ def test_a_crash_in_between_leaves_a_whole_log(
 
 def test_a_damaged_log_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     log = filled(tmp_path)
-    with storage_of(log).transaction() as connection:
-        connection.execute("UPDATE segments SET body = x'00' WHERE segment = 5")
+    asked(log, "UPDATE segments SET body = x'00' WHERE segment = 5")
     log.close()
     before = (tmp_path / "log.sqlite").read_bytes()
     with pytest.raises(LogDamaged, match="segment 5 with epochs 5 to 5 was altered"):

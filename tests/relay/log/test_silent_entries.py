@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dataspace.kernel.changes import Claims, Epoch
 from index.patterns.patterns import capture
 from relay.log.log import Log
@@ -9,7 +11,6 @@ from relay.log.reader import LogReader
 from relay.log.replay import Live, Replay
 from relay.log.writer import GroupCommit
 from tests.relay.log.histories import append, epoch, flight
-from tests.relay.store.files import storage_of
 
 
 def _silent(number: int) -> Epoch:
@@ -39,12 +40,12 @@ def test_a_bag_is_left_only_where_nothing_can_be_written_any_more(log: Log) -> N
     assert len(log.cursors) == 1
 
 
-def test_numbers_that_a_crash_has_skipped_are_settled(log: Log) -> None:
+def test_numbers_that_a_crash_has_skipped_are_settled(log: Log, tmp_path: Path) -> None:
     append(log, epoch(1, flight(1)))
-    again = Log.open(storage_of(log).path.parent)  # as after a crash: the first never closed
+    again = Log.open(tmp_path)  # as after a crash: the first never closed
     assert again.last == 1 < again.next_epoch - 1
     assert again.is_settled(again.next_epoch - 1) and not again.is_settled(again.next_epoch)
-    reader = LogReader.open(storage_of(log).path.parent)
+    reader = LogReader.open(tmp_path)
     assert reader.is_settled(1) and not reader.is_settled(2)
     reader.close()
     again.close()

@@ -13,7 +13,7 @@ from relay.log.reader import LogReader
 from relay.log.retention import Retention
 from relay.store.errors import LogDamaged
 from tests.relay.log.histories import append, epoch, flight
-from tests.relay.store.files import storage_of
+from tests.relay.store.files import asked
 
 
 @pytest.fixture
@@ -101,12 +101,10 @@ def test_a_trim_that_another_thread_has_noted_is_no_damage(
 
 def test_a_segment_that_is_missing_is_a_damage(log: Log, reader: LogReader) -> None:
     written(log, 1, 3)
-    with storage_of(log).transaction() as connection:
-        connection.execute("DELETE FROM segments WHERE segment = 2")
+    asked(log, "DELETE FROM segments WHERE segment = 2")
     with pytest.raises(LogDamaged, match="segment 2, before epoch 3, is gone"):
         reader.tail(1)
-    with storage_of(log).transaction() as connection:
-        connection.execute("DELETE FROM segments WHERE segment = 1")
+    asked(log, "DELETE FROM segments WHERE segment = 1")
     with pytest.raises(LogDamaged, match="segment 1, before epoch 3, is gone"):
         reader.tail(0)
 

@@ -1,15 +1,14 @@
 """Who reads while the log is trimmed is told everything, or that it is gone: at whatever moment that happens.
 
-The moments are those at which the reader looks for a place in the log, or puts a question to the file: the
+The moments are those at which the reader looks for a place in the log, or puts a question to the tables: the
 trim comes before the first of them, before the second, and so on until the reader is done before it comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from sqlite3 import Connection
+from typing import Final, ParamSpec, TypeVar
 
 import pytest
 
@@ -20,11 +19,16 @@ from relay.log.columns import ColumnReplay
 from relay.log.log import Log
 from relay.log.replay import Replay
 from relay.log.retention import Retention
+from relay.store.sqlite.tables import SqliteLog
 from tests.relay.log.histories import append, epoch, flight
-from tests.relay.store.files import storage_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 LAST = 12
 AFTER = 4
+
+QUESTIONS: Final = ("moment", "ends", "starts", "fetch", "first_by_last", "checksum_of", "head_of")
 
 
 def _read(log: Log) -> list[int]:
@@ -60,11 +64,23 @@ class _Trimming:
 
     def __init__(self, log: Log, moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked, self.happened = 0, False
-        self._really: Callable[[], AbstractContextManager[Connection]] = storage_of(log).reading
-        self._beyond = log._chain.beyond
         self._log, self._moment = log, moment
-        monkeypatch.setattr(storage_of(log), "reading", self.reading)
-        monkeypatch.setattr(log._chain, "beyond", self.beyond)
+        tables = log._tables
+        if isinstance(tables, SqliteLog):
+            monkeypatch.setattr(tables.storage, "reading", self.before(tables.storage.reading))
+        else:
+            for name in QUESTIONS:
+                monkeypatch.setattr(tables, name, self.before(getattr(tables, name)))
+        monkeypatch.setattr(log._chain, "beyond", self.before(log._chain.beyond))
+
+    def before(self, question: Callable[P, T]) -> Callable[P, T]:
+        """Returns a question before which there is a moment."""
+
+        def asked(*args: P.args, **named: P.kwargs) -> T:
+            self.pass_moment()
+            return question(*args, **named)
+
+        return asked
 
     def pass_moment(self) -> None:
         self.asked += 1
@@ -72,19 +88,10 @@ class _Trimming:
             self.happened = True
             assert self._log.trim(Retention(age=0.0), 1 << 60).oldest == LAST
 
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        self.pass_moment()
-        with self._really() as connection:
-            yield connection
-
-    def beyond(self, epoch: int) -> int:
-        self.pass_moment()
-        return self._beyond(epoch)
-
 
 @pytest.mark.slow
 @pytest.mark.skipif("log" in compiled_parts(), reason="methods of machine code cannot be replaced")
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("read", [_read, _replay, _within, _columns])
 def test_all_of_it_or_a_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Log], list[int]]

@@ -18,7 +18,7 @@ from relay.store.errors import LogDamaged
 from tests.relay.log.histories import append, epoch, flight
 from tests.relay.log.lives import CLAIMED_AGAIN, TRIMMED, History
 from tests.relay.log.test_retention import fill, write_snapshot
-from tests.relay.store.files import storage_of
+from tests.relay.store.files import asked
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -116,11 +116,8 @@ def _trimmed(directory: Path, *, gone: bool) -> None:
     assert (history.log.oldest, _damages(directory)) == (2, "")
     if gone:
         history.log._put(anchor=history.log._chain.checksum_of(2))
-    with storage_of(history.log).transaction() as connection:
-        if gone:
-            connection.execute("DELETE FROM segments WHERE segment = 2")
-        else:
-            connection.execute("UPDATE segments SET body = x'00' WHERE segment = 2")
+    what = "DELETE FROM segments" if gone else "UPDATE segments SET body = x'00'"
+    asked(history.log, f"{what} WHERE segment = 2")
     history.log.close()
 
 

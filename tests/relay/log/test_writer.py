@@ -22,7 +22,7 @@ from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from tests.relay.log.histories import epoch, flight
-from tests.relay.store.files import storage_of
+from tests.relay.store.files import asked, storage_of
 
 
 @asynccontextmanager
@@ -284,8 +284,7 @@ async def test_snapshots_follow_the_changes_and_the_end(log: Log) -> None:
             await commits.wait_durable(each.number)
     assert commits.statistics().snapshots >= 3
     assert log.snapshot_epoch() == 30
-    with storage_of(log).transaction() as connection:
-        connection.execute("UPDATE segments SET body = x'00'")
+    asked(log, "UPDATE segments SET body = x'00'")
     assert log.recover().owners == owners, "no segment is needed"
 
 

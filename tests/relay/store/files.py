@@ -1,8 +1,9 @@
-"""The SQLite file behind what keeps its rules apart from its tables, for tests that alter or break it."""
+"""The database behind what keeps its rules apart from its tables, for tests that alter or break it."""
 
 from __future__ import annotations
 
-from typing import cast
+import re
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,26 @@ from relay.store.sqlite.staged import SqliteStaged
 from relay.store.sqlite.storage import Storage
 from relay.store.sqlite.tables import SqliteChains
 from relay.store.staging import Staging
-from tests.relay.store.memory import MemoryChains
 
 
 def storage_of(user: StoreReader[Tables] | Staging) -> Storage:
-    """Returns the file of a log, a journal or a staging area; skips a test whose tables are in memory."""
-    if isinstance(user._tables, MemoryChains):
+    """Returns the file of a log, a journal or a staging area; skips a test whose tables are in none."""
+    tables: object = user._tables
+    if not isinstance(tables, SqliteChains | SqliteStaged):
         pytest.skip("it is about a file")
-    return cast("SqliteChains | SqliteStaged", user._tables).storage
+    return tables.storage
+
+
+def asked(user: StoreReader[Tables], statement: str) -> list[tuple[Any, ...]]:
+    """Runs a statement beside a log or a journal, and returns its rows; skips a test of tables in memory."""
+    tables: Any = user._tables
+    if isinstance(tables, SqliteChains):
+        with tables.storage.transaction() as connection:
+            return list(connection.execute(statement))
+    if not hasattr(tables, "_database"):
+        pytest.skip("it is about what SQL can alter")
+    database = tables._database
+    with database.connect() as connection:
+        connection.execute(f"SET search_path TO {database.address.schema}")
+        cursor = connection.execute(re.sub(r"x('\w*')", r"decode(\1, 'hex')", statement))
+        return cursor.fetchall() if cursor.description else []

@@ -440,7 +440,11 @@ def _total(staged: dict[tuple[bytes, int], tuple[float, bytes]]) -> tuple[int, i
 
 
 FILES: Final = pytest.mark.parametrize("home", ["sqlite"], indirect=True)
-"""Marks a test of SQLite's files; all other tests of its module have both homes."""
+"""Marks a test of SQLite's files; all other tests of its module have all homes."""
+
+
+COPIES: Final[list[Callable[[Path, Path], None]]] = []
+"""How other homes copy the tables of a directory, while a test has its tables there."""
 
 
 def crashed(directory: Path, copy: Path) -> Path:
@@ -448,6 +452,8 @@ def crashed(directory: Path, copy: Path) -> Path:
     if directory.exists():
         shutil.copytree(directory, copy)
     move_memories(directory, copy)
+    for also in COPIES:
+        also(directory, copy)
     return copy
 
 
