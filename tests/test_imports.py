@@ -50,6 +50,7 @@ dataspace/running           dataspace/actors/engine dataspace/client dataspace/c
 relay/delivery              dataspace/kernel dataspace/wire
 relay/store
 relay/store/sqlite          relay/store
+relay/store/postgres        relay/store relay/store/sqlite
 relay/log                   dataspace/kernel dataspace/transport relay/delivery relay/store relay/store/sqlite
 relay/topics                dataspace/topics
 relay/journal               dataspace/topics relay/log relay/store relay/store/sqlite relay/topics

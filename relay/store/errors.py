@@ -25,6 +25,25 @@ class LogFailed(DataspaceError):
         return "disk-full" if self.full else "disk-failed"
 
 
+class LogAway(LogFailed):
+    """The database of the store is not reached; a later attempt may succeed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, full=True)
+
+    @property
+    def code(self) -> str:
+        return "store-away"
+
+
+class LogFenced(LogFailed):
+    """Another daemon leads the space by now; nothing of the write is there, nor will be."""
+
+    @property
+    def code(self) -> str:
+        return "no-leader"
+
+
 class LogDamaged(DataspaceError):
     """The file does not hold what was written to it; the message says what is missing or altered."""
 

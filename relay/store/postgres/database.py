@@ -1,0 +1,188 @@
+"""Connections to PostgreSQL: a few that read, lent from a pool, and what its errors mean.
+
+Calls block, so the loop's own thread makes no call.  Nothing is bound to a session: no prepared
+transaction, no lock, no temporary table outlives a statement.
+
+Always: a connection on which anything went wrong is not lent again; at most ``READERS`` read at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection, errors
+
+from dataspace.faults import reach
+from relay.store.address import StoreAddress
+from relay.store.errors import LogAway, LogDamaged, LogFailed
+from relay.store.postgres.schema import check, prepare, quoted
+
+READERS: Final = 4
+"""Connections that read at once."""
+
+CONNECT_SECONDS: Final = 2
+"""Seconds that an attempt to connect to one host may take; libpq's own least."""
+
+_SETTINGS: Final = {
+    "application_name": "dataspace",
+    "connect_timeout": str(CONNECT_SECONDS),
+    "target_session_attrs": "read-write",
+    "keepalives_idle": "2",
+    "keepalives_interval": "1",
+    "keepalives_count": "2",
+    "tcp_user_timeout": "3000",
+}
+"""What an address does not say itself; a promoted standby is found by its being writable."""
+
+_AWAY: Final = (
+    errors.OperationalError,  # every loss of a connection, a shutdown, a start, too many connections
+    errors.InterfaceError,
+    errors.ReadOnlySqlTransaction,  # a primary that became a standby
+    errors.QueryCanceled,
+)
+
+_DAMAGED: Final = (errors.DataCorrupted, errors.IndexCorrupted)
+
+_FULL: Final = (errors.DiskFull, errors.OutOfMemory, errors.ProgramLimitExceeded)
+
+
+class Database:
+    """The connections to one store.  Any number of threads may read.
+
+    ``place`` names it for messages, without passwords.
+    """
+
+    def __init__(self, address: StoreAddress) -> None:
+        self.address: Final = address
+        self.place: Final = str(address)
+        self._schema: Final = quoted(address.schema)
+        self._free: Final = threading.BoundedSemaphore(READERS)
+        self._idle: list[Connection[Any]] = []
+        self._lock: Final = threading.Lock()
+        self._closed = False
+
+    def statement(self, text: str) -> str:
+        """Returns a statement in which the names of tables stand as ``{s}.NAME``."""
+        return text.replace("{s}", self._schema)
+
+    def prepare(self) -> None:
+        """Makes the tables if there are none.
+
+        Raises ``LogDamaged`` for tables of another version, ``LogFailed`` where the database refuses.
+        """
+        with self.translated("open"), self.connect() as connection:
+            prepare(connection, self.address.schema, self.place)
+
+    def check(self) -> None:
+        """Raises ``LogDamaged`` for tables of another version, ``LogFailed`` where there are none."""
+        with self.translated("open"), self.connect() as connection:
+            check(connection, self.address.schema, self.place)
+
+    def connect(self) -> Connection[Any]:
+        """Returns a new connection, on which each statement is a transaction."""
+        reach("database-connect")
+        given = psycopg.conninfo.conninfo_to_dict(self.address.url)
+        connection = psycopg.connect(**{**_SETTINGS, **given}, autocommit=True)  # type: ignore[arg-type]
+        try:
+            found = connection.execute("SHOW synchronous_commit").fetchone()
+            if found is not None and found[0] in ("off", "local"):
+                connection.execute("SET synchronous_commit TO on")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def translated(self, verb: str) -> Iterator[None]:
+        """Turns what PostgreSQL raises into ``LogAway``, ``LogFailed`` or ``LogDamaged``."""
+        try:
+            yield
+        except _DAMAGED as error:
+            raise LogDamaged(f"cannot {verb} {self.place}: {said(error)}") from error
+        except _FULL as error:
+            raise LogFailed(f"cannot {verb} {self.place}: {said(error)}", full=True) from error
+        except _AWAY as error:
+            raise LogAway(f"cannot {verb} {self.place}: {said(error)}") from error
+        except psycopg.Error as error:
+            raise LogFailed(f"cannot {verb} {self.place}: {said(error)}") from error
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def rows(self, question: str, values: Mapping[str, object]) -> list[Any]:
+        """Returns the answer to one question.
+
+        It is asked twice if the connection had been lost meanwhile.  Raises as ``translated``.
+        """
+        statement = self.statement(question)
+        with self._free, self.translated("read"):
+            connection, lent = self._lend()
+            try:
+                try:
+                    found = connection.execute(statement, values, binary=True).fetchall()
+                except _AWAY:
+                    if not lent:
+                        raise
+                    connection.close()
+                    connection = self.connect()
+                    found = connection.execute(statement, values, binary=True).fetchall()
+            except BaseException:
+                connection.close()
+                raise
+            self._give_back(connection)
+            return found
+
+    @contextmanager
+    def moment(self) -> Iterator[Connection[Any]]:
+        """Lends a connection that reads one moment; a writer does not come between its questions."""
+        with self._free, self.translated("read"):
+            connection, lent = self._lend()
+            try:
+                begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+                try:
+                    connection.execute(begin)
+                except _AWAY:
+                    if not lent:
+                        raise
+                    connection.close()
+                    connection = self.connect()
+                    connection.execute(begin)
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.close()
+                raise
+            self._give_back(connection)
+
+    def _lend(self) -> tuple[Connection[Any], bool]:
+        with self._lock:
+            if self._closed:
+                raise LogFailed(f"{self.place} is closed")
+            if self._idle:
+                return self._idle.pop(), True
+        return self.connect(), False
+
+    def _give_back(self, connection: Connection[Any]) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Closes the connections; a lent connection ends with its questions."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for each in idle:
+            with suppress(psycopg.Error):
+                each.close()
+
+
+def said(error: psycopg.Error) -> str:
+    """Returns the message of the database, on one line."""
+    text = error.diag.message_primary or str(error)
+    return " ".join(text.split()) or error.__class__.__name__

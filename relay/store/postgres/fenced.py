@@ -1,0 +1,222 @@
+"""Fenced writes: one statement commits, and only under the term of the daemon that sends it.
+
+A statement locks the row of the term (``FOR SHARE``) and compares number and nonce, so a daemon that takes
+the space over waits for a commit under way, and an earlier leader writes nothing later.  The nonce matters:
+after a failover of the database to a copy that lacks commits the number comes back.
+
+A connection may break in a commit.  Then the same statement is sent again until its outcome is known; where
+the first attempt is there after all, one more commit must succeed before anything is acknowledged, since a
+row can be seen before it has reached a synchronous standby.  A warning in a commit says that too (a wait for
+the standby was cancelled), and counts as an outcome that is not known.  Nothing here cancels a statement: to
+end one its socket is shut down.
+
+Always: one statement at a time; a write that returns is on disk, as far as the database promises it; after
+``LogFenced`` or ``LogDamaged`` nothing is written any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+from psycopg import Connection, errors
+
+from dataspace.faults import reach
+from relay.store.errors import LogAway, LogDamaged, LogFailed, LogFenced
+from relay.store.postgres.database import Database
+
+logger = logging.getLogger("dataspace")
+
+PAUSES: Final = (0.05, 0.1, 0.2, 0.5)
+"""Seconds between attempts to reach the database; the last one stays."""
+
+_LEAD: Final = """
+WITH lead AS MATERIALIZED (
+    SELECT term FROM {s}.terms WHERE space = %(led)s AND term = %(term)s AND nonce = %(nonce)s FOR SHARE
+), """
+
+_UNCONDITIONAL: Final = "led AS MATERIALIZED (SELECT term FROM lead)"
+
+_FOLLOWS: Final = """led AS MATERIALIZED (
+    SELECT term FROM lead WHERE NOT EXISTS (
+        SELECT FROM unnest(%(previous)b::int8[], %(sums)b::bytea[]) AS p (segment, checksum)
+        WHERE NOT EXISTS (
+            SELECT FROM {s}.segments AS s
+            WHERE s.space = %(space)s AND s.segment = p.segment AND s.checksum = p.checksum
+        )
+    )
+)"""
+
+_OUTCOME: Final = " SELECT (SELECT count(*) FROM lead), (SELECT count(*) FROM led)"
+
+_BARRIER: Final = "UPDATE {s}.spaces SET touched = touched + 1 WHERE space = %(space)s"
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The term under which a daemon writes."""
+
+    space: int
+    """The space whose row of ``terms`` it is."""
+    term: int
+    nonce: UUID
+
+
+class FencedWriter:
+    """The connection that writes for a space."""
+
+    def __init__(self, database: Database, fence: Fence) -> None:
+        self._database: Final = database
+        self.fence: Final = fence
+        self._lock: Final = threading.Lock()
+        self._connection: Connection[Any] | None = None
+        self._warnings: list[str] = []
+        self._ending: Final = threading.Event()
+        self._failure: LogFailed | LogDamaged | None = None
+        self.away_since: float | None = None
+        """Since when an outcome is not known, as of ``monotonic``."""
+
+    def write(
+        self,
+        changes: str,
+        values: Mapping[str, object],
+        *,
+        follows: bool = False,
+        is_there: Callable[[Connection[Any]], bool] | None = None,
+    ) -> None:
+        """Runs one statement: ``changes`` are its ``WITH`` parts, which select from ``led``.
+
+        With ``follows`` the segments ``previous`` must be there with the checksums ``sums``.  ``is_there``
+        decides, where rows that are to be inserted exist, whether an earlier attempt wrote them.
+
+        Raises ``LogFenced``, ``LogDamaged`` where the database has lost what was written before, and
+        ``LogFailed`` where it refuses.  While it is not reached this waits, until ``abandon``.
+        """
+        condition = _FOLLOWS if follows else _UNCONDITIONAL
+        statement = self._database.statement(f"{_LEAD}{condition}{changes and ', '}{changes}{_OUTCOME}")
+        fence = self.fence
+        given = {**values, "led": fence.space, "term": fence.term, "nonce": fence.nonce}
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                self._until_known(statement, given, is_there)
+            except (LogFenced, LogDamaged) as failure:
+                self._failure = failure
+                raise
+            except LogFailed as failure:
+                self._failure = None if failure.full else failure
+                raise
+            finally:
+                self.away_since = None
+
+    def _until_known(
+        self, statement: str, values: Mapping[str, object], is_there: Callable[[Connection[Any]], bool] | None
+    ) -> None:
+        attempts = 0
+        while True:
+            try:
+                self._attempt(statement, values, is_there if attempts else None)
+            except LogAway as away:
+                failure: LogFailed = away
+            except LogFailed as refused:
+                if not attempts or not refused.full:
+                    raise
+                failure = refused  # what was sent before may be there
+            else:
+                if attempts:
+                    logger.warning("%s: it is reached again", self._database.place)
+                return
+            if not attempts:
+                self.away_since = monotonic()
+                logger.warning("%s; the same is tried until the outcome is known", failure)
+            if self._ending.wait(PAUSES[min(attempts, len(PAUSES) - 1)]):
+                raise LogFailed(f"{failure}; whether the last write is there is not known")
+            attempts += 1
+
+    def _attempt(
+        self, statement: str, values: Mapping[str, object], is_there: Callable[[Connection[Any]], bool] | None
+    ) -> None:
+        try:
+            with self._database.translated("write"):
+                connection = self._connected()
+                reach("database-before-write")
+                try:
+                    leads, led = self._committed(connection, statement, values)[0]
+                except errors.UniqueViolation as error:
+                    if is_there is None or not is_there(connection):
+                        raise LogDamaged(
+                            f"{self._database.place} has segments that this daemon did not write: {error}"
+                        ) from error
+                    self._committed(connection, self._database.statement(_BARRIER), values)
+                    return
+                reach("database-after-write")
+        except BaseException:
+            self._disconnect()
+            raise
+        if not leads:
+            fence = self.fence
+            raise LogFenced(f"{self._database.place}: term {fence.term} of space {fence.space} has ended")
+        if not led:
+            raise LogDamaged(f"{self._database.place} lacks segments that it had acknowledged")
+
+    def _committed(
+        self, connection: Connection[Any], statement: str, values: Mapping[str, object]
+    ) -> list[tuple[int, int]]:
+        """Returns the outcome of a statement; ``LogAway`` if the database warned about its commit."""
+        self._warnings.clear()
+        cursor = connection.execute(statement, values)
+        found = cursor.fetchall() if cursor.description else []
+        if self._warnings:
+            raise LogAway(f"{self._database.place} warned in a commit: {self._warnings[0]}")
+        return found
+
+    def _connected(self) -> Connection[Any]:
+        connection = self._connection
+        if connection is None:
+            if self._ending.is_set():
+                raise LogFailed(f"{self._database.place} is closed")
+            self._connection = connection = self._database.connect()
+            connection.add_notice_handler(self._note)
+        return connection
+
+    def _note(self, notice: errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self._warnings.append(notice.message_primary or "a warning without words")
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def abandon(self) -> None:
+        """Ends the attempts of another thread, whose outcome stays unknown.  Safe from any thread."""
+        self._ending.set()
+        connection = self._connection
+        if connection is not None:
+            with suppress(psycopg.Error, OSError):
+                shared = socket.socket(fileno=os.dup(connection.fileno()))
+                with suppress(OSError):
+                    shared.shutdown(socket.SHUT_RDWR)
+                shared.close()
+        if self._lock.acquire(blocking=False):
+            try:
+                self._disconnect()
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """Closes the connection once no statement is under way."""
+        with self._lock:
+            self._ending.set()
+            self._disconnect()

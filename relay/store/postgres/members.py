@@ -1,0 +1,211 @@
+"""Members and terms: which daemons use a store, and which of them leads a space.
+
+A member is one run of a daemon: a row with a lease in the clock of the database, renewed while the lease
+lasts, never after.  The term of a space names a member by its nonce.  A lease says who is alive, and no more:
+what keeps a daemon that was late from writing is the fence (``fenced``).
+
+Always: of any number of daemons that take a space under one term, one gets it; the term ascends.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final, NamedTuple
+from uuid import UUID, uuid4
+
+import psycopg
+
+from dataspace.version import __version__
+from relay.store.errors import LogFailed
+from relay.store.postgres.database import Database
+from relay.store.postgres.fenced import Fence
+
+LOCK_SECONDS: Final = 0.5
+"""How long a take-over waits for a commit under way before it ends the connection that holds it up."""
+
+_JOIN: Final = """
+INSERT INTO {s}.members VALUES (
+    %(nonce)s, %(name)s, %(url)s, %(web)s, %(version)s, %(config)b, 0,
+    clock_timestamp() + make_interval(secs => %(lease)s)
+) ON CONFLICT DO NOTHING"""
+_RENEW: Final = """
+UPDATE {s}.members SET beat = beat + 1, url = %(url)s, web = %(web)s,
+    until = clock_timestamp() + make_interval(secs => %(lease)s)
+WHERE nonce = %(nonce)s AND until > clock_timestamp()
+RETURNING extract(epoch FROM clock_timestamp())::float8
+"""
+_FORGET: Final = """
+DELETE FROM {s}.members AS m WHERE until < clock_timestamp() - make_interval(secs => %(kept)s)
+AND NOT EXISTS (SELECT FROM {s}.terms AS t WHERE t.nonce = m.nonce)
+"""
+_NAME: Final = "INSERT INTO {s}.spaces (name, touched) VALUES (%(name)s, 0) ON CONFLICT DO NOTHING"
+_SPACE: Final = "SELECT space FROM {s}.spaces WHERE name = %(name)s"
+_FIRST_TERM: Final = """
+INSERT INTO {s}.terms VALUES (%(space)s, 0, NULL, NULL, clock_timestamp()) ON CONFLICT DO NOTHING
+"""
+_STANDING: Final = """
+SELECT t.term, t.nonce, t.wanted, m.name, m.url, m.web, m.beat, coalesce(m.until > clock_timestamp(), false)
+FROM {s}.terms AS t LEFT JOIN {s}.members AS m USING (nonce) WHERE t.space = %(space)s
+"""
+_TAKE: Final = """
+UPDATE {s}.terms SET term = term + 1, nonce = %(nonce)s, wanted = NULL, since = clock_timestamp()
+WHERE space = %(space)s AND term = %(term)s AND nonce IS NOT DISTINCT FROM %(before)s
+    AND EXISTS (SELECT FROM {s}.members WHERE nonce = %(nonce)s AND until > clock_timestamp())
+RETURNING term
+"""
+_GIVE_UP: Final = """
+UPDATE {s}.terms SET nonce = NULL, wanted = %(wanted)s
+WHERE space = %(space)s AND term = %(term)s AND nonce = %(nonce)s
+"""
+_LEAVE: Final = "DELETE FROM {s}.members WHERE nonce = %(nonce)s"
+_BLOCKERS: Final = "SELECT pg_terminate_backend(pid) FROM unnest(pg_blocking_pids(%(pid)s)) AS b (pid)"
+
+_KEPT_SECONDS: Final = 86_400
+"""How long the row of a member that has gone is kept, so that ``cluster status`` can tell of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a daemon says of itself."""
+
+    name: str
+    url: str = ""
+    """Where clients reach it."""
+    web: str = ""
+    config: bytes = b""
+    """A digest of the settings in which all members must agree."""
+
+
+class Standing(NamedTuple):
+    """The term of a space, and the daemon that leads it."""
+
+    term: int
+    nonce: UUID | None
+    wanted: str | None
+    """The member that is to take it, by name."""
+    name: str | None
+    url: str | None
+    web: str | None
+    beat: int | None
+    lives: bool
+    """The lease of its leader runs, in the clock of the database."""
+
+
+class Membership:
+    """One run of a daemon as a member.  Calls block; one thread at a time makes them."""
+
+    def __init__(self, database: Database, profile: Profile, lease: float) -> None:
+        """``lease`` is in seconds."""
+        self._database: Final = database
+        self.profile = profile
+        self.lease: Final = lease
+        self.nonce = uuid4()
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def join(self) -> float:
+        """Begins a lease under a new nonce; returns when it was sent, as of ``monotonic``."""
+        self.nonce = uuid4()
+        sent = monotonic()
+        profile = self.profile
+        self._run(
+            _JOIN,
+            name=profile.name,
+            url=profile.url,
+            web=profile.web,
+            version=__version__,
+            config=profile.config,
+            lease=self.lease,
+        )
+        self._run(_FORGET, kept=_KEPT_SECONDS)
+        return sent
+
+    def renew(self) -> float | None:
+        """Renews the lease; None if it had run out, which is final.
+
+        Returns the time of the database, in seconds since 1970.  Raises ``LogAway``.
+        """
+        rows = self._run(_RENEW, url=self.profile.url, web=self.profile.web, lease=self.lease)
+        return float(rows[0][0]) if rows else None
+
+    def leave(self) -> None:
+        """Ends the lease."""
+        with suppress(LogFailed):
+            self._run(_LEAVE)
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; the lease runs out by itself."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    # -- spaces ---------------------------------------------------------------------------------------
+
+    def space(self, name: str) -> int:
+        """Returns the number of a space, which is made if it is not there."""
+        rows = self._run(_SPACE, name=name)
+        if not rows:
+            self._run(_NAME, name=name)
+            rows = self._run(_SPACE, name=name)
+        number = int(rows[0][0])
+        self._run(_FIRST_TERM, space=number)
+        return number
+
+    def standing(self, space: int) -> Standing:
+        """Returns who leads a space."""
+        return Standing(*self._run(_STANDING, space=space)[0])
+
+    def take(self, space: int, seen: Standing) -> Fence | None:
+        """Takes a space under the next term; None if another daemon was quicker, so that it is not ``seen``.
+
+        Whether it may be taken, the caller judges.  It waits for a commit under way, and ends the connection
+        that holds up the row for longer than ``LOCK_SECONDS``.
+        """
+        if seen.nonce == self.nonce:  # an earlier attempt, whose outcome was not known
+            return Fence(space, seen.term, self.nonce)
+        with self._database.translated("take over a space in"):
+            pid = self._connected().info.backend_pid
+        timer = threading.Timer(LOCK_SECONDS, self._end_blockers, (pid,))
+        timer.daemon = True
+        timer.start()
+        try:
+            rows = self._run(_TAKE, space=space, term=seen.term, before=seen.nonce)
+        finally:
+            timer.cancel()
+        return Fence(space, int(rows[0][0]), self.nonce) if rows else None
+
+    def give_up(self, fence: Fence, wanted: str | None = None) -> None:
+        """Ends a term, for the member ``wanted`` or any other to take the space at once."""
+        self._run(_GIVE_UP, space=fence.space, term=fence.term, wanted=wanted)
+
+    def _end_blockers(self, pid: int) -> None:
+        """Ends the connections that a connection waits for: a stopped program, or a commit that waits for a
+        standby, which its daemon then does not acknowledge."""
+        with suppress(LogFailed), self._database.translated("end a connection to"):
+            with self._database.connect() as connection:
+                connection.execute(self._database.statement(_BLOCKERS), {"pid": pid})
+
+    def _run(self, question: str, **values: object) -> list[Any]:
+        """Runs one statement; on a connection that had been lost meanwhile once more."""
+        statement = self._database.statement(question)
+        given = {"nonce": self.nonce, **values}
+        lent = self._connection is not None
+        while True:
+            try:
+                with self._database.translated("use"):
+                    cursor = self._connected().execute(statement, given)
+                    return cursor.fetchall() if cursor.description else []
+            except LogFailed:
+                self.close()
+                if not lent:
+                    raise
+                lent = False
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            self._connection = self._database.connect()
+        return self._connection

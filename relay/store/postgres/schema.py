@@ -1,0 +1,106 @@
+"""The tables of a store in PostgreSQL, and their making.
+
+Bodies, seals and chains have the same formats as in SQLite.  Every table has the number of its space; the
+journal of topics is a space without a name.
+
+    store       the version of these tables
+    members     the daemons that use the store, each with its lease
+    spaces      the spaces by name
+    terms       who leads a space: the one row that each write holds while it commits
+    segments, meta, starts, snapshots, chunks, readers, topics, topic_readers, staged
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from psycopg import Connection
+
+from relay.store.errors import LogDamaged
+
+FORMAT: Final = 1
+
+TABLES: Final = """
+CREATE SCHEMA IF NOT EXISTS {schema};
+CREATE TABLE {schema}.store (format int NOT NULL);
+INSERT INTO {schema}.store VALUES ({format});
+CREATE TABLE {schema}.members (
+    nonce uuid PRIMARY KEY, name text NOT NULL, url text NOT NULL, web text NOT NULL, version text NOT NULL,
+    config bytea NOT NULL, beat bigint NOT NULL, until timestamptz NOT NULL
+) WITH (fillfactor = 20);
+CREATE TABLE {schema}.spaces (
+    space int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE, touched bigint NOT NULL
+);
+CREATE TABLE {schema}.terms (
+    space int PRIMARY KEY, term bigint NOT NULL, nonce uuid, wanted text, since timestamptz NOT NULL
+);
+CREATE TABLE {schema}.segments (
+    space int, segment bigint,
+    first bigint NOT NULL, last bigint NOT NULL, entries bigint NOT NULL, changes bigint NOT NULL,
+    since bigint NOT NULL, until bigint NOT NULL, checksum bytea NOT NULL, body bytea NOT NULL,
+    term bigint NOT NULL, PRIMARY KEY (space, segment)
+);
+ALTER TABLE {schema}.segments ALTER body SET STORAGE EXTERNAL;
+CREATE TABLE {schema}.meta (space int, name text, value bytea NOT NULL, PRIMARY KEY (space, name));
+CREATE TABLE {schema}.starts (space int, first bigint, before bigint NOT NULL, PRIMARY KEY (space, first));
+CREATE TABLE {schema}.snapshots (
+    space int, snapshot bigint, segment bigint NOT NULL, epoch bigint NOT NULL, time bigint NOT NULL,
+    chunks bigint, PRIMARY KEY (space, snapshot)
+);
+CREATE TABLE {schema}.chunks (
+    space int, snapshot bigint, chunk bigint, checksum bytea NOT NULL, body bytea NOT NULL,
+    PRIMARY KEY (space, snapshot, chunk)
+);
+ALTER TABLE {schema}.chunks ALTER body SET STORAGE EXTERNAL;
+CREATE TABLE {schema}.readers (
+    space int, name text, epoch bigint NOT NULL, seen bigint NOT NULL, PRIMARY KEY (space, name)
+);
+CREATE TABLE {schema}.topics (
+    space int, slot bigint, seal bytea NOT NULL, body bytea NOT NULL, PRIMARY KEY (space, slot)
+);
+CREATE TABLE {schema}.topic_readers (
+    space int, slot bigint, name text, number bigint NOT NULL, seen bigint NOT NULL,
+    PRIMARY KEY (space, slot, name)
+);
+CREATE TABLE {schema}.staged (
+    space int, key bytea, part bigint, since double precision NOT NULL, body bytea NOT NULL,
+    PRIMARY KEY (space, key, part)
+);
+ALTER TABLE {schema}.staged ALTER body SET STORAGE EXTERNAL;
+"""
+
+_LOCK: Final = 0x6461_7461_7370_6163
+"""Two daemons that make the tables at one moment do so one after the other."""
+
+
+def quoted(name: str) -> str:
+    """Returns an identifier for use in a statement."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def prepare(connection: Connection[Any], schema: str, place: str) -> None:
+    """Makes the tables where there are none; ``LogDamaged`` for tables of another version."""
+    name = quoted(schema)
+    if not _has_tables(connection, name):
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            if not _has_tables(connection, name):
+                connection.execute(TABLES.format(schema=name, format=FORMAT))
+    check(connection, schema, place)
+
+
+def check(connection: Connection[Any], schema: str, place: str) -> None:
+    """Raises ``LogDamaged`` for tables of another version."""
+    question = f"SELECT format FROM {quoted(schema)}.store"
+    found = connection.execute(question).fetchone()
+    if found is None or found[0] != FORMAT:
+        raise LogDamaged(
+            f"the tables in {place} have version {found and found[0]}, this program has {FORMAT}; "
+            "UPGRADE.md says which version reads them"
+        )
+
+
+def _has_tables(connection: Connection[Any], schema: str) -> bool:
+    found = connection.execute("SELECT to_regclass(%s)", (f"{schema}.store",)).fetchone()
+    return found is not None and found[0] is not None
