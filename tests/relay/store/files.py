@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from relay.store.sqlite.staged import SqliteStaged
 from relay.store.sqlite.storage import Storage
 from relay.store.sqlite.tables import SqliteChains
 from relay.store.staging import Staging
+from tests.relay.store.memory import MemoryChains
 
 
 def storage_of(user: StoreReader[Tables] | Staging) -> Storage:
@@ -28,10 +28,8 @@ def asked(user: StoreReader[Tables], statement: str) -> list[tuple[Any, ...]]:
     if isinstance(tables, SqliteChains):
         with tables.storage.transaction() as connection:
             return list(connection.execute(statement))
-    if not hasattr(tables, "_database"):
+    if isinstance(tables, MemoryChains):
         pytest.skip("it is about what SQL can alter")
-    database = tables._database
-    with database.connect() as connection:
-        connection.execute(f"SET search_path TO {database.address.schema}")
-        cursor = connection.execute(re.sub(r"x('\w*')", r"decode(\1, 'hex')", statement))
-        return cursor.fetchall() if cursor.description else []
+    from tests.relay.store.in_postgres import asked_in_postgres
+
+    return asked_in_postgres(tables, statement)

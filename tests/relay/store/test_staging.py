@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -16,12 +17,18 @@ from relay.store.sqlite.staged import SqliteStaged
 from relay.store.staging import ROW_BYTES, Staging, _text
 from tests.relay.store.memory import MemoryStaged
 
+if TYPE_CHECKING:  # it imports psycopg
+    from tests.relay.store.in_postgres import Stores
+
 Opening = Callable[[Path], StagedTables]
 
 
 @pytest.fixture
-def opened(home: str) -> Opening:
+def opened(home: str, request: pytest.FixtureRequest) -> Opening:
     """Opens the tables of a directory."""
+    if home == "postgres":
+        stores: Stores = request.getfixturevalue("stores")
+        return lambda directory: stores.staged(directory)
     return SqliteStaged.open if home == "sqlite" else MemoryStaged.open
 
 
