@@ -1,0 +1,80 @@
+"""Daemons that write one log in PostgreSQL, as far as tests of the store need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from relay.log.log import Log
+from relay.store.address import StoreAddress
+from relay.store.errors import LogFailed
+from relay.store.postgres.database import Database
+from relay.store.postgres.fenced import Fence, FencedWriter
+from relay.store.postgres.members import Membership, Profile
+from relay.store.postgres.tables import PostgresLog
+from tests.relay.log.histories import append, epoch, flight
+
+LEASE: Final = 600.0
+
+
+class Leader:
+    """A member of the store at an address, which may lead its space."""
+
+    def __init__(self, url: str, name: str = "a") -> None:
+        self.url = url
+        self.database = Database(StoreAddress.parse(url))
+        self.database.prepare()
+        self.member = Membership(self.database, Profile(name), LEASE)
+        self.member.join()
+        self.space = self.member.space("main")
+        self.writer: FencedWriter | None = None
+
+    def take(self) -> Fence | None:
+        """Takes the space over, from whichever member leads it."""
+        fence = self.member.take(self.space, self.member.standing(self.space))
+        if fence is not None:
+            self._abandon()
+            self.writer = FencedWriter(self.database, fence)
+        return fence
+
+    def log(self) -> Log:
+        """Opens the log to write it."""
+        if self.writer is None:
+            assert self.take() is not None
+        return Log(PostgresLog(self.database, self.space, self.writer))
+
+    def _abandon(self) -> None:
+        if self.writer is not None:
+            self.writer.abandon()
+
+    def close(self) -> None:
+        """Ends all of it; a write that is under way is given up."""
+        self._abandon()
+        with suppress(LogFailed):
+            self.member.close()
+        self.database.close()
+
+
+@contextmanager
+def leaders(*urls: str) -> Iterator[tuple[Any, ...]]:
+    """Lends daemons at addresses, and a pool of threads for calls that wait."""
+    with ThreadPoolExecutor() as pool:
+        made = [Leader(url, chr(ord("a") + at)) for at, url in enumerate(urls)]
+        try:
+            yield (*made, pool)
+        finally:
+            for each in made:
+                each.close()
+
+
+def write(log: Log, *numbers: int) -> None:
+    """Appends epochs, in one segment."""
+    append(log, *[epoch(number, flight(number)) for number in numbers])
+
+
+def numbers(log: Log) -> list[int]:
+    """Returns the epochs of a log, and verifies it."""
+    log.verify()
+    return [each.number for each in log.read(log.oldest - 1)]

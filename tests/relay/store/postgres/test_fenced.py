@@ -1,0 +1,368 @@
+"""A write in PostgreSQL is there once it returns, once, and only under the term of the daemon that sent it.
+
+Each situation of ``test_wrong_forms.py``, with the product's own statements, and connections that break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
+
+import psycopg
+
+from dataspace.version import compiled_parts
+from relay.log.log import Log
+from relay.store.errors import LogDamaged, LogFailed, LogFenced
+from relay.store.postgres import members
+from relay.store.postgres.fenced import FencedWriter
+from tests.postgres.servers import Connection, Server, Servers, address, connect, wait_until
+from tests.relay.store.postgres.leaders import Leader, leaders, numbers, write
+
+GATE = """
+CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM pg_advisory_xact_lock_shared(2); RETURN new; END $$;
+CREATE TRIGGER gate BEFORE INSERT ON segments FOR EACH ROW EXECUTE FUNCTION wait_at_gate();
+"""
+"""Each commit of segments waits, after its fence, as long as a test holds the lock."""
+
+WAITING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'dataspace'"
+)
+
+
+@contextmanager
+def gate(url: str) -> Iterator[Connection]:
+    """Lends a connection that holds commits of segments up, until it opens the gate or the block ends."""
+    with connect(url) as connection:
+        connection.execute(GATE.encode())
+        connection.execute("SELECT pg_advisory_lock(2)")
+        yield connection
+
+
+def open_gate(beside: Connection) -> None:
+    beside.execute("SELECT pg_advisory_unlock(2)")
+
+
+def wait_for_waiting(beside: Connection, count: int) -> None:
+    """Waits until so many statements of daemons wait for a lock."""
+    wait_until(lambda: beside.execute(WAITING.encode()).fetchone() == (count,))
+
+
+# -- taking over --------------------------------------------------------------------------------------
+
+
+def test_the_next_leader_waits_for_a_commit_under_way_and_has_it(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "LOCK_SECONDS", 60.0)
+    with leaders(postgres_url, postgres_url) as (old, new, pool):
+        log = old.log()
+        with gate(postgres_url) as beside:
+            written = pool.submit(write, log, 1)
+            wait_for_waiting(beside, 1)
+            taken = pool.submit(new.take)
+            wait_for_waiting(beside, 2)
+            open_gate(beside)
+            written.result()
+            assert taken.result().term == 2
+        assert numbers(new.log()) == [1]
+
+
+def test_a_commit_that_does_not_end_is_ended_by_the_next_leader(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "LOCK_SECONDS", 0.05)
+    with leaders(postgres_url, postgres_url) as (old, new, pool):
+        log = old.log()
+        with gate(postgres_url) as beside:
+            written = pool.submit(write, log, 1)
+            wait_for_waiting(beside, 1)
+            assert new.take().term == 2
+            with pytest.raises(LogFenced):
+                written.result()
+        assert numbers(new.log()) == []
+
+
+def test_a_commit_that_meets_a_take_over_waits_and_writes_nothing(postgres_url: str) -> None:
+    with leaders(postgres_url, postgres_url) as (old, new, pool):
+        log = old.log()
+        with connect(postgres_url) as beside:
+            with beside.transaction():
+                beside.execute("UPDATE terms SET term = term + 1, nonce = %s", [new.member.nonce])
+                written = pool.submit(write, log, 1)
+                wait_for_waiting(beside, 1)
+            with pytest.raises(LogFenced):
+                written.result()
+        assert numbers(new.log()) == []
+
+
+def test_an_earlier_leader_writes_nothing_of_any_kind_any_more(postgres_url: str) -> None:
+    with leaders(postgres_url, postgres_url) as (old, new, _):
+        log = old.log()
+        write(log, 1)
+        later = new.log()
+        for attempt in (
+            lambda: write(log, 2),
+            lambda: log.issue(1 << 40),
+            lambda: log.acknowledge("spark", 1, 1),
+            lambda: log.snapshot(log.recover()).step(),
+        ):
+            with pytest.raises(LogFenced):
+                attempt()
+        assert numbers(later) == [1]
+        write(later, later.next_epoch)
+        assert later.snapshot_epoch() is None
+
+
+def test_a_leader_may_take_its_own_space_again(postgres_url: str) -> None:
+    with leaders(postgres_url) as (one, _):
+        first = one.take()
+        assert one.take() == first  # whose outcome may not have been known
+        write(one.log(), 1)
+
+
+def test_of_several_that_take_at_once_one_gets_it(postgres_url: str) -> None:
+    with leaders(*[postgres_url] * 4) as (a, b, c, d, pool):
+        for term in range(1, 21):
+            seen = a.member.standing(a.space)
+            takers = [each for each in (a, b, c, d) if each.member.nonce != seen.nonce]
+            taken = [pool.submit(each.member.take, each.space, seen) for each in takers]
+            (fence,) = [each.result() for each in taken if each.result() is not None]
+            standing = a.member.standing(a.space)
+            assert (standing.term, standing.nonce) == (fence.term, fence.nonce) == (term, fence.nonce)
+
+
+# -- databases that lose commits ----------------------------------------------------------------------
+
+
+def failed_over(
+    servers: Servers, before: Callable[[Leader], None], lost: Callable[[Leader], None]
+) -> tuple[Server, Leader]:
+    """Returns a promoted asynchronous standby that lacks something, and the daemon that wrote."""
+    server = servers.new().start()
+    standby = server.standby(synchronous=False)
+    leader = Leader(address([server, standby], "test"))
+    before(leader)
+    server.wait_until_followed(standby)
+    standby.kill()
+    lost(leader)
+    server.kill()
+    standby.start()
+    standby.promote()
+    return standby, leader
+
+
+def test_a_term_whose_number_has_come_back_is_fenced(servers: Servers) -> None:
+    later: list[Log] = []
+
+    def lost(leader: Leader) -> None:
+        leader.member.join()
+        leader.take()
+        later.append(leader.log())
+
+    standby, leader = failed_over(servers, lambda leader: write(leader.log(), 1), lost)
+    assert leader.writer is not None
+    with leaders(standby.url("test")) as (third, _):
+        assert third.take() is not None
+        assert third.writer.fence.term == leader.writer.fence.term
+        with pytest.raises(LogFenced):
+            write(later[0], later[0].next_epoch)
+        leader.close()
+
+
+def test_above_lost_segments_nothing_is_written(servers: Servers) -> None:
+    logs: list[Log] = []
+
+    def before(leader: Leader) -> None:
+        logs.append(leader.log())
+        write(logs[0], 1)
+
+    standby, leader = failed_over(servers, before, lambda _: write(logs[0], 2))
+    for _ in range(2):  # and it stays so
+        with pytest.raises(LogDamaged, match="lacks segments that it had acknowledged"):
+            write(logs[0], 3)
+    leader.close()
+    with standby.connect("test") as connection:
+        assert connection.execute("SELECT array_agg(last) FROM segments").fetchone() == ([1],)
+
+
+def test_rows_of_another_program_are_no_earlier_attempt(postgres_url: str) -> None:
+    with leaders(postgres_url) as (one, _), connect(postgres_url) as beside:
+        log = one.log()
+        write(log, 1)
+        beside.execute("INSERT INTO segments SELECT space, 2, 2, 2, 1, 1, 0, 0, '', '', term FROM segments")
+        with pytest.raises(LogDamaged, match="has segments that this daemon did not write"):
+            write(log, 2)
+
+
+# -- outcomes that are not known ----------------------------------------------------------------------
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, *, after: bool) -> list[str]:
+    """Has the next statement lose its connection before the database gets it, or its answer."""
+    left = [after]
+    statements: list[str] = []
+    really = FencedWriter._committed
+
+    def committed(self: FencedWriter, connection: Any, statement: str, values: Any) -> Any:
+        statements.append(statement)
+        if left and left.pop():
+            really(self, connection, statement, values)
+        elif len(statements) > 1:
+            return really(self, connection, statement, values)
+        connection.close()
+        raise psycopg.OperationalError("the connection is lost")
+
+    monkeypatch.setattr(FencedWriter, "_committed", committed)
+    return statements
+
+
+@pytest.mark.skipif("log" in compiled_parts(), reason="methods of machine code cannot be replaced")
+@pytest.mark.parametrize(("after", "sent"), [(False, 2), (True, 3)])
+def test_what_was_sent_twice_is_there_once_and_a_further_commit_is_waited_for(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, after: bool, sent: int
+) -> None:
+    with leaders(postgres_url) as (one, _):
+        log = one.log()
+        statements = broken(monkeypatch, after=after)
+        write(log, 1)
+        assert len(statements) == sent and statements[0] == statements[1]
+        assert numbers(log) == [1]
+        write(log, 2)
+        assert numbers(log) == [1, 2]
+
+
+def ended_waiting(beside: Connection, pid: int) -> bool:
+    """True once a connection waits for the standby no longer."""
+    question = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid = %s"
+    return beside.execute(question, [pid]).fetchone() == (0,)
+
+
+@pytest.mark.parametrize("ended", ["pg_cancel_backend", "pg_terminate_backend"])
+def test_a_commit_whose_wait_for_the_standby_is_ended_waits_for_it_all_the_same(
+    servers: Servers, ended: str
+) -> None:
+    server = servers.new().start()
+    standby = server.standby(synchronous=True)
+    with leaders(server.url("test")) as (one, pool):
+        log = one.log()
+        standby.kill()
+        written = pool.submit(write, log, 1)
+        with server.connect(superuser=True) as beside:
+            for _ in range(3):
+                server.wait_for_waiting()
+                waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+                (pid,) = beside.execute(waiting).fetchone() or (0,)
+                beside.execute(f"SELECT {ended}(%s)".encode(), [pid])
+                wait_until(partial(ended_waiting, beside, pid))
+        server.wait_for_waiting()
+        assert not written.done()
+        standby.start()
+        written.result()
+        assert numbers(log) == [1]
+
+
+def test_a_commit_is_made_again_where_the_synchronous_standby_is_promoted(servers: Servers) -> None:
+    server = servers.new().start()
+    standby = server.standby(synchronous=True)
+    with leaders(address([server, standby], "test")) as (one, pool):
+        log = one.log()
+        write(log, 1)
+        standby.kill()
+        written = pool.submit(write, log, 2)
+        server.wait_for_waiting()
+        server.kill()
+        standby.start()
+        assert not written.done()
+        standby.promote()
+        written.result()
+        write(log, 3)
+        assert numbers(log) == [1, 2, 3]
+
+
+def test_a_killed_server_is_waited_for(servers: Servers) -> None:
+    server = servers.new().start()
+    with leaders(server.url("test")) as (one, pool):
+        log = one.log()
+        for number in range(1, 4):
+            server.kill()
+            written = pool.submit(write, log, number)
+            wait_until(lambda: one.writer.away_since is not None)
+            server.start()
+            written.result()
+            assert one.writer.away_since is None
+        assert numbers(log) == [1, 2, 3]
+
+
+def test_a_server_that_is_stopped_is_waited_for(servers: Servers) -> None:
+    server = servers.new().start()
+    with leaders(server.url("test")) as (one, pool):
+        log = one.log()
+        server.pause()
+        written = pool.submit(write, log, 1)
+        server.resume()
+        written.result()
+        assert numbers(log) == [1]
+
+
+def test_giving_up_ends_the_wait_and_says_that_the_outcome_is_not_known(servers: Servers) -> None:
+    server = servers.new().start()
+    with leaders(server.url("test")) as (one, pool):
+        log = one.log()
+        server.pause()
+        written = pool.submit(write, log, 1)
+        one.writer.abandon()
+        with pytest.raises(LogFailed):
+            written.result()
+        server.resume()
+
+
+def test_whatever_is_ended_each_epoch_is_there_once(postgres_url: str) -> None:
+    """Connections are ended at random while a leader writes: in the end the log has all, in order, once."""
+    random = Random(5)
+    last = 150
+    with leaders(postgres_url) as (one, pool), connect(postgres_url) as beside:
+        log = one.log()
+
+        def live() -> None:
+            for number in range(1, last + 1):
+                write(log, number)
+
+        written = pool.submit(live)
+        ended = 0
+        while ended < 20 and not written.done():
+            pids = beside.execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'dataspace'")
+            if found := pids.fetchall():
+                beside.execute("SELECT pg_terminate_backend(%s)", random.choice(found))
+                ended += 1
+            wait([written], random.choice([0, 0.01]))
+        written.result()
+        assert ended > 0
+        assert numbers(log) == list(range(1, last + 1))
+
+
+def test_a_full_disk_is_said_and_nothing_is_half_written(postgres_url: str) -> None:
+    with leaders(postgres_url) as (one, _), connect(postgres_url) as beside:
+        log = one.log()
+        beside.execute(
+            "CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF new.segment = 3 THEN RAISE 'no room' USING ERRCODE = 'disk_full'; END IF; RETURN new; END $$"
+        )
+        beside.execute("CREATE TRIGGER fill BEFORE INSERT ON segments FOR EACH ROW EXECUTE FUNCTION fill()")
+        write(log, 1)
+        write(log, 2)
+        with pytest.raises(LogFailed, match="no room") as refused:
+            write(log, 3)
+        assert refused.value.full
+        assert numbers(log) == [1, 2]
+        beside.execute("DROP TRIGGER fill ON segments")
+        write(log, 3)
+        assert numbers(log) == [1, 2, 3]
