@@ -91,6 +91,9 @@ class Following(Polled):
         """The writer of the log in this process, from a promotion on."""
         self._epochs = self._changes = self._bytes = self._groups = 0
         self._moved: Final = trio.lowlevel.ParkingLot()
+        self._expected = 0
+        """The newest epoch that the leader has on disk, as it says."""
+        self._pass_start()
 
     @property
     def durable(self) -> int:
@@ -159,6 +162,12 @@ class Following(Polled):
             self._over.set()
             self._moved.unpark_all()
 
+    def expect(self, epoch: int) -> None:
+        """Notes that the leader says that everything up to this epoch is on disk."""
+        self._expected = max(self._expected, epoch)
+        if epoch > self.durable:
+            self.hint()
+
     async def catch_up(self) -> None:
         """Ends ``run``, and applies everything that is on disk; ``succeed`` must follow."""
         self._is_moving = True
@@ -176,6 +185,9 @@ class Following(Polled):
         with trio.CancelScope(shield=True):
             try:
                 segments = self.log.tail(self.state.segment)
+                if not segments and self._expected > self._durable:
+                    self._pass_start()
+                    self._tell()
             except Refused:
                 await self._begin_anew()
                 return True
@@ -201,6 +213,15 @@ class Following(Polled):
         self.latest = Epoch(state.epoch, state.time)
         self.recent = Recent(state.epoch)
         self._tell()
+
+    def _pass_start(self) -> None:
+        """Goes on to the number before the latest start of the log, if nothing was written since.
+
+        It is no epoch, but clients of the leader have the state under this number until its first turn.
+        """
+        before = self.log.newest_start() - 1
+        if before > self._durable and not self.log.tail(self.state.segment):
+            self._take(Epoch(before, self.latest.time, silent=True), 0)
 
     async def _take_all(self, segment: Segment, items: Sequence[Epoch | Note]) -> None:
         began = perf_counter()

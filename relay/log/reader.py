@@ -119,6 +119,10 @@ class LogReader(StoreReader[LogTables]):
             self._chain.extended(found[-1])
         return found
 
+    def newest_start(self) -> int:
+        """Returns the first epoch that the latest opening of the log could write; 0 if there was none."""
+        return max([first for first, _ in self._tables.starts()], default=0)
+
     # -- where it is ----------------------------------------------------------------------------------
 
     @property

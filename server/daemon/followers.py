@@ -27,6 +27,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.arguments import text
 from dataspace.wire.session import Role, Session
 from index.values.values import Map, Record, Value
+from relay.following.following import Following
 from server.connections.listeners import Listener, open_listener
 from server.spaces.measures import lag_of
 from server.spaces.space import now
@@ -308,6 +309,8 @@ class LeaderLink:
         for name, hosted in self._daemon.spaces.items():
             hosted.leader.url, hosted.leader.web = str(answer.get("url", "")), str(answer.get("web", ""))
             hosted.leader.beats.add(epochs.get(name, 0), at)
+            if isinstance(hosted.commits, Following):
+                hosted.commits.expect(epochs.get(name, 0))
         for following in self._followings:
             following.poll = HINTED_SECONDS
 

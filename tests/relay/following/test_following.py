@@ -127,6 +127,42 @@ async def test_it_holds_what_the_log_holds(
     leader.log.close()
 
 
+@pytest.mark.parametrize("turns", [0, 2])
+async def test_it_reaches_the_number_with_which_a_leader_begins_that_has_written_nothing(
+    tmp_path: Path, turns: int
+) -> None:
+    first = Leader(tmp_path)
+    first.turns(turns)
+    follower = Follower(tmp_path)
+    leader = Leader(tmp_path)  # the first one is killed: it gives no number back
+    begun = leader.log.next_epoch - 1
+    assert begun > first.space.epoch == follower.following.durable
+    again = Follower(tmp_path)
+    assert (again.following.durable, again.space.epoch) == (begun, begun)
+    follower.following.expect(begun)
+    await _follow(follower, begun)
+    first.space.epoch = begun
+    assert _held(follower.space) == _held(again.space) == _held(first.space)
+    for each in (first.log, leader.log, follower.log, again.log):
+        each.close()
+
+
+async def test_it_reaches_no_start_before_what_was_written_until_then(tmp_path: Path) -> None:
+    first = Leader(tmp_path)
+    follower = Follower(tmp_path)
+    first.turns(2)
+    leader = Leader(tmp_path)
+    again = Follower(tmp_path)
+    begun = leader.log.next_epoch - 1
+    follower.following.expect(begun)
+    assert await follower.following._read_on()
+    assert follower.following.durable == first.space.epoch
+    assert not await follower.following._read_on()
+    assert follower.following.durable == again.following.durable == begun
+    for each in (first.log, leader.log, follower.log, again.log):
+        each.close()
+
+
 async def test_who_waits_is_woken_in_time_and_goes_on_with_a_successor(tmp_path: Path) -> None:
     leader = Leader(tmp_path)
     follower = Follower(tmp_path)
