@@ -68,7 +68,7 @@ torture: check-java venv $(VENV)/stores/ready ## the kill tests and the attacks 
 soak: venv ## HOURS (8) of a steady mixed load; fails if memory, descriptors, disk or latency grow
 	@$(BIN)/python -m tests.soak --hours $(or $(HOURS),8) $(ARGS)
 
-simulate: venv ## SEEDS=n lives of daemons and clients in virtual time, each from a seed (tests/simulation/README.md)
+simulate: venv ## SEEDS=n lives of daemons and clients in virtual time, each from a seed; ARGS=--followers for several daemons over one log (tests/simulation/README.md)
 	@$(BIN)/python -m tests.simulation --first $(or $(FIRST),1) --seeds $(or $(SEEDS),1000) $(ARGS)
 
 wheel: venv ## dist/*.whl; COMPILED=1 for one whose hot parts are machine code (needs a C compiler)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import replace
 
-from tests.simulation.occurrences import Total, table
+from tests.simulation.occurrences import Kind, Total, table
 from tests.simulation.plan import Plan
 from tests.simulation.planted import PLANTED
 from tests.simulation.runs import Result, kinds, one, results
@@ -25,9 +24,8 @@ def main() -> int:
     args = _parser().parse_args()
     check_trio()
     if args.seed is not None:
-        less = Less(_places(args.without_actors), _places(args.without_faults), args.calm)
-        plan = replace(less.plan(args.seed), memory=args.memory)
-        return _show(plan, args.plant, trace=args.trace)
+        less = Less(_places(args.without_actors), _places(args.without_faults), args.calm, args.kind)
+        return _show(less.plan(args.seed), args.plant, trace=args.trace)
     return _run(range(args.first, args.first + args.seeds), args)
 
 
@@ -40,7 +38,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--digests", action="store_true", help="print what each life came to")
     parser.add_argument("--keep-going", action="store_true", help="go on after a life that went wrong")
     parser.add_argument("--plant", choices=PLANTED, help="with this mistake in the product")
-    parser.add_argument("--memory", action="store_true", help="with logs and journals in memory")
+    for kind, said in (
+        (Kind.MEMORY, "with logs and journals in memory"),
+        (Kind.FOLLOWERS, "the same, and several daemons"),
+    ):
+        parser.add_argument(
+            kind.value, dest="kind", action="store_const", const=kind, default=Kind.FILES, help=said
+        )
     parser.add_argument("--seed", type=int, help="live this life alone")
     parser.add_argument("--trace", action="store_true", help="print all that happens in it")
     parser.add_argument("--without-actors", default="", metavar="N,…", help="leave out some actors")
@@ -65,33 +69,31 @@ def _show(plan: Plan, plant: str | None, *, trace: bool) -> int:
 
 
 def _run(seeds: range, args: argparse.Namespace) -> int:
-    total, wrong = Total(_now()), False
-    for result in results(seeds, args.processes, args.plant, memory=args.memory):
+    total, wrong = Total(_now(), args.kind), False
+    for result in results(seeds, args.processes, args.plant, args.kind):
         total.add(result)
         if args.digests:
             print(result.seed, result.digest, result.events, result.epochs, flush=True)
         if result.wrong:
             wrong = True
-            _report(result, args.plant, memory=args.memory)
+            _report(result, args.plant, args.kind)
             if not args.keep_going:
                 break
         if total.lives % args.progress == 0 and total.lives < len(seeds):
             print(f"seeds {seeds[0]} to {result.seed}: {total.summary(_now())}", flush=True)
             print(f"  to go on from here: --first {result.seed + 1}", flush=True)
-    print(total.summary(_now()), *table(total.counts), sep="\n")
+    print(total.summary(_now()), *table(total.counts, args.kind), sep="\n")
     for each in total.missing:
         print(f"WRONG in {total.lives} lives there were no {each}")
     return int(wrong or bool(total.missing))
 
 
-def _report(result: Result, plant: str | None, *, memory: bool) -> None:
+def _report(result: Result, plant: str | None, kind: Kind) -> None:
     print(f"seed {result.seed} went wrong:", *result.wrong[:5], sep="\n  ", flush=True)
     wanted = kinds(result.wrong)
-    less = shrink(
-        result.seed, lambda plan: bool(wanted & kinds(one(replace(plan, memory=memory), plant).wrong))
-    )
+    less = shrink(result.seed, kind, lambda plan: bool(wanted & kinds(one(plan, plant).wrong)))
     print("what is left of it when it is shrunk:", less.plan(result.seed))
-    planted = (f"--plant {plant} " if plant else "") + ("--memory " if memory else "")
+    planted = f"--plant {plant} " if plant else ""
     print(
         f"  python -m tests.simulation {planted}--seed {result.seed} {less.arguments()} --trace", flush=True
     )

@@ -19,18 +19,20 @@ import trio
 
 import dataspace
 from dataspace import Record
+from dataspace.client.session.session import ClientSession
 from dataspace.errors import Broken, Closed, LockLost, ProtocolError, Refused, Unreachable
+from dataspace.wire.packets import ELSEWHERE
 from index.patterns.text import parse_pattern
 from server.config.model import DURABLE
 from tests.guarantees.clients import fill
-from tests.guarantees.history import Term, Turn, View
+from tests.guarantees.history import Heard, Term, Turn, View
 from tests.guarantees.locks import Belief, Grant
-from tests.guarantees.notes import shown
+from tests.guarantees.notes import CONNECTED, shown
 from tests.simulation.entropy import BEGAN
 from tests.simulation.hosts import Host
 from tests.simulation.occurrences import Occurrence
 from tests.simulation.plan import Part
-from tests.simulation.world import URL, World
+from tests.simulation.world import World
 
 PATTERNS: Final = (
     "busy($who, $n)",
@@ -46,6 +48,9 @@ PATTERNS: Final = (
 HEARTBEAT: Final = 1.0
 LEASE: Final = 1.5
 LOCK: Final = 1.0
+
+AWAY: Final = frozenset(["closing", *ELSEWHERE])
+"""Codes of a daemon that does not serve a client now."""
 
 OF_THE_DISK: Final = ("disk-full", "disk-failed")
 
@@ -63,6 +68,14 @@ class Actor:
         self.random = Random(part.seed)
         self.history = world.histories[part.space]
         self._tickets: list[tuple[str, dataspace.Ticket]] = []
+        self._process = ""
+        """The process to which it is connected, as of its last welcome; empty where there is a single one."""
+        self._heard: list[Heard] = []
+        """Epochs that it has heard of, from whatever process."""
+        self.urls = world.urls
+        if len(self.urls) > 1:
+            self.urls = self.random.sample(self.urls, len(self.urls) if self.random.random() < 0.7 else 1)
+            self.history.heard[host.name] = self._heard
 
     async def run(self, does: Callable[[Actor], Awaitable[None]]) -> None:
         """Does what actors of its kind do, until that has ended or its host has."""
@@ -109,11 +122,16 @@ class Actor:
         try:
             answer: int | str = await ticket.wait()
             self.world.reach(self.part.space, int(answer))
+            self._hears(int(answer), 0)
         except Refused as refusal:
             answer = refusal.code
         self._tickets.remove(entry)
         self.world.trace("answer", client, ticket.sequence, answer)
-        self.history.turns.append(Turn.of(client, ticket, answer))
+        self.history.turns.append(Turn.of(client, ticket, answer, self._process))
+
+    def _hears(self, epoch: int, asked: int) -> None:
+        """Notes an epoch that it hears of, where it had heard of so many when it asked."""
+        self._heard.append(Heard(epoch, self._process, asked))
 
     async def visit(self) -> None:
         """Facts of a session that ends without a goodbye."""
@@ -122,7 +140,7 @@ class Actor:
             Broken, Closed, Unreachable, ProtocolError, Refused
         ):  # there may be no daemon
             async with dataspace.connect(
-                URL, space=self.part.space, heartbeat=HEARTBEAT, reconnect=False, token=""
+                self.urls, space=self.part.space, heartbeat=HEARTBEAT, reconnect=False, token=""
             ) as space:
                 async with space.turn() as draft:
                     for fact in facts:
@@ -174,7 +192,7 @@ class Actor:
 
     async def peek(self) -> None:
         """Observes a pattern as soon as the daemon shows it, which may be before it is on disk."""
-        async with self.connected() as space, trio.open_nursery() as nursery:
+        async with self.reading() as space, trio.open_nursery() as nursery:
             if self.world.plan.show == DURABLE:
                 nursery.start_soon(self._glance, space)
             while True:
@@ -188,22 +206,41 @@ class Actor:
                         raise
                     await trio.sleep(0.1)
 
+    async def glance(self) -> None:
+        """Turns, and after each the state from any daemon, in which it is."""
+        name, owner = self.host.name, f"glancer{self.part.rank}"
+        async with self.connected(owner=owner, read="any") as space:
+            mine: dataspace.Claim | None = None
+            held: list[dataspace.Claim] = []
+            for number in range(self.random.randint(3, 12)):
+                draft = space.draft()
+                mine = fill(draft, self.random, name, number, mine, held)
+                await self.note(f"owner:{owner}", await space.submit(draft))
+                for _ in range(self.random.randint(1, 3)):
+                    await self._look(space)
+                await trio.sleep(self.random.choice((0.0, 0.02, 0.2)))
+
     async def _glance(self, space: dataspace.RemoteSpace) -> None:
         """Reads the state again and again, while turns are on their way to the disk."""
         while True:
             await trio.sleep(self.random.choice((0.0, 0.001, 0.02, 0.2)))
-            pattern = self.random.choice(PATTERNS)
-            try:
-                async with space.observe(pattern, quiet=True) as seen:
-                    state = await seen.next_epoch()
-            except Refused as refusal:
-                if refusal.code not in OF_THE_DISK:
-                    raise
-                continue
-            if state is not None:
-                view = View(parse_pattern(pattern), [shown(state)], state.number)
-                self.history.views[f"{self._name(pattern)} glanced at {state.number}"] = view
-                self.world.count(Occurrence.PEEKED)
+            await self._look(space)
+
+    async def _look(self, space: dataspace.RemoteSpace) -> None:
+        """Reads the state of a pattern."""
+        pattern, asked = self.random.choice(PATTERNS), len(self._heard)
+        try:
+            async with space.observe(pattern, quiet=True) as seen:
+                state = await seen.next_epoch()
+        except Refused as refusal:
+            if refusal.code not in OF_THE_DISK:
+                raise
+            return
+        if state is not None:
+            self._hears(state.number, asked)
+            view = View(parse_pattern(pattern), [shown(state)], state.number)
+            self.history.views[f"{self._name(pattern)} glanced at {state.number}"] = view
+            self.world.count(Occurrence.PEEKED)
 
     async def _peek(self, space: dataspace.RemoteSpace, view: View) -> None:
         options = {**_DURABLE, "durable": False}
@@ -220,7 +257,7 @@ class Actor:
 
     async def watch(self) -> None:
         """Observes patterns, over as many connections as it takes, until the end."""
-        async with self.connected() as space, trio.open_nursery() as nursery:
+        async with self.reading() as space, trio.open_nursery() as nursery:
             for pattern in self.random.sample(PATTERNS, self.random.randint(1, len(PATTERNS))):
                 nursery.start_soon(self._observe, space, pattern)
 
@@ -228,18 +265,19 @@ class Actor:
         # Behind a gate an observer need not ask for it.
         durable = self.world.plan.show != DURABLE or self.random.random() < 0.3
         while True:
-            view = View(parse_pattern(pattern))
+            view, asked = View(parse_pattern(pattern)), len(self._heard)
             try:
                 async with space.observe(pattern, **{**_DURABLE, "durable": durable}) as seen:
-                    await self._take(seen, pattern, view)
+                    await self._take(seen, pattern, view, asked)
             except Refused as refusal:
                 if refusal.code != "disk-failed":  # the daemon ends, and the next one is asked anew
                     raise
                 self.world.watched.pop(self._name(pattern), None)
                 await trio.sleep(0.1)
 
-    async def _take(self, seen: dataspace.Observation, pattern: str, view: View) -> None:
+    async def _take(self, seen: dataspace.Observation, pattern: str, view: View, asked: int) -> None:
         async for epoch in seen.epochs():
+            self._hears(epoch.number, asked)
             if not epoch.progress:
                 view.epochs.append(shown(epoch))
                 if epoch.snapshot:
@@ -268,6 +306,12 @@ class Actor:
         if event.change is dataspace.ConnectionChange.REFUSED and "disk-full" not in event.reason:
             self.world.accuse(f"{self.host.name} could not assert its facts again: {event.reason}")
 
+    def reading(self) -> contextlib.AbstractAsyncContextManager[dataspace.RemoteSpace]:
+        """Connects as one that may read from any daemon."""
+        if len(self.world.urls) == 1:
+            return self.connected()
+        return self.connected(read="any" if self.random.random() < 0.7 else "leader")
+
     async def vanish(self) -> None:
         """Ends its host in this instant; does not return."""
         self.world.count(Occurrence.VANISHED)
@@ -280,14 +324,18 @@ class Actor:
     ) -> AsyncIterator[dataspace.RemoteSpace]:
         """Connects to its space, as soon as there is a daemon; ``hear`` is called with each event."""
 
+        session: ClientSession | None = None
+
         def heard(event: dataspace.ConnectionEvent) -> None:
+            if session is not None and event.change in CONNECTED:
+                self._settle(session)
             self._hear(event)
             if hear is not None:
                 hear(event)
 
         while True:
             connecting = dataspace.connect(
-                URL,
+                self.urls,
                 space=self.part.space,
                 heartbeat=HEARTBEAT,
                 token="",
@@ -300,9 +348,11 @@ class Actor:
             except (Unreachable, Broken, Closed):
                 await trio.sleep(0.1)
             except ProtocolError as error:
-                if error.code != "closing":
+                if error.code not in AWAY:
                     raise
                 await trio.sleep(0.1)
+        session = space._session
+        self._settle(session)
         try:
             yield space
         except BaseException as error:
@@ -310,3 +360,11 @@ class Actor:
                 raise
         else:
             await connecting.__aexit__(None, None, None)
+
+    def _settle(self, session: ClientSession) -> None:
+        """Notes the process to which it is connected."""
+        link: Any = session.uplink._link
+        if len(self.world.urls) > 1 and link is not None:
+            before, self._process = self._process, link._socket.far.title
+            if before not in ("", self._process):
+                self.world.count(Occurrence.MOVED)

@@ -22,7 +22,6 @@ from tests.relay.store.memory import move_memories
 from tests.simulation.disks import Volume, mounted
 from tests.simulation.hosts import Host
 from tests.simulation.occurrences import Occurrence
-from tests.simulation.seams import begin_numbers
 from tests.simulation.world import PORT, World
 
 LIMITS: Final = Limits(heartbeat_seconds=1.0, stalled_seconds=20.0)
@@ -34,17 +33,18 @@ class Supervisor:
     host: Host
     volume: Volume
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, name: str = "daemon") -> None:
         self.starts = 0
+        self._name = name
         self.offset = 0.0
         """Of the clock of its machine."""
         self._world = world
-        self._random = world.random("supervisor")
+        self._random = world.random("supervisor" if name == "daemon" else f"supervisor of {name}")
         self._ending = trio.Event()
         self._is_excused = False
         self._lost_power = False
         self._left = world.place / "new"
-        self._left.mkdir()
+        self._left.mkdir(exist_ok=True)
 
     async def run(self) -> None:
         """Starts one daemon after the other; returns when one has ended after ``stop``."""
@@ -60,6 +60,24 @@ class Supervisor:
         """Has the daemon end in order."""
         self._ending.set()
 
+    @property
+    def running(self) -> list[Supervisor]:
+        """What keeps up each daemon that has been started."""
+        return [self]
+
+    def chosen(self, _number: int) -> Supervisor:
+        """Returns what keeps up the daemon that a number stands for."""
+        return self
+
+    def end(self) -> None:
+        """Has the present daemon end in order."""
+        raise NotImplementedError("a single daemon ends at the end of a life alone")
+
+    def step_clock(self, seconds: float) -> None:
+        """Sets the clock of its machine."""
+        self.host.offset += seconds
+        self.offset += seconds
+
     def excuse(self) -> None:
         """The present daemon may end by itself, since its disk fails."""
         self._is_excused = True
@@ -69,18 +87,23 @@ class Supervisor:
         """The directory of the present daemon, or of the last one."""
         return self.volume.place
 
-    async def _live(self) -> None:
+    def _begin(self, process: int) -> str:
+        """Makes the host of the next daemon, and returns the name of that."""
         self.starts += 1
-        name = f"daemon.{self.starts}"
-        self.host = host = Host("daemon", self._world.random(name))
+        name = f"{self._name}.{self.starts}"
+        self.host = host = Host(self._name, self._world.random(name), process)
         host.offset = self.offset
         host.at_death.append(self._died)
-        self.volume = Volume(host, self._left, self._world.count)
         self._is_excused = self._lost_power = False
         self._world.trace("start", name)
+        return name
+
+    async def _live(self) -> None:
+        name = self._begin(1)
+        host, self.volume = self.host, Volume(self.host, self._left, self._world.count)
         with mounted(self.volume):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._serve, host)
+                nursery.start_soon(self._serve, host, self._config(), self._ending)
         if not host.is_dead:
             self._world.trace("ended", name)
         self._left = self._world.place / name
@@ -92,11 +115,9 @@ class Supervisor:
         self._world.count(Occurrence.POWERLESS if power else Occurrence.KILLED)
         self._world.trace("died", "power" if power else "killed")
 
-    async def _serve(self, host: Host) -> None:
-        host.enter()
-        begin_numbers()
+    def _config(self) -> Config:
         place, show = self.volume.place, self._world.plan.show
-        config = Config(
+        return Config(
             listen=(f"tcp:127.0.0.1:{PORT}",),
             data=place,
             limits=LIMITS,
@@ -104,23 +125,27 @@ class Supervisor:
             show=show,
             spaces=tuple([SpaceConfig(name, place / name, show=show) for name in self._world.plan.spaces]),
         )
+
+    async def _serve(self, host: Host, config: Config, ending: trio.Event) -> None:
+        host.enter()
         with ExitStack() as held:
             held.callback(self._world.note)
             try:
                 with host.scope:
-                    await serve(config, ending=self._ending)
+                    await serve(config, ending=ending)
             except Exception as error:  # noqa: BLE001  # whatever ends a daemon is judged
                 self._judge(host, error)
 
     def _judge(self, host: Host, error: Exception) -> None:
         """Accuses the daemon of an end that nothing had brought about."""
         errors = _leaves(error)
-        if host.is_dead or (
-            self._is_excused and all(isinstance(each, (LogFailed, DataUnusable)) for each in errors)
-        ):
+        if host.is_dead or all(self._is_planned(each) for each in errors):
             return
         said = "; ".join(f"{type(each).__name__}: {each}" for each in errors)
         self._world.accuse(f"the daemon ended by itself: {said}")
+
+    def _is_planned(self, error: BaseException) -> bool:
+        return self._is_excused and isinstance(error, (LogFailed, DataUnusable))
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

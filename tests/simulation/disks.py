@@ -20,10 +20,11 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from relay.store.errors import LogFailed
 from tests.relay.log.disk import Event, hook_sqlite
 from tests.relay.store.losses import Disk
 from tests.relay.store.memory import Fault
-from tests.simulation.hosts import Host
+from tests.simulation.hosts import Host, here
 from tests.simulation.occurrences import Occurrence
 
 Count = Callable[..., None]
@@ -35,11 +36,12 @@ _is_hooked = False
 
 
 class Volume:
-    """The directory of one host."""
+    """The directory of one host, or of several."""
 
-    def __init__(self, host: Host, place: Path, count: Count) -> None:
+    def __init__(self, host: Host | None, place: Path, count: Count) -> None:
+        """Without a host it is used by the present one each time."""
         self._count = count
-        self.host = host
+        self._owner = host
         self.place = place
         self.is_full = False
         self.fails_next_sync = False
@@ -63,21 +65,31 @@ class Volume:
 
     def fault(self, name: str) -> Fault | None:
         """Returns what happens to a write of tables in memory, which is done and synced in one step."""
+        if self._host.is_dead:
+            raise LogFailed("its process has ended")  # another one may go on with them
         code = self._refusal(("write", name))
         if code:
             return Fault.FULL if code == sqlite3.SQLITE_FULL else Fault.FAILED
         if self._refusal(("sync", name)):
-            return self.host.random.choice((Fault.FAILED, Fault.UNKNOWN))
+            return self._host.random.choice((Fault.FAILED, Fault.UNKNOWN))
         return None
 
+    @property
+    def _host(self) -> Host:
+        host = self._owner or here()
+        assert host is not None  # what writes is on a host
+        return host
+
     def _refusal(self, event: Event) -> int:
-        if self.host.is_dead:
+        if self._host.is_dead:
             return sqlite3.SQLITE_IOERR
         self.asked += 1
         if self._is_deadly(event):
             assert self.dies_at is not None  # as it has said
+            _, power = self.dies_at
+            self.dies_at = None  # it is not the next one to use it
             self._count(Occurrence.AT_WRITE)
-            self.host.die(power=self.dies_at[1])
+            self._host.die(power=power)
             return sqlite3.SQLITE_IOERR
         if self.is_full and event[0] == "write":
             self._count(Occurrence.FULL)

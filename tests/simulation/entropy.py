@@ -1,4 +1,4 @@
-"""Entropy: clocks and random bytes of the present host, in place of those of this machine.
+"""Entropy: clocks, random bytes and the number of the process of the present host, in place of the real ones.
 
 Product code takes the time from ``time`` and random numbers from ``os``, ``random`` and ``uuid``; some of it
 has imported the functions by name, or has them as the default of a parameter.  All these places are found
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any, Final
@@ -32,8 +33,12 @@ TICK: Final = 1e-9
 """Seconds between two looks at the clock that is not the processor's: one who waits for it must not wait for
 ever."""
 
+MACHINE: Final = "machine"
+"""The name of all machines."""
+
 _PRODUCT: Final = ("index", "dataspace", "relay", "server")
 _REAL_RANDOM: Final = random.Random(0)
+_REAL_PROCESS: Final = os.getpid()
 
 
 def _true_time() -> float:
@@ -74,6 +79,11 @@ def _urandom(size: int) -> bytes:
     return _source().randbytes(size)
 
 
+def _getpid() -> int:
+    host = here()
+    return _REAL_PROCESS if host is None else host.process
+
+
 def _random() -> float:
     return _source().random()
 
@@ -88,6 +98,10 @@ def _randrange(*args: int) -> int:
 
 def _uniform(low: float, high: float) -> float:
     return _source().uniform(low, high)
+
+
+def _sample(population: Sequence[Any], k: int) -> list[Any]:
+    return _source().sample(population, k)
 
 
 def _clock_gettime(_clock: int) -> float:
@@ -106,10 +120,13 @@ _REPLACED: Final[list[tuple[ModuleType, str, Callable[..., Any]]]] = [
     (time, "perf_counter_ns", _steady_ns),
     (time, "clock_gettime", _clock_gettime),
     (os, "urandom", _urandom),
+    (os, "getpid", _getpid),
+    (socket, "gethostname", lambda: MACHINE),
     (random, "random", _random),
     (random, "getrandbits", _getrandbits),
     (random, "randrange", _randrange),
     (random, "uniform", _uniform),
+    (random, "sample", _sample),
 ]
 
 _places: list[tuple[Any, str, object, object]] = []

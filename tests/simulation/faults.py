@@ -32,14 +32,14 @@ class Faults:
         self._world.trace("fault", part)
         await KINDS[part.kind](self, part)
 
-    async def kill(self, _part: Part) -> None:
-        """The process of the daemon is killed."""
-        self._daemons.host.die(power=False)
+    async def kill(self, part: Part) -> None:
+        """The process of a daemon is killed."""
+        self._daemons.chosen(part.target).host.die(power=False)
         await trio.lowlevel.checkpoint()
 
-    async def cut_power(self, _part: Part) -> None:
-        """The machine of the daemon stops: what is not synced may be lost, and nobody is told."""
-        self._daemons.host.die(power=True)
+    async def cut_power(self, part: Part) -> None:
+        """The machine of the daemons stops: what is not synced may be lost, and nobody is told."""
+        self._daemons.chosen(part.target).host.die(power=True)
         await trio.lowlevel.checkpoint()
 
     async def kill_at_write(self, part: Part) -> None:
@@ -90,8 +90,14 @@ class Faults:
         await trio.lowlevel.checkpoint()
 
     async def pause_daemon(self, part: Part) -> None:
-        """The daemon is stopped, and goes on later."""
-        await self._pause(self._daemons.host, part.lasting, Occurrence.DAEMON_PAUSED)
+        """A daemon is stopped, and goes on later."""
+        host = self._daemons.chosen(part.target).host
+        await self._pause(host, part.lasting, Occurrence.DAEMON_PAUSED)
+
+    async def end(self, part: Part) -> None:
+        """A daemon ends in order."""
+        self._daemons.chosen(part.target).end()
+        await trio.lowlevel.checkpoint()
 
     async def _pause(self, host: Host, lasting: float, occurrence: Occurrence) -> None:
         host.pause()
@@ -116,17 +122,18 @@ class Faults:
 
     async def step_clock(self, part: Part) -> None:
         """The clock of the daemon's machine, or of a client's, is set."""
-        hosts = [self._daemons.host, *self._world.clients.values()]
+        clients = [*self._world.clients.values()]
         step = Random(part.seed).choice((-3600.0, -1.0, 0.5, 7200.0))
-        host = hosts[part.target % len(hosts)]
-        host.offset += step
         self._world.count(Occurrence.CLOCK)
-        if host is self._daemons.host:
-            self._daemons.offset += step
+        if at := part.target % (1 + len(clients)):
+            clients[at - 1].offset += step
+        else:
+            self._daemons.step_clock(step)
         await trio.lowlevel.checkpoint()
 
     def _some_line(self, part: Part) -> list[Line]:
-        lines = [line for name in self._world.clients for line in self._world.network.of(name)]
+        names = [*self._world.clients, *[each.host.name for each in self._daemons.running]]
+        lines = [line for name in names for line in self._world.network.of(name)]
         return [lines[part.target % len(lines)]] if lines else []
 
 
@@ -143,4 +150,5 @@ KINDS: Final[Mapping[str, Callable[[Faults, Part], Awaitable[None]]]] = {
     "full disk": Faults.fill_disk,
     "failed sync": Faults.fail_sync,
     "clock": Faults.step_clock,
+    "end": Faults.end,
 }

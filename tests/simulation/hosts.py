@@ -22,8 +22,10 @@ _HERE: Final[ContextVar[Host | None]] = ContextVar("_HERE", default=None)
 class Host:
     """One process on a machine of its own, from its start to its end."""
 
-    def __init__(self, name: str, random: Random) -> None:
+    def __init__(self, name: str, random: Random, process: int = 1) -> None:
         self.name: Final = name
+        self.process: Final = process
+        """The number of its process."""
         self.random: Final = random
         self.scope: Final = trio.CancelScope()
         self.is_dead = False
@@ -34,12 +36,19 @@ class Host:
         """Seconds that its steady clock counts in one."""
         self.used = 0.0
         """Seconds of its processor, as it measures them."""
+        self.connections = 0
+        """Accepted so far."""
         self.looks = 0
         """At its steady clock, so far."""
         self.held: list[trio.lowlevel.Task] = []
         """Tasks that would run if it were not paused."""
         self.at_death: list[Callable[[bool], None]] = []
         """Called once when it dies, with True where its power failed."""
+
+    @property
+    def title(self) -> str:
+        """Its name, and which process of that name it is."""
+        return f"{self.name} {self.process}"
 
     def enter(self) -> None:
         """From now on the present task, and all that it starts, is on this host."""

@@ -19,7 +19,6 @@ from dataspace.transport.candidates import parse_urls
 from dataspace.transport.credentials import Credentials
 from dataspace.wire.features import Granted
 from tests.guarantees.history import Graced
-from tests.simulation.world import URL
 
 if TYPE_CHECKING:
     from tests.simulation.actors import Actor
@@ -64,7 +63,9 @@ async def keep(actor: Actor) -> None:
 async def _is_taken(actor: Actor, space: dataspace.RemoteSpace) -> bool:
     """Has a thief ask for the session; True if it is the thief's identity now, of whatever session."""
     mine = space._session
-    thief = ClientSession(parse_urls(URL), mine.identity, Credentials.settle("", None), reconnect=False)
+    thief = ClientSession(
+        parse_urls(actor.urls), mine.identity, Credentials.settle("", None), reconnect=False
+    )
     assert mine.welcome is not None  # as it was answered
     thief._hellos._ticket = (mine.welcome.session, GUESSED)
     try:

@@ -19,6 +19,7 @@ KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
     "subscriber": topics.subscribe,
     "watcher": Actor.watch,
     "peeker": Actor.peek,
+    "glancer": Actor.glance,
     "mark": Actor.mark,
     "end of topic": topics.end,
 }

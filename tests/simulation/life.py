@@ -27,6 +27,7 @@ from server.config.model import DURABLE
 from tests.guarantees.validators import broken, judged
 from tests.relay.store.memory import in_memory
 from tests.simulation.actors import Actor
+from tests.simulation.cluster import Cluster
 from tests.simulation.daemons import Supervisor
 from tests.simulation.disks import fault_of
 from tests.simulation.entropy import virtual
@@ -200,15 +201,18 @@ class _Life:
         world, plan = self._world, self._world.plan
         async with trio.open_nursery() as nursery:
             world.network = Network(plan.weather, f"network {plan.seed}", nursery, world.trace, world.count)
-            self.daemons = Supervisor(world)
+            self.daemons = Cluster(world) if plan.roles else Supervisor(world)
             async with trio.open_nursery() as supervised:
                 supervised.start_soon(self.daemons.run)
+                while not self.daemons.running:
+                    await trio.lowlevel.checkpoint()
                 world.scope.deadline = trio.current_time() + PATIENCE
                 with world.scope:
                     await self._act()
                 if world.scope.cancelled_caught and not world.faults:
                     world.accuse(f"not done after {PATIENCE:g} s")
-                    self.daemons.host.scope.cancel()
+                    for each in self.daemons.running:
+                        each.host.scope.cancel()
                 self.daemons.stop()
             nursery.cancel_scope.cancel()
         self.seconds = trio.current_time()

@@ -198,6 +198,11 @@ class Socket:
             self._leave()
         self._is_closed = True
 
+    @property
+    def far(self) -> Host:
+        """The host at the other end, for the end that has connected."""
+        return self._line.hosts[1]
+
     def setblocking(self, _flag: bool) -> None:
         """It never blocks."""
 

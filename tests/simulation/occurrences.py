@@ -20,6 +20,17 @@ ENOUGH: Final = 500
 """Lives in which all of it has to happen."""
 
 
+class Kind(Enum):
+    """What kind of lives; the value is an option of the command."""
+
+    FILES = ""
+    """Logs and journals are SQLite's files."""
+    MEMORY = "--memory"
+    """They are in memory, where a write is one step."""
+    FOLLOWERS = "--followers"
+    """The same, and several daemons have them, of which one leads."""
+
+
 class Occurrence(Enum):
     """What can happen in a life, beside what clients do of themselves."""
 
@@ -50,6 +61,9 @@ class Occurrence(Enum):
     TOPIC = "epochs of topics"
     CRASHED = "epochs of topics in which a producer vanished"
     SEEN = "epochs that subscribers of topics were shown"
+    PROMOTED = "followers that led after their leader"
+    MOVED = "clients that went on at another daemon"
+    UNHEARD = "hints to a follower for which there was no room"
 
 
 JUDGED: Final = sorted(VALIDATORS.keys() - {"rules", "rights"})
@@ -61,18 +75,33 @@ COUNTED: Final = {each.name: each.value for each in Occurrence} | {
 """All that is counted in lives: what it is, by its name."""
 
 
-def missing(counts: Counter[str]) -> list[str]:
+_OF_FILES: Final = frozenset([Occurrence.MISSING.name, Occurrence.TORN.name])
+_OF_FOLLOWERS: Final = frozenset([Occurrence.PROMOTED.name, Occurrence.MOVED.name, Occurrence.UNHEARD.name])
+_NEVER: Final = {
+    Kind.FILES: _OF_FOLLOWERS,
+    Kind.MEMORY: _OF_FILES | _OF_FOLLOWERS,
+    Kind.FOLLOWERS: _OF_FILES,
+}
+"""What cannot happen in lives of a kind."""
+
+
+def counted(kind: Kind) -> dict[str, str]:
+    """Returns what is counted in lives of a kind, by its name."""
+    return {name: what for name, what in COUNTED.items() if name not in _NEVER[kind]}
+
+
+def missing(counts: Counter[str], kind: Kind = Kind.FILES) -> list[str]:
     """Returns what has never happened.
 
     >>> missing(Counter({name: 1 for name in COUNTED if name != Occurrence.TORN.name}))
     ['writes that a power failure tore']
     """
-    return [what for name, what in COUNTED.items() if not counts[name]]
+    return [what for name, what in counted(kind).items() if not counts[name]]
 
 
-def table(counts: Counter[str]) -> Iterable[str]:
+def table(counts: Counter[str], kind: Kind) -> Iterable[str]:
     """Yields a line for each."""
-    for name, what in COUNTED.items():
+    for name, what in counted(kind).items():
         yield f"{counts[name]:>10} {what}"
 
 
@@ -98,6 +127,7 @@ class Total:
     """What came of many lives together."""
 
     began: float
+    kind: Kind = Kind.FILES
     lives: int = 0
     events: int = 0
     epochs: int = 0
@@ -109,7 +139,7 @@ class Total:
     @property
     def missing(self) -> list[str]:
         """What never happened, although there were lives enough for it."""
-        return missing(self.counts) if self.lives >= ENOUGH else []
+        return missing(self.counts, self.kind) if self.lives >= ENOUGH else []
 
     def add(self, result: Counted) -> None:
         """Adds a life."""

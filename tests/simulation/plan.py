@@ -16,6 +16,7 @@ from typing import Final
 
 from server.config.model import DURABLE
 from tests.simulation.network import Weather
+from tests.simulation.occurrences import Kind
 
 SECONDS: Final = 6.0
 """The time in which everything begins that goes wrong."""
@@ -33,6 +34,12 @@ FAULTS: Final = (
     "kill", "kill", "power", "power", "kill at a write", "power at a write", "cut", "cut", "cut", "mute up",
     "mute down", "pause", "pause daemon", "full disk", "failed sync", "clock",
 )  # fmt: skip
+FAULTS_OF_SEVERAL: Final = ("kill", "kill", "kill at a write", "end", "end", "pause daemon", "cut")
+"""What goes wrong besides where several daemons have one log."""
+
+LEADS: Final = "leads"
+STANDS_BY: Final = "stands by"
+FOLLOWS: Final = "follows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,8 @@ class Plan:
     """What observers are shown, by the configuration of the daemon."""
     memory: bool = False
     """Whether logs and journals are in memory, where a write is one step, in place of SQLite's files."""
+    roles: tuple[str, ...] = ()
+    """What the daemons of a cluster do; none for a single one."""
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -77,7 +86,8 @@ class Plan:
     def __str__(self) -> str:
         actors = ", ".join(f"{each.kind} in {each.space} at {each.at:.3f} s" for each in self.actors)
         faults = "".join(f"\n  {each}" for each in self.faults)
-        return f"seed {self.seed}: {self.weather}, shows {self.show}\n  {actors}{faults}"
+        daemons = f", daemons: {', '.join(self.roles)}" if self.roles else ""
+        return f"seed {self.seed}: {self.weather}, shows {self.show}{daemons}\n  {actors}{faults}"
 
     def without(self, actors: frozenset[int], faults: frozenset[int], weather: Weather | None = None) -> Plan:
         """Returns the same without the actors and the faults of these places, in another weather if given."""
@@ -89,8 +99,19 @@ class Plan:
         )
 
 
-def draw(seed: int) -> Plan:
+def draw(seed: int, kind: Kind = Kind.FILES) -> Plan:
     """Returns the plan of a seed."""
+    plan = _single(seed)
+    match kind:
+        case Kind.FILES:
+            return plan
+        case Kind.MEMORY:
+            return replace(plan, memory=True)
+        case Kind.FOLLOWERS:
+            return _several(plan)
+
+
+def _single(seed: int) -> Plan:
     random = Random(f"plan {seed}")
     weather = Weather(
         delay=random.choice((0.0, 0.001, 0.001, 0.01, 0.05)),
@@ -102,7 +123,34 @@ def draw(seed: int) -> Plan:
     if "publisher" in doers:
         watchers += ["subscriber"] * random.randint(1, 2)
     actors = list(_placed([*watchers, *doers], random))
-    faults = [
+    faults = _faults(random, FAULTS, random.randint(0, 7))
+    show = Random(f"show {seed}").choice((DURABLE, DURABLE, DURABLE, None))
+    return Plan(seed, weather, tuple(actors), tuple(sorted(faults, key=lambda each: each.at)), show)
+
+
+def _several(plan: Plan) -> Plan:
+    """Returns the plan with several daemons, of whom more is asked."""
+    random = Random(f"several {plan.seed}")
+    number = len(plan.actors)
+    glancers = [
+        Part("glancer", random.getrandbits(32), _instant(random, 1.0), number=number + at, rank=at)
+        for at in range(random.randint(0, 2))
+    ]
+    roles = [LEADS, STANDS_BY, *random.choices((STANDS_BY, FOLLOWS), k=random.choice((0, 0, 1, 1, 2)))]
+    faults = [*plan.faults, *_faults(random, FAULTS_OF_SEVERAL, random.randint(1, 4))]
+    faults.sort(key=lambda each: each.at)
+    return replace(
+        plan,
+        actors=(*plan.actors, *glancers),
+        roles=tuple(roles),
+        faults=tuple(faults),
+        show=DURABLE,
+        memory=True,
+    )
+
+
+def _faults(random: Random, kinds: Sequence[str], count: int) -> list[Part]:
+    return [
         Part(
             kind,
             random.getrandbits(32),
@@ -110,10 +158,8 @@ def draw(seed: int) -> Plan:
             random.choice((0.05, 0.5, 1.5, 4.0)),
             random.randrange(64),
         )
-        for kind in random.choices(FAULTS, k=random.randint(0, 7))
+        for kind in random.choices(kinds, k=count)
     ]
-    show = Random(f"show {seed}").choice((DURABLE, DURABLE, DURABLE, None))
-    return Plan(seed, weather, tuple(actors), tuple(sorted(faults, key=lambda each: each.at)), show)
 
 
 def _placed(kinds: Sequence[str], random: Random) -> Iterator[Part]:

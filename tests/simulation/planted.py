@@ -16,13 +16,17 @@ import trio
 from dataspace.client.epoch_streams import EpochStream
 from dataspace.client.session.session import ClientSession
 from dataspace.kernel.changes import Epoch
+from index.values.values import Map
 from relay.delivery.gate import Gate
+from relay.following.following import Following
 from relay.journal.writer import TopicWriter
+from relay.log.segments import Segment
 from relay.log.writer import GroupCommit
 from relay.store.sqlite import storage
 from server.conditions import Judgement
 from server.config.model import SpaceConfig
 from server.connections.acting import ActingPeer
+from server.daemon.followers import LeaderLink
 from server.owners import leases
 from server.spaces.sessions import Sessions, SessionState
 from server.spaces.space import HostedSpace
@@ -171,6 +175,35 @@ def conditions_unchecked(held: ExitStack) -> None:
     held.enter_context(patch.object(Judgement, "decide", lambda _: True))
 
 
+def half_a_segment_shown(held: ExitStack) -> None:
+    """A follower shows what its leader wrote at once as whole once it has the first half of it."""
+    really = Following._take_all
+
+    async def take_all(self: Following, segment: Segment, items: Sequence[Any]) -> None:
+        half = len(items) // 2
+        if half:
+            await really(self, segment, items[:half])
+            self._durable = segment.last
+            self._tell()
+            await trio.sleep(self.poll)
+        await really(self, segment, items[half:])
+
+    held.enter_context(patch.object(Following, "_take_all", take_all))
+
+
+def clients_sent_to_itself(held: ExitStack) -> None:
+    """A follower sends its clients to its own address in place of its leader's."""
+    really = LeaderLink._take
+
+    def take(self: LeaderLink, answer: Map) -> None:
+        really(self, Map({**dict(answer.pairs()), "url": self._daemon.url}))
+
+    held.enter_context(patch.object(LeaderLink, "_take", take))
+
+
+OF_FOLLOWERS: Final = ("half_a_segment_shown", "clients_sent_to_itself")
+"""The mistakes that only lives with followers can show."""
+
 PLANTED: Final[Mapping[str, Callable[[ExitStack], None]]] = {
     each.__name__: each
     for each in (
@@ -189,6 +222,8 @@ PLANTED: Final[Mapping[str, Callable[[ExitStack], None]]] = {
         shared_turns_in_main,
         further_owners_forgotten,
         conditions_unchecked,
+        half_a_segment_shown,
+        clients_sent_to_itself,
     )
 }
 

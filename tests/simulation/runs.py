@@ -9,10 +9,11 @@ import gc
 import multiprocessing
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from tests.simulation.life import Outcome, live
+from tests.simulation.occurrences import Kind
 from tests.simulation.plan import Plan, draw
 from tests.simulation.planted import planted
 from tests.simulation.scheduling import check_trio
@@ -57,10 +58,10 @@ def kinds(wrong: Iterable[str]) -> frozenset[str]:
 
 
 def results(
-    seeds: range, processes: int, plant: str | None = None, *, memory: bool = False
+    seeds: range, processes: int, plant: str | None = None, kind: Kind = Kind.FILES
 ) -> Iterator[Result]:
     """Lives the lives of some seeds, and yields what came of each, in their order."""
-    chunks = ((seeds[at : at + _CHUNK], plant, memory) for at in range(0, len(seeds), _CHUNK))
+    chunks = ((seeds[at : at + _CHUNK], plant, kind) for at in range(0, len(seeds), _CHUNK))
     if processes == 1:
         for chunk in chunks:
             yield from _some(chunk)
@@ -71,10 +72,10 @@ def results(
             yield from found
 
 
-def _some(chunk: tuple[range, str | None, bool]) -> list[Result]:
-    seeds, plant, memory = chunk
+def _some(chunk: tuple[range, str | None, Kind]) -> list[Result]:
+    seeds, plant, kind = chunk
     check_trio()
-    return [_result(replace(draw(seed), memory=memory), plant) for seed in seeds]
+    return [_result(draw(seed, kind), plant) for seed in seeds]
 
 
 def _result(plan: Plan, plant: str | None) -> Result:

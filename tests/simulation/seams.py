@@ -9,7 +9,6 @@ Always: after the block everything is as it was; within it no thread can be star
 from __future__ import annotations
 
 import gc
-import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -29,15 +28,13 @@ from server.daemon import daemon
 from server.lane import Work
 from server.sessions import memory, shared
 from tests.simulation.hosts import here
+from tests.simulation.machine import FOLLOWERS_PORT, HeldError
 from tests.simulation.network import Listening, Network
 
 T = TypeVar("T")
 
 RESIDENT: Final = 100 << 20
 """Bytes of memory that a daemon finds that it has."""
-
-FOLLOWERS_PORT: Final = 1
-"""Where a daemon listens in place of a socket in its directory."""
 
 SLOWEST: Final = 0.02
 """Seconds that a thread waits before its work, and its task after it, at most."""
@@ -48,7 +45,11 @@ async def _in_thread(function: Callable[..., T], *args: Any, **_options: object)
     await trio.lowlevel.checkpoint_if_cancelled()
     await _pause()
     try:
-        return function(*args)
+        while True:
+            try:
+                return function(*args)
+            except HeldError as held:
+                await held.freed.park()
     finally:
         await _pause()
 
@@ -64,6 +65,16 @@ async def _pause() -> None:
     some = host.random.random()
     with trio.CancelScope(shield=True):
         await trio.sleep(0 if some < 0.3 or host.is_dead else SLOWEST * some**4)
+
+
+class _Numbers:
+    """Counts connections of each host from one on, as each process does."""
+
+    def __next__(self) -> int:
+        host = here()
+        assert host is not None  # daemons are on hosts
+        host.connections += 1
+        return host.connections
 
 
 def _no_thread(self: threading.Thread) -> None:
@@ -116,6 +127,7 @@ def seams(network: Callable[[], Network]) -> Iterator[None]:
         held.enter_context(patch.object(Work, "pass_on_from_thread", lambda _self: None))
         held.enter_context(patch.object(listeners, "_open_tcp", listen))
         held.enter_context(patch.object(listeners, "_open_unix", listen_to_followers))
+        held.enter_context(patch.object(shared, "_numbers", _Numbers()))
         for module in (daemon, memory, shared):  # what this process has is that of many lives
             held.enter_context(patch.object(module, "resident_bytes", lambda: RESIDENT))
         held.enter_context(patch.object(threading.Thread, "start", _no_thread))
@@ -128,8 +140,3 @@ def seams(network: Callable[[], Network]) -> Iterator[None]:
 def _fill_loop(functions: dict[str, Any]) -> None:
     for name, function in functions.items():
         object.__setattr__(TRIO, name, function)  # the one record of it, which all have imported
-
-
-def begin_numbers() -> None:
-    """Counts connections from one again, as a new process does."""
-    shared._numbers = itertools.count(1)

@@ -7,9 +7,10 @@ network is made calm.  It is greedy, so another life may be smaller still.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.simulation.network import Weather
+from tests.simulation.occurrences import Kind
 from tests.simulation.plan import Plan, draw
 
 CALM = Weather(delay=0.001, split=0.0, buffer=200_000)
@@ -22,10 +23,11 @@ class Less:
     actors: frozenset[int] = frozenset()
     faults: frozenset[int] = frozenset()
     calm: bool = False
+    kind: Kind = Kind.FILES
 
     def plan(self, seed: int) -> Plan:
         """Returns the plan without what is left out."""
-        return draw(seed).without(self.actors, self.faults, CALM if self.calm else None)
+        return draw(seed, self.kind).without(self.actors, self.faults, CALM if self.calm else None)
 
     def arguments(self) -> str:
         """Returns the options of the command that live this life."""
@@ -34,20 +36,20 @@ class Less:
             for name, places in (("actors", self.actors), ("faults", self.faults))
             if places
         ]
-        return " ".join([*said, *(["--calm"] if self.calm else [])])
+        return " ".join(filter(None, [self.kind.value, *said, "--calm" if self.calm else ""]))
 
 
-def shrink(seed: int, fails: Callable[[Plan], bool]) -> Less:
+def shrink(seed: int, kind: Kind, fails: Callable[[Plan], bool]) -> Less:
     """Returns what can be left out of the life of a seed, so that it still ``fails``."""
-    whole = draw(seed)
-    less = Less()
+    whole = draw(seed, kind)
+    less = Less(kind=kind)
     again = True
     while again:
         again = False
         for more in (
-            *[Less(less.actors | {at}, less.faults, less.calm) for at in _left(whole.actors, less.actors)],
-            *[Less(less.actors, less.faults | {at}, less.calm) for at in _left(whole.faults, less.faults)],
-            *([] if less.calm else [Less(less.actors, less.faults, True)]),
+            *[replace(less, actors=less.actors | {at}) for at in _left(whole.actors, less.actors)],
+            *[replace(less, faults=less.faults | {at}) for at in _left(whole.faults, less.faults)],
+            *([] if less.calm else [replace(less, calm=True)]),
         ):
             if fails(more.plan(seed)):
                 less, again = more, True

@@ -17,9 +17,9 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.occurrences import COUNTED, ENOUGH, Occurrence, Total
+from tests.simulation.occurrences import COUNTED, ENOUGH, Kind, Occurrence, Total, counted
 from tests.simulation.plan import draw
-from tests.simulation.planted import PLANTED
+from tests.simulation.planted import OF_FOLLOWERS, PLANTED
 from tests.simulation.scheduling import check_trio
 
 CHECKOUT: Final = Path(__file__).parents[2]
@@ -61,14 +61,15 @@ def test_lives_break_no_promise() -> None:
     assert "to go on from here: --first 49\n" in said
     assert "\n16 lives in " in said
     counts = {what: int(count) for count, what in re.findall(r"^ +(\d+) (.+)$", said, re.MULTILINE)}
-    assert list(counts) == list(COUNTED.values())
+    assert list(counts) == list(counted(Kind.FILES).values())
     assert sum(map(bool, counts.values())) > len(counts) * 2 / 3
 
 
 @pytest.mark.slow
-def test_lives_with_logs_in_memory_break_no_promise() -> None:
+@pytest.mark.parametrize("kind", ["--memory", "--followers"])
+def test_lives_with_logs_in_memory_break_no_promise(kind: str) -> None:
     """A write may be done there although the daemon is told, or dies before it is told, that it failed."""
-    assert "16 lives in " in run("--memory", "--first", "39", "--seeds", "16", "--processes", "1")
+    assert "16 lives in " in run(kind, "--first", "39", "--seeds", "16", "--processes", "1")
 
 
 def test_a_long_run_in_which_something_never_happened_is_found_out() -> None:
@@ -78,18 +79,23 @@ def test_a_long_run_in_which_something_never_happened_is_found_out() -> None:
     assert total.missing == [Occurrence.TORN.value]
     total.lives -= 1
     assert not total.missing
+    assert Total(0.0, Kind.FOLLOWERS, total.lives + 1, counts=total.counts).missing == []
 
 
 @pytest.mark.slow
 @pytest.mark.torture
 @pytest.mark.skipif(not ROUNDS, reason="a thousand lives are a step of .ci/run; make torture has more")
-def test_further_lives_break_no_promise() -> None:
-    assert f"{20 * ROUNDS} lives in " in run("--first", "1000", "--seeds", str(20 * ROUNDS))
+@pytest.mark.parametrize("kind", [Kind.FILES, Kind.FOLLOWERS])
+def test_further_lives_break_no_promise(kind: Kind) -> None:
+    options = filter(None, [kind.value])
+    assert f"{20 * ROUNDS} lives in " in run(*options, "--first", "1000", "--seeds", str(20 * ROUNDS))
 
 
 @pytest.mark.slow
-def test_a_life_is_the_same_in_each_process_although_much_happens_at_once() -> None:
-    first, second = (run("--seed", "22", "--trace", hashing=hashing) for hashing in "12")
+@pytest.mark.parametrize("kind", [Kind.FILES, Kind.FOLLOWERS])
+def test_a_life_is_the_same_in_each_process_although_much_happens_at_once(kind: Kind) -> None:
+    options = [*filter(None, [kind.value]), "--seed", "22", "--trace"]
+    first, second = (run(*options, hashing=hashing) for hashing in "12")
     assert first == second
     events = Counter(line.split()[0] for line in first.splitlines())
     assert sum(events.values()) > 200
@@ -104,7 +110,8 @@ def test_a_life_is_the_same_in_each_process_although_much_happens_at_once() -> N
 def test_a_planted_mistake_is_found_and_shrunk(name: str) -> None:
     if name not in AT_ONCE and not ROUNDS:
         pytest.skip("the others are for make torture")
-    said = run("--seeds", str(SEEDS), "--processes", "1", "--plant", name, status=1)
+    kind = [Kind.FOLLOWERS.value] if name in OF_FOLLOWERS else []
+    said = run(*kind, "--seeds", str(SEEDS), "--processes", "1", "--plant", name, status=1)
     command = re.search(r"python -m tests\.simulation (.*) --trace", said)
     assert command is not None, said
     assert "--without-" in command[1], "something could be left out"

@@ -126,7 +126,7 @@ async def subscribe(actor: Actor) -> None:
     """The epochs of the topic, until the end."""
     random, world, me = actor.random, actor.world, actor.host.name
     seen = world.topic.seen[me] = Seen(is_all=random.random() < 0.5)
-    async with actor.connected() as space:
+    async with actor.reading() as space:
         while True:
             as_of = _next(seen)
             try:

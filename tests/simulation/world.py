@@ -22,6 +22,7 @@ from tests.simulation.plan import MAIN, SPACES, TOPIC, Plan
 
 PORT: Final = 7377
 URL: Final = f"tcp://127.0.0.1:{PORT}"
+"""Where a daemon is; further daemons have the ports after it."""
 
 
 MOST_EVENTS: Final = 50_000
@@ -58,6 +59,11 @@ class World:
         """The latest epoch of each space that was acknowledged."""
         self.changed = trio.Event()
         self._digest = blake2b(digest_size=16)
+
+    @property
+    def urls(self) -> list[str]:
+        """The addresses of all daemons."""
+        return [f"tcp://127.0.0.1:{PORT + at}" for at in range(max(1, len(self.plan.roles)))]
 
     @property
     def digest(self) -> str:
