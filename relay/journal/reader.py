@@ -316,10 +316,15 @@ def verify_topics(directory: Path) -> TopicsVerdict | None:
     """Checks the journal in a directory, if there is one; O(journal).  ``LogFailed`` if it cannot be read."""
     if not (directory / JournalReader.FILE).exists():
         return None
+    return topics_verdict(lambda: JournalReader.open(directory))
+
+
+def topics_verdict(opened: Callable[[], JournalReader]) -> TopicsVerdict:
+    """Opens a journal and checks it; O(journal).  ``LogFailed`` if it cannot be read."""
     found: list[str] = []
     counts, size = (0, 0, 0), 0
     try:
-        with closing(JournalReader.open(directory)) as journal:
+        with closing(opened()) as journal:
             size = journal.size()
             for damage in _damages(journal):
                 found.append(damage)  # what was found before it raises counts

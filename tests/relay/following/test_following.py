@@ -21,6 +21,8 @@ from relay.log.snapshots import RecoveredState
 from relay.log.writer import GroupCommit
 from server.spaces.leader import difference
 
+pytestmark = pytest.mark.usefixtures("home")
+
 EVERYTHING = Retention(age=0.0)
 LATE = 10**15
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
@@ -22,18 +21,19 @@ from dataspace.errors import UsageError
 from dataspace.topics.times import Antichain, Order, Time, less_equal
 from dataspace.version import compiled_parts
 from relay.journal.journal import Journal, compact_topics
-from relay.journal.reader import JournalReader, recovered, verify_topics
+from relay.journal.reader import JournalReader, TopicsVerdict, recovered, topics_verdict, verify_topics
 from relay.journal.rows import Ended, Kept, Noted, Write
 from relay.store.errors import LogDamaged, LogFailed
 from relay.store.ports import KEY_BITS
 from relay.topics.steps import Completed, Step, StepLog
 from relay.topics.topic import Topic
 from tests.relay.journal.oracle import Oracle
-from tests.relay.store.files import storage_of
+from tests.relay.store.files import asked
 from tests.relay.store.memory import in_memory
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "1"))
 SLOT = 1
+HOMES = pytest.mark.usefixtures("home")
 
 
 def kept(ledger: StepLog) -> Kept:
@@ -41,6 +41,11 @@ def kept(ledger: StepLog) -> Kept:
     shape = (ledger.slot, ledger.number, topic.name, topic.order.dimensions, len(topic.partitions))
     now = (ledger.position, ledger.dump(), b"", ledger.oldest, ledger.first_needed())
     return Kept(*shape, ledger.retain, ledger.age, *now)
+
+
+def verified(place: Path) -> TopicsVerdict:
+    """Checks the journal of a directory, in whichever home it is."""
+    return topics_verdict(lambda: JournalReader.open(place))
 
 
 class JournalMachine(RuleBasedStateMachine):
@@ -231,14 +236,24 @@ class JournalMachine(RuleBasedStateMachine):
     def nothing_is_wrong(self) -> None:
         if self.queue or self.oracle.completed:
             return  # now and then is enough
-        found = verify_topics(self.place)
-        assert found is None or not found.damages
+        assert not verified(self.place).damages
 
 
 class MemoryMachine(JournalMachine):
     """The same in memory."""
 
     home: ClassVar[Callable[[], AbstractContextManager[object]]] = in_memory
+
+
+class PostgresMachine(JournalMachine):
+    """The same in PostgreSQL."""
+
+    @staticmethod
+    def home() -> AbstractContextManager[object]:
+        from tests.relay.store.in_postgres import Stores, in_postgres
+
+        assert Stores.all is not None  # by the fixture
+        return in_postgres(Stores.all)
 
 
 SETTINGS = settings(
@@ -249,11 +264,12 @@ SETTINGS = settings(
     phases=[Phase.generate],  # to shrink what waits for a disk takes minutes
 )
 JournalMachine.TestCase.settings = MemoryMachine.TestCase.settings = SETTINGS
+PostgresMachine.TestCase.settings = settings(SETTINGS, max_examples=3 * ROUNDS)
+REPLACED = pytest.mark.skipif("log" in compiled_parts(), reason="names in machine code cannot be replaced")
 TestJournal = pytest.mark.slow(JournalMachine.TestCase)
-TestJournalInMemory = pytest.mark.slow(
-    pytest.mark.skipif("log" in compiled_parts(), reason="names in machine code cannot be replaced")(
-        MemoryMachine.TestCase
-    )
+TestJournalInMemory = pytest.mark.slow(REPLACED(MemoryMachine.TestCase))
+TestJournalInPostgres = pytest.mark.slow(
+    REPLACED(pytest.mark.usefixtures("stores")(PostgresMachine.TestCase))
 )
 
 
@@ -363,6 +379,7 @@ def test_steps_that_were_acknowledged_and_are_not_there_are_missed(tmp_path: Pat
 # -- going on after a damage --------------------------------------------------------------------------
 
 
+@HOMES
 def test_a_damaged_topic_can_be_ended(tmp_path: Path) -> None:
     _fill(tmp_path)
     _altered(tmp_path, "UPDATE topics SET body = x'90' WHERE slot = 1")
@@ -373,9 +390,10 @@ def test_a_damaged_topic_can_be_ended(tmp_path: Path) -> None:
     with closing(Journal.open(tmp_path)) as journal:
         assert journal.slots() == [2]
         assert recovered(journal, 2).topic.name == "t2"
-    assert not verify_topics(tmp_path).damages  # type: ignore[union-attr]
+    assert not verified(tmp_path).damages
 
 
+@HOMES
 @pytest.mark.parametrize(
     "damage",
     [
@@ -392,18 +410,18 @@ def test_topics_that_may_lack_their_last_steps_are_others_once_that_is_accepted(
     _altered(tmp_path, damage)
     with pytest.raises(LogDamaged, match=r"; accept the damage to continue without what is missing"):
         Journal.open(tmp_path)
-    assert verify_topics(tmp_path).damages  # type: ignore[union-attr]
+    assert verified(tmp_path).damages
     Journal.open(tmp_path, accept_damage=True).close()
     with closing(Journal.open(tmp_path)) as journal:
         assert all(journal.topic(slot).number > 2 for slot in journal.slots())
         new = StepLog(Topic("new", Order(0), 1, lasting=True), 3, 9, 1 << 20)
         journal.write([kept(new)])
-    assert not verify_topics(tmp_path).damages  # type: ignore[union-attr]
+    assert not verified(tmp_path).damages
 
 
 def _altered(place: Path, question: str) -> None:
-    with closing(sqlite3.connect(place / Journal.FILE, isolation_level=None)) as connection:
-        assert connection.execute(question).rowcount == 1
+    with closing(JournalReader.open(place)) as journal:
+        assert asked(journal, f"{question} RETURNING 1") == [(1,)]
 
 
 def _one_by_one(place: Path) -> None:
@@ -420,6 +438,7 @@ def _one_by_one(place: Path) -> None:
             journal.write(noted)
 
 
+@HOMES
 @pytest.mark.parametrize("column", ["last", "until"])
 @pytest.mark.parametrize("value", [0, 1 << 30])
 def test_an_altered_number_misleads_no_search(column: str, value: int, tmp_path: Path) -> None:
@@ -451,10 +470,11 @@ def test_compaction_joins_segments_and_changes_no_answer(tmp_path: Path) -> None
     before, after = compact_topics(tmp_path)  # type: ignore[misc]
     assert after < before and _all(tmp_path) == wanted
     with closing(JournalReader.open(tmp_path)) as reader:
-        assert len(storage_of(reader).rows("SELECT 1 FROM segments")) == 2
+        assert asked(reader, "SELECT count(*) FROM segments") == [(2,)]
     assert compact_topics(tmp_path / "nothing") is None
 
 
+@HOMES
 def test_a_topic_that_is_not_on_disk_yet_has_no_steps(tmp_path: Path) -> None:
     """A subscriber may come while the first write of a topic is under way."""
     with closing(Journal.open(tmp_path)) as journal:

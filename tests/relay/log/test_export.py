@@ -24,6 +24,8 @@ from relay.log.retention import Retention
 from relay.log.segments import encode
 from tests.relay.log.histories import lived
 
+pytestmark = pytest.mark.usefixtures("home")
+
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)
 ROWS: list[tuple[Value, ...]] = [
     (1, 2.5, "é", b"\0", TIME, True, Map({"k": (1, None)})),

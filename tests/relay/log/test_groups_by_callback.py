@@ -95,6 +95,7 @@ def writing(place: Path, quick: bool) -> Iterator[Writing]:
     log.close()
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("length", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 async def test_each_epoch_is_accepted_once_in_order_and_on_disk(
@@ -148,6 +149,7 @@ async def test_a_full_disk_is_waited_for_and_nothing_is_lost(tmp_path: Path, qui
     assert made.accepted == list(range(1, made.submitted + 1))
 
 
+@pytest.mark.usefixtures("home")
 async def test_what_is_submitted_by_a_callback_is_written_as_well(tmp_path: Path) -> None:
     for quick in (False, True):
         with writing(tmp_path / str(quick), quick) as made:

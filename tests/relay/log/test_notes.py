@@ -142,6 +142,7 @@ def test_readers_of_facts_pass_notes_over(log: Log) -> None:
 UNKNOWN = Note("fence", ("x",), required=True)
 
 
+@pytest.mark.usefixtures("home")
 def test_a_required_kind_that_is_not_known_is_refused_by_name(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
     log.append([encode_note(0, 0, UNKNOWN), encode(owned(1, 1))])
@@ -168,6 +169,7 @@ def test_another_kind_that_is_not_known_is_passed_over_and_kept(tmp_path: Path) 
         assert next(segment.items()) == hint
 
 
+@pytest.mark.usefixtures("home")
 def test_a_snapshot_with_a_required_kind_that_is_not_known_is_refused_by_name(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
     log.append([encode(owned(1, 1))])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -26,8 +28,8 @@ def asked(user: StoreReader[Tables], statement: str) -> list[tuple[Any, ...]]:
     """Runs a statement beside a log or a journal, and returns its rows; skips a test of tables in memory."""
     tables: Any = user._tables
     if isinstance(tables, SqliteChains):
-        with tables.storage.transaction() as connection:
-            return list(connection.execute(statement))
+        with closing(sqlite3.connect(tables.storage.path, isolation_level=None)) as connection:
+            return connection.execute(statement).fetchall()
     if isinstance(tables, MemoryChains):
         pytest.skip("it is about what SQL can alter")
     from tests.relay.store.in_postgres import asked_in_postgres

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from unittest.mock import patch
 
 from psycopg import Connection
@@ -46,12 +46,16 @@ TABLES: Final = (
 class Stores:
     """The spaces of all tests, and the space of each path of the present one."""
 
+    all: ClassVar[Stores | None] = None
+    """The one of the present test run."""
+
     def __init__(self, url: str) -> None:
         self._database = Database(StoreAddress.parse(url))
         self._database.prepare()
         self._tests = 0
         self._spaces: dict[Path, int] = {}
         self._writers: list[FencedWriter] = []
+        Stores.all = self
 
     def _led(self, path: Path) -> tuple[int, FencedWriter]:
         """Returns the space of a path, which is made if there is none, under a new term."""
