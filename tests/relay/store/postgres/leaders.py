@@ -1,7 +1,14 @@
-"""Daemons that write one log in PostgreSQL, as far as tests of the store need them."""
+"""Daemons that write one log in PostgreSQL, as far as tests of the store need them.
+
+    python -m tests.relay.store.postgres.leaders URL
+
+is one in a process of its own, to be killed or stopped.
+"""
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -9,7 +16,7 @@ from typing import Any, Final
 
 from relay.log.log import Log
 from relay.store.address import StoreAddress
-from relay.store.errors import LogFailed
+from relay.store.errors import LogFailed, LogFenced
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import Fence, FencedWriter
 from relay.store.postgres.members import Membership, Profile
@@ -78,3 +85,22 @@ def numbers(log: Log) -> list[int]:
     """Returns the epochs of a log, and verifies it."""
     log.verify()
     return [each.number for each in log.read(log.oldest - 1)]
+
+
+def main(url: str) -> None:
+    """Takes the space over and writes epochs, until another leads it; says what is accepted."""
+    one = Leader(url, "child")
+    log = one.log()
+    print("leads", flush=True)
+    for number in itertools.count(log.next_epoch):
+        try:
+            write(log, number)
+        except LogFenced:
+            print("fenced", flush=True)
+            break
+        print(number, flush=True)
+    one.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
