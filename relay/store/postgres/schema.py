@@ -82,10 +82,10 @@ def quoted(name: str) -> str:
 def prepare(connection: Connection[Any], schema: str, place: str) -> None:
     """Makes the tables where there are none; ``LogDamaged`` for tables of another version."""
     name = quoted(schema)
-    if not _has_tables(connection, name):
+    if not _has_tables(connection, schema):
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-            if not _has_tables(connection, name):
+            if not _has_tables(connection, schema):
                 connection.execute(TABLES.format(schema=name, format=FORMAT))
     check(connection, schema, place)
 
@@ -102,5 +102,6 @@ def check(connection: Connection[Any], schema: str, place: str) -> None:
 
 
 def _has_tables(connection: Connection[Any], schema: str) -> bool:
-    found = connection.execute("SELECT to_regclass(%s)", (f"{schema}.store",)).fetchone()
-    return found is not None and found[0] is not None
+    # Not ``to_regclass``: after the wait for the lock it still answers as before.
+    asked = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'store'"
+    return connection.execute(asked, (schema,)).fetchone() == (1,)
