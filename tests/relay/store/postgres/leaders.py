@@ -19,7 +19,7 @@ from relay.store.address import StoreAddress
 from relay.store.errors import LogFailed, LogFenced
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import Fence, FencedWriter
-from relay.store.postgres.members import Membership, Profile
+from relay.store.postgres.members import Membership, Profile, Standing
 from relay.store.postgres.tables import PostgresLog
 from tests.relay.log.histories import append, epoch, flight
 
@@ -29,18 +29,34 @@ LEASE: Final = 600.0
 class Leader:
     """A member of the store at an address, which may lead its space."""
 
-    def __init__(self, url: str, name: str = "a") -> None:
+    def __init__(self, url: str, name: str = "a", lease: float = LEASE) -> None:
         self.url = url
         self.database = Database(StoreAddress.parse(url))
         self.database.prepare()
-        self.member = Membership(self.database, Profile(name), LEASE)
+        self.member = Membership(self.database, Profile(name), lease)
         self.member.join()
         self.space = self.member.space("main")
         self.writer: FencedWriter | None = None
 
+    def space_of(self, name: str) -> int:
+        """Returns the number of a space, which is made if there is none."""
+        return self.member.space(name)
+
+    def standing(self, space: int = 0) -> Standing:
+        """Returns the term of a space, its own or another one."""
+        return self.member.standing(space or self.space)
+
+    def take_as(self, seen: Standing, space: int = 0) -> Fence | None:
+        """Takes a space over, if its term is the one seen."""
+        return self.member.take(space or self.space, seen)
+
+    def give_up(self, fence: Fence, wanted: str | None = None) -> None:
+        """Ends a term."""
+        self.member.give_up(fence, wanted)
+
     def take(self) -> Fence | None:
         """Takes the space over, from whichever member leads it."""
-        fence = self.member.take(self.space, self.member.standing(self.space))
+        fence = self.take_as(self.standing())
         if fence is not None:
             self._abandon()
             self.writer = FencedWriter(self.database, fence)

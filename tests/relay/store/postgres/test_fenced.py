@@ -132,11 +132,11 @@ def test_a_leader_may_take_its_own_space_again(postgres_url: str) -> None:
 def test_of_several_that_take_at_once_one_gets_it(postgres_url: str) -> None:
     with leaders(*[postgres_url] * 4) as (a, b, c, d, pool):
         for term in range(1, 21):
-            seen = a.member.standing(a.space)
+            seen = a.standing()
             takers = [each for each in (a, b, c, d) if each.member.nonce != seen.nonce]
-            taken = [pool.submit(each.member.take, each.space, seen) for each in takers]
+            taken = [pool.submit(each.take_as, seen) for each in takers]
             (fence,) = [each.result() for each in taken if each.result() is not None]
-            standing = a.member.standing(a.space)
+            standing = a.standing()
             assert (standing.term, standing.nonce) == (fence.term, fence.nonce) == (term, fence.nonce)
 
 
