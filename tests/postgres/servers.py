@@ -363,10 +363,9 @@ def wait_until(true: Callable[[], bool], said: Callable[[], str] = str) -> None:
 
 
 def address(servers: list[Server], schema: str) -> str:
-    """Returns the address of a schema on the one of several servers that can be written."""
+    """Returns the address of a schema on whichever of several servers can be written."""
     hosts = ",".join([f"{quote(each.host, safe='')}:{each.port}" for each in servers])
-    more = "&target_session_attrs=read-write" if len(servers) > 1 else ""
-    return f"postgresql://{NAME}@{hosts}/{NAME}?schema={schema}{more}"
+    return f"postgresql://{NAME}@{hosts}/{NAME}?schema={schema}"
 
 
 def connect(url: str, **options: Any) -> Connection:
@@ -375,7 +374,8 @@ def connect(url: str, **options: Any) -> Connection:
     query = dict(parse_qsl(parts.query))
     search = f"-csearch_path={query.pop('schema')}"
     bare = parts._replace(query=urlencode(query)).geturl()
-    return psycopg.connect(bare, options=search, autocommit=True, **options)
+    how = {"options": search, "target_session_attrs": "read-write", **options}
+    return psycopg.connect(bare, autocommit=True, **how)
 
 
 def _true(connection: Connection, question: str, *parameters: object) -> bool:

@@ -392,7 +392,7 @@ class PostgresLog(PostgresChains):
 
 def put(names: Names) -> dict[str, list[Any]]:
     """Returns names of the header as ``PUT_NAMES`` takes them."""
-    return {"names": list(names), "values": [pack(value) for value in names.values()]} if names else {}
+    return {"names": list(names), "values": [pack(value) for value in names.values()]}
 
 
 def named(rows: Iterable[Row]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from psycopg import errors
 from relay.store.address import StoreAddress
 from relay.store.errors import LogAway, LogDamaged, LogFailed
 from relay.store.postgres.database import READERS, Database
-from tests.postgres.servers import Servers, connect
+from tests.postgres.servers import Servers, address, connect
 
 NUMBER = "SELECT %(n)s::int8 FROM {s}.store"
 
@@ -113,6 +113,15 @@ def test_a_standby_is_no_place_for_a_store(servers: Servers) -> None:
     database = Database(StoreAddress.parse(standby.url("test")))
     with pytest.raises(LogAway, match=r"read-only|read-write"):
         database.prepare()
+    database.close()
+
+
+def test_the_server_that_can_be_written_is_found(servers: Servers) -> None:
+    server = servers.new().start()
+    standby = server.standby(synchronous=False)
+    database = Database(StoreAddress.parse(address([standby, server], "test")))
+    database.prepare()
+    assert database.rows(NUMBER, {"n": 1}) == [(1,)]
     database.close()
 
 

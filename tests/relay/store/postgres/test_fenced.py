@@ -21,10 +21,16 @@ import psycopg
 from dataspace.version import compiled_parts
 from relay.log.log import Log
 from relay.store.errors import LogDamaged, LogFailed, LogFenced
+from relay.store.ports import KEY_BITS
 from relay.store.postgres import members
 from relay.store.postgres.fenced import FencedWriter
+from relay.store.postgres.staged import PostgresStaged
+from relay.store.postgres.tables import PostgresLog
+from relay.store.postgres.topics import PostgresTopics
 from tests.postgres.servers import Connection, Server, Servers, address, connect, wait_until
 from tests.relay.store.postgres.leaders import Leader, leaders, numbers, write
+
+TOPIC = [(1, b"seal", b"body")]
 
 GATE = """
 CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS
@@ -104,22 +110,115 @@ def test_a_commit_that_meets_a_take_over_waits_and_writes_nothing(postgres_url: 
         assert numbers(new.log()) == []
 
 
+OF_TOPIC = 1 << KEY_BITS
+ROW = (1, 1, 1, 1, 1, 0, 0, b"sum", b"body")
+NAMES = {"oldest": 1, "seal": b"seal"}
+LOG_WRITES: list[Callable[[PostgresLog], object]] = [
+    lambda log: log.append([(2, *ROW[1:])], NAMES),
+    lambda log: log.append([(2, *ROW[1:]), (3, *ROW[1:])], {}),
+    lambda log: log.begin_start(5, 4, NAMES),
+    lambda log: log.put_header(NAMES),
+    lambda log: log.drop_before(2, 2, NAMES),
+    lambda log: log.begin_snapshot(1, 1, 1),
+    lambda log: log.put_chunk(1, 0, b"sum", b"other"),
+    lambda log: log.complete_snapshot(1, 1, NAMES),
+    lambda log: log.drop_incomplete_snapshots(),
+    lambda log: log.put_reader("spark", 2, 2),
+    lambda log: log.delete_reader("spark"),
+]
+TOPICS_WRITES: list[Callable[[PostgresTopics], object]] = [
+    lambda topics: topics.write([(OF_TOPIC + 2, *ROW[1:])], [], [(1, b"seal", b"other")], [], NAMES),
+    lambda topics: topics.write([], [OF_TOPIC + 2], [], [], NAMES),
+    lambda topics: topics.write([], [], [], [1], NAMES),
+    lambda topics: topics.settle([(1, b"seal", b"other")], NAMES),
+    lambda topics: topics.settle([], {}),
+    lambda topics: topics.put_reader(1, "spark", 2, 2),
+]
+STAGED_WRITES: list[Callable[[PostgresStaged], object]] = [
+    lambda staged: staged.append(b"key", 1.0, b"more"),
+    lambda staged: staged.delete([b"key"]),
+    lambda staged: staged.purge(9.0),
+]
+CONTENT = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
+
+
+def content(url: str) -> dict[str, list[str]]:
+    """Returns all rows of all tables."""
+    with connect(url) as beside:
+        names = [name for (name,) in beside.execute(CONTENT)]
+        rows = {name: beside.execute(f"SELECT t::text FROM {name} AS t".encode()) for name in names}
+        return {name: sorted([row for (row,) in found]) for name, found in rows.items()}
+
+
 def test_an_earlier_leader_writes_nothing_of_any_kind_any_more(postgres_url: str) -> None:
     with leaders(postgres_url, postgres_url) as (old, new, _):
-        log = old.log()
-        write(log, 1)
-        later = new.log()
-        for attempt in (
-            lambda: write(log, 2),
-            lambda: log.issue(1 << 40),
-            lambda: log.acknowledge("spark", 1, 1),
-            lambda: log.snapshot(log.recover()).step(),
-        ):
+        old.take()
+        log = PostgresLog(old.database, old.space, old.writer)
+        log.append([ROW], {})
+        assert log.begin_snapshot(1, 1, 1) == 1
+        log.put_chunk(1, 0, b"sum", b"body")
+        log.put_reader("spark", 1, 1)
+        log.begin_start(1, 0, NAMES)
+        topics = PostgresTopics(old.database, old.space, old.writer)
+        topics.write([(OF_TOPIC + 1, *ROW[1:]), ((2 << KEY_BITS) + 1, *ROW[1:])], [], TOPIC, [], NAMES)
+        topics.put_reader(1, "spark", 1, 1)
+        staged = PostgresStaged(old.database, old.space, old.writer)
+        staged.append(b"key", 1.0, b"body")
+        new.take()
+        before = content(postgres_url)
+        attempts = [partial(each, log) for each in LOG_WRITES]
+        attempts += [partial(each, topics) for each in TOPICS_WRITES]
+        attempts += [partial(each, staged) for each in STAGED_WRITES]
+        for attempt in attempts:
+            old.writer._failure = None  # as if it had not noticed
             with pytest.raises(LogFenced):
                 attempt()
-        assert numbers(later) == [1]
-        write(later, later.next_epoch)
-        assert later.snapshot_epoch() is None
+            assert content(postgres_url) == before, attempt
+
+
+def test_a_topic_follows_no_segment_of_the_one_that_had_its_slot_before(postgres_url: str) -> None:
+    with leaders(postgres_url) as (one, _):
+        one.take()
+        topics = PostgresTopics(one.database, one.space, one.writer)
+        for _ in range(2):
+            topics.write([(OF_TOPIC + 1, *ROW[1:]), (OF_TOPIC + 2, *ROW[1:])], [], TOPIC, [], NAMES)
+            assert topics.ends(1) == (OF_TOPIC + 1, OF_TOPIC + 2, 1, b"sum")
+            topics.write([], [], [], [1], NAMES)
+            assert topics.ends(1) is None
+
+
+def test_a_fenced_writer_stays_fenced_if_the_database_goes_back(postgres_url: str) -> None:
+    with leaders(postgres_url) as (one, _), connect(postgres_url) as beside:
+        log = one.log()
+        beside.execute("UPDATE terms SET term = term + 1")
+        with pytest.raises(LogFenced):
+            write(log, 1)
+        beside.execute("UPDATE terms SET term = term - 1")
+        with pytest.raises(LogFenced):
+            write(log, 1)
+
+
+def test_without_a_term_nothing_is_written(postgres_url: str) -> None:
+    with leaders(postgres_url) as (one, _):
+        tables = PostgresLog(one.database, one.space)
+        for each in LOG_WRITES:
+            with pytest.raises(LogFailed, match="open to read only"):
+                each(tables)
+
+
+@pytest.mark.parametrize("altered", ["DELETE FROM segments", "UPDATE segments SET checksum = ''"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_predecessor_that_is_gone_or_another_is_noticed(
+    postgres_url: str, altered: str, again: bool
+) -> None:
+    with leaders(postgres_url, postgres_url) as (one, other, _), connect(postgres_url) as beside:
+        log = one.log()
+        write(log, 1)
+        if again:
+            log = other.log()
+        beside.execute(altered.encode())
+        with pytest.raises(LogDamaged, match="lacks segments"):
+            write(log, log.next_epoch)
 
 
 def test_a_leader_may_take_its_own_space_again(postgres_url: str) -> None:

@@ -73,7 +73,14 @@ def test_a_term_that_is_no_longer_the_one_seen_is_not_taken(postgres_url: str) -
         seen = other.standing()
         one.take()
         assert other.take_as(seen) is None
+        assert other.take_as(seen._replace(term=1)) is None, "with this number another member took it"
         assert other.take().term == 2
+        one.give_up(one.writer.fence)
+        freed = one.standing()
+        other.give_up(other.writer.fence)
+        assert one.take_as(freed) is None
+        assert one.take_as(one.standing()._replace(term=1)) is None, "it was free then, too"
+        assert one.take().term == 3
 
 
 def test_a_term_that_is_given_up_names_its_successor(postgres_url: str) -> None:
