@@ -98,7 +98,8 @@ WANTED: Final = frozenset("read" if each.name == "reads" else each.name for each
 class Granted:
     """What the daemon grants: ``secret`` is what to come back with, ``resumed`` says that one did.
 
-    ``spoken`` lists what it understands, empty unless that was asked for; see WIRE.md.
+    ``spoken`` lists what it understands, empty unless that was asked for; see WIRE.md.  ``follows`` says that
+    it applies no turn of this connection.
     """
 
     heartbeat: float = math.inf
@@ -106,6 +107,7 @@ class Granted:
     secret: bytes = b""
     resumed: bool = False
     spoken: Map = EMPTY
+    follows: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -119,6 +121,7 @@ class Granted:
             secret=secret,
             resumed=features.get("resumed") is True,
             spoken=spoken if isinstance(spoken := features.get("spoken"), Map) else EMPTY,
+            follows=features.get("follows") is True,
         )
 
     def packed(self) -> Map:
@@ -132,6 +135,8 @@ class Granted:
             granted["resumed"] = True
         if len(self.spoken):
             granted["spoken"] = self.spoken
+        if self.follows:
+            granted["follows"] = True
         return Map(granted)
 
 

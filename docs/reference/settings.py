@@ -41,11 +41,13 @@ UNITS: dict[Read, str] = {
     read.followers: "count",
     read.flag: "true or false",
     read.lasting: "seconds",
+    read.member_name: "name",
     read.mode: "octal text",
     names: "names",
     read.number_of_bytes: "bytes",
     origins: "origins",
     read.path: "path",
+    read.place: "path or address",
     read.seconds: "seconds",
     read.share: "0 to 1",
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 import trio
 
@@ -26,10 +26,12 @@ from relay.log.segments import Segment
 from relay.log.snapshots import RecoveredState
 from relay.log.writer import CommitStatistics, GroupCommit, OnDurable
 from relay.store.durations import Durations
-from relay.store.errors import LogDamaged, LogFailed
+from relay.store.errors import LogAway, LogDamaged, LogFailed
 from relay.store.header import refuse
 
 logger = logging.getLogger("dataspace")
+
+T = TypeVar("T")
 
 FEW: Final = 4
 """Segments that the loop's own thread reads; where more follow, a thread reads them."""
@@ -93,7 +95,7 @@ class Following(Polled):
         self._moved: Final = trio.lowlevel.ParkingLot()
         self._expected = 0
         """The newest epoch that the leader has on disk, as it says."""
-        self._pass_start()
+        self._pass(self._start_before())
 
     @property
     def durable(self) -> int:
@@ -153,8 +155,13 @@ class Following(Polled):
         try:
             with self._running:
                 while True:
-                    if not await self._read_on():
-                        await self._wait_hint()
+                    try:
+                        more = await self._read_on()
+                    except LogAway as away:
+                        await self.wait_for(away)
+                    else:
+                        if not more:
+                            await self._wait_hint()
         except (LogFailed, LogDamaged) as failure:
             self.failure = failure if isinstance(failure, LogFailed) else LogFailed(str(failure))
             raise self.failure from None
@@ -184,9 +191,9 @@ class Following(Polled):
         """Applies some new epochs, whatever is cancelled; False if there are none."""
         with trio.CancelScope(shield=True):
             try:
-                segments = self.log.tail(self.state.segment)
+                segments = await self._asked(self._tail)
                 if not segments and self._expected > self._durable:
-                    self._pass_start()
+                    self._pass(await self._asked(self._start_before))
                     self._tell()
             except Refused:
                 await self._begin_anew()
@@ -199,6 +206,13 @@ class Following(Polled):
                 await self._take_all(segment, items)
         await trio.lowlevel.checkpoint()
         return bool(segments)
+
+    async def _asked(self, question: Callable[[], T]) -> T:
+        """Returns an answer of the log, from a thread where that may take long."""
+        return await trio.to_thread.run_sync(question) if self.log.may_wait else question()
+
+    def _tail(self) -> list[Segment]:
+        return self.log.tail(self.state.segment)
 
     async def _begin_anew(self) -> None:
         """Takes over the state that the log has now, since the next epochs are past its retention."""
@@ -214,13 +228,17 @@ class Following(Polled):
         self.recent = Recent(state.epoch)
         self._tell()
 
-    def _pass_start(self) -> None:
-        """Goes on to the number before the latest start of the log, if nothing was written since.
+    def _start_before(self) -> int:
+        """Returns the number before the latest start of the log, if nothing was written since; else 0."""
+        before = self.log.newest_start() - 1
+        return 0 if self._tail() else before
+
+    def _pass(self, before: int) -> None:
+        """Goes on to the number before a start, as of ``_start_before``.
 
         It is no epoch, but clients of the leader have the state under this number until its first turn.
         """
-        before = self.log.newest_start() - 1
-        if before > self._durable and not self.log.tail(self.state.segment):
+        if before > self._durable:
             self._take(Epoch(before, self.latest.time, silent=True), 0)
 
     async def _take_all(self, segment: Segment, items: Sequence[Epoch | Note]) -> None:

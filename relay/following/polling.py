@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import trio
 
+from relay.store.errors import LogAway
+
+logger = logging.getLogger("dataspace")
+
 POLL_SECONDS: Final = 0.005
 """Seconds between two looks where the leader sends no hints."""
+
+AWAY_SECONDS: Final = 0.5
+"""Seconds until a database that was not reached is asked again."""
 
 SLICE_SECONDS: Final = 0.002
 """Seconds of work on new entries before others have their turn."""
@@ -37,6 +45,11 @@ class Polled:
         """Ends ``run``."""
         self._running.cancel()
         await self._over.wait()
+
+    async def wait_for(self, away: LogAway) -> None:
+        """Waits a moment for a database that was not reached; readers are served meanwhile."""
+        logger.warning("%s; what was read before is served", away)
+        await trio.sleep(AWAY_SECONDS)
 
     async def _wait_hint(self) -> None:
         with trio.move_on_after(self.poll):

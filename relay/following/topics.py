@@ -11,18 +11,29 @@ retention was faster, the topic goes on with another step log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 import trio
 
 from relay.following.polling import SLICE_SECONDS, Polled
 from relay.journal.followed import FollowedJournal, FollowedTopic, TopicHead
 from relay.log.segments import Segment
+from relay.store.errors import LogAway
 from relay.topics.steps import StepLog
 
 logger = logging.getLogger("dataspace")
+
+T = TypeVar("T")
+
+Question: TypeAlias = Callable[[], Any]
+"""A question about the journal, or a part of it."""
+
+Looking: TypeAlias = Generator[Question | None, Any, T]
+"""Yields questions, whose answers it is sent, and None where others may have their turn."""
 
 
 class TopicsFollowing(Polled):
@@ -66,8 +77,11 @@ class TopicsFollowing(Polled):
 
     def begin(self) -> None:
         """Applies everything that is on disk, at once; O(journal)."""
-        for _ in self._look():
-            pass
+        look, answer = self._look(), None
+        with suppress(StopIteration):
+            while True:
+                question = look.send(answer)
+                answer = None if question is None else question()
 
     async def run(self) -> None:
         """Applies what is new, until ``close``.  Raises ``LogFailed`` or ``LogDamaged``."""
@@ -75,7 +89,11 @@ class TopicsFollowing(Polled):
             with self._running:
                 while True:
                     self._passes += 1
-                    await self._pass()
+                    try:
+                        await self._pass()
+                    except LogAway as away:
+                        await self.wait_for(away)
+                        continue
                     self._passed = self._passes
                     self._looked.unpark_all()
                     await self._wait_hint()
@@ -99,34 +117,39 @@ class TopicsFollowing(Polled):
     async def _pass(self) -> None:
         with trio.CancelScope(shield=True):
             began = perf_counter()
-            for _ in self._look():
-                if perf_counter() - began > SLICE_SECONDS:
-                    self._flush()
-                    await trio.lowlevel.checkpoint()
-                    began = perf_counter()
+            look, answer = self._look(), None
+            with suppress(StopIteration):
+                while True:
+                    question = look.send(answer)
+                    answer = None if question is None else await self._asked(question)
+                    if perf_counter() - began > SLICE_SECONDS:
+                        self._flush()
+                        await trio.lowlevel.checkpoint()
+                        began = perf_counter()
             self._flush()
         await trio.lowlevel.checkpoint()
 
-    def _look(self) -> Iterator[None]:
-        """Applies everything that is new, with a pause after each step."""
+    async def _asked(self, question: Question) -> Any:
+        """Returns the answer of the journal, from a thread where that may take long."""
+        return await trio.to_thread.run_sync(question) if self.journal.may_wait else question()
+
+    def _look(self) -> Looking[None]:
+        """Applies everything that is new, with a pause after each step; the caller asks the questions."""
         more = True
-        while more or self._journal_moved():
-            self._version = self.journal.version()
-            count, heads = self.journal.heads()
+        while (version := (yield self.journal.version)) != self._version or more:
+            self._version = version
+            count, heads = yield self.journal.heads
             self._end_missing(count, heads)
             more = False
             for head in heads:
-                topic = self._topics.get(head.slot) or self._begin(head.slot)
+                topic = self._topics.get(head.slot) or (yield from self._begin(head.slot))
                 if topic is not None:
-                    segments = self._news(topic, head)
+                    segments = yield from self._news(topic, head)
                     more = more or segments is None or bool(segments)
                     for segment in segments or ():
                         yield from topic.take(segment)
                         self._moved(topic.ledger)
-                yield
-
-    def _journal_moved(self) -> bool:
-        return self.journal.version() != self._version
+                yield None
 
     def _end_missing(self, count: int, heads: Iterable[TopicHead]) -> None:
         """Ends the topics that are there no more.
@@ -147,30 +170,32 @@ class TopicsFollowing(Polled):
         self.journal.forget(topic.slot)
         self._ended(topic.ledger, whole)
 
-    def _begin(self, slot: int) -> FollowedTopic | None:
-        topic = self.journal.begin(slot)
+    def _begin(self, slot: int) -> Looking[FollowedTopic | None]:
+        topic: FollowedTopic | None = yield partial(self.journal.begin, slot)
         if topic is not None:
             self._topics[slot] = topic
             self._appeared(topic.ledger)
         return topic
 
-    def _news(self, topic: FollowedTopic, head: TopicHead) -> list[Segment] | None:
+    def _news(self, topic: FollowedTopic, head: TopicHead) -> Looking[list[Segment] | None]:
         """Returns the next segments of a topic; None if it is to begin anew."""
         if head.seal != topic.seal:
-            if not self.journal.renew(topic):  # another topic is there
+            row = yield partial(self.journal.renewed, topic)
+            if row is None:  # another topic is there
                 self._end(topic, whole=False)
                 return None
+            topic.renew(*row)
             self._moved(topic.ledger)
         if head.newest <= topic.read:
             return []
-        segments = self.journal.after(topic, head.newest)
+        segments: list[Segment] | None = yield partial(self.journal.after, topic, head.newest)
         if segments is None:
-            self._skip(topic)
+            yield from self._skip(topic)
         return segments
 
-    def _skip(self, topic: FollowedTopic) -> None:
+    def _skip(self, topic: FollowedTopic) -> Looking[None]:
         """Goes on with the topic as its row has it."""
-        later = self.journal.begin(topic.slot)
+        later: FollowedTopic | None = yield partial(self.journal.begin, topic.slot)
         if later is None or later.ledger.number != topic.ledger.number:
             self._end(topic, whole=False)
             return

@@ -11,7 +11,7 @@ before it; steps that retention has deleted before they were read are noticed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -60,7 +60,7 @@ class FollowedTopic:
         """Returns the ordinal of the newest segment that was read."""
         return self.chain.first - 1
 
-    def take(self, segment: Segment) -> Iterator[None]:
+    def take(self, segment: Segment) -> Generator[None]:
         """Applies the next segment, with a pause after each step; ``LogDamaged`` if a step does not fit."""
         ledger = self.ledger
         for step, _, _ in entries_of(segment):
@@ -72,6 +72,11 @@ class FollowedTopic:
                 yield
         self.chain.first, self.chain.anchor = segment.ordinal + 1, segment.checksum
         ledger.written(ledger.position)
+
+    def renew(self, seal: bytes, kept: Kept) -> None:
+        """Takes a newer row over."""
+        self.seal, self.kept = seal, kept
+        self.settle()
 
     def settle(self) -> None:
         """Forgets what the row has forgotten, once the position of that is reached."""
@@ -121,18 +126,19 @@ class FollowedJournal(JournalReader):
             self._take_ends(self._chain(slot), kept, ends)
             return FollowedTopic(restored(kept), row[1], chain)
 
-    def renew(self, topic: FollowedTopic) -> bool:
-        """Reads the row of a topic anew; False if there is another topic in the slot, or none."""
+    def renewed(self, topic: FollowedTopic) -> tuple[bytes, Kept] | None:
+        """Returns the seal and the content of the newest row of a topic, for ``renew``.
+
+        None if there is another topic in the slot, or none.
+        """
         row, ends = self._tables.topic_moment(topic.slot)
         if row is None:
-            return False
+            return None
         kept = self._kept(row)
         if kept.number != topic.ledger.number:
-            return False
-        topic.seal, topic.kept = row[1], kept
-        topic.settle()
+            return None
         self._take_ends(self._chain(topic.slot), kept, ends)
-        return True
+        return row[1], kept
 
     def after(self, topic: FollowedTopic, newest: int) -> list[Segment] | None:
         """Returns about 256 KiB of the next segments of a topic, up to an ordinal that there is.

@@ -86,7 +86,11 @@ class LogReader(StoreReader[LogTables]):
     @classmethod
     def open(cls, directory: Path) -> Self:
         """Opens the log in a directory to read it, changing nothing; ``LogFailed`` if there is none."""
-        tables = SqliteLog.read(directory / cls.FILE, directory / cls.MARK)
+        return cls.over(SqliteLog.read(directory / cls.FILE, directory / cls.MARK))
+
+    @classmethod
+    def over(cls, tables: LogTables) -> Self:
+        """Opens the log in some tables that another process writes, as ``open``."""
         with closed_on_failure(tables):
             found = cls(tables)
         found._chain.trimmed_elsewhere = found.refresh

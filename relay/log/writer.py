@@ -400,6 +400,8 @@ class GroupCommit(GroupWriter[_Entry]):
         reach("log-after-write")
 
     def _may_write_here(self, group: Sequence[_Entry]) -> bool:
+        if self._log.may_wait:
+            return False
         return self.is_quick and not self._log.is_busy and self._size(group) <= SMALL_BYTES
 
     def _accept(self, group: Sequence[_Entry]) -> None:

@@ -41,7 +41,7 @@ class LogFenced(LogFailed):
 
     @property
     def code(self) -> str:
-        return "no-leader"
+        return "moved"
 
 
 class LogDamaged(DataspaceError):

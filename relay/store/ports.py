@@ -99,6 +99,9 @@ class ChainTables(Protocol):
     place: str
     """Where the tables are, for messages."""
 
+    may_wait: bool
+    """True if an answer may take long, so that the loop's own thread asks and writes nothing."""
+
     @property
     def mark(self) -> AcknowledgedMark:
         """Returns what the tables hold at least; an empty mark where a home needs none."""

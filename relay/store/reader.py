@@ -34,6 +34,8 @@ class StoreReader(ABC, Generic[Tables]):
 
     def __init__(self, tables: Tables) -> None:
         self._tables: Final = tables
+        self.may_wait: Final = tables.may_wait
+        """True if an answer may take long, so that the loop's own thread asks and writes nothing."""
         self._acknowledged: AcknowledgedMark = tables.mark
 
     def _face(self, damage: str) -> None:

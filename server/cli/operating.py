@@ -62,7 +62,9 @@ OPERATING: Final = (
                        "keep sessions for at most TIME after a lost connection (default 5m); 0s for none"),
             ),
             *titled("data",
-                DATA,
+                option("--data PLACE",
+                       "directory of the log, or a store that daemons share, postgresql://HOST/DB?schema=NAME"
+                       " (default ~/.local/state/dataspace)"),
                 option("--follow DIR",
                        "serve readers from the log of the daemon that runs on DIR, on this machine"),
                 flag("--stand-by", "with --follow: lead once that daemon has ended"),

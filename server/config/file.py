@@ -26,7 +26,10 @@ from dataspace.wire.features import MAIN, SYSTEM
 from index.values.freezing import freeze
 from index.values.values import Map, Value
 from relay.log.retention import Retention
+from relay.store.address import StoreAddress
 from server.config.model import (
+    COMMITTED,
+    DURABLE,
     Cluster,
     Config,
     Follow,
@@ -39,6 +42,7 @@ from server.config.model import (
     SpaceConfig,
     Traces,
     Web,
+    place_of,
 )
 from server.config.principals import PUBLICATION_AMONG_TOKENS, Quotas
 from server.config.rights import KNOWN as RIGHTS, Key, Rights
@@ -114,6 +118,9 @@ class Loaded:
         self.file = file
 
 
+IN_CLUSTER: Final = "default in a cluster"
+
+
 def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     """Returns the effective configuration; raises ``UsageError`` with the place of what cannot be
     understood."""
@@ -121,6 +128,12 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     given = settle(args, os.environ, dict(_stated(document, file)), file)
     if "tokens" in document and given[_PUBLICATION].source == DEFAULT:
         given[_PUBLICATION] = Given(PUBLICATION_AMONG_TOKENS, "default with [[tokens]]")
+    if isinstance(given["data"].value, StoreAddress) and given["heartbeat"].source == DEFAULT:
+        lease = given["cluster.lease"].value
+        assert isinstance(lease, float)  # by its reader
+        given["heartbeat"] = Given(lease / 2, IN_CLUSTER)
+    if isinstance(given["data"].value, StoreAddress) and given["show"].source == DEFAULT:
+        given["show"] = Given(DURABLE, IN_CLUSTER)
     value = {name: each.value for name, each in given.items()}
     data = value["follow.data"] or value["data"]
     if value["follow.stand_by"] and value["follow.data"] is None:
@@ -131,7 +144,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         )
     if value["followers"] and value["follow.data"] is not None:
         raise UsageError("a daemon that follows another one starts no followers: leave out --followers")
-    assert isinstance(data, Path)  # by its reader
+    assert isinstance(data, Path | StoreAddress)  # by its reader
     space_limits = _filled(SpaceLimits, value)
     kept: dict[str, Any] = {field: value[f"log.{each.name}"] for field, each in KEEPING.items()}
     retention = Retention(**kept)
@@ -140,6 +153,12 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     if value["without_rules"]:
         space_limits = replace(space_limits, rules=0)
         spaces = {name: replace(each, limits=replace(each.limits, rules=0)) for name, each in spaces.items()}
+    for each in (main, *spaces.values()):
+        if isinstance(data, StoreAddress) and each.show == COMMITTED:
+            raise UsageError(
+                f"space {each.name}: show = 'committed' is not for a store that daemons share, since an epoch"
+                " that is shown before it is on disk may be one that its next leader does not know"
+            )
     rules = _rules(document, file, [MAIN, *spaces])
     rules[MAIN] = [*rules[MAIN], *map(Path, args.rules)]
     actors = [
@@ -272,14 +291,14 @@ def _spaces(
         )
         found[name] = SpaceConfig(
             name,
-            main.data / "spaces" / name,
+            place_of(main.data, name),
             _space_limits(source, main.limits),
             _space_retention(source, main.retention),
             show=source.take("show", SHOWN, main.show),
         )
     for name in args.host_space or ():
         _check_space_name(name, "--host-space")
-        found.setdefault(name, replace(main, name=name, data=main.data / "spaces" / name))
+        found.setdefault(name, replace(main, name=name, data=place_of(main.data, name)))
     return found
 
 

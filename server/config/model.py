@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from dataspace.wire.frames import MAX_FRAME
 from index.values.values import Value
 from relay.delivery.memory import WAITING_BYTES
 from relay.log.retention import Retention
+from relay.store.address import StoreAddress
 from server.config.principals import IDENTITIES, NAME_BYTES, Quotas
 from server.config.rights import Key
 from server.config.rules import RuleText
@@ -47,6 +49,11 @@ DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
 STALL_SECONDS: Final = 0.8
 HANG_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 30.0
+
+
+def own_name() -> str:
+    """Returns the default name of this daemon: its machine and process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def default_data() -> Path:
@@ -99,12 +106,18 @@ DURABLE: Final = "durable"
 """What observers are shown: epochs as they are committed, or only epochs on disk."""
 
 
+def place_of(data: Path | StoreAddress, space: str) -> Path | StoreAddress:
+    """Returns where the log of a space besides ``main`` is."""
+    return data / "spaces" / space if isinstance(data, Path) else data
+
+
 @dataclass(frozen=True, slots=True)
 class SpaceConfig:
-    """One dataspace: the directory of its log, its limits, its retention, its rules and its ``show``."""
+    """One dataspace: where its log is, its limits, its retention, its rules and its ``show``."""
 
     name: str
-    data: Path
+    data: Path | StoreAddress
+    """A directory of its own, or the store of the daemon."""
     limits: SpaceLimits = field(default_factory=SpaceLimits)
     retention: Retention = field(default_factory=Retention)
     rules: tuple[Path | RuleText, ...] = ()
@@ -247,6 +260,12 @@ class Cluster:
     """The URL by which clients reach this daemon; by default the URL of its first address."""
     web: str | None = None
     """The same for HTTP."""
+    name: str | None = None
+    """The name of this daemon among the daemons of a store; by default its machine and process."""
+    lease: float = 3.0
+    """Seconds after which another daemon leads if this one has not renewed its lease."""
+    state: Path | None = None
+    """A directory in which this daemon remembers the newest place of each log that it has seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +273,8 @@ class Config:
     """All settings of ``dataspace serve``."""
 
     listen: tuple[str, ...] = (DEFAULT_LISTEN,)
-    data: Path = field(default_factory=default_data)
+    data: Path | StoreAddress = field(default_factory=default_data)
+    """A directory, or a store in PostgreSQL."""
     limits: Limits = field(default_factory=Limits)
     quotas: Quotas = field(default_factory=Quotas)
     """The shares of one principal in the limits."""

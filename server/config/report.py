@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from index.values.values import Map
+from relay.store.address import StoreAddress
 from server.config.file import Loaded
 from server.config.model import Config, HostedActor, HostedFlow
 from server.config.rights import Key
@@ -64,7 +65,7 @@ def _toml(value: object) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, Map):
         return f"{{{', '.join([f'{json.dumps(name)} = {_toml(each)}' for name, each in value.pairs()])}}}"
-    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
+    return json.dumps(str(value) if isinstance(value, Path | StoreAddress) else value, ensure_ascii=False)
 
 
 def _space_lines(config: Config) -> Iterator[str]:

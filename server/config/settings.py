@@ -23,6 +23,7 @@ from dataspace.errors import UsageError
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.transport.addresses import parse_listen, parse_url
 from relay.log.retention import Retention
+from relay.store.address import StoreAddress, is_store_address
 from server.config.model import (
     COMMITTED,
     DEFAULT_LISTEN,
@@ -30,6 +31,7 @@ from server.config.model import (
     HANG_SECONDS,
     STALL_SECONDS,
     STOP_SECONDS,
+    Cluster,
     Follow,
     Limits,
     Slow,
@@ -45,6 +47,9 @@ CONFIG: Final = f"{PREFIX}CONFIG"
 
 MOST_FOLLOWERS: Final = 64
 """Followers of one daemon: each costs it a datagram for each group of epochs on disk."""
+
+MEMBER_NAME: Final = 100
+"""Characters of the name of a daemon among the daemons of a store."""
 
 MOST_SECONDS: Final = 1e10
 """About 300 years: a clock can still add it to the time."""
@@ -186,6 +191,25 @@ def path(value: object) -> Path:
     return value if isinstance(value, Path) else Path(text(value)).expanduser()
 
 
+def place(value: object) -> Path | StoreAddress:
+    """Where data is kept: a directory, or the address of a store in PostgreSQL."""
+    if isinstance(value, StoreAddress):
+        return value
+    if isinstance(value, str) and (scheme := value.partition("://")[0]) != value:
+        if is_store_address(value):
+            return StoreAddress.parse(value)
+        raise UsageError(f"data is kept in a directory or in postgresql://…, not in {scheme}://…")
+    return path(value)
+
+
+def member_name(value: object) -> str:
+    """The name of a daemon among the daemons of a store."""
+    name = text(value)
+    if 0 < len(name) <= MEMBER_NAME and name.isprintable():
+        return name
+    raise UsageError(f"a name of 1 to {MEMBER_NAME} printable characters is needed, not {value!r:.80}")
+
+
 def mode(value: object) -> int:
     """Returns permissions, from text such as 0660."""
     written = text(value)
@@ -297,7 +321,7 @@ The daemon's settings are under ``log``; a dataspace may have its own.
 SETTINGS: Final = (
     Setting("listen", addresses, (DEFAULT_LISTEN,), "listen"),
     Setting("socket_mode", mode, 0o600, "socket_mode"),
-    Setting("data", path, None, "data"),
+    Setting("data", place, None, "data"),
     Setting("followers", followers, 0, "followers"),
     Setting("readers", addresses, (), "readers"),
     Setting("accept_damage", flag, False, "accept_damage"),
@@ -321,6 +345,9 @@ SETTINGS: Final = (
     Setting("follow.most_lag", seconds, Follow().most_lag),
     Setting("cluster.advertise", advertised, None, "advertise"),
     Setting("cluster.web", advertised_web, None),
+    Setting("cluster.name", member_name, None),
+    Setting("cluster.lease", lasting, Cluster().lease),
+    Setting("cluster.state", path, None),
     *[Setting(f"slow.{each.name}", seconds, getattr(Slow(), each.name)) for each in fields(Slow)],
     Setting("traces.to", collector, None, "traces"),
     Setting("traces.ratio", share, Traces().ratio, "traces_ratio"),

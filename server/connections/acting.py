@@ -219,6 +219,9 @@ class ActingPeer(Peer):
         """Acts on a packet that ``act_at_once`` has not acted on."""
         if self.quota.account.is_paced:
             await self.quota.pace(packet)
+        if not self.shared.is_sure():
+            self.part_unsure()
+            return
         match packet:
             case p.Turn(at) if at <= self.own.client.sequence:
                 await self._old_turns.answer(at)
@@ -251,6 +254,10 @@ class ActingPeer(Peer):
                 self.has_parted = True  # answered at the end
             case _:
                 pass  # what a client may send and nothing follows from
+
+    def part_unsure(self) -> None:
+        """Ends the connection, since what is known here may be true no longer."""
+        self.dismiss("moved", "another daemon may lead by now: connect again")
 
     async def _greet(self, hello: p.Hello) -> None:
         """Answers a hello with a welcome; raises ``ProtocolError`` for a peer that is not admitted."""
@@ -318,7 +325,7 @@ class ActingPeer(Peer):
         if turn.sequence <= own.client.sequence or own.follows or self.quota.account.is_paced:
             return False
         if turn.expected or turn.others or not are_by_handle(turn.actions):  # as ``_is_conditional``
-            return commit_at_once(self, turn)
+            return self.shared.is_sure() and commit_at_once(self, turn)
         self._turn(turn, own)
         return True
 
@@ -335,6 +342,9 @@ class ActingPeer(Peer):
                 owner, actions, client=own.client, sequence=sequence, account=account, on_durable=self.accept
             )
         except Refused as refusal:
+            if not self.shared.is_sure():
+                self.part_unsure()
+                return
             hosted.showing.refuse(
                 self.say, p.Refusal(sequence, refusal.code, refusal.text[:4000], url=refusal.url)
             )
@@ -476,6 +486,7 @@ def welcome(
             state.secret,
             resumed,
             listed,
+            state.follows,
         ).packed(),
     )
 

@@ -35,7 +35,10 @@ from server.config.rights import Permit
 from server.connections.acting import ActingPeer, ClientDoor
 from server.connections.connection import Connection, SocketReader
 from server.connections.listeners import Doorkeeper, Listener, accept
-from server.daemon.followers import Followers, LeaderLink, url_of, web_url_of
+from server.daemon.directory import DirectoryHome
+from server.daemon.followers import Followers, url_of, web_url_of
+from server.daemon.homes import contact_of
+from server.home import Home
 from server.hosting.actors import HostedActors, hosting_verbs
 from server.hosting.loading import made_flow
 from server.logs import Throttle
@@ -90,9 +93,14 @@ class Daemon(DaemonState):
         config: Config,
         logs: Sequence[tuple[SpaceConfig, Log | FollowedLog]],
         tracing: Tracing | None = None,
+        home: Home | None = None,
     ) -> None:
-        super().__init__(config, Counts(), None if tracing is None else tracing.recorder)
+        """By default its home is a directory."""
+        super().__init__(
+            config, home or DirectoryHome(config), Counts(), None if tracing is None else tracing.recorder
+        )
         self.tracing: Final = tracing
+        self.is_sure = self.home.is_sure
         self.started = now()
         self.listeners: list[Listener] = []
         self.draining = Draining()
@@ -106,6 +114,7 @@ class Daemon(DaemonState):
                 each,
                 log,
                 limits=config.limits,
+                open_staged=self.home.open_staged,
                 flows={flow.title: made_flow(flow) for flow in config.flows if flow.space == each.name},
                 flush=self.flush,
                 names=names,
@@ -129,7 +138,7 @@ class Daemon(DaemonState):
         topics = self.durable_topics.following
         self.polled: list[Following | TopicsFollowing] = [*self.followings, *([topics] if topics else [])]
         """What looks at the store of the leader of this daemon again and again, while it follows."""
-        self.link = LeaderLink(self, self.polled)
+        self.link = contact_of(self, self.polled)
         """The connection to that leader."""
         self.hosting = HostedActors(config, self.spaces, partial(self.serve, trusted=True), self.flush)
         self.topic_connections = TopicConnections(self.topics, self.durable_topics)
@@ -172,6 +181,7 @@ class Daemon(DaemonState):
         stated = self.config.cluster
         self.url = stated.advertise or url_of(self.listeners)
         self.web_url = stated.web or web_url_of(self.listeners)
+        self.home.tell(self.url, self.web_url)
 
     # -- roles ----------------------------------------------------------------------------------------
 
@@ -181,7 +191,8 @@ class Daemon(DaemonState):
             hosted.leader.here = self.url
             self.peers.start_soon(hosted.run)
         self.peers.start_soon(self.durable_topics.run)
-        self.peers.start_soon(accept, self.followers, self.followers.listen())
+        if (listener := self.followers.listen()) is not None:
+            self.peers.start_soon(accept, self.followers, listener)
         if self.config.actors:
             self.peers.start_soon(self.hosting.run)
 

@@ -28,7 +28,7 @@ def warnings(config: Config) -> Iterator[str]:
         )
     yield from _readable([each for each in config.secret_files if _mode(each) & stat.S_IROTH])
     for space in config.all_spaces():
-        if _mode(space.data) & OTHERS:
+        if isinstance(space.data, Path) and _mode(space.data) & OTHERS:
             yield (
                 f"other users may list the data directory {space.data} (mode {_mode(space.data):04o}), "
                 f"though they cannot read its files: chmod 700 {space.data}"

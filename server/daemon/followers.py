@@ -131,13 +131,19 @@ class Followers:
         """``serve`` serves a follower at the other end of a link."""
         self._daemon = daemon
         self.serve: Final = serve
-        self._directory = Directory(daemon.config.data)
+        data = daemon.config.data
+        self._directory = Directory(data) if isinstance(data, Path) else None
         self._known: dict[int, FollowerReport] = {}
         self._hints: socket.socket | None = None
         self._listener: Listener | None = None
 
-    def listen(self) -> Listener:
-        """Returns the socket for followers in the data directory; raises ``CannotListen``."""
+    def listen(self) -> Listener | None:
+        """Returns the socket for followers in the data directory; None if it has none.
+
+        Raises ``CannotListen``.
+        """
+        if self._directory is None:
+            return None
         self._hints = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._listener = open_listener(Address(path=self._directory.place(SOCKET)), None)
         return self._listener
@@ -148,7 +154,8 @@ class Followers:
             self._listener.close()
         if self._hints is not None:
             self._hints.close()
-        self._directory.close()
+        if self._directory is not None:
+            self._directory.close()
 
     # -- as a doorkeeper ------------------------------------------------------------------------------
 
@@ -196,7 +203,7 @@ class Followers:
             text(arguments, "url", ""),
             text(arguments, "web", ""),
             arguments.get("stand_by") is True,
-            self._directory.place(hints) if hints else "",
+            self._directory.place(hints) if hints and self._directory is not None else "",
         )
         self._daemon.system.state([known.fact], [])
         for hosted in self._daemon.spaces.values():
@@ -231,10 +238,10 @@ class Followers:
 class LeaderLink:
     """The connection of a follower to its leader."""
 
-    def __init__(self, daemon: DaemonState, followings: Sequence[Polled]) -> None:
+    def __init__(self, daemon: DaemonState, followings: Sequence[Polled], directory: Path) -> None:
         self._daemon = daemon
         self._followings = followings
-        self._directory = Directory(daemon.config.data)
+        self._directory = Directory(directory)
         self._name = f"follower-{os.getpid()}.sock"
         self.is_up = False
         """True while the leader answers."""
@@ -292,7 +299,7 @@ class LeaderLink:
                 "url": daemon.url,
                 "web": daemon.web_url,
                 "hints": self._name,
-                "stand_by": daemon.config.follow.stand_by,
+                "stand_by": daemon.home.stands_by,
                 "epochs": Map(_epochs(daemon)),
                 "lag": Map(
                     {name: round(1000 * lag_of(each).seconds) for name, each in daemon.spaces.items()}

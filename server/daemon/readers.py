@@ -44,6 +44,7 @@ from server.connections.listeners import (
     open_listener,
 )
 from server.daemon.daemon import check_extras
+from server.daemon.directory import directory_of
 
 logger = logging.getLogger("dataspace")
 
@@ -232,7 +233,7 @@ def config_of_reader(config: Config, inherited: Inherited | None) -> Config:
         inherited=inherited,
         followers=0,
         readers=(),
-        follow=replace(config.follow, data=config.data),
+        follow=replace(config.follow, data=directory_of(config)),
         cluster=Cluster(),
         admin=None,
         trace=None,

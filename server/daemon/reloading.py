@@ -22,6 +22,7 @@ import trio
 
 from dataspace.errors import DataspaceError
 from dataspace.transport.addresses import parse_listen
+from relay.store.address import StoreAddress
 from server.config.model import Config, Limits, Logging, Slow
 from server.config.rights import Keys
 from server.connections.listeners import Listener, context_for, open_listener
@@ -167,7 +168,7 @@ def _differs(name: str, before: Config, now: Config) -> bool:
     return name not in TAKEN and getattr(before, name) != getattr(now, name)
 
 
-def _places(config: Config) -> list[tuple[str, Path]]:
+def _places(config: Config) -> list[tuple[str, Path | StoreAddress]]:
     """Returns which spaces there are besides ``main``; their rules, limits and retention are taken."""
     return [(each.name, each.data) for each in config.spaces]
 

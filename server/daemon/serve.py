@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Final
 
@@ -20,18 +19,19 @@ import trio
 from dataspace.transport.addresses import parse_listen
 from dataspace.transport.reactor import Reactor, is_available
 from dataspace.version import __version__
-from relay.backup.manifest import is_backup
 from relay.following.following import FollowedLog, Following
-from relay.journal.reader import JournalReader
 from relay.journal.writer import TopicWriter
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
+from relay.store.errors import LogAway, LogFenced
+from server.cluster.errors import SteppedDown
 from server.config.model import Config
 from server.connections.listeners import Listener, open_listener, open_listeners
 from server.daemon.daemon import Daemon, check_extras
 from server.daemon.exposure import warnings
-from server.daemon.lock import DataUnusable, followed, locked
+from server.daemon.homes import home_of
 from server.daemon.reloading import reload_on_hangup
+from server.home import Home
 from server.logs import AUDIT, Throttle, audit_to
 from server.monitoring.pages import exposition
 from server.monitoring.state import measure_lag, watch_rules
@@ -45,8 +45,8 @@ beside one busy thread.  And a thread that waits counts anew each time the loop 
 a busy loop does every 0.1 ms: with a longer interval the writer of the log waits for half a second.
 """
 
-WAIT_SECONDS: Final = 0.5
-"""How often a follower looks whether its leader has made a log."""
+AWAY_SECONDS: Final = 1.0
+"""Seconds until a database that was not reached is asked again."""
 
 logger = logging.getLogger("dataspace")
 
@@ -67,7 +67,28 @@ async def serve(
     """
     check_extras(config)
     async with tracing_by(config.traces) as tracing:
-        await _serve(config, reread, tracing, ending, task_status)
+        began = False
+        while True:
+            try:
+                await _serve(config, reread, tracing, ending, task_status)
+            except (BaseExceptionGroup, LogAway) as failures:
+                reason = _reason_to_follow(failures)
+                if reason is None or (not began and failures is reason):
+                    raise
+                logger.warning("%s: this daemon follows from now on", reason)
+                if isinstance(reason, LogAway):
+                    await trio.sleep(AWAY_SECONDS)
+                began, task_status = True, trio.TASK_STATUS_IGNORED
+            else:
+                return
+
+
+def _reason_to_follow(failures: BaseException) -> BaseException | None:
+    """Returns why this daemon leads no longer, if it did not fail otherwise."""
+    if isinstance(failures, BaseExceptionGroup):
+        reasons = [_reason_to_follow(each) for each in failures.exceptions]
+        return None if None in reasons else reasons[0]
+    return failures if isinstance(failures, SteppedDown | LogFenced | LogAway) else None
 
 
 async def _serve(
@@ -80,22 +101,21 @@ async def _serve(
     gc.set_threshold(100_000, 50, 100)
     sys.setswitchinterval(SWITCH_SECONDS)
     throttle = Throttle()
-    if is_backup(config.data):
-        raise DataUnusable(
-            f"{config.data} is a backup, with the identity and the numbers of its original; "
-            "restore it to another directory: dataspace restore BACKUP DIR"
-        )
     with ExitStack() as held:
         audits = Throttle(least=logging.INFO)
         for log_of, kept in ((logger, throttle), (logging.getLogger(AUDIT), audits)):
             log_of.addFilter(kept)
             held.callback(log_of.removeFilter, kept)
         held.enter_context(audit_to(config.logging.audit))
-        logs = [(each, await _opened(config, each.data, held)) for each in config.all_spaces()]
+        home = home_of(config)
+        leads = await home.enter(held)
+        logs = [
+            (each, await _opened(config, home, each.name, held, leads=leads)) for each in config.all_spaces()
+        ]
         admin = _open_admin(config)
         if admin is not None:
             held.callback(admin.close)
-        daemon = Daemon(config, logs, tracing)
+        daemon = Daemon(config, logs, tracing, home)
         _close_with(held, daemon)
         for warning in warnings(config):
             logger.warning("%s", warning, extra={"event": "warning"})
@@ -110,20 +130,16 @@ async def _serve(
         await _run(daemon, held, reread, admin, ending, task_status)
 
 
-async def _opened(config: Config, directory: Path, held: ExitStack) -> Log | FollowedLog:
+async def _opened(
+    config: Config, home: Home, space: str, held: ExitStack, *, leads: bool
+) -> Log | FollowedLog:
     """Opens a log to write it, or to follow it once there is one; it is closed with ``held``."""
     log: Log | FollowedLog
-    if config.follow.data is None:
-        held.enter_context(locked(directory))
-        log = Log.open(directory, accept_damage=config.accept_damage)
+    if leads:
+        log = home.open_log(space, accept_damage=config.accept_damage)
     else:
-        files = [directory / FollowedLog.FILE]
-        files += [directory / JournalReader.FILE] if directory == config.data else []
-        while not all(each.exists() for each in files):
-            logger.warning("there is no log in %s yet, waiting for its leader", directory)
-            await trio.sleep(WAIT_SECONDS)
-        held.enter_context(followed(directory))
-        log = FollowedLog.open(directory)
+        await home.wait_log(space)
+        log = home.follow_log(space, held)
     held.callback(log.close)
     return log
 
@@ -205,7 +221,7 @@ async def _run(
                     daemon.begin_leading()
                 else:
                     daemon.begin_following()
-                    if daemon.config.follow.stand_by:
+                    if daemon.home.stands_by:
                         daemon.peers.start_soon(_stand_by, daemon, held, writers)
                 daemon.peers.start_soon(daemon.flushing.run)
                 daemon.peers.start_soon(daemon.delivery.pacing.run, daemon.flush)
@@ -219,6 +235,7 @@ async def _run(
                     daemon.peers.start_soon(daemon.tracing.recorder.run)
                 if reread is not None:
                     await daemon.peers.start(reload_on_hangup, daemon, reread)
+                daemon.peers.start_soon(daemon.home.keep)
                 daemon.readiness.begin()
                 task_status.started([*daemon.addresses, *([] if admin is None else [admin.address.http])])
                 daemon.peers.start_soon(_end_when, daemon, ending)
@@ -246,19 +263,17 @@ async def _run(
 
 async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
     """Has the daemon lead once the leader has ended, whose observers stay connected."""
-    directories = [each.data for each in daemon.config.all_spaces()]
-    locks = [locked(each, wait=True) for each in directories]
-    for lock in locks:
-        await trio.to_thread.run_sync(held.enter_context, lock, abandon_on_cancel=True)
+    home = daemon.home
+    await home.wait_turn(held)
     began = perf_counter()
     daemon.link.end()
     with trio.CancelScope(shield=True):
         logs: list[Log] = []
-        for hosted, directory in zip(daemon.spaces.values(), directories, strict=True):
+        for name, hosted in daemon.spaces.items():
             commits = hosted.commits
             assert isinstance(commits, Following)  # as it follows until here
             await commits.catch_up()
-            opened = partial(Log.open, directory, accept_damage=daemon.config.accept_damage)
+            opened = partial(home.open_log, name, accept_damage=daemon.config.accept_damage)
             logs.append(await trio.to_thread.run_sync(opened))
             held.callback(logs[-1].close)
         if (topics := daemon.durable_topics.following) is not None:

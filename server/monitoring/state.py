@@ -7,8 +7,6 @@ end.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -16,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import Refused
-from relay.journal.followed import FollowedJournal
-from relay.journal.journal import Journal
 from relay.journal.writer import TopicWriter
+from relay.store.address import StoreAddress
 from relay.store.durations import Durations
+from server.config.model import own_name
 from server.sessions.peer import Peer
 from server.sessions.shared import Guest, Shared
 from server.spaces.space import now
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
 
     from relay.log.writer import GroupCommit
     from server.config.model import Config
+    from server.home import Home
     from server.sessions.counts import Counts
     from server.spaces.space import HostedSpace
     from server.spaces.traces import Recorder
@@ -70,8 +69,9 @@ class Readiness:
 class DaemonState(Shared):
     """The spaces, topics and connections of a daemon."""
 
-    def __init__(self, config: Config, counts: Counts, recorder: Recorder | None = None) -> None:
+    def __init__(self, config: Config, home: Home, counts: Counts, recorder: Recorder | None = None) -> None:
         super().__init__(config, counts, recorder)
+        self.home: Final = home
         self.connections: dict[int, Peer] = {}
         """The peers by number."""
         retained = config.limits.retained_bytes
@@ -79,7 +79,7 @@ class DaemonState(Shared):
             now, self.system, self.memory.admit, retained=retained, elsewhere=self._elsewhere
         )
         self.durable_topics = DurableTopics(self.topics, self.flush)
-        self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self.name = config.cluster.name or own_name()
         """How other daemons name this one."""
         self.url = self.web_url = ""
         """Where clients reach it, once it listens."""
@@ -97,12 +97,12 @@ class DaemonState(Shared):
     def open_topics(self) -> None:
         """Restores the durable topics, in a daemon that leads."""
         accept_damage = self.config.accept_damage
-        journal = Journal.open(self.config.data, accept_damage=accept_damage)
+        journal = self.home.open_journal(accept_damage=accept_damage)
         self.durable_topics.open(journal, accept_damage=accept_damage)
 
     def follow_topics(self) -> None:
         """Reads the durable topics of the leader, in a daemon that follows."""
-        self.durable_topics.follow(FollowedJournal.open(self.config.data))
+        self.durable_topics.follow(self.home.follow_journal())
 
     def _elsewhere(self) -> Refused | None:
         """Returns the refusal of what only a leader has, in a daemon that follows."""
@@ -127,8 +127,9 @@ class DaemonState(Shared):
 
     @property
     def directories(self) -> dict[str, Path]:
-        """The directory of each space."""
-        return {name: hosted.settings.data for name, hosted in self.spaces.items()}
+        """The directory of each space that has one."""
+        places = {name: hosted.settings.data for name, hosted in self.spaces.items()}
+        return {name: each for name, each in places.items() if not isinstance(each, StoreAddress)}
 
     @property
     def leads(self) -> bool:

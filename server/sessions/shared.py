@@ -34,6 +34,8 @@ from server.spaces.traces import Recorder
 from server.system import SystemSpace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relay.log.notes import KnownSession
     from server.config.model import Config, Limits
 
@@ -64,6 +66,11 @@ class Guest(Protocol):
 
     def dismiss(self, code: str, text: str, url: str = "") -> None:
         """Ends the connection; ``url`` is where to connect instead."""
+
+
+def always() -> bool:
+    """Returns True."""
+    return True
 
 
 class Shared:
@@ -98,6 +105,8 @@ class Shared:
         self.recorder = recorder
         """Where turns are traced; None where they are not."""
         self.flushing = flushing = Flushing(None if recorder is None else recorder.flushed)
+        self.is_sure: Callable[[], bool] = always
+        """True unless another daemon may lead by now: see ``Home``."""
         self.first_number = 0
         """The number before the first connection's."""
         self.reactor: Reactor | None = None

@@ -35,7 +35,7 @@ from relay.log.log import Log
 from relay.log.notes import Note
 from relay.log.writer import GroupCommit, retain
 from relay.store.errors import LogFailed
-from relay.store.sqlite.staged import SqliteStaged
+from relay.store.ports import StagedTables
 from relay.store.staging import Staging
 from server.config.model import COMMITTED, Limits, SpaceConfig
 from server.config.principals import check_name
@@ -75,6 +75,7 @@ class HostedSpace:
         log: Log | FollowedLog,
         *,
         limits: Limits,
+        open_staged: Callable[[str], StagedTables],
         flows: Mapping[str, Flow],
         flush: Callable[[], None],
         names: Collection[str],
@@ -93,6 +94,7 @@ class HostedSpace:
         on sessions of an earlier daemon.  The ``recorder`` has the traces of turns.
         """
         self._admit = admit
+        self._open_staged = open_staged
         self._returning = returning
         self._recorder = recorder
         self.settings = settings
@@ -184,8 +186,9 @@ class HostedSpace:
             log.clients, log.sessions = followed.state.clients, followed.state.sessions
             commits.recent = followed.recent
             commits.latest = followed.latest
-        staged = SqliteStaged.open(self.settings.data)
-        self.staging = Staging(staged, limit=limits.staged_bytes, kept=limits.staged_seconds)
+        self.staging = Staging(
+            self._open_staged(self.name), limit=limits.staged_bytes, kept=limits.staged_seconds
+        )
         held = {each.client for each in log.sessions.values()}
         self.clients = Clients(log.clients, most=limits.identities, name_bytes=limits.name_bytes, held=held)
         self.space.epoch = max(self.space.epoch, log.next_epoch - 1)

@@ -25,9 +25,13 @@ _running: set[DaemonProcess] = set()
 class DaemonProcess:
     """A daemon on a port that stays the same when it is started again."""
 
-    def __init__(self, data: Path, *more: str, program: Sequence[str] = ("-m", "dataspace")) -> None:
-        """``more`` are further words of its command line; ``program`` is what Python runs."""
-        self.data = data
+    def __init__(self, data: Path | str, *more: str, program: Sequence[str] = ("-m", "dataspace")) -> None:
+        """``data`` is a directory, or the address of a store; ``more`` are further words of its command line.
+
+        ``program`` is what Python runs.
+        """
+        self.data = Path(data)
+        self.place = str(data)
         self.program = program
         self.more = more
         self.port = 0
@@ -41,7 +45,7 @@ class DaemonProcess:
 
     def start(self, *, fault: str = "") -> None:
         """Starts it and waits until it listens; ``fault`` is where it is to be killed."""
-        command = [sys.executable, *self.program, "serve", "--data", str(self.data)]
+        command = [sys.executable, *self.program, "serve", "--data", self.place]
         command += ["--listen", f"tcp:127.0.0.1:{self.port}"]
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  until its end is read; a pipe would fill
         self.process = subprocess.Popen(

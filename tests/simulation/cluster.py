@@ -16,6 +16,7 @@ from typing import Final
 import trio
 
 from server.config.model import Config, Follow
+from server.daemon.directory import directory_of
 from server.daemon.lock import DataInUse
 from tests.simulation.daemons import Supervisor
 from tests.simulation.disks import Volume, mounted
@@ -137,7 +138,7 @@ class Member(Supervisor):
         config = super()._config()
         follow = Follow()
         if self._role == FOLLOWS or self._cluster.machine.holders:
-            follow = Follow(data=config.data, stand_by=self._role != FOLLOWS)
+            follow = Follow(data=directory_of(config), stand_by=self._role != FOLLOWS)
         self._world.trace("role", self.host.title, "follows" if follow.data else "leads")
         return replace(config, listen=(f"tcp:127.0.0.1:{PORT + self._number}",), follow=follow)
 

@@ -22,10 +22,9 @@ import trio
 from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.log.reader import LogReader
-from server.daemon import followers, serve
+from server.daemon import directory, followers
 from server.daemon.daemon import Daemon
 from server.daemon.lock import DataInUse
-from server.spaces import space
 from server.spaces.space import HostedSpace
 from tests.relay.store.memory import MemoryChains, MemoryStaged
 from tests.simulation.hosts import Host, here
@@ -217,19 +216,21 @@ def one_machine(machine: Machine, network: Callable[[], Network], led: Led) -> I
     async def open_unix_socket(_place: str) -> _Stream:
         return _Stream(await network().connect("", FOLLOWERS_PORT))
 
-    def locked(directory: Path, *, wait: bool = False) -> Lock:
-        return Lock(machine, directory, wait=wait)
+    def locked(place: Path, *, wait: bool = False) -> Lock:
+        return Lock(machine, place, wait=wait)
 
     really_lead, really_open = HostedSpace.lead, Daemon.open_topics
 
     def lead(self: HostedSpace, log: Log) -> None:
         led(self.name, log.term, log.next_epoch, hasattr(self, "commits"))
         really_lead(self, log)
-        (self.settings.data / LogReader.FILE).touch()  # followers look for it
+        data = self.settings.data
+        assert isinstance(data, Path)
+        (data / LogReader.FILE).touch()  # followers look for it
 
     def open_topics(self: Daemon) -> None:
         really_open(self)
-        (self.config.data / JournalReader.FILE).touch()
+        (directory.directory_of(self.config) / JournalReader.FILE).touch()
 
     sockets: Any = SimpleNamespace(
         socket=lambda *_: _Sender(machine),
@@ -238,11 +239,11 @@ def one_machine(machine: Machine, network: Callable[[], Network], led: Led) -> I
         SOCK_NONBLOCK=socket.SOCK_NONBLOCK,
     )
     with (
-        patch.object(serve, "locked", locked),
+        patch.object(directory, "locked", locked),
         patch.object(followers, "socket", sockets),
         patch.object(trio.socket, "socket", lambda *_: Mailbox(machine)),
         patch.object(trio, "open_unix_socket", open_unix_socket),
-        patch.object(space, "SqliteStaged", MemoryStaged),
+        patch.object(directory, "SqliteStaged", MemoryStaged),
         patch.object(HostedSpace, "lead", lead),
         patch.object(Daemon, "open_topics", open_topics),
     ):

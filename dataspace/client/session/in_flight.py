@@ -47,7 +47,7 @@ class InFlight:
         """Turns that were answered before older ones."""
         self._held: list[Ticket] | None = []
         self._numbers: list[tuple[Ticket, int]] = []
-        """The numbers of held turns when the present connection began."""
+        """The turns that were sent before the present connection and are held by it, with their numbers."""
 
     def __len__(self) -> int:
         return len(self._sent) + len(self._held or ())
@@ -167,12 +167,19 @@ class InFlight:
         """
         self._held = self._held or []
         if applied is not None:
-            self._held[:0] = [self._sent.pop(at) for at in list(self._sent) if at > applied]
-            self._numbers = [(ticket, ticket.sequence) for ticket in self._held]
+            before = [self._sent.pop(at) for at in list(self._sent) if at > applied]
+            self._numbers = [(ticket, ticket.sequence) for ticket in before]
+            self._held[:0] = before
             for ticket in self._sent.values():
                 self._send(ticket)
             self._applied = applied
             self.sequence = max(self.sequence, applied)
+
+    def lose(self, *, is_elsewhere: bool) -> None:
+        """Notes the end of a connection, whose daemon has applied none of its turns if ``is_elsewhere``."""
+        if is_elsewhere or self._held is not None:  # what was held it was not sent
+            self._take_back()
+        self._held = self._held or []
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Drops a turn if it is held, and so has not taken effect; returns whether it was.  O(held turns)."""
@@ -194,19 +201,23 @@ class InFlight:
             self._held = self._held or []
             self._held.append(ticket)
 
-    def take_back(self) -> None:
-        """Gives turns the numbers that they had before the present connection, whose daemon applies none.
+    def _take_back(self) -> None:
+        """Makes turns as they were before the present connection, whose daemon has applied none.
 
-        Its welcome may have had too low a number, and a turn that was applied elsewhere a higher one since.
+        Its welcome may have had too low a number: a turn that was applied elsewhere had a higher one since,
+        and a turn that was sent nowhere else the number of another one.  So the latter are held.
         """
         left = {id(ticket): ticket for ticket in self.tickets() if not ticket.restating}
+        sent = [ticket for at, ticket in self._sent.items() if at <= self._applied]
+        for ticket in sent:
+            left.pop(id(ticket), None)
         for ticket, number in self._numbers:
-            if ticket.restating or id(ticket) in left:
+            if left.pop(id(ticket), None) is not None or ticket.restating:
                 ticket.sequence = number
-                left[id(ticket)] = ticket
+                sent.append(ticket)
         self._numbers = []
-        self._sent = {ticket.sequence: ticket for ticket in sorted(left.values(), key=_number)}
-        self._held = []
+        self._sent = {ticket.sequence: ticket for ticket in sorted(sent, key=_number)}
+        self._held = list(left.values())
 
     def forget(self) -> None:
         """Drops the claims, which have ended and are not to be asserted again."""

@@ -140,7 +140,7 @@ class FencedWriter:
                 self.away_since = monotonic()
                 logger.warning("%s; the same is tried until the outcome is known", failure)
             if self._ending.wait(PAUSES[min(attempts, len(PAUSES) - 1)]):
-                raise LogFailed(f"{failure}; whether the last write is there is not known")
+                raise LogFenced(f"{failure}; whether the last write is there is not known")
             attempts += 1
 
     def _attempt(
@@ -184,7 +184,7 @@ class FencedWriter:
         connection = self._connection
         if connection is None:
             if self._ending.is_set():
-                raise LogFailed(f"{self._database.place} is closed")
+                raise LogFenced(f"{self._database.place} is not written any more")
             self._connection = connection = self._database.connect()
             connection.add_notice_handler(self._note)
         return connection
@@ -200,7 +200,10 @@ class FencedWriter:
                 connection.close()
 
     def abandon(self) -> None:
-        """Ends the attempts of another thread, whose outcome stays unknown.  Safe from any thread."""
+        """Ends the attempts of another thread, whose outcome stays unknown; later writes raise ``LogFenced``.
+
+        Safe from any thread.
+        """
         self._ending.set()
         connection = self._connection
         if connection is not None:

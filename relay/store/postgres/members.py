@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from time import monotonic
+from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
 
@@ -35,7 +35,7 @@ _RENEW: Final = """
 UPDATE {s}.members SET beat = beat + 1, url = %(url)s, web = %(web)s,
     until = clock_timestamp() + make_interval(secs => %(lease)s)
 WHERE nonce = %(nonce)s AND until > clock_timestamp()
-RETURNING extract(epoch FROM clock_timestamp())::float8
+RETURNING beat
 """
 _FORGET: Final = """
 DELETE FROM {s}.members AS m WHERE until < clock_timestamp() - make_interval(secs => %(kept)s)
@@ -47,7 +47,8 @@ _FIRST_TERM: Final = """
 INSERT INTO {s}.terms VALUES (%(space)s, 0, NULL, NULL, clock_timestamp()) ON CONFLICT DO NOTHING
 """
 _STANDING: Final = """
-SELECT t.term, t.nonce, t.wanted, m.name, m.url, m.web, m.beat, coalesce(m.until > clock_timestamp(), false)
+SELECT t.term, t.nonce, t.wanted, m.name, m.url, m.web, m.beat,
+    coalesce(extract(epoch FROM m.until - clock_timestamp())::float8, -1)
 FROM {s}.terms AS t LEFT JOIN {s}.members AS m USING (nonce) WHERE t.space = %(space)s
 """
 _TAKE: Final = """
@@ -90,28 +91,73 @@ class Standing(NamedTuple):
     url: str | None
     web: str | None
     beat: int | None
-    lives: bool
-    """The lease of its leader runs, in the clock of the database."""
+    left: float
+    """For how many seconds the lease of its leader lasts, in the clock of the database."""
+
+    @property
+    def lives(self) -> bool:
+        """True if its leader has a lease."""
+        return self.left > 0
 
 
-class Membership:
-    """One run of a daemon as a member.  Calls block; one thread at a time makes them."""
+class _Asking:
+    """A connection for questions about members and terms; one at a time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database: Final = database
+        self._connection: psycopg.Connection[Any] | None = None
+        self._lock: Final = threading.RLock()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                with suppress(psycopg.Error):
+                    connection.close()
+
+    def _run(self, question: str, **values: object) -> list[Any]:
+        """Runs one statement, twice if the connection had been lost meanwhile; raises ``LogAway``."""
+        statement = self._database.statement(question)
+        with self._lock:
+            lent = self._connection is not None
+            while True:
+                try:
+                    with self._database.translated("use"):
+                        cursor = self._connected().execute(statement, values)
+                        return cursor.fetchall() if cursor.description else []
+                except LogFailed:
+                    self.close()
+                    if not lent:
+                        raise
+                    lent = False
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        """Returns the connection; its commits wait for no standby, since a fence guards what is written."""
+        if self._connection is None:
+            self._connection = self._database.connect()
+            self._connection.execute("SET synchronous_commit TO local")
+        return self._connection
+
+
+class Membership(_Asking):
+    """One run of a daemon as a member."""
 
     def __init__(self, database: Database, profile: Profile, lease: float) -> None:
         """``lease`` is in seconds."""
-        self._database: Final = database
+        super().__init__(database)
         self.profile = profile
         self.lease: Final = lease
         self.nonce = uuid4()
-        self._connection: psycopg.Connection[Any] | None = None
 
     def join(self) -> float:
-        """Begins a lease under a new nonce; returns when it was sent, as of ``monotonic``."""
+        """Begins a lease under a new nonce; returns until when it lasts at least, on ``CLOCK_BOOTTIME``."""
         self.nonce = uuid4()
-        sent = monotonic()
+        sent = clock_gettime(CLOCK_BOOTTIME)
         profile = self.profile
         self._run(
             _JOIN,
+            nonce=self.nonce,
             name=profile.name,
             url=profile.url,
             web=profile.web,
@@ -120,30 +166,24 @@ class Membership:
             lease=self.lease,
         )
         self._run(_FORGET, kept=_KEPT_SECONDS)
-        return sent
+        return sent + self.lease
 
     def renew(self) -> float | None:
-        """Renews the lease; None if it had run out, which is final.
-
-        Returns the time of the database, in seconds since 1970.  Raises ``LogAway``.
-        """
-        rows = self._run(_RENEW, url=self.profile.url, web=self.profile.web, lease=self.lease)
-        return float(rows[0][0]) if rows else None
+        """Renews the lease; returns until when it lasts, as ``join``; None if it had run out, for good."""
+        sent = clock_gettime(CLOCK_BOOTTIME)
+        profile = self.profile
+        rows = self._run(_RENEW, nonce=self.nonce, url=profile.url, web=profile.web, lease=self.lease)
+        return sent + self.lease if rows else None
 
     def leave(self) -> None:
         """Ends the lease."""
         with suppress(LogFailed):
-            self._run(_LEAVE)
+            self._run(_LEAVE, nonce=self.nonce)
         self.close()
 
-    def close(self) -> None:
-        """Closes the connection; the lease runs out by itself."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(psycopg.Error):
-                connection.close()
 
-    # -- spaces ---------------------------------------------------------------------------------------
+class SpaceTerms(_Asking):
+    """The terms of the spaces of a store."""
 
     def space(self, name: str) -> int:
         """Returns the number of a space, which is made if it is not there."""
@@ -159,28 +199,29 @@ class Membership:
         """Returns who leads a space."""
         return Standing(*self._run(_STANDING, space=space)[0])
 
-    def take(self, space: int, seen: Standing) -> Fence | None:
-        """Takes a space under the next term; None if another daemon was quicker, so that it is not ``seen``.
+    def take(self, space: int, seen: Standing, nonce: UUID) -> Fence | None:
+        """Takes a space for a member; None if another one was quicker, so that the term is not ``seen``.
 
         Whether it may be taken, the caller judges.  It waits for a commit under way, and ends the connection
         that holds up the row for longer than ``LOCK_SECONDS``.
         """
-        if seen.nonce == self.nonce:  # an earlier attempt, whose outcome was not known
-            return Fence(space, seen.term, self.nonce)
-        with self._database.translated("take over a space in"):
-            pid = self._connected().info.backend_pid
-        timer = threading.Timer(LOCK_SECONDS, self._end_blockers, (pid,))
-        timer.daemon = True
-        timer.start()
-        try:
-            rows = self._run(_TAKE, space=space, term=seen.term, before=seen.nonce)
-        finally:
-            timer.cancel()
-        return Fence(space, int(rows[0][0]), self.nonce) if rows else None
+        if seen.nonce == nonce:  # an earlier attempt, whose outcome was not known
+            return Fence(space, seen.term, nonce)
+        with self._lock:
+            with self._database.translated("take over a space in"):
+                pid = self._connected().info.backend_pid
+            timer = threading.Timer(LOCK_SECONDS, self._end_blockers, (pid,))
+            timer.daemon = True
+            timer.start()
+            try:
+                rows = self._run(_TAKE, space=space, term=seen.term, before=seen.nonce, nonce=nonce)
+            finally:
+                timer.cancel()
+        return Fence(space, int(rows[0][0]), nonce) if rows else None
 
     def give_up(self, fence: Fence, wanted: str | None = None) -> None:
         """Ends a term, for the member ``wanted`` or any other to take the space at once."""
-        self._run(_GIVE_UP, space=fence.space, term=fence.term, wanted=wanted)
+        self._run(_GIVE_UP, space=fence.space, term=fence.term, nonce=fence.nonce, wanted=wanted)
 
     def _end_blockers(self, pid: int) -> None:
         """Ends the connections that a connection waits for: a stopped program, or a commit that waits for a
@@ -188,24 +229,3 @@ class Membership:
         with suppress(LogFailed), self._database.translated("end a connection to"):
             with self._database.connect() as connection:
                 connection.execute(self._database.statement(_BLOCKERS), {"pid": pid})
-
-    def _run(self, question: str, **values: object) -> list[Any]:
-        """Runs one statement; on a connection that had been lost meanwhile once more."""
-        statement = self._database.statement(question)
-        given = {"nonce": self.nonce, **values}
-        lent = self._connection is not None
-        while True:
-            try:
-                with self._database.translated("use"):
-                    cursor = self._connected().execute(statement, given)
-                    return cursor.fetchall() if cursor.description else []
-            except LogFailed:
-                self.close()
-                if not lent:
-                    raise
-                lent = False
-
-    def _connected(self) -> psycopg.Connection[Any]:
-        if self._connection is None:
-            self._connection = self._database.connect()
-        return self._connection

@@ -149,8 +149,7 @@ class PostgresChains:
     went back holds less.
     """
 
-    may_wait: Final = True
-    """A question may take long, so the loop's own thread asks none."""
+    may_wait = True
 
     def __init__(
         self,

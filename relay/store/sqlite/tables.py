@@ -131,6 +131,8 @@ def moment_of(storage: Storage) -> Iterator[sqlite3.Connection]:
 class SqliteChains:
     """The chains of one file, with the mark beside it."""
 
+    may_wait = False
+
     def __init__(
         self, storage: Storage, mark: AcknowledgedMark | None = None, file: AcknowledgedFile | None = None
     ) -> None:

@@ -183,7 +183,7 @@ async def test_limits_status_and_options_are_those_of_the_code(tmp_path: Path) -
             known = set(refused.value.text.split("known are ")[1].split(", "))
         nursery.cancel_scope.cancel()
     assert _told_in("`spec` is a map:", "Where a default is not given") == set(OPTIONS)
-    assert _told_in("| feature | in the hello", "**Tokens.**") - {"secret", "resumed"} == WANTED
+    assert _told_in("| feature | in the hello", "**Tokens.**") - {"secret", "resumed", "follows"} == WANTED
     verbs = PAGE.read_text().split("| verb | arguments | answer |")[1].split("`status` answers with")[0]
     assert set(re.findall(r"^\| `([a-z-]+)` \|", verbs, re.M)) == known
 

@@ -21,7 +21,7 @@ from relay.store.address import StoreAddress
 from relay.store.errors import LogFailed
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import FencedWriter
-from relay.store.postgres.members import Membership, Profile
+from relay.store.postgres.members import Membership, Profile, SpaceTerms
 from relay.store.postgres.staged import PostgresStaged
 from relay.store.postgres.tables import PostgresChains, PostgresLog
 from relay.store.postgres.topics import PostgresTopics
@@ -61,10 +61,12 @@ class Stores:
         """Returns the space of a path, which is made if there is none, under a new term."""
         member = Membership(self._database, Profile("test"), LEASE)
         member.join()
-        space = self._spaces[path] = member.space(f"{path} of test {self._tests}")
-        fence = member.take(space, member.standing(space))
+        terms = SpaceTerms(self._database)
+        space = self._spaces[path] = terms.space(f"{path} of test {self._tests}")
+        fence = terms.take(space, terms.standing(space), member.nonce)
         assert fence is not None
         member.close()
+        terms.close()
         writer = FencedWriter(self._database, fence)
         self._writers.append(writer)
         return space, writer

@@ -127,6 +127,8 @@ class Memory:
 class MemoryChains:
     """The chains of a memory."""
 
+    may_wait = False
+
     memories: ClassVar[dict[Path, Memory]] = {}
     """By path, as long as ``in_memory`` lasts."""
 

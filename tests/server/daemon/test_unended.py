@@ -32,7 +32,7 @@ def hosted(tmp_path: Path) -> Iterator[HostedSpace]:
     """The space of a daemon that does not run, with three owners of a fact each."""
     config = Config(listen=(), data=tmp_path)
     (settings,) = config.all_spaces()
-    with_log = Log.open(settings.data)
+    with_log = Log.open(tmp_path)
     daemon = Daemon(config, [(settings, with_log)])
     for at, owner in enumerate(OWNERS):
         daemon.main.commit(owner, [(ASSERT, at, Record("p", at))])

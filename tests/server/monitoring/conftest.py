@@ -43,7 +43,7 @@ async def served(tmp_path: Path, nursery: trio.Nursery, limits: Limits) -> Async
     """A daemon whose clients need no token."""
     config = Config(("tcp:127.0.0.1:0",), tmp_path / "data", limits=limits, admin="tcp:127.0.0.1:0")
     url, admin = await nursery.start(serve, config)
-    yield Served(url, admin, config.data)
+    yield Served(url, admin, tmp_path / "data")
 
 
 @pytest.fixture
@@ -51,4 +51,4 @@ async def guarded(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Served
     """A daemon whose clients need the token of the operator or of a sensor."""
     config = Config(("tcp:127.0.0.1:0",), tmp_path / "data", keys=KEYS, admin="tcp:127.0.0.1:0")
     url, admin = await nursery.start(serve, config)
-    yield Served(url, admin, config.data)
+    yield Served(url, admin, tmp_path / "data")

@@ -103,7 +103,7 @@ async def inside(
     """A daemon with its log in a directory, until the end of the block; it ends in good order."""
     config = Config(data=data, limits=limits or Limits(), keys=keys)
     (settings,) = config.all_spaces()
-    log = Log.open(settings.data)
+    log = Log.open(data)
     daemon = Daemon(config, [(settings, log)])
     hosted = daemon.main
     try:

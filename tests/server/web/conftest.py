@@ -47,7 +47,7 @@ async def listen(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Listen]
 
         async def listening(app: App, *, web: Web | None = None, limits: Limits | None = None) -> int:
             config = Config(("http:127.0.0.1:0",), tmp_path, limits=limits or Limits(), web=web or Web())
-            logs = [(each, Log.open(each.data)) for each in config.all_spaces()]
+            logs = [(each, Log.open(tmp_path)) for each in config.all_spaces()]
             made = Daemon(config, logs)
             held.callback(logs[0][1].close)
             held.callback(made.durable_topics.writer.journal.close)

@@ -28,6 +28,8 @@ class LineMachine(RuleBasedStateMachine):
         self.line: deque[p.Turn] = deque()
         self.answers: deque[tuple[int, int]] = deque()
         self.up = False
+        self.follows = self.has_led = False
+        """Whether the present daemon follows, and whether there was ever a connection to one that leads."""
         self.flight = InFlight("main", ClaimSet(), self._write)
         self.flight.limits = TurnLimits(actions_per_turn=2)
         self.tickets: list[Ticket] = []
@@ -99,7 +101,7 @@ class LineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.line)
     @rule(count=st.integers(1, 5))
     def passes_on(self, count: int) -> None:
-        for _ in range(min(count, len(self.line))):
+        for _ in range(0 if self.follows else min(count, len(self.line))):
             turn = self.line.popleft()
             if turn.sequence > self.sequence:
                 self._apply(turn)
@@ -139,16 +141,40 @@ class LineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.up)
     @rule()
     def breaks(self) -> None:
-        self.up = False
+        self._end(is_elsewhere=self.follows)  # as its welcome said
+
+    def _end(self, *, is_elsewhere: bool) -> None:
+        self.up = self.follows = False
         self.line.clear()
         self.answers.clear()
+        self.flight.lose(is_elsewhere=is_elsewhere)
+
+    @precondition(lambda self: not self.up)
+    @rule(behind=st.integers(0, 3), released=st.booleans())
+    def comes_to_a_follower(self, behind: int, released: bool) -> None:
+        """A daemon that knows the turns of a moment ago, and takes none."""
+        self.up = self.follows = True
+        self.flight.hold(max(0, self.sequence - behind))
+        if released:  # else the connection waits for a lease
+            self.flight.release(restate=True)
+
+    @precondition(lambda self: self.follows)
+    @rule()
+    def is_sent_on(self) -> None:
+        self._end(is_elsewhere=True)
+
+    @precondition(lambda self: not self.has_led)
+    @rule()
+    def another_bearer_of_the_identity_makes_a_turn(self) -> None:
+        """As long as this one has reached no leader."""
+        self.sequence += 1
 
     @precondition(lambda self: not self.up)
     @rule(resumed=st.booleans())
     def comes_back(self, resumed: bool) -> None:
         if not resumed:
             self.facts.clear()
-        self.up = True
+        self.up = self.has_led = True
         self.flight.hold(self.sequence)
         self.flight.release(restate=not resumed)
 
@@ -157,7 +183,7 @@ class LineMachine(RuleBasedStateMachine):
     def comes_back_to_another_space(self, sequence: int) -> None:
         """One in which this client has made turns before; what was answered holds there, no more."""
         open_before = [ticket for ticket in self.tickets if not ticket.done]
-        self.up, self.sequence = True, sequence
+        self.up, self.sequence, self.has_led = True, sequence, True
         for each in (self.applied, self.facts, self.messages, self.sent, self.wanted):
             each.clear()
         self.durable, self.wanted_durable = [], []
@@ -176,6 +202,8 @@ class LineMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """With a line that holds, everything gets there."""
+        if self.follows:
+            self.is_sent_on()
         if not self.up:
             self.comes_back(resumed=False)
         while self.line:

@@ -19,7 +19,7 @@ from relay.store.address import StoreAddress
 from relay.store.errors import LogFailed, LogFenced
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import Fence, FencedWriter
-from relay.store.postgres.members import Membership, Profile, Standing
+from relay.store.postgres.members import Membership, Profile, SpaceTerms, Standing
 from relay.store.postgres.tables import PostgresLog
 from tests.relay.log.histories import append, epoch, flight
 
@@ -35,24 +35,25 @@ class Leader:
         self.database.prepare()
         self.member = Membership(self.database, Profile(name), lease)
         self.member.join()
-        self.space = self.member.space("main")
+        self.terms = SpaceTerms(self.database)
+        self.space = self.terms.space("main")
         self.writer: FencedWriter | None = None
 
     def space_of(self, name: str) -> int:
         """Returns the number of a space, which is made if there is none."""
-        return self.member.space(name)
+        return self.terms.space(name)
 
     def standing(self, space: int = 0) -> Standing:
         """Returns the term of a space, its own or another one."""
-        return self.member.standing(space or self.space)
+        return self.terms.standing(space or self.space)
 
     def take_as(self, seen: Standing, space: int = 0) -> Fence | None:
         """Takes a space over, if its term is the one seen."""
-        return self.member.take(space or self.space, seen)
+        return self.terms.take(space or self.space, seen, self.member.nonce)
 
     def give_up(self, fence: Fence, wanted: str | None = None) -> None:
         """Ends a term."""
-        self.member.give_up(fence, wanted)
+        self.terms.give_up(fence, wanted)
 
     def take(self) -> Fence | None:
         """Takes the space over, from whichever member leads it."""
@@ -77,6 +78,7 @@ class Leader:
         self._abandon()
         with suppress(LogFailed):
             self.member.close()
+            self.terms.close()
         self.database.close()
 
 

@@ -1,0 +1,1 @@
+"""A cluster: daemons that share one store, led by one daemon."""

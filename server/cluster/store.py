@@ -1,0 +1,207 @@
+"""A store in PostgreSQL as the home of a daemon: it leads while its lease lasts and its terms stand.
+
+The daemons that name one store are a cluster.  The first one leads; every other one follows, and takes over
+once the lease of the leader has run out in the clock of the database, or its counter has stood still for a
+lease by the clock of this machine, whatever the database's says.  A leader that cannot renew its lease steps
+down before it ends.  All of that is for liveness: a write of an earlier leader is refused by its fence.
+
+Always: what this daemon writes is under a term that it took; it gives its terms back at an orderly end, after
+its logs are closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from contextlib import ExitStack, suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from relay.following.following import FollowedLog
+from relay.journal.followed import FollowedJournal
+from relay.journal.journal import Journal
+from relay.log.log import Log
+from relay.store.errors import LogAway, LogFailed, closed_on_failure
+from relay.store.postgres.database import Database
+from relay.store.postgres.fenced import Fence, FencedWriter
+from relay.store.postgres.members import Membership, Profile, SpaceTerms, Standing
+from relay.store.postgres.staged import PostgresStaged
+from relay.store.postgres.tables import PostgresLog
+from relay.store.postgres.topics import PostgresTopics
+from relay.store.sqlite.acknowledged import AcknowledgedFile
+from server.cluster.errors import SteppedDown
+from server.cluster.lease import MemberLease
+from server.config.model import own_name
+
+if TYPE_CHECKING:
+    from relay.store.address import StoreAddress
+    from server.config.model import Config
+
+logger = logging.getLogger("dataspace")
+
+TOPICS: Final = ""
+"""The name of the space that the journal of topics is in the store; it has the term of ``main``."""
+
+LOOK_SECONDS: Final = 0.2
+"""How often a follower looks who leads, where nothing hurries it."""
+
+
+class StoreHome:
+    """One run of a daemon as a member of the cluster of a store."""
+
+    def __init__(self, config: Config, address: StoreAddress) -> None:
+        cluster = config.cluster
+        self.place: str = str(address)
+        self.stands_by: bool = True
+        self._names: Final = [each.name for each in config.all_spaces()]
+        self._database: Final = Database(address)
+        self._member: Final = Membership(self._database, Profile(cluster.name or own_name()), cluster.lease)
+        self._state: Final = cluster.state
+        self._lease = MemberLease(self._member)
+        self._terms: Final = SpaceTerms(self._database)
+        self._spaces: dict[str, int] = {}
+        """The number of each space in the store."""
+        self._fences: dict[str, Fence] = {}
+        self._writers: list[FencedWriter] = []
+        self._seen: tuple[Standing, float] | None = None
+        """The last leader as it was seen, and since when its counter stands still."""
+
+    # -- the life of a member -------------------------------------------------------------------------
+
+    async def enter(self, held: ExitStack) -> bool:
+        held.callback(self._database.close)
+        held.callback(self._leave)
+        await trio.to_thread.run_sync(self._join)
+        while True:
+            standing = await trio.to_thread.run_sync(self.standing)
+            if not self._may_take(standing):
+                return False
+            if await trio.to_thread.run_sync(self._take_all, standing):
+                return True
+
+    def _join(self) -> None:
+        self._database.prepare()
+        for name in (*self._names, TOPICS):
+            self._spaces[name] = self._terms.space(name)
+        self._lease.begin()
+
+    def _leave(self) -> None:
+        """Gives the terms back, and ends the lease."""
+        with suppress(LogFailed):
+            for fence in self._fences.values():
+                self._terms.give_up(fence)
+        self._terms.close()
+        self._lease.end()
+
+    async def keep(self) -> None:
+        while True:
+            if self._fences and self._lease.left <= 0:
+                break
+            await trio.sleep(max(self._lease.left, LOOK_SECONDS))
+        for each in self._writers:
+            each.abandon()
+        raise SteppedDown(f"the lease of {self._member.profile.name} in {self.place} has run out")
+
+    def is_sure(self) -> bool:
+        return self._lease.left > 0 or not self._fences
+
+    def tell(self, url: str, web: str) -> None:
+        self._member.profile = Profile(self._member.profile.name, url, web)
+        self._lease.hasten()
+
+    # -- leading --------------------------------------------------------------------------------------
+
+    async def wait_turn(self, held: ExitStack) -> None:
+        while True:
+            try:
+                standing = await trio.to_thread.run_sync(self.standing, abandon_on_cancel=True)
+                if self._may_take(standing):
+                    await trio.sleep(random.random() / 10)  # of several, one is first
+                    await trio.to_thread.run_sync(self._renew)
+                    if await trio.to_thread.run_sync(self._take_all, standing):
+                        return
+            except LogAway as away:
+                logger.warning("%s; nobody can lead now", away)
+                await trio.sleep(LOOK_SECONDS)
+            else:  # to the instant, as far as the lease is the last one
+                await trio.sleep(min(LOOK_SECONDS, max(standing.left, 0) + 0.01))
+
+    def _renew(self) -> None:
+        """Begins another lease, if the last one has run out while nothing was led."""
+        if self._lease.left <= 0:
+            self._lease.end()
+            self._lease = MemberLease(self._member)
+            self._lease.begin()
+
+    def standing(self) -> Standing:
+        """Returns who leads, as the store has it."""
+        return self._terms.standing(self._spaces[self._names[0]])
+
+    def _may_take(self, standing: Standing) -> bool:
+        """True if no member that lives leads, and this one is not asked to leave it to another."""
+        if standing.wanted not in (None, self._member.profile.name):
+            return False
+        return not standing.lives or self._is_still(standing)
+
+    def _is_still(self, standing: Standing) -> bool:
+        """True if the counter of a leader has not moved for a lease by the clock of this machine."""
+        now = monotonic()
+        if self._seen is None or self._seen[0][:7] != standing[:7]:
+            self._seen = standing, now
+        return now - self._seen[1] > self._member.lease
+
+    def _take_all(self, standing: Standing) -> bool:
+        """Takes all spaces, the first one under the standing that was seen; False if another was quicker."""
+        first, nonce = self._names[0], self._member.nonce
+        fence = self._terms.take(self._spaces[first], standing, nonce)
+        if fence is None:
+            return False
+        self._fences[first] = fence
+        for name in self._names[1:]:
+            space = self._spaces[name]
+            while (taken := self._terms.take(space, self._terms.standing(space), nonce)) is None:
+                pass
+            self._fences[name] = taken
+        return True
+
+    def _writer(self, space: str) -> FencedWriter:
+        self._writers.append(FencedWriter(self._database, self._fences[space]))
+        return self._writers[-1]
+
+    # -- what is there --------------------------------------------------------------------------------
+
+    async def wait_log(self, space: str) -> None:
+        while not await trio.to_thread.run_sync(self._has_log, space):
+            logger.warning("there is no log of space %s in %s yet", space, self.place)
+            await trio.sleep(LOOK_SECONDS)
+
+    def _has_log(self, space: str) -> bool:
+        return bool(PostgresLog(self._database, self._spaces[space]).moment().names)
+
+    def open_log(self, space: str, *, accept_damage: bool) -> Log:
+        tables = PostgresLog(self._database, self._spaces[space], self._writer(space), self._mark(space))
+        with closed_on_failure(tables):
+            return Log(tables, accept_damage=accept_damage)
+
+    def follow_log(self, space: str, held: ExitStack) -> FollowedLog:
+        return FollowedLog.over(PostgresLog(self._database, self._spaces[space]))
+
+    def open_journal(self, *, accept_damage: bool) -> Journal:
+        tables = PostgresTopics(self._database, self._spaces[TOPICS], self._writer(self._names[0]))
+        with closed_on_failure(tables):
+            return Journal(tables, accept_damage=accept_damage)
+
+    def follow_journal(self) -> FollowedJournal:
+        return FollowedJournal(PostgresTopics(self._database, self._spaces[TOPICS]))
+
+    def open_staged(self, space: str) -> PostgresStaged:
+        return PostgresStaged(self._database, self._spaces[space], self._writer(space))
+
+    def _mark(self, space: str) -> AcknowledgedFile | None:
+        """Returns the file in which this daemon remembers the newest place of a log that it has seen."""
+        if self._state is None:
+            return None
+        self._state.mkdir(parents=True, exist_ok=True)
+        return AcknowledgedFile(self._state / f"{space}.acknowledged")

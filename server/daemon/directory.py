@@ -1,0 +1,98 @@
+"""A directory as the home of a daemon: SQLite's files, and the lock that makes one daemon write them."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.errors import UsageError
+from relay.backup.manifest import is_backup
+from relay.following.following import FollowedLog
+from relay.journal.followed import FollowedJournal
+from relay.journal.journal import Journal
+from relay.journal.reader import JournalReader
+from relay.log.log import Log
+from relay.store.sqlite.staged import SqliteStaged
+from server.daemon.lock import DataUnusable, followed, locked
+
+if TYPE_CHECKING:
+    from server.config.model import Config
+
+WAIT_SECONDS: Final = 0.5
+"""How often a follower looks whether its leader has made a log."""
+
+logger = logging.getLogger("dataspace")
+
+
+class DirectoryHome:
+    """The data directory of a daemon, with one directory for each further space."""
+
+    def __init__(self, config: Config) -> None:
+        self.directory = directory_of(config)
+        self.place: str = str(self.directory)
+        self._spaces: Final = {each.name: Path(each.data) for each in config.all_spaces()}  # type: ignore[arg-type]
+        self._follows: Final = config.follow.data is not None
+        self.stands_by: bool = config.follow.stand_by
+
+    async def enter(self, held: ExitStack) -> bool:
+        if is_backup(self.directory):
+            raise DataUnusable(
+                f"{self.directory} is a backup, with the identity and the numbers of its original; "
+                "restore it to another directory: dataspace restore BACKUP DIR"
+            )
+        await trio.lowlevel.checkpoint()
+        if not self._follows:
+            for directory in self._spaces.values():
+                held.enter_context(locked(directory))
+        return not self._follows
+
+    async def wait_turn(self, held: ExitStack) -> None:
+        for directory in self._spaces.values():
+            lock = locked(directory, wait=True)
+            await trio.to_thread.run_sync(held.enter_context, lock, abandon_on_cancel=True)
+
+    async def keep(self) -> None:
+        """Waits: the kernel keeps a lock until the process ends."""
+        await trio.sleep_forever()
+
+    def is_sure(self) -> bool:
+        """Returns True: the kernel gives the lock to nobody else before the process ends."""
+        return True
+
+    def tell(self, url: str, web: str) -> None:
+        """Does nothing: followers ask over the socket in the directory."""
+
+    async def wait_log(self, space: str) -> None:
+        directory = self._spaces[space]
+        files = [directory / FollowedLog.FILE]
+        files += [directory / JournalReader.FILE] if directory == self.directory else []
+        while not all(each.exists() for each in files):
+            logger.warning("there is no log in %s yet, waiting for its leader", directory)
+            await trio.sleep(WAIT_SECONDS)
+
+    def open_log(self, space: str, *, accept_damage: bool) -> Log:
+        return Log.open(self._spaces[space], accept_damage=accept_damage)
+
+    def follow_log(self, space: str, held: ExitStack) -> FollowedLog:
+        held.enter_context(followed(self._spaces[space]))
+        return FollowedLog.open(self._spaces[space])
+
+    def open_journal(self, *, accept_damage: bool) -> Journal:
+        return Journal.open(self.directory, accept_damage=accept_damage)
+
+    def follow_journal(self) -> FollowedJournal:
+        return FollowedJournal.open(self.directory)
+
+    def open_staged(self, space: str) -> SqliteStaged:
+        return SqliteStaged.open(self._spaces[space])
+
+
+def directory_of(config: Config) -> Path:
+    """Returns the data directory of a daemon; ``UsageError`` if its data is in a database."""
+    if isinstance(config.data, Path):
+        return config.data
+    raise UsageError(f"a directory is needed, not {config.data}")

@@ -1,0 +1,35 @@
+"""Which home a daemon has by its configuration, and how it reaches its leader there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relay.store.address import StoreAddress
+from server.daemon.directory import DirectoryHome
+from server.daemon.followers import LeaderLink
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relay.following.polling import Polled
+    from server.config.model import Config
+    from server.home import Home, LeaderContact
+    from server.monitoring.state import DaemonState
+
+
+def home_of(config: Config) -> Home:
+    """Returns the home that ``data`` names."""
+    if isinstance(config.data, StoreAddress):
+        from server.cluster.store import StoreHome  # psycopg is loaded where it is used
+
+        return StoreHome(config, config.data)
+    return DirectoryHome(config)
+
+
+def contact_of(daemon: DaemonState, followings: Sequence[Polled]) -> LeaderContact:
+    """Returns how a daemon keeps in touch with its leader, while it follows."""
+    if isinstance(daemon.home, DirectoryHome):
+        return LeaderLink(daemon, followings, daemon.home.directory)
+    from server.cluster.contact import StoreContact  # as above
+
+    return StoreContact(daemon, followings)

@@ -1,0 +1,79 @@
+"""The home of a daemon: where its logs, topics and staged batches are, and who may write them.
+
+A directory is the home of one daemon that writes and of any number of followers on the same machine; a store
+in PostgreSQL is the home of all daemons that name it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from relay.following.following import FollowedLog
+    from relay.journal.followed import FollowedJournal
+    from relay.journal.journal import Journal
+    from relay.log.log import Log
+    from relay.store.ports import StagedTables
+
+
+class LeaderContact(Protocol):
+    """How a daemon that follows knows where its leader is."""
+
+    is_up: bool
+    """True while a leader is known."""
+
+    async def run(self) -> None:
+        """Keeps in touch with the leader, until cancelled or ended."""
+
+    def end(self) -> None:
+        """Ends ``run``."""
+
+
+class Home(Protocol):
+    """Where the data of a daemon is.  Its logs are opened after ``enter``."""
+
+    place: str
+    """Where it is, for messages."""
+
+    stands_by: bool
+    """True if a daemon that follows here leads once its leader has ended."""
+
+    async def enter(self, held: ExitStack) -> bool:
+        """Begins the use of the home, until ``held`` ends it; returns True if this daemon leads.
+
+        Raises ``DataInUse`` and ``DataUnusable``, and ``LogFailed`` where a database refuses.
+        """
+
+    async def wait_turn(self, held: ExitStack) -> None:
+        """Returns once the leader has ended, and this daemon leads in its place, until ``held`` ends."""
+
+    async def keep(self) -> None:
+        """Keeps what was entered, until cancelled.  Raises ``SteppedDown`` if this daemon leads no longer."""
+
+    def is_sure(self) -> bool:
+        """True unless this daemon may have been replaced as the leader, and does not know it yet.
+
+        Where it is False nothing may be said that comes from memory: it may be what was true before.
+        """
+
+    def tell(self, url: str, web: str) -> None:
+        """Notes where clients reach this daemon."""
+
+    async def wait_log(self, space: str) -> None:
+        """Returns once there is a log of a space to follow."""
+
+    def open_log(self, space: str, *, accept_damage: bool) -> Log:
+        """Opens the log of a space to write it.  Raises ``LogFailed`` and ``LogDamaged``."""
+
+    def follow_log(self, space: str, held: ExitStack) -> FollowedLog:
+        """Opens the log of a space to read it on, as ``open_log``."""
+
+    def open_journal(self, *, accept_damage: bool) -> Journal:
+        """Opens the durable topics to write them, as ``open_log``."""
+
+    def follow_journal(self) -> FollowedJournal:
+        """Opens the durable topics to read them on, as ``open_log``."""
+
+    def open_staged(self, space: str) -> StagedTables:
+        """Opens the staged batches of a space.  Raises ``LogFailed``."""

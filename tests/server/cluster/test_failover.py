@@ -1,0 +1,188 @@
+"""Daemons over one store in PostgreSQL: one leads, and when it ends, stops or is cut off another one does."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import pytest
+import trio
+
+import dataspace
+from dataspace import Record
+from dataspace.errors import Unreachable
+from tests.postgres.servers import Servers
+from tests.server.processes import DaemonProcess, running
+
+pytestmark = pytest.mark.slow
+
+SOON = 60
+FAILOVERS = 10
+LEASE = "DATASPACE_SERVE_CLUSTER_LEASE"
+
+
+@pytest.fixture
+def daemons(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DaemonProcess]]:
+    """Three daemons with leases of a second; the first one leads."""
+    monkeypatch.setenv(LEASE, "1s")
+    found = [DaemonProcess(postgres_url) for _ in range(3)]
+    with running(*found):
+        yield found
+
+
+@pytest.fixture
+def patient(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DaemonProcess]]:
+    """Two daemons with leases that last longer than a test."""
+    monkeypatch.setenv(LEASE, "10m")
+    found = [DaemonProcess(postgres_url) for _ in range(2)]
+    with running(*found):
+        yield found
+
+
+async def leads(daemon: DaemonProcess) -> bool:
+    """True if a daemon says so; one that steps down listens again in a moment."""
+    with suppress(Unreachable):
+        async with dataspace.connect(daemon.url, read="leader") as space:
+            return bool((await space.status())["leads"])
+    return False
+
+
+async def leader_of(daemons: Sequence[DaemonProcess]) -> DaemonProcess:
+    """Returns the daemon that leads, once one does."""
+    while True:
+        for each in daemons:
+            if await leads(each):
+                return each
+        await trio.sleep(0.05)
+
+
+async def test_ten_leaders_of_a_store_are_killed_one_after_the_other(daemons: list[DaemonProcess]) -> None:
+    shown: list[tuple[object, ...]] = []
+    acknowledged: list[int] = []
+    urls = [each.url for each in daemons]
+    with trio.fail_after(SOON * 3):
+        async with (
+            dataspace.connect(urls, name="keeper", grace=60) as keeper,
+            dataspace.connect(urls, name="writer") as writer,
+            dataspace.connect(urls, name="watcher", read="any") as watcher,
+            trio.open_nursery() as nursery,
+        ):
+            await keeper.assert_(Record("here", "keeper"))
+
+            async def watch() -> None:
+                async with watcher.observe("here($who)", quiet=True) as seen:
+                    async for change in seen:
+                        shown.append(change.captures)
+
+            async def write() -> None:
+                for n in range(1_000_000):
+                    await writer.send(Record("tick", n))
+                    acknowledged.append(n)
+                    await trio.sleep(0.001)
+
+            nursery.start_soon(watch)
+            nursery.start_soon(write)
+            for _ in range(FAILOVERS):
+                await trio.sleep(0.05)
+                leader = await leader_of(daemons)
+                await trio.to_thread.run_sync(leader.kill)
+                before = len(acknowledged)  # of which the last may be on its way to the client
+                while len(acknowledged) < before + 3:  # noqa: ASYNC110  # what another task counts
+                    await trio.sleep(0.005)
+                await trio.to_thread.run_sync(leader.start)
+            nursery.cancel_scope.cancel()
+        async with dataspace.connect(urls) as space:
+            newest = await space.sync()
+            async with space.observe("tick($n)", after=0, upto=newest, durable=True) as log:
+                found = [(change.epoch, change.captures[0]) async for change in log if change.captures]
+    ticks = [n for _, n in found]
+    assert ticks == list(range(len(ticks))), "once each, in the order in which they were sent"
+    assert set(acknowledged) <= set(ticks)
+    assert [epoch for epoch, _ in found] == sorted({epoch for epoch, _ in found})
+    assert [captures for captures in shown if captures] == [("keeper",)], "it never went and came again"
+
+
+async def test_a_stopped_leader_leads_no_longer_when_it_wakes(daemons: list[DaemonProcess]) -> None:
+    first, *others = daemons
+    urls = [each.url for each in daemons]
+    with trio.fail_after(SOON):
+        async with dataspace.connect(urls, owner="map") as space:
+            await space.assert_(Record("here", 1))
+        first.process.send_signal(signal.SIGSTOP)
+        second = await leader_of(others)
+        async with dataspace.connect([each.url for each in others], owner="map") as space:
+            await space.assert_(Record("here", 2))
+        first.process.send_signal(signal.SIGCONT)
+        async with dataspace.connect(urls, owner="map") as space:
+            await space.assert_(Record("here", 3))
+            assert sorted(await space.matches("here($x)")) == [(1,), (2,), (3,)]
+            assert (await space.status())["process"] == second.process.pid
+        while await leads(first):  # noqa: ASYNC110  # of another process
+            await trio.sleep(0.05)
+        assert (await leader_of(daemons)) is second
+
+
+async def test_an_orderly_end_hands_over_before_the_lease_ends(patient: list[DaemonProcess]) -> None:
+    first, second = patient
+    with trio.fail_after(SOON):
+        async with dataspace.connect([each.url for each in patient], owner="map", grace=60) as space:
+            await space.assert_(Record("here", 1))
+            await trio.to_thread.run_sync(first.stop)
+            await space.assert_(Record("here", 2))
+            assert (await space.status())["process"] == second.process.pid
+            assert sorted(await space.matches("here($x)")) == [(1,), (2,)]
+
+
+async def test_a_follower_names_the_leader(patient: list[DaemonProcess]) -> None:
+    first, second = patient
+    with trio.fail_after(SOON):
+        async with dataspace.connect(second.url, read="leader") as reader:
+            while not (status := await reader.status())["leader"]:  # noqa: ASYNC110  # of another process
+                await trio.sleep(0.05)
+            assert status["leader"] == first.url
+        async with dataspace.connect(second.url, owner="map") as space:  # is sent on
+            await space.assert_(Record("here", 1))
+            assert (await space.status())["process"] == first.process.pid
+
+
+@pytest.mark.parametrize("lease", ["1m", "1s"])
+async def test_turns_wait_for_a_database_that_is_away_and_happen_once(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, lease: str
+) -> None:
+    """It is killed and started again, within the lease or beyond it."""
+    monkeypatch.setenv(LEASE, lease)
+    server = servers.new().start()
+    sent: list[int] = []
+
+    async def heard(count: int) -> None:
+        while len(sent) < count:  # noqa: ASYNC110  # what another task counts
+            await trio.sleep(0.01)
+
+    with server.schema() as schema, trio.fail_after(SOON * 2):
+        daemon = DaemonProcess(server.url(schema))
+        with running(daemon):
+            async with (
+                dataspace.connect(daemon.url, name="writer", grace=60) as writer,
+                trio.open_nursery() as nursery,
+            ):
+                await writer.assert_(Record("here", "writer"))
+
+                async def write() -> None:
+                    for n in range(1_000_000):
+                        await writer.send(Record("tick", n))
+                        sent.append(n)
+
+                nursery.start_soon(write)
+                for _ in range(2):
+                    await heard(len(sent) + 20)
+                    await trio.to_thread.run_sync(server.kill)
+                    before = len(sent)
+                    await trio.to_thread.run_sync(server.start)
+                    await heard(before + 20)
+                nursery.cancel_scope.cancel()
+            async with dataspace.connect(daemon.url) as space:
+                newest = await space.sync()
+                async with space.observe("tick($n)", after=0, upto=newest, durable=True) as log:
+                    ticks = [change.captures[0] async for change in log if change.captures]
+    assert ticks == list(range(len(ticks))) and set(sent) <= set(ticks)
