@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from dataspace.codec import pack
@@ -142,7 +141,7 @@ _KINDS: Final = {"+": "insert", "!": "message", "-": "delete"}
 
 
 def export(
-    directory: Path,
+    log: LogReader,
     pattern: Value,
     file: BinaryIO,
     form: str,
@@ -159,15 +158,11 @@ def export(
     """
     if since is not None and until is not None and until < since:
         raise UsageError(f"the epochs {since} to {until} are none: the last is before the first")
-    log = LogReader.open(directory)
-    try:
-        if until is not None and 0 < until < log.oldest:
-            raise Refused("epoch-gone", f"the epochs up to {until} are gone, the oldest held is {log.oldest}")
-        after = (log.oldest if since is None else max(1, since)) - 1
-        upto = log.last if until is None else min(until, log.last)
-        return WRITERS[form](changes(log, pattern, after, max(after, upto), state=state), pattern, file)
-    finally:
-        log.close()
+    if until is not None and 0 < until < log.oldest:
+        raise Refused("epoch-gone", f"the epochs up to {until} are gone, the oldest held is {log.oldest}")
+    after = (log.oldest if since is None else max(1, since)) - 1
+    upto = log.last if until is None else min(until, log.last)
+    return WRITERS[form](changes(log, pattern, after, max(after, upto), state=state), pattern, file)
 
 
 def _classes(pattern: Value) -> list[str]:

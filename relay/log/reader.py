@@ -11,6 +11,7 @@ epoch, unaltered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -373,12 +374,13 @@ class Verdict:
 
 def verify(directory: Path) -> Verdict:
     """Checks the log in a directory; O(log).  Raises ``LogFailed`` if there is none that can be read."""
-    reader = LogReader.open(directory)
-    try:
-        damages = tuple(reader.damages())
-        return Verdict(reader.identity, reader.statistics(), damages)
-    finally:
-        reader.close()
+    with closing(LogReader.open(directory)) as reader:
+        return verdict(reader)
+
+
+def verdict(reader: LogReader) -> Verdict:
+    """Checks a log; O(log).  Raises ``LogFailed`` if it cannot be read."""
+    return Verdict(reader.identity, reader.statistics(), tuple(reader.damages()))
 
 
 # -- checks of snapshots ---------------------------------------------------------------------------

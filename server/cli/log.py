@@ -10,19 +10,22 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from dataspace.errors import UsageError
+from dataspace.wire.features import MAIN
 from index.patterns.text import parse_pattern
 from relay.journal.journal import compact_topics
-from relay.journal.reader import TopicsVerdict, verify_topics
+from relay.journal.reader import TopicsVerdict, topics_verdict, verify_topics
 from relay.log.compaction import compact
 from relay.log.export import export
 from relay.log.log import Log
-from relay.log.reader import Verdict, verify
+from relay.log.reader import LogReader, Verdict, verdict
+from relay.store.address import StoreAddress
 from server.cli.output import json_line, size_text
 from server.config.model import default_data
 from server.config.units import retention_of
@@ -31,8 +34,8 @@ from server.daemon.lock import locked, unfollowed
 
 def verify_log(args: argparse.Namespace) -> int:
     """Checks the whole log; returns 1 if something is wrong."""
-    directory = _directory(args)
-    found, topics = verify(directory), verify_topics(directory)
+    with _reading(args) as (log, topics_of):
+        found, topics = verdict(log), topics_of()
     damages = [*found.damages, *(topics.damages if topics else ())]
     if args.json:
         report = {"identity": found.identity, **asdict(found.statistics), "damages": damages}
@@ -85,10 +88,9 @@ def compact_log(args: argparse.Namespace) -> int:
 
 def export_log(args: argparse.Namespace) -> int:
     """Writes the changes of a pattern to a file, or to the standard output."""
-    directory = _directory(args)
-    with _target(args) as file:
+    with _reading(args) as (log, _), _target(args) as file:
         count = export(
-            directory,
+            log,
             parse_pattern(args.pattern),
             file,
             args.format,
@@ -113,9 +115,25 @@ def _target(args: argparse.Namespace) -> Iterator[BinaryIO]:
         raise UsageError(f"cannot write {args.output}: {error.strerror}") from error
 
 
+@contextlib.contextmanager
+def _reading(args: argparse.Namespace) -> Iterator[tuple[LogReader, Callable[[], TopicsVerdict | None]]]:
+    """Lends the log that ``--data`` names, and what checks its topics; ``UsageError`` if there is none."""
+    if isinstance(args.data, str):
+        from server.cluster.reading import reading  # psycopg is loaded where it is used
+
+        with reading(StoreAddress.parse(args.data), args.space or MAIN) as (log, opened):
+            yield log, partial(topics_verdict, opened)
+        return
+    directory = _directory(args)
+    with contextlib.closing(LogReader.open(directory)) as log:
+        yield log, partial(verify_topics, directory)
+
+
 def _directory(args: argparse.Namespace) -> Path:
     """Returns the directory of the log; raises ``UsageError`` if there is none."""
     directory: Path = args.data or default_data()
+    if getattr(args, "space", None):
+        directory = directory / "spaces" / args.space
     if not (directory / "log.sqlite").exists():
         raise UsageError(f"there is no log in {directory}; give the daemon's directory with --data")
     return directory

@@ -8,6 +8,14 @@ from server.cli import arguments as a
 from server.cli.arguments import JSON, JSON_LINES, Command, flag, option, repeated, titled, word
 
 DATA: Final = option("--data DIR", "directory of the log (default ~/.local/state/dataspace)", type=a.path)
+STORE: Final = (
+    option(
+        "--data PLACE",
+        "directory of the log, or the address of a store (default ~/.local/state/dataspace)",
+        type=a.place,
+    ),
+    option("--space NAME", "the log of this space (default main)"),
+)
 KEEPING: Final = (
     option("--keep-for TIME", "delete epochs older than TIME, such as 7d (default: keep)"),
     option("--keep-bytes SIZE", "delete the oldest epochs beyond SIZE, such as 10GiB"),

@@ -13,7 +13,7 @@ from typing import Final
 
 from server.cli import arguments as a
 from server.cli.arguments import JSON, JSON_LINES, Argument, Command, flag, one_of, option, repeated, word
-from server.cli.operating import DATA, KEEPING, OPERATING
+from server.cli.operating import DATA, KEEPING, OPERATING, STORE
 
 DESCRIPTION: Final = "A shared space of facts. A fact exists as long as at least one owner asserts it."
 
@@ -256,7 +256,7 @@ joined by this command.
         at_prompt=("Look", "log task($n, _) --from 1  print the changes of past epochs"),
     ),
     Command("log verify", "check that nothing is missing or altered", "cli.log:verify_log",
-        (DATA, JSON),
+        (*STORE, JSON),
         is_client=False,
     ),
     Command("log compact", "free disk space; the daemon must not be running", "cli.log:compact_log",
@@ -265,7 +265,7 @@ joined by this command.
     ),
     Command("log export", "write changes to a file", "cli.log:export_log",
         (
-            DATA,
+            *STORE,
             *_EPOCHS,
             option("--format", "format of the file (default jsonl)", choices=["jsonl", "msgpack", "parquet"],
                    default="jsonl"),

@@ -142,6 +142,12 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         raise UsageError(
             "followers and an address for readers belong together: --followers N --readers ADDRESS"
         )
+    if isinstance(data, StoreAddress):
+        for name in ("followers", "follow.data"):
+            if value[name]:
+                raise UsageError(
+                    f"{name} is about a data directory; over {data} each further daemon follows"
+                )
     if value["followers"] and value["follow.data"] is not None:
         raise UsageError("a daemon that follows another one starts no followers: leave out --followers")
     assert isinstance(data, Path | StoreAddress)  # by its reader

@@ -29,6 +29,7 @@ from index.values.values import Map, Value
 from relay.following.following import FollowedLog, Following
 from relay.following.topics import TopicsFollowing
 from relay.log.log import Log
+from relay.store.address import StoreAddress
 from server import claims, publication
 from server.config.model import Config, SpaceConfig
 from server.config.rights import Permit
@@ -327,6 +328,8 @@ def check_extras(config: Config) -> None:
     """Raises ``UsageError`` for a configuration that needs another system, or an extra that is missing."""
     if config.loop == "reader" and not is_available():
         raise UsageError("loop = 'reader' needs epoll and eventfd, as Linux has them; 'auto' does without")
+    if isinstance(config.data, StoreAddress) and find_spec("psycopg") is None:
+        raise UsageError("data in PostgreSQL needs psycopg: pip install 'dataspace-server[postgres]'")
     if not any(parse_listen(each).web for each in config.listen):
         return
     missing = [name for name in WEB_EXTRA if find_spec(name) is None]

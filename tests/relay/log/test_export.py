@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from index.values.jsons import from_json
 from index.values.values import Map, Record, Value
 from relay.log.export import export
 from relay.log.log import Log
+from relay.log.reader import LogReader
 from relay.log.retention import Retention
 from relay.log.segments import encode
 from tests.relay.log.histories import lived
@@ -53,7 +55,8 @@ EXPECTED = [(1, 0, "+", ROWS[0]), (2, 0, "+", ROWS[1]), (2, 1, "!", ROWS[0]), (2
 
 def exported(directory: Path, form: str, pattern: str = PATTERN, **more: int | bool) -> bytes:
     file = io.BytesIO()
-    export(directory, parse_pattern(pattern), file, form, **more)  # type: ignore[arg-type]  # as named there
+    with closing(LogReader.open(directory)) as log:
+        export(log, parse_pattern(pattern), file, form, **more)  # type: ignore[arg-type]  # as named there
     return file.getvalue()
 
 
