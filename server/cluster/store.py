@@ -119,7 +119,6 @@ class StoreHome:
                 standing = await trio.to_thread.run_sync(self.standing, abandon_on_cancel=True)
                 if self._may_take(standing):
                     await trio.sleep(random.random() / 10)  # of several, one is first
-                    await trio.to_thread.run_sync(self._renew)
                     if await trio.to_thread.run_sync(self._take_all, standing):
                         return
             except LogAway as away:
@@ -153,7 +152,11 @@ class StoreHome:
         return now - self._seen[1] > self._member.lease
 
     def _take_all(self, standing: Standing) -> bool:
-        """Takes all spaces, the first one under the standing that was seen; False if another was quicker."""
+        """Takes all spaces, the first one under the standing that was seen.
+
+        False if another daemon was quicker, or if the lease ran out meanwhile, so that nothing is taken.
+        """
+        self._renew()
         first, nonce = self._names[0], self._member.nonce
         fence = self._terms.take(self._spaces[first], standing, nonce)
         if fence is None:
@@ -162,7 +165,9 @@ class StoreHome:
         for name in self._names[1:]:
             space = self._spaces[name]
             while (taken := self._terms.take(space, self._terms.standing(space), nonce)) is None:
-                pass
+                if self._lease.left <= 0:
+                    self._fences.clear()
+                    return False
             self._fences[name] = taken
         return True
 

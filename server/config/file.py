@@ -145,9 +145,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     if isinstance(data, StoreAddress):
         for name in ("followers", "follow.data"):
             if value[name]:
-                raise UsageError(
-                    f"{name} is about a data directory; over {data} each further daemon follows"
-                )
+                raise UsageError(f"{name} is about a data directory; over {data} each further daemon follows")
     if value["followers"] and value["follow.data"] is not None:
         raise UsageError("a daemon that follows another one starts no followers: leave out --followers")
     assert isinstance(data, Path | StoreAddress)  # by its reader
