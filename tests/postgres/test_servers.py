@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from tests.postgres.programs import NONE, programs
+from tests.postgres.programs import NONE, _folders, programs, version
 
 pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 
@@ -81,6 +81,7 @@ def test_an_address_leads_to_its_schema(postgres_url: str) -> None:
         assert connection.execute("SELECT count(*) FROM things").fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_a_server_may_have_a_port(servers: Servers) -> None:
     server = servers.new(tcp=True).start()
     with server.schema() as name:
@@ -90,6 +91,7 @@ def test_a_server_may_have_a_port(servers: Servers) -> None:
             assert connection.execute("SELECT current_schema()").fetchone() == (name,)
 
 
+@pytest.mark.slow
 def test_what_was_committed_is_there_after_a_kill(servers: Servers) -> None:
     server = servers.new().start()
     with server.connect() as connection:
@@ -102,6 +104,7 @@ def test_what_was_committed_is_there_after_a_kill(servers: Servers) -> None:
     assert things(server) == [1]
 
 
+@pytest.mark.slow
 def test_a_paused_server_answers_once_it_goes_on(servers: Servers) -> None:
     server = servers.new().start()
     with server.connect() as connection, ThreadPoolExecutor() as pool:
@@ -116,6 +119,7 @@ def test_a_paused_server_answers_once_it_goes_on(servers: Servers) -> None:
     assert things(server) == [1]
 
 
+@pytest.mark.slow
 def test_a_paused_server_can_be_ended(servers: Servers) -> None:
     server = servers.new().start()
     server.pause()
@@ -123,6 +127,7 @@ def test_a_paused_server_can_be_ended(servers: Servers) -> None:
     server.start()
 
 
+@pytest.mark.slow
 def test_a_promoted_synchronous_standby_has_all_that_was_acknowledged(servers: Servers) -> None:
     server = servers.new().start()
     with server.connect() as connection:
@@ -139,6 +144,7 @@ def test_a_promoted_synchronous_standby_has_all_that_was_acknowledged(servers: S
     assert things(standby) == list(range(51))
 
 
+@pytest.mark.slow
 def test_a_promoted_asynchronous_standby_may_lack_what_was_acknowledged(servers: Servers) -> None:
     server = servers.new().start()
     standby = server.standby(synchronous=False)
@@ -154,6 +160,7 @@ def test_a_promoted_asynchronous_standby_may_lack_what_was_acknowledged(servers:
     assert things(standby) == [1]
 
 
+@pytest.mark.slow
 def test_a_commit_waits_for_its_standby(servers: Servers) -> None:
     server = servers.new().start()
     standby = server.standby(synchronous=True)
@@ -179,6 +186,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_run_that_was_killed() -> None:
     if programs() is None:
         pytest.skip(NONE)
@@ -193,6 +201,7 @@ def test_nothing_is_left_of_a_run_that_was_killed() -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's tests have another user run the server")
 def test_programs_that_the_other_user_may_not_pass_are_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -210,3 +219,25 @@ def test_programs_that_the_other_user_may_not_pass_are_copied(
     servers.new().start()
     servers.close()
     assert not servers.place.exists()
+
+
+@pytest.mark.slow
+def test_where_there_is_no_postgresql_tests_are_skipped_with_a_sentence() -> None:
+    test = f"{Path(__file__)}::{test_it_is_one_of_the_versions_that_the_store_is_promised_for.__name__}"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", test],
+        env={**os.environ, "POSTGRES_BIN": "/nowhere", "COLUMNS": "400"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "1 skipped" in done.stdout, done.stdout + done.stderr
+    assert NONE in done.stdout
+
+
+def test_a_version_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("initdb", "postgres", "pg_basebackup"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 'postgres (PostgreSQL) 13.22'\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert version(tmp_path) == 13
+    assert tmp_path not in _folders()

@@ -89,6 +89,7 @@ def test_each_error_means_something(
     assert getattr(raised.value, "full", None) == full
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_is_away_and_then_there(servers: Servers) -> None:
     server = servers.new()
     database = Database(StoreAddress.parse(server.url("test")))
@@ -107,6 +108,7 @@ def test_a_server_that_is_not_there_is_away_and_then_there(servers: Servers) -> 
         database.rows(NUMBER, {"n": 1})
 
 
+@pytest.mark.slow
 def test_a_standby_is_no_place_for_a_store(servers: Servers) -> None:
     server = servers.new().start()
     standby = server.standby(synchronous=False)
@@ -116,6 +118,7 @@ def test_a_standby_is_no_place_for_a_store(servers: Servers) -> None:
     database.close()
 
 
+@pytest.mark.slow
 def test_the_server_that_can_be_written_is_found(servers: Servers) -> None:
     server = servers.new().start()
     standby = server.standby(synchronous=False)

@@ -259,6 +259,7 @@ def failed_over(
     return standby, leader
 
 
+@pytest.mark.slow
 def test_a_term_whose_number_has_come_back_is_fenced(servers: Servers) -> None:
     later: list[Log] = []
 
@@ -277,6 +278,7 @@ def test_a_term_whose_number_has_come_back_is_fenced(servers: Servers) -> None:
         leader.close()
 
 
+@pytest.mark.slow
 def test_above_lost_segments_nothing_is_written(servers: Servers) -> None:
     logs: list[Log] = []
 
@@ -345,6 +347,7 @@ def ended_waiting(beside: Connection, pid: int) -> bool:
     return beside.execute(question, [pid]).fetchone() == (0,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", ["pg_cancel_backend", "pg_terminate_backend"])
 def test_a_commit_whose_wait_for_the_standby_is_ended_waits_for_it_all_the_same(
     servers: Servers, ended: str
@@ -369,6 +372,7 @@ def test_a_commit_whose_wait_for_the_standby_is_ended_waits_for_it_all_the_same(
         assert numbers(log) == [1]
 
 
+@pytest.mark.slow
 def test_a_commit_is_made_again_where_the_synchronous_standby_is_promoted(servers: Servers) -> None:
     server = servers.new().start()
     standby = server.standby(synchronous=True)
@@ -387,6 +391,7 @@ def test_a_commit_is_made_again_where_the_synchronous_standby_is_promoted(server
         assert numbers(log) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_killed_server_is_waited_for(servers: Servers) -> None:
     server = servers.new().start()
     with leaders(server.url("test")) as (one, pool):
@@ -401,6 +406,7 @@ def test_a_killed_server_is_waited_for(servers: Servers) -> None:
         assert numbers(log) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_stopped_is_waited_for(servers: Servers) -> None:
     server = servers.new().start()
     with leaders(server.url("test")) as (one, pool):
@@ -412,6 +418,7 @@ def test_a_server_that_is_stopped_is_waited_for(servers: Servers) -> None:
         assert numbers(log) == [1]
 
 
+@pytest.mark.slow
 def test_giving_up_ends_the_wait_and_says_that_the_outcome_is_not_known(servers: Servers) -> None:
     server = servers.new().start()
     with leaders(server.url("test")) as (one, pool):
@@ -424,6 +431,7 @@ def test_giving_up_ends_the_wait_and_says_that_the_outcome_is_not_known(servers:
         server.resume()
 
 
+@pytest.mark.slow
 def test_whatever_is_ended_each_epoch_is_there_once(postgres_url: str) -> None:
     """Connections are ended at random while a leader writes: in the end the log has all, in order, once."""
     random = Random(5)

@@ -23,6 +23,7 @@ def submit(commits: GroupCommit, accepted: list[int], *numbers: int) -> None:
         commits.submit(epoch(number, flight(number)), lambda done: accepted.append(done.number))
 
 
+@pytest.mark.slow
 async def test_a_database_that_is_away_is_waited_for_while_the_loop_goes_on(servers: Servers) -> None:
     server = servers.new().start()
     accepted: list[int] = []
@@ -67,6 +68,7 @@ async def expect_fenced(commits: GroupCommit) -> None:
         await commits.run()
 
 
+@pytest.mark.slow
 async def test_giving_up_ends_the_wait_for_a_database_that_is_away(servers: Servers) -> None:
     server = servers.new().start()
     accepted: list[int] = []

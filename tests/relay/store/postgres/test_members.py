@@ -105,6 +105,7 @@ def test_spaces_are_led_each_by_itself(postgres_url: str) -> None:
         assert other.take_as(other.standing(y), y).term == 1
 
 
+@pytest.mark.slow
 def test_several_make_the_tables_and_the_spaces_at_one_moment(servers: Servers) -> None:
     server = servers.new().start()
     with ThreadPoolExecutor() as pool:

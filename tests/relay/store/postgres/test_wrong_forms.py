@@ -201,6 +201,7 @@ def failed_over(servers: Servers, before: str, lost: str) -> Server:
     return standby
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "written"), [(NUMBER_ONLY, 1), (SHARE, 0)], ids=["number", "nonce"])
 def test_the_number_of_a_term_comes_back_after_a_failover(servers: Servers, form: str, written: int) -> None:
     lost = TAKE % {"term": 1, "nonce": "'second'"}
@@ -209,6 +210,7 @@ def test_the_number_of_a_term_comes_back_after_a_failover(servers: Servers, form
         assert commit(connection, form, 1, SECOND) == written  # of the leader whose term was lost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "written"), [(SHARE, 1), (FOLLOWING, 0)], ids=["none", "predecessor"])
 def test_a_leader_that_names_no_predecessor_writes_above_a_gap(
     servers: Servers, form: str, written: int
@@ -218,6 +220,7 @@ def test_a_leader_that_names_no_predecessor_writes_above_a_gap(
         assert commit(connection, form, 3, FIRST) == written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", ["pg_cancel_backend", "pg_terminate_backend"])
 def test_a_row_can_be_seen_that_no_standby_has(servers: Servers, ended: str) -> None:
     server = servers.new().start()
