@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from contextlib import ExitStack, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -43,6 +44,9 @@ logger = logging.getLogger("dataspace")
 
 TOPICS: Final = ""
 """The name of the space that the journal of topics is in the store; it has the term of ``main``."""
+
+LEAVE_SECONDS: Final = 2.0
+"""How long the end of a daemon waits for the database."""
 
 LOOK_SECONDS: Final = 0.2
 """How often a follower looks who leads, where nothing hurries it."""
@@ -88,12 +92,16 @@ class StoreHome:
         self._lease.begin()
 
     def _leave(self) -> None:
-        """Gives the terms back, and ends the lease."""
+        """Gives the terms back, and ends the lease; not for long."""
+        patience = threading.Timer(LEAVE_SECONDS, self._database.abandon)
+        patience.daemon = True
+        patience.start()
         with suppress(LogFailed):
             for fence in self._fences.values():
                 self._terms.give_up(fence)
         self._terms.close()
         self._lease.end()
+        patience.cancel()
 
     async def keep(self) -> None:
         while True:
@@ -102,6 +110,7 @@ class StoreHome:
             await trio.sleep(max(self._lease.left, LOOK_SECONDS))
         for each in self._writers:
             each.abandon()
+        self._database.abandon()
         raise SteppedDown(f"the lease of {self._member.profile.name} in {self.place} has run out")
 
     def is_sure(self) -> bool:

@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Final
@@ -67,10 +68,10 @@ async def serve(
     """
     check_extras(config)
     async with tracing_by(config.traces) as tracing:
-        began = False
+        began, bound = False, list[str]()
         while True:
             try:
-                await _serve(config, reread, tracing, ending, task_status)
+                await _serve(config, reread, tracing, ending, bound, task_status)
             except (BaseExceptionGroup, LogAway) as failures:
                 reason = _reason_to_follow(failures)
                 if reason is None or (not began and failures is reason):
@@ -79,6 +80,7 @@ async def serve(
                 if isinstance(reason, LogAway):
                     await trio.sleep(AWAY_SECONDS)
                 began, task_status = True, trio.TASK_STATUS_IGNORED
+                config = replace(config, listen=tuple(bound) or config.listen)  # the same free ports again
             else:
                 return
 
@@ -96,8 +98,10 @@ async def _serve(
     reread: Callable[[], Config] | None,
     tracing: Tracing | None,
     ending: trio.Event | None,
+    bound: list[str],
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
+    """Runs a daemon for as long as it has one role; ``bound`` gets the addresses that it listens on."""
     gc.set_threshold(100_000, 50, 100)
     sys.setswitchinterval(SWITCH_SECONDS)
     throttle = Throttle()
@@ -127,6 +131,9 @@ async def _serve(
             held.callback(kept.finish)
         ending = trio.Event() if ending is None else ending
         daemon.throttles = (throttle, audits)
+        daemon.listeners = await open_listeners(daemon.config)
+        daemon.note_addresses()
+        bound[:] = daemon.addresses
         await _run(daemon, held, reread, admin, ending, task_status)
 
 
@@ -198,8 +205,6 @@ async def _run(
     ending: trio.Event,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
-    daemon.listeners = await open_listeners(daemon.config)
-    daemon.note_addresses()
     async with trio.open_nursery() as nursery:
         scopes: list[trio.CancelScope] = []
         if daemon.config.loop != "task" and is_available():

@@ -8,10 +8,13 @@ Always: a connection on which anything went wrong is not lent again; at most ``R
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
+from weakref import WeakSet
 
 import psycopg
 from psycopg import Connection, errors
@@ -62,6 +65,8 @@ class Database:
         self._schema: Final = quoted(address.schema)
         self._free: Final = threading.BoundedSemaphore(READERS)
         self._idle: list[Connection[Any]] = []
+        self._open: WeakSet[Connection[Any]] = WeakSet()
+        """All connections that were made."""
         self._lock: Final = threading.Lock()
         self._closed = False
 
@@ -83,10 +88,17 @@ class Database:
             check(connection, self.address.schema, self.place)
 
     def connect(self) -> Connection[Any]:
-        """Returns a new connection, on which each statement is a transaction."""
+        """Returns a new connection, on which each statement is a transaction.
+
+        Raises ``LogFailed`` after ``close`` and ``abandon``.
+        """
         reach("database-connect")
+        if self._closed:
+            raise LogFailed(f"{self.place} is closed")
         given = psycopg.conninfo.conninfo_to_dict(self.address.url)
         connection = psycopg.connect(**{**_SETTINGS, **given}, autocommit=True)  # type: ignore[arg-type]
+        with self._lock:
+            self._open.add(connection)
         try:
             found = connection.execute("SHOW synchronous_commit").fetchone()
             if found is not None and found[0] in ("off", "local"):
@@ -180,6 +192,26 @@ class Database:
         for each in idle:
             with suppress(psycopg.Error):
                 each.close()
+
+    def abandon(self) -> None:
+        """Ends all connections, from any thread: each question that is under way fails with ``LogAway``.
+
+        A server that is stopped, or no longer reached, may keep one waiting for ever.
+        """
+        with self._lock:
+            self._closed = True
+            found = list(self._open)
+        for each in found:
+            shut_down(each)
+
+
+def shut_down(connection: Connection[Any]) -> None:
+    """Ends a connection that another thread uses."""
+    with suppress(psycopg.Error, OSError):
+        shared = socket.socket(fileno=os.dup(connection.fileno()))
+        with suppress(OSError):
+            shared.shutdown(socket.SHUT_RDWR)
+        shared.close()
 
 
 def said(error: psycopg.Error) -> str:

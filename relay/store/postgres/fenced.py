@@ -17,8 +17,6 @@ Always: one statement at a time; a write that returns is on disk, as far as the 
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,7 +30,7 @@ from psycopg import Connection, errors
 
 from dataspace.faults import reach
 from relay.store.errors import LogAway, LogDamaged, LogFailed, LogFenced
-from relay.store.postgres.database import Database
+from relay.store.postgres.database import Database, shut_down
 
 logger = logging.getLogger("dataspace")
 
@@ -207,11 +205,7 @@ class FencedWriter:
         self._ending.set()
         connection = self._connection
         if connection is not None:
-            with suppress(psycopg.Error, OSError):
-                shared = socket.socket(fileno=os.dup(connection.fileno()))
-                with suppress(OSError):
-                    shared.shutdown(socket.SHUT_RDWR)
-                shared.close()
+            shut_down(connection)
         if self._lock.acquire(blocking=False):
             try:
                 self._disconnect()

@@ -146,11 +146,12 @@ async def test_a_follower_names_the_leader(patient: list[DaemonProcess]) -> None
             assert (await space.status())["process"] == first.process.pid
 
 
+@pytest.mark.parametrize("way", ["killed", "stopped"])
 @pytest.mark.parametrize("lease", ["1m", "1s"])
 async def test_turns_wait_for_a_database_that_is_away_and_happen_once(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch, lease: str
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, lease: str, way: str
 ) -> None:
-    """It is killed and started again, within the lease or beyond it."""
+    """It is killed and started again, or stopped and woken, within the lease or beyond it."""
     monkeypatch.setenv(LEASE, lease)
     server = servers.new().start()
     sent: list[int] = []
@@ -176,9 +177,15 @@ async def test_turns_wait_for_a_database_that_is_away_and_happen_once(
                 nursery.start_soon(write)
                 for _ in range(2):
                     await heard(len(sent) + 20)
-                    await trio.to_thread.run_sync(server.kill)
-                    before = len(sent)
-                    await trio.to_thread.run_sync(server.start)
+                    if way == "killed":
+                        await trio.to_thread.run_sync(server.kill)
+                        before = len(sent)
+                        await trio.to_thread.run_sync(server.start)
+                    else:
+                        server.pause()
+                        before = len(sent)
+                        await trio.sleep(3)
+                        server.resume()
                     await heard(before + 20)
                 nursery.cancel_scope.cancel()
             async with dataspace.connect(daemon.url) as space:
@@ -186,3 +193,21 @@ async def test_turns_wait_for_a_database_that_is_away_and_happen_once(
                 async with space.observe("tick($n)", after=0, upto=newest, durable=True) as log:
                     ticks = [change.captures[0] async for change in log if change.captures]
     assert ticks == list(range(len(ticks))) and set(sent) <= set(ticks)
+
+
+async def test_a_daemon_ends_although_its_database_is_stopped(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader and a follower, within the time that they have for it."""
+    monkeypatch.setenv(LEASE, "10m")
+    monkeypatch.setenv("DATASPACE_SERVE_STOP", "2s")
+    server = servers.new().start()
+    with server.schema() as schema:
+        daemons = [DaemonProcess(server.url(schema)) for _ in range(2)]
+        with running(*daemons):
+            server.pause()
+            try:
+                for each in reversed(daemons):
+                    assert await trio.to_thread.run_sync(each.stop) in (0, 1)
+            finally:
+                server.resume()
