@@ -144,7 +144,6 @@ def _several(plan: Plan) -> Plan:
         actors=(*plan.actors, *glancers),
         roles=tuple(roles),
         faults=tuple(faults),
-        show=DURABLE,
         memory=True,
     )
 
