@@ -97,6 +97,24 @@ console.log(JSON.stringify([found, heard.sort((a, b) => a - b)]));
 """
 
 
+ENDED = """
+import { Session } from "%s";
+const [spaces] = JSON.parse(process.argv[1]);
+const seen = spaces.map((space) => {
+  const streams = new Map([[1, { seen: 7 }], [2, {}], [3, { seen: 9 }]]);
+  const session = Object.assign(Object.create(Session.prototype), { options: { space }, seen: 3, streams });
+  const taken = [1, 2, 4].map((number) => Boolean(session.takeStream(number)));
+  return [...taken, streams.size, session.seen];
+});
+console.log(JSON.stringify(seen));
+"""
+
+
+def test_epochs_of_an_observation_that_has_ended_stay_seen() -> None:
+    taken = [True, True, False, 1]
+    assert _run(ENDED, [["main", "system"]], MODULE.with_name("session.js")) == [[*taken, 7], [*taken, 3]]
+
+
 async def test_it_reads_at_a_follower_what_it_wrote_at_the_leader(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:

@@ -89,7 +89,7 @@ class ReadingSession(ClientSession):
         if self._held.pop(number, None) is None:
             super().drop_stream(number, reason)
         else:
-            self._streams.pop(number, None)
+            self.take_stream(number)
 
     async def end_stream(self, number: int, reason: str = "") -> None:
         """Ends a stream and waits until the daemon has confirmed it, if it was opened."""

@@ -290,7 +290,7 @@ class ClientSession:
 
     def drop_stream(self, number: int, reason: str = "") -> None:
         """Ends a stream without waiting."""
-        if self._streams.pop(number, None) is not None:
+        if self.take_stream(number) is not None:
             if self.uplink.up:
                 self.uplink.send(p.Abort(number, reason[:REASON], False), at_once=False)
             else:
@@ -300,10 +300,17 @@ class ClientSession:
         """Ends a stream and waits until the daemon has confirmed it, or the connection is lost."""
         if not self.uplink.up:
             self.drop_stream(number, reason)
-        elif self._streams.pop(number, None) is not None:
+        elif self.take_stream(number) is not None:
             ending = self._streams[number] = PendingAbort(self._dropped)
             self.uplink.send(p.Abort(number, reason[:REASON], True), at_once=False)
             await ending.wait()
+
+    def take_stream(self, number: int) -> Stream | None:
+        """Removes a stream and returns it, None if there is none; its epochs stay seen."""
+        stream = self._streams.pop(number, None)
+        if stream is not None:
+            self._seen = max(self._seen, self._seen_on(stream))
+        return stream
 
     # -- for the connection loop ------------------------------------------------------------------------
 
@@ -314,11 +321,11 @@ class ClientSession:
 
     @property
     def seen(self) -> int:
-        """The newest epoch that this client has seen: of its turns, and of its open observations."""
-        streams = (
-            () if self.identity.space == SYSTEM else self._streams.values()
-        )  # which has epochs of its own
-        return max(self._seen, self.in_flight.newest, *[stream.seen for stream in streams])
+        """The newest epoch that this client has seen: of its turns, and of its observations."""
+        return max(self._seen, self.in_flight.newest, *map(self._seen_on, self._streams.values()))
+
+    def _seen_on(self, stream: Stream) -> int:
+        return 0 if self.identity.space == SYSTEM else stream.seen  # that space has epochs of its own
 
     def welcomed(self, welcome: p.Welcome) -> None:
         """Handles the welcome of a new connection: sends again what has no answer."""
@@ -429,13 +436,11 @@ class ClientSession:
                 if not self._leaves(refusal):  # else the turn is sent again, under its number
                     self._refused(sequence, refusal)
             case p.Available(stream, items):
-                observation = self._streams.get(stream)
-                if observation is not None:
+                if (observation := self._streams.get(stream)) is not None:
                     observation.know(items)
             case p.Reached(epoch, streams):
                 for stream in streams:
-                    observation = self._streams.get(stream)
-                    if observation is not None:
+                    if (observation := self._streams.get(stream)) is not None:
                         observation.reach(epoch)
             case p.Peek(stream) | p.Ask(stream) | p.Done(stream) if stream in self._offers:
                 self._offers[stream].receive(packet)
@@ -444,8 +449,7 @@ class ClientSession:
                 failed = _DeniedHereError(str(refusal)) if self._leaves(refusal) else refusal
                 self._offers.pop(stream).fail(failed)
             case p.Done(stream):
-                observation = self._streams.pop(stream, None)
-                if observation is not None:
+                if (observation := self.take_stream(stream)) is not None:
                     observation.finish()
             case p.Error(stream, code, text, url):
                 observation = self._streams.get(stream)
@@ -453,7 +457,7 @@ class ClientSession:
                 if observation is not None and (
                     isinstance(observation, PendingAbort) or not self._leaves(refusal)
                 ):
-                    del self._streams[stream]  # else it is opened again
+                    self.take_stream(stream)  # else it is opened again
                     observation.fail(refusal)
             case p.Answer(number, value):
                 self._requests.pop(number, PendingRequest()).answer(value)

@@ -57,7 +57,7 @@ export class ReadingSession extends Session {
   }
 
   dropStream(number, stream) {
-    if (this.streams.get(number) === stream && this.#held.delete(number)) this.streams.delete(number);
+    if (this.streams.get(number) === stream && this.#held.delete(number)) this.takeStream(number);
     else super.dropStream(number, stream);
   }
 

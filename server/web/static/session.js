@@ -407,8 +407,7 @@ export class Session {
   }
 
   #endStream(number, end) {
-    const stream = this.streams.get(number);
-    this.streams.delete(number);
+    const stream = this.takeStream(number);
     if (stream) end(stream);
   }
 
@@ -485,9 +484,16 @@ export class Session {
     return taken;
   }
 
+  /** Removes a stream and returns it, false if there is none; its epochs stay seen. */
+  takeStream(number) {
+    const stream = this.streams.get(number);
+    if (this.options.space !== "system") this.seen = Math.max(this.seen, stream?.seen ?? 0); // it has epochs of its own
+    return this.streams.delete(number) && stream;
+  }
+
   dropStream(number, stream) {
     if (this.streams.get(number) !== stream) return;
-    this.streams.delete(number);
+    this.takeStream(number);
     if (this.up) this.send([ABORT, number, "", false]);
     else this.dropped.push(number);
   }

@@ -106,6 +106,28 @@ async def test_another_daemon_is_tried_where_one_stays_behind(
         assert used.opened == []
 
 
+@pytest.mark.parametrize("ends", ["closed", "over"])
+async def test_no_daemon_shows_an_earlier_state_than_an_observation_that_has_ended(
+    url: str, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dataspace.client.session.reading.BEHIND_SECONDS", 0.2)
+    async with store(url, 2) as (space, followers), dataspace.connect(url) as other:
+        assert await space.matches("fact($n)") == []
+        used = next(each for each in followers if any(h.features.get("read") for h in each.hellos))
+        behind = next(each for each in followers if each is not used)
+        claim = await other.assert_(fact(1))
+        assert claim.epoch is not None
+        upto = claim.epoch if ends == "over" else None
+        async with space.observe("fact($n)", quiet=True, as_of=claim.epoch, upto=upto) as seen:
+            state = await seen.next_epoch()
+        assert state is not None and state.number == claim.epoch
+        behind.newest = claim.epoch - 1
+        await used.send_away("closing", behind.here)
+        before = len(behind.opened)
+        assert await space.matches("fact($n)") == [(1,)]
+        assert len(behind.opened) == before
+
+
 @pytest.mark.parametrize("seed", range(8))
 async def test_whatever_is_cut_each_read_shows_the_last_write_and_nothing_is_lost(
     url: str, seed: int
