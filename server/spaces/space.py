@@ -185,13 +185,13 @@ class HostedSpace:
         if isinstance(followed, Following):
             log.clients, log.sessions = followed.state.clients, followed.state.sessions
             commits.recent = followed.recent
-            commits.latest = followed.latest
         self.staging = Staging(
             self._open_staged(self.name), limit=limits.staged_bytes, kept=limits.staged_seconds
         )
         held = {each.client for each in log.sessions.values()}
         self.clients = Clients(log.clients, most=limits.identities, name_bytes=limits.name_bytes, held=held)
         self.space.epoch = max(self.space.epoch, log.next_epoch - 1)
+        commits.latest = Epoch(self.space.epoch, self.space.time)  # a snapshot may come before any turn
         kept = self.sessions.recover(log.sessions, self._returning)
         gone = [each for each in self.space.owners() if each.startswith(ENDING) and each not in kept]
         self.space.end(gone, now(), submit=commits.submit)
