@@ -184,7 +184,7 @@ class SessionState:
         self.follows = not space.leads
         """True if its turns are refused: it was begun at a follower."""
         self.is_sent_on = False
-        """True once one was refused for that reason."""
+        """True if they are also refused once the daemon leads: one was before, or it is to have grace."""
 
     @classmethod
     def of(cls, space: SessionSpace, client: Client, connection: SessionPeer, grace: float) -> SessionState:
@@ -203,7 +203,8 @@ class SessionState:
     def begin(self, term: int, client: Client) -> None:
         """Goes on at the space of a new leader: a session of a follower owns nothing yet.
 
-        Where it has refused a turn, it refuses all later turns as well.
+        Where it has refused a turn, it refuses all later turns as well.  A session whose client wants grace
+        refuses all, so that the client comes back and gets a secret for a session that has it.
         """
         self.follows = self.is_sent_on
         self.owner = self.bearer.own(_owner(term, self.number))
@@ -402,6 +403,7 @@ class Sessions:
         if grace and connection.bearer.principal.kind != "daemon":  # an actor's ends with the daemon
             self.unnoted[state.owner] = self.unnoted[state.interests] = state
         state.attempt = wanted.attempt
+        state.is_sent_on = state.follows and wanted.grace > 0
         state.client.holder = connection.bearer.holder
         state.comes_from(connection)
         self._by_client[identity] = state

@@ -98,8 +98,8 @@ class Observations:
             if not hosted.leads:
                 hosted.leader.check_lag(hosted.commits.durable)
         request = read_request(spec)
-        if not request.quiet:
-            hosted.check_leads()  # an interest is a fact
+        if not request.quiet and (peer.own.follows or not hosted.leads):
+            raise hosted.leader.refusal()  # an interest is a fact
         self._take_pattern(stream, request.pattern)
         if name == SYSTEM:
             self._open_system(stream, request)

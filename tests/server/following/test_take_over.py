@@ -13,6 +13,7 @@ import dataspace
 from dataspace import Record
 from dataspace.kernel.actions import SEND
 from dataspace.wire import packets as p
+from dataspace.wire.features import Granted
 from tests.server.peers import Peer, fact, turn
 from tests.server.processes import DaemonProcess, follower, running, stand_by
 
@@ -86,6 +87,28 @@ async def test_ten_leaders_are_killed_one_after_the_other(
     assert set(acknowledged) <= set(ticks)
     assert [epoch for epoch, _ in found] == sorted({epoch for epoch, _ in found})
     assert [captures for _, captures in shown if captures] == [("keeper",)], "it never went and came again"
+
+
+async def test_a_session_with_grace_that_a_stand_by_began_has_it_once_that_leads(
+    pair: tuple[DaemonProcess, DaemonProcess],
+) -> None:
+    first, second = pair
+    with trio.fail_after(SOON):
+        async with (
+            dataspace.connect(second.url, grace=30) as writer,
+            dataspace.connect(second.url, grace=30) as observer,
+        ):
+            assert await writer.matches("here($x)") == await observer.matches("here($x)") == []
+            await trio.to_thread.run_sync(first.kill)
+            while not (await writer.status())["leads"]:  # noqa: ASYNC110  # what another process does
+                await trio.sleep(0.01)
+            await writer.assert_(Record("here", 1))
+            async with observer.observe("here($x)") as seen:
+                assert await seen.next_epoch() is not None
+            for each in (writer, observer):
+                assert each._session.welcome is not None
+                granted = Granted.read(each._session.welcome.features)
+                assert granted.grace == 30 and granted.secret
 
 
 async def test_a_leader_that_is_only_stopped_stays_the_leader(
