@@ -94,12 +94,12 @@ async def addresses(
 
 
 async def told(space: dataspace.RemoteSpace, *, late: bool) -> Map:
-    """The status of a follower once it has fallen behind, or caught up."""
+    """The status of a follower once it has fallen three epochs behind, as it was told, or caught up."""
     while True:
         status = await space.status()
         lag = status["lag_seconds"]
         assert isinstance(lag, float)
-        if status["leader"] and (lag > MOST if late else status["lag_epochs"] == 0):
+        if status["leader"] and status["lag_epochs"] == (3 if late else 0) and (lag > MOST or not late):
             return status
         await trio.sleep(0.05)
 
