@@ -368,6 +368,11 @@ def address(servers: list[Server], schema: str) -> str:
     return f"postgresql://{NAME}@{hosts}/{NAME}?schema={schema}"
 
 
+def patient(url: str) -> str:
+    """Returns an address with which a daemon does not give up a connection because the machine is busy."""
+    return f"{url}&connect_timeout={PATIENCE:.0f}"
+
+
 def connect(url: str, **options: Any) -> Connection:
     """Returns a connection to the schema of an address, which commits each statement."""
     parts = urlsplit(url)

@@ -25,6 +25,7 @@ from relay.store.postgres.members import Membership, Profile, SpaceTerms
 from relay.store.postgres.staged import PostgresStaged
 from relay.store.postgres.tables import PostgresChains, PostgresLog
 from relay.store.postgres.topics import PostgresTopics
+from tests.postgres.servers import patient
 from tests.relay.store.memory import COPIES
 
 LEASE: Final = 600.0
@@ -50,7 +51,7 @@ class Stores:
     """The one of the present test run."""
 
     def __init__(self, url: str) -> None:
-        self._database = Database(StoreAddress.parse(url))
+        self._database = Database(StoreAddress.parse(patient(url)))
         self._database.prepare()
         self._tests = 0
         self._spaces: dict[Path, int] = {}

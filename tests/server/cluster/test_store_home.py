@@ -13,14 +13,14 @@ from relay.store.postgres.fenced import Fence
 from relay.store.postgres.members import Standing
 from server.cluster.store import StoreHome
 from server.config.model import Config, SpaceConfig
-from tests.postgres.servers import connect
+from tests.postgres.servers import connect, patient
 
 SPACES = ("main", "a", "b")
 
 
 @pytest.fixture
 def home(postgres_url: str) -> Iterator[StoreHome]:
-    address = StoreAddress.parse(postgres_url)
+    address = StoreAddress.parse(patient(postgres_url))
     spaces = tuple([SpaceConfig(name, address) for name in SPACES[1:]])
     made = StoreHome(Config(data=address, spaces=spaces), address)
     made._join()

@@ -21,6 +21,7 @@ from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import Fence, FencedWriter
 from relay.store.postgres.members import Membership, Profile, SpaceTerms, Standing
 from relay.store.postgres.tables import PostgresLog
+from tests.postgres.servers import patient
 from tests.relay.log.histories import append, epoch, flight
 
 LEASE: Final = 600.0
@@ -31,7 +32,7 @@ class Leader:
 
     def __init__(self, url: str, name: str = "a", lease: float = LEASE) -> None:
         self.url = url
-        self.database = Database(StoreAddress.parse(url))
+        self.database = Database(StoreAddress.parse(patient(url)))
         self.database.prepare()
         self.member = Membership(self.database, Profile(name), lease)
         self.member.join()

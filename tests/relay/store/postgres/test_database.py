@@ -14,14 +14,14 @@ from psycopg import errors
 from relay.store.address import StoreAddress
 from relay.store.errors import LogAway, LogDamaged, LogFailed
 from relay.store.postgres.database import READERS, Database
-from tests.postgres.servers import Servers, address, connect
+from tests.postgres.servers import Servers, address, connect, patient
 
 NUMBER = "SELECT %(n)s::int8 FROM {s}.store"
 
 
 @pytest.fixture
 def database(postgres_url: str) -> Iterator[Database]:
-    made = Database(StoreAddress.parse(postgres_url))
+    made = Database(StoreAddress.parse(patient(postgres_url)))
     made.prepare()
     yield made
     made.close()
@@ -92,7 +92,7 @@ def test_each_error_means_something(
 @pytest.mark.slow
 def test_a_server_that_is_not_there_is_away_and_then_there(servers: Servers) -> None:
     server = servers.new()
-    database = Database(StoreAddress.parse(server.url("test")))
+    database = Database(StoreAddress.parse(patient(server.url("test"))))
     with pytest.raises(LogAway):
         database.prepare()
     server.start()
@@ -112,7 +112,7 @@ def test_a_server_that_is_not_there_is_away_and_then_there(servers: Servers) -> 
 def test_a_standby_is_no_place_for_a_store(servers: Servers) -> None:
     server = servers.new().start()
     standby = server.standby(synchronous=False)
-    database = Database(StoreAddress.parse(standby.url("test")))
+    database = Database(StoreAddress.parse(patient(standby.url("test"))))
     with pytest.raises(LogAway, match=r"read-only|read-write"):
         database.prepare()
     database.close()
@@ -122,7 +122,7 @@ def test_a_standby_is_no_place_for_a_store(servers: Servers) -> None:
 def test_the_server_that_can_be_written_is_found(servers: Servers) -> None:
     server = servers.new().start()
     standby = server.standby(synchronous=False)
-    database = Database(StoreAddress.parse(address([standby, server], "test")))
+    database = Database(StoreAddress.parse(patient(address([standby, server], "test"))))
     database.prepare()
     assert database.rows(NUMBER, {"n": 1}) == [(1,)]
     database.close()
@@ -137,7 +137,7 @@ def test_tables_of_another_version_are_refused(database: Database, postgres_url:
 
 
 def test_a_schema_without_tables_is_none(postgres_url: str) -> None:
-    database = Database(StoreAddress.parse(postgres_url))
+    database = Database(StoreAddress.parse(patient(postgres_url)))
     with pytest.raises(LogFailed):
         database.check()
     database.prepare()

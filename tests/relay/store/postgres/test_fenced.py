@@ -228,7 +228,8 @@ def test_a_leader_may_take_its_own_space_again(postgres_url: str) -> None:
         write(one.log(), 1)
 
 
-def test_of_several_that_take_at_once_one_gets_it(postgres_url: str) -> None:
+def test_of_several_that_take_at_once_one_gets_it(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "LOCK_SECONDS", 60.0)
     with leaders(*[postgres_url] * 4) as (a, b, c, d, pool):
         for term in range(1, 21):
             seen = a.standing()
