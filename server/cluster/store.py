@@ -104,10 +104,10 @@ class StoreHome:
         patience.cancel()
 
     async def keep(self) -> None:
-        while True:
-            if self._fences and self._lease.left <= 0:
-                break
-            await trio.sleep(max(self._lease.left, LOOK_SECONDS))
+        while self._lease.left > 0 or not self._fences:
+            if self._lease.left <= 0:  # a question may wait for ever, and a daemon that ends for it
+                self._database.interrupt()
+            await trio.sleep(max(self._lease.left, LEAVE_SECONDS if not self._fences else 0.01))
         for each in self._writers:
             each.abandon()
         self._database.abandon()

@@ -67,6 +67,7 @@ async def serve(
     ``task_status`` gets the listening addresses, once everything durable is restored.
     """
     check_extras(config)
+    ending = trio.Event() if ending is None else ending
     async with tracing_by(config.traces) as tracing:
         began, bound = False, list[str]()
         while True:
@@ -76,6 +77,9 @@ async def serve(
                 reason = _reason_to_follow(failures)
                 if reason is None or (not began and failures is reason):
                     raise
+                if ending.is_set():
+                    logger.warning("%s, while this daemon ends", reason)
+                    return
                 logger.warning("%s: this daemon follows from now on", reason)
                 if isinstance(reason, LogAway):
                     await trio.sleep(AWAY_SECONDS)
@@ -97,7 +101,7 @@ async def _serve(
     config: Config,
     reread: Callable[[], Config] | None,
     tracing: Tracing | None,
-    ending: trio.Event | None,
+    ending: trio.Event,
     bound: list[str],
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
@@ -129,7 +133,6 @@ async def _serve(
         held.callback(daemon.watch.acted, "stopped", "")
         for kept in (throttle, audits):
             held.callback(kept.finish)
-        ending = trio.Event() if ending is None else ending
         daemon.throttles = (throttle, audits)
         daemon.listeners = await open_listeners(daemon.config)
         daemon.note_addresses()
@@ -211,6 +214,8 @@ async def _run(
             daemon.reactor = Reactor(daemon.flush)
             scopes.append(trio.CancelScope(shield=True))
             nursery.start_soon(_react, daemon.reactor, scopes[-1])
+        scopes.append(trio.CancelScope(shield=True))  # for as long as it writes
+        nursery.start_soon(_keep, daemon.home, scopes[-1])
         writers = _Writers(daemon, nursery)
         writers.begin()
         if admin is not None:  # it answers from before the daemon is ready until all is on disk
@@ -240,7 +245,6 @@ async def _run(
                     daemon.peers.start_soon(daemon.tracing.recorder.run)
                 if reread is not None:
                     await daemon.peers.start(reload_on_hangup, daemon, reread)
-                daemon.peers.start_soon(daemon.home.keep)
                 daemon.readiness.begin()
                 task_status.started([*daemon.addresses, *([] if admin is None else [admin.address.http])])
                 daemon.peers.start_soon(_end_when, daemon, ending)
@@ -304,6 +308,11 @@ async def _end_when(daemon: Daemon, ending: trio.Event) -> None:
 async def _write_log(writer: GroupCommit | TopicWriter, scope: trio.CancelScope) -> None:
     with scope:
         await writer.run()
+
+
+async def _keep(home: Home, scope: trio.CancelScope) -> None:
+    with scope:
+        await home.keep()
 
 
 async def _react(reactor: Reactor, scope: trio.CancelScope) -> None:

@@ -200,6 +200,11 @@ class Database:
         """
         with self._lock:
             self._closed = True
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Ends the present connections, as ``abandon`` does; later questions have new ones."""
+        with self._lock:
             found = list(self._open)
         for each in found:
             shut_down(each)

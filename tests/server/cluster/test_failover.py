@@ -198,9 +198,8 @@ async def test_turns_wait_for_a_database_that_is_away_and_happen_once(
 async def test_a_daemon_ends_although_its_database_is_stopped(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The leader and a follower, within the time that they have for it."""
-    monkeypatch.setenv(LEASE, "10m")
-    monkeypatch.setenv("DATASPACE_SERVE_STOP", "2s")
+    """A follower and the leader, in good order."""
+    monkeypatch.setenv(LEASE, "1s")
     server = servers.new().start()
     with server.schema() as schema:
         daemons = [DaemonProcess(server.url(schema)) for _ in range(2)]
@@ -208,6 +207,6 @@ async def test_a_daemon_ends_although_its_database_is_stopped(
             server.pause()
             try:
                 for each in reversed(daemons):
-                    assert await trio.to_thread.run_sync(each.stop) in (0, 1)
+                    assert await trio.to_thread.run_sync(each.stop) == 0
             finally:
                 server.resume()
