@@ -1,9 +1,10 @@
-"""The logs of a store, read beside the daemons that write them."""
+"""A store, read beside the daemons that use it: its logs, and who leads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 from dataspace.errors import UsageError
 from relay.journal.reader import JournalReader
@@ -32,5 +33,53 @@ def reading(address: StoreAddress, space: str) -> Iterator[tuple[LogReader, Call
             LogReader.over(PostgresLog(database, spaces[space])),
             lambda: JournalReader(PostgresTopics(database, spaces[TOPICS])),
         )
+    finally:
+        database.close()
+
+
+class MemberSeen(NamedTuple):
+    """A daemon that has used a store within the last day."""
+
+    name: str
+    url: str
+    web: str
+    version: str
+    left: float
+    """For how many seconds its lease lasts; negative since it has run out."""
+
+
+class SpaceSeen(NamedTuple):
+    """A space of a store, and the daemon that leads it, or led it last."""
+
+    space: str
+    term: int
+    leader: str | None
+    url: str | None
+    left: float
+    """As of the leader."""
+    since: float
+    """When the term began, in seconds since 1970."""
+
+
+_MEMBERS: Final = """
+SELECT name, url, web, version, extract(epoch FROM until - clock_timestamp())::float8
+FROM {s}.members ORDER BY until DESC, name
+"""
+_SPACES: Final = """
+SELECT s.name, t.term, m.name, m.url,
+    coalesce(extract(epoch FROM m.until - clock_timestamp())::float8, -1),
+    extract(epoch FROM t.since)::float8
+FROM {s}.spaces AS s JOIN {s}.terms AS t USING (space) LEFT JOIN {s}.members AS m USING (nonce)
+WHERE s.name <> '' ORDER BY s.name
+"""
+
+
+def seen(address: StoreAddress) -> tuple[list[MemberSeen], list[SpaceSeen]]:
+    """Returns the members of a store and its spaces; ``LogFailed`` if it cannot be read."""
+    database = Database(address)
+    try:
+        database.check()
+        members = [MemberSeen(*row) for row in database.rows(_MEMBERS, {})]
+        return members, [SpaceSeen(*row) for row in database.rows(_SPACES, {})]
     finally:
         database.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import trio
 
@@ -89,3 +91,27 @@ async def test_a_log_in_a_store_is_verified_and_exported(
             assert name in exported[1] and len(exported[1].splitlines()) == 1
         status, _, errors = await trio.to_thread.run_sync(asked, "log", "verify", "--space", "else")
         assert status == 2 and "there is no log of space 'else'" in errors and "main, plant" in errors
+
+
+@pytest.mark.slow
+async def test_status_says_who_leads(postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    daemons = DaemonProcess(postgres_url), DaemonProcess(postgres_url)
+
+    def asked(*words: str) -> tuple[int, str, str]:
+        status = main(["cluster", "status", *words])
+        return status, *capsys.readouterr()
+
+    with running(*daemons):
+        while True:  # until both have said where they listen
+            status, said, _ = await trio.to_thread.run_sync(asked, "--data", postgres_url, "--json")
+            found = json.loads(said)
+            if {each["url"] for each in found["members"]} == {each.url for each in daemons}:
+                break
+        (space,) = found["spaces"]
+        assert status == 0 and (space["space"], space["url"], space["term"]) == ("main", daemons[0].url, 1)
+        _, said, _ = await trio.to_thread.run_sync(asked, "--data", postgres_url)
+        assert said.count("daemon ") == 2 and "space main  led by" in said
+    status, said, _ = await trio.to_thread.run_sync(asked, "--data", postgres_url)
+    assert status == 1 and said.startswith("space main  no leader since term ")
+    status, _, errors = await trio.to_thread.run_sync(asked)
+    assert status == 2 and "the address of a store is needed" in errors

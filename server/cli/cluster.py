@@ -1,0 +1,40 @@
+"""The command ``dataspace cluster status``: the daemons that use a store, and the one that leads."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+
+from dataspace.errors import UsageError
+from relay.store.address import StoreAddress
+from server.cli.output import json_line, time_text
+
+
+def cluster_status(args: argparse.Namespace) -> int:
+    """Prints the daemons of a store and its spaces; returns 1 if a space has no leader."""
+    from server.cluster.reading import seen  # psycopg is loaded where it is used
+
+    if not isinstance(args.data, str):
+        raise UsageError("the address of a store is needed: --data postgresql://HOST/DB?schema=NAME")
+    members, spaces = seen(StoreAddress.parse(args.data))
+    if args.json:
+        print(
+            json_line(
+                {
+                    "members": [each._asdict() for each in members if each.left > 0],
+                    "spaces": [each._asdict() for each in spaces],
+                }
+            )
+        )
+    else:
+        for member in members:
+            if member.left > 0:
+                left = f"{member.left:.1f} s"
+                print(f"daemon {member.name}  {member.url}  version {member.version}, lease {left}")
+        for each in spaces:
+            if each.left > 0:
+                since = time_text(datetime.fromtimestamp(each.since, UTC))
+                print(f"space {each.space}  led by {each.leader} since {since}, term {each.term}")
+            else:
+                print(f"space {each.space}  no leader since term {each.term}")
+    return 0 if all(each.left > 0 for each in spaces) else 1
