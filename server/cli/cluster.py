@@ -1,4 +1,4 @@
-"""The command ``dataspace cluster status``: the daemons that use a store, and the one that leads."""
+"""The command ``dataspace cluster status``: the daemons that use a store, and their leader."""
 
 from __future__ import annotations
 
