@@ -55,7 +55,7 @@ class StoreContact:
                         self._term = standing.term
                     self._take(standing)
                 except LogFailed as failure:
-                    logger.warning("%s", failure)
+                    logger.warning("%s; the leader is not known", failure)
                     self._lose()
                 await trio.sleep(LOOK_SECONDS)
 

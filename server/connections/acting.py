@@ -226,7 +226,7 @@ class ActingPeer(Peer):
             case p.Turn(at) if at <= self.own.client.sequence:
                 await self._old_turns.answer(at)
             case p.Turn(at) if self.own.follows:
-                self._send_on(at, self.own)
+                self._send_on(at)
             case p.Turn():
                 if _is_conditional(packet):
                     await commit_conditional(self, packet)
@@ -352,13 +352,12 @@ class ActingPeer(Peer):
         reach("turn-committed")
         self.turns += 1
 
-    def _send_on(self, sequence: int, own: SessionState) -> None:
+    def _send_on(self, sequence: int) -> None:
         """Refuses a turn, and all later ones of this connection, because the daemon follows.
 
         Nothing of the turn is judged, since facts here may be old.  A later turn must not overtake it where
         the daemon leads meanwhile.
         """
-        own.is_sent_on = True
         refusal = self.hosted.leader.refusal()
         self.say(p.Refusal(sequence, refusal.code, refusal.text, url=refusal.url))
 

@@ -92,7 +92,7 @@ class Leader:
     def refusal(self) -> Refused:
         """Returns the answer to what only the leader does."""
         if self.here is not None:
-            text = f"space {self.space!r} was followed here when a turn before was refused: connect again"
+            text = f"space {self.space!r} was followed here when this connection began: connect again"
             return Refused("elsewhere", text, self.here)
         if not self.url:
             text = f"space {self.space!r} is followed here, and no daemon that takes its turns is known now"

@@ -156,7 +156,6 @@ class SessionState:
         "follows",
         "grace",
         "interests",
-        "is_sent_on",
         "known",
         "number",
         "owner",
@@ -182,9 +181,10 @@ class SessionState:
         self.attempt: tuple[int, bytes] | None = None
         self.unopened: set[int] = set()
         self.follows = not space.leads
-        """True if its turns are refused: it was begun at a follower."""
-        self.is_sent_on = False
-        """True if they are also refused once the daemon leads: one was before, or it is to have grace."""
+        """True if its turns are refused, also once the daemon leads: it was begun at a follower.
+
+        Its client has been told so, and counts on it where the connection breaks.
+        """
 
     @classmethod
     def of(cls, space: SessionSpace, client: Client, connection: SessionPeer, grace: float) -> SessionState:
@@ -201,12 +201,10 @@ class SessionState:
         return state
 
     def begin(self, term: int, client: Client) -> None:
-        """Goes on at the space of a new leader: a session of a follower owns nothing yet.
+        """Goes on at the space of a new leader: a session of a follower owns nothing, and takes no turn.
 
-        Where it has refused a turn, it refuses all later turns as well.  A session whose client wants grace
-        refuses all, so that the client comes back and gets a secret for a session that has it.
+        So its client comes back with its first turn, and gets a session of the leader.
         """
-        self.follows = self.is_sent_on
         self.owner = self.bearer.own(_owner(term, self.number))
         self.interests = beside(self.owner, "interests")
         self.known, self.client = self.known._replace(owner=self.owner), client
@@ -403,7 +401,6 @@ class Sessions:
         if grace and connection.bearer.principal.kind != "daemon":  # an actor's ends with the daemon
             self.unnoted[state.owner] = self.unnoted[state.interests] = state
         state.attempt = wanted.attempt
-        state.is_sent_on = state.follows and wanted.grace > 0
         state.client.holder = connection.bearer.holder
         state.comes_from(connection)
         self._by_client[identity] = state

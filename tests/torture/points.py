@@ -11,8 +11,8 @@ import server
 
 LAYERS = (dataspace, relay, server)
 
-ELSEWHERE = ("spark-", "trim-", "backup-", "push-", "fetch-", "restore-", "upgrade-")
-"""Points that tests of their own strike, in ``spark``, ``relay/log``, ``server/upkeep`` and ``upgrade``."""
+ELSEWHERE = ("spark-", "trim-", "backup-", "push-", "fetch-", "restore-", "upgrade-", "database-")
+"""Points that tests of their own strike: in ``spark``, ``log``, ``upkeep``, ``upgrade``, ``cluster``."""
 
 
 def named_points() -> list[str]:

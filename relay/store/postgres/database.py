@@ -19,7 +19,6 @@ from weakref import WeakSet
 import psycopg
 from psycopg import Connection, errors
 
-from dataspace.faults import reach
 from relay.store.address import StoreAddress
 from relay.store.errors import LogAway, LogDamaged, LogFailed
 from relay.store.postgres.schema import check, prepare, quoted
@@ -92,7 +91,6 @@ class Database:
 
         Raises ``LogFailed`` after ``close`` and ``abandon``.
         """
-        reach("database-connect")
         if self._closed:
             raise LogFailed(f"{self.place} is closed")
         given = psycopg.conninfo.conninfo_to_dict(self.address.url)

@@ -146,6 +146,34 @@ async def test_a_follower_names_the_leader(patient: list[DaemonProcess]) -> None
             assert (await space.status())["process"] == first.process.pid
 
 
+@pytest.mark.parametrize("point", ["database-before-write", "database-after-write"])
+async def test_a_leader_that_is_killed_at_a_write_has_happened_or_not(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """Its turns are there once at the next leader, acknowledged or not."""
+    monkeypatch.setenv(LEASE, "1s")
+    first, second = daemons = DaemonProcess(postgres_url), DaemonProcess(postgres_url)
+    first.start(fault=f"{point}:40")
+    with running(second), trio.fail_after(SOON):
+        sent: list[int] = []
+        async with dataspace.connect([each.url for each in daemons], name="writer", grace=60) as writer:
+            for n in range(100):
+                await writer.send(Record("tick", n))
+                sent.append(n)
+            assert (await writer.status())["process"] == second.process.pid
+        first.wait()
+        assert f"fault reached: {point}" in first.errors
+        assert await ticks_of(second) == sent
+
+
+async def ticks_of(daemon: DaemonProcess) -> list[object]:
+    """Returns the numbers of all ticks, in order."""
+    async with dataspace.connect(daemon.url) as space:
+        newest = await space.sync()
+        async with space.observe("tick($n)", after=0, upto=newest, durable=True) as log:
+            return [change.captures[0] async for change in log if change.captures]
+
+
 @pytest.mark.parametrize("way", ["killed", "stopped"])
 @pytest.mark.parametrize("lease", ["1m", "1s"])
 async def test_turns_wait_for_a_database_that_is_away_and_happen_once(
@@ -188,11 +216,8 @@ async def test_turns_wait_for_a_database_that_is_away_and_happen_once(
                         server.resume()
                     await heard(before + 20)
                 nursery.cancel_scope.cancel()
-            async with dataspace.connect(daemon.url) as space:
-                newest = await space.sync()
-                async with space.observe("tick($n)", after=0, upto=newest, durable=True) as log:
-                    ticks = [change.captures[0] async for change in log if change.captures]
-    assert ticks == list(range(len(ticks))) and set(sent) <= set(ticks)
+            ticks = await ticks_of(daemon)
+    assert ticks == list(range(len(ticks))) and set(sent) <= {*ticks}
 
 
 async def test_a_daemon_ends_although_its_database_is_stopped(

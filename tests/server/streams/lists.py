@@ -83,6 +83,7 @@ class Announced:
     """A session of which only its interests matter."""
 
     number = 7
+    follows = False
 
     def __init__(self) -> None:
         self.patterns: dict[int, Value] = {}
