@@ -36,7 +36,7 @@ def test_it_reads_from_any_thread(database: Database, postgres_url: str) -> None
         def are_few() -> bool:
             question = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'dataspace'"
             (count,) = beside.execute(question).fetchone() or (0,)
-            return 0 < count <= READERS
+            return bool(0 < count <= READERS)
 
         wait_until(are_few)  # the server takes a moment to end one that was closed
 
