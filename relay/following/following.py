@@ -12,13 +12,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final
 
 import trio
 
 from dataspace.errors import Closed, Refused
 from dataspace.kernel.changes import Epoch
-from relay.following.polling import SLICE_SECONDS, Polled
+from relay.following.polling import SLICE_SECONDS, Polled, asked
 from relay.log.notes import Note
 from relay.log.reader import LogReader
 from relay.log.recent import Recent
@@ -30,8 +30,6 @@ from relay.store.errors import LogAway, LogDamaged, LogFailed
 from relay.store.header import refuse
 
 logger = logging.getLogger("dataspace")
-
-T = TypeVar("T")
 
 FEW: Final = 4
 """Segments that the loop's own thread reads; where more follow, a thread reads them."""
@@ -191,9 +189,9 @@ class Following(Polled):
         """Applies some new epochs, whatever is cancelled; False if there are none."""
         with trio.CancelScope(shield=True):
             try:
-                segments = await self._asked(self._tail)
+                segments = await asked(self.log, self._tail)
                 if not segments and self._expected > self._durable:
-                    self._pass(await self._asked(self._start_before))
+                    self._pass(await asked(self.log, self._start_before))
                     self._tell()
             except Refused:
                 await self._begin_anew()
@@ -206,10 +204,6 @@ class Following(Polled):
                 await self._take_all(segment, items)
         await trio.lowlevel.checkpoint()
         return bool(segments)
-
-    async def _asked(self, question: Callable[[], T]) -> T:
-        """Returns an answer of the log, from a thread where that may take long."""
-        return await trio.to_thread.run_sync(question) if self.log.may_wait else question()
 
     def _tail(self) -> list[Segment]:
         return self.log.tail(self.state.segment)

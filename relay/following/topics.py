@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import trio
 
-from relay.following.polling import SLICE_SECONDS, Polled
+from relay.following.polling import SLICE_SECONDS, Polled, asked
 from relay.journal.followed import FollowedJournal, FollowedTopic, TopicHead
 from relay.log.segments import Segment
 from relay.store.errors import LogAway
@@ -121,17 +121,13 @@ class TopicsFollowing(Polled):
             with suppress(StopIteration):
                 while True:
                     question = look.send(answer)
-                    answer = None if question is None else await self._asked(question)
+                    answer = None if question is None else await asked(self.journal, question)
                     if perf_counter() - began > SLICE_SECONDS:
                         self._flush()
                         await trio.lowlevel.checkpoint()
                         began = perf_counter()
             self._flush()
         await trio.lowlevel.checkpoint()
-
-    async def _asked(self, question: Question) -> Any:
-        """Returns the answer of the journal, from a thread where that may take long."""
-        return await trio.to_thread.run_sync(question) if self.journal.may_wait else question()
 
     def _look(self) -> Looking[None]:
         """Applies everything that is new, with a pause after each step; the caller asks the questions."""

@@ -29,7 +29,7 @@ class StoreAddress:
     """Where a store is.  ``str`` shows it without its passwords."""
 
     url: str
-    """What libpq is told, passwords included."""
+    """The address for libpq, passwords included."""
     schema: str = SCHEMA
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final, NamedTuple
 
 from dataspace.errors import UsageError
@@ -22,9 +22,7 @@ def reading(address: StoreAddress, space: str) -> Iterator[tuple[LogReader, Call
 
     Raises ``UsageError`` for a space that is not there, and ``LogFailed`` if the store cannot be read.
     """
-    database = Database(address)
-    try:
-        database.check()
+    with _opened(address) as database:
         spaces = dict(database.rows("SELECT name, space FROM {s}.spaces", {}))
         if space not in spaces:
             names = ", ".join(sorted(filter(None, spaces)))
@@ -33,8 +31,13 @@ def reading(address: StoreAddress, space: str) -> Iterator[tuple[LogReader, Call
             LogReader.over(PostgresLog(database, spaces[space])),
             lambda: JournalReader(PostgresTopics(database, spaces[TOPICS])),
         )
-    finally:
-        database.close()
+
+
+@contextmanager
+def _opened(address: StoreAddress) -> Iterator[Database]:
+    with closing(Database(address)) as database:
+        database.check()
+        yield database
 
 
 class MemberSeen(NamedTuple):
@@ -76,10 +79,6 @@ WHERE s.name <> '' ORDER BY s.name
 
 def seen(address: StoreAddress) -> tuple[list[MemberSeen], list[SpaceSeen]]:
     """Returns the members of a store and its spaces; ``LogFailed`` if it cannot be read."""
-    database = Database(address)
-    try:
-        database.check()
+    with _opened(address) as database:
         members = [MemberSeen(*row) for row in database.rows(_MEMBERS, {})]
         return members, [SpaceSeen(*row) for row in database.rows(_SPACES, {})]
-    finally:
-        database.close()

@@ -128,12 +128,12 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     given = settle(args, os.environ, dict(_stated(document, file)), file)
     if "tokens" in document and given[_PUBLICATION].source == DEFAULT:
         given[_PUBLICATION] = Given(PUBLICATION_AMONG_TOKENS, "default with [[tokens]]")
-    if isinstance(given["data"].value, StoreAddress) and given["heartbeat"].source == DEFAULT:
+    if isinstance(given["data"].value, StoreAddress):
         lease = given["cluster.lease"].value
         assert isinstance(lease, float)  # by its reader
-        given["heartbeat"] = Given(lease / 2, IN_CLUSTER)
-    if isinstance(given["data"].value, StoreAddress) and given["show"].source == DEFAULT:
-        given["show"] = Given(DURABLE, IN_CLUSTER)
+        for name, default in (("heartbeat", lease / 2), ("show", DURABLE)):
+            if given[name].source == DEFAULT:
+                given[name] = Given(default, IN_CLUSTER)
     value = {name: each.value for name, each in given.items()}
     data = value["follow.data"] or value["data"]
     if value["follow.stand_by"] and value["follow.data"] is None:

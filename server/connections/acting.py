@@ -256,7 +256,7 @@ class ActingPeer(Peer):
                 pass  # what a client may send and nothing follows from
 
     def part_unsure(self) -> None:
-        """Ends the connection, since what is known here may be true no longer."""
+        """Ends the connection, since the facts here may be old."""
         self.dismiss("moved", "another daemon may lead by now: connect again")
 
     async def _greet(self, hello: p.Hello) -> None:

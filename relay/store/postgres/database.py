@@ -17,7 +17,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 import psycopg
-from psycopg import Connection, errors
+from psycopg import Connection, Cursor, errors
 
 from relay.store.address import StoreAddress
 from relay.store.errors import LogAway, LogDamaged, LogFailed
@@ -127,41 +127,34 @@ class Database:
 
         It is asked twice if the connection had been lost meanwhile.  Raises as ``translated``.
         """
-        statement = self.statement(question)
-        with self._free, self.translated("read"):
-            connection, lent = self._lend()
-            try:
-                try:
-                    found = connection.execute(statement, values, binary=True).fetchall()
-                except _AWAY:
-                    if not lent:
-                        raise
-                    connection.close()
-                    connection = self.connect()
-                    found = connection.execute(statement, values, binary=True).fetchall()
-            except BaseException:
-                connection.close()
-                raise
-            self._give_back(connection)
-            return found
+        with self._answered(self.statement(question), values) as (_, cursor):
+            return cursor.fetchall()
 
     @contextmanager
     def moment(self) -> Iterator[Connection[Any]]:
         """Lends a connection that reads one moment; a writer does not come between its questions."""
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        with self._answered(begin, {}) as (connection, _):
+            yield connection
+            connection.execute("COMMIT")
+
+    @contextmanager
+    def _answered(
+        self, statement: str, values: Mapping[str, object]
+    ) -> Iterator[tuple[Connection[Any], Cursor[Any]]]:
+        """Lends a connection and its answer to a statement, sent twice if it had been lost meanwhile."""
         with self._free, self.translated("read"):
             connection, lent = self._lend()
             try:
-                begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
                 try:
-                    connection.execute(begin)
+                    cursor = connection.execute(statement, values, binary=True)
                 except _AWAY:
                     if not lent:
                         raise
                     connection.close()
                     connection = self.connect()
-                    connection.execute(begin)
-                yield connection
-                connection.execute("COMMIT")
+                    cursor = connection.execute(statement, values, binary=True)
+                yield connection, cursor
             except BaseException:
                 connection.close()
                 raise
