@@ -519,7 +519,8 @@ class RemoteSpace:
             observation.close()
 
     async def sync(self) -> int:
-        """Waits until everything sent before has been handled and is on disk; returns the newest epoch."""
+        """Waits until everything sent before has been handled and is on disk; returns the newest epoch, which
+        of a follower is the newest that it has."""
         epoch = await self.request("sync", Map())
         assert isinstance(epoch, int)  # by WIRE.md
         return epoch

@@ -48,7 +48,7 @@ CLIENT_FRAME: Final = 64 << 20
 """Bytes, and so elements, that a client accepts in one frame from the daemon it chose to trust."""
 
 CONNECT_SECONDS: Final = 10.0
-LASTING: Final = 1.0
+LASTING: Final = 0.5
 """Seconds after which a connection counts as having worked."""
 
 _CROWDED: Final = frozenset(["limit", "timeout", "closing", *p.ELSEWHERE])
@@ -56,6 +56,10 @@ _CROWDED: Final = frozenset(["limit", "timeout", "closing", *p.ELSEWHERE])
 once."""
 
 _PAUSES: Final = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+
+_LEADERLESS: Final = 0.1
+"""While only followers answer, a pause is at most this part of the time since the leader was lost: clients
+are with the next one soon after it leads, and do not press where none does for long."""
 
 
 class User(Protocol):
@@ -123,6 +127,8 @@ class Uplink:
         self._dismissal: ProtocolError | None = None
         self._farewell = ""
         self._leaving = False
+        self._is_leaderless = False
+        """True if the last daemon that answered has sent this client to another one."""
         self.is_elsewhere = False
         """True where the daemon of the last connection has said that it follows, and so takes no turns."""
         self._over = self._welcomed = False
@@ -237,18 +243,18 @@ class Uplink:
         if not self._reconnect:
             self._shut(await self._read())
             return
-        attempt = 0
+        attempt, lost = 0, self._loop.current_time()
         while True:
             since = self._loop.current_time()
             await self._read()
             if self._loop.current_time() - since > LASTING:
-                attempt = 0
+                attempt, lost = 0, self._loop.current_time()
                 self.candidates.lasted()
             else:
                 attempt += 1
             while True:
                 if not self.candidates.is_sent_on:
-                    await self._pause(attempt)
+                    await self._pause(attempt, lost if self._is_leaderless else None)
                 try:
                     await self._reach()
                     break
@@ -259,10 +265,13 @@ class Uplink:
                         raise
                     attempt += 1
 
-    async def _pause(self, attempt: int) -> None:
+    async def _pause(self, attempt: int, lost: float | None = None) -> None:
         """Waits between attempts: not at first, then longer and longer, with jitter so that clients do not
-        return at once."""
-        await self._loop.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)] * (0.5 + random.random()))
+        return at once.  ``lost`` is since when only the leader is missing."""
+        seconds = _PAUSES[min(attempt, len(_PAUSES) - 1)]
+        if lost is not None and attempt:
+            seconds = min(seconds, max(_PAUSES[1], _LEADERLESS * (self._loop.current_time() - lost)))
+        await self._loop.sleep(seconds * (0.5 + random.random()))
 
     async def _reach(self) -> None:
         """Connects to one of the addresses; raises the error where none serves this client.
@@ -284,7 +293,7 @@ class Uplink:
                 if refusal.code not in _CROWDED:
                     raise
                 failed.append(refusal)
-                candidates.sent_away(refusal)
+                self._sent_away(refusal)
         if behind is not None:
             candidates.now = behind
             await self._connect(behind, latest=True)
@@ -324,7 +333,7 @@ class Uplink:
         if len(self.candidates.listed) > 1 and not latest and self._user.is_behind(first):
             raise _BehindError
         self.candidates.welcomed()
-        self._leaving = self.is_elsewhere = False
+        self._leaving = self.is_elsewhere = self._is_leaderless = False
         self._out.clear()
         self._link = link
         self._beat = Heartbeat(Granted.read(first.features).heartbeat, now=self._loop.current_time())
@@ -406,7 +415,7 @@ class Uplink:
                     if code not in p.PASSING:  # another attempt would end the same way
                         self._dismissal = ProtocolError(*packet)
                     elif url or code in p.ELSEWHERE:
-                        self.candidates.sent_away(ProtocolError(*packet))
+                        self._sent_away(ProtocolError(*packet))
                         self.is_elsewhere = self.is_elsewhere or code in p.FOLLOWING
                     self._farewell = text
                 case p.Ping(number):
@@ -422,8 +431,12 @@ class Uplink:
         if self._reconnect and not self._leaving:
             self._leaving, self._farewell = True, str(reason)
             self.is_elsewhere = reason.code in p.FOLLOWING
-            self.candidates.sent_away(ProtocolError(reason.code, reason.text, reason.url))
+            self._sent_away(ProtocolError(reason.code, reason.text, reason.url))
         return self._reconnect
+
+    def _sent_away(self, reason: ProtocolError) -> None:
+        self._is_leaderless = reason.code in p.ELSEWHERE
+        self.candidates.sent_away(reason)
 
     def _lose(self, reason: str) -> Broken:
         """Handles the loss of the connection: the user waits for the next one, or ``ProtocolError`` has the

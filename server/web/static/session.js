@@ -35,7 +35,7 @@ import { Patience } from "./patience.js";
 import { webSocket } from "./transport.js";
 import { CONNECT_MILLIS, CROWDED, Uplink } from "./uplink.js";
 
-const LASTING_MILLIS = 1000;
+const LASTING_MILLIS = 500;
 const DRAIN_MILLIS = 10_000;
 const PATIENT = new Set(["", "timeout", "stalled", "closing", ...ELSEWHERE]);
 
@@ -245,7 +245,7 @@ export class Session {
     if (!this.isOpen) return;
     if (!this.options.reconnect) return this.end(broken);
     const lasted = Date.now() - began > LASTING_MILLIS;
-    if (lasted) this.uplink.candidates.lasted();
+    if (lasted) this.uplink.lasted();
     this.failures = lasted ? 0 : this.failures + 1;
     this.#comeBack(this.failures);
   }
@@ -373,7 +373,7 @@ export class Session {
         return this.send([PONG, first]);
       case BYE:
         if (!PATIENT.has(first)) this.dismissal = new ProtocolError(first, second, third);
-        else if (third || ELSEWHERE.includes(first)) this.uplink.candidates.sentAway({ code: first, url: third });
+        else if (third || ELSEWHERE.includes(first)) this.uplink.sentAway({ code: first, url: third });
         this.isElsewhere ||= FOLLOWING.includes(first);
         return undefined;
       default:
@@ -390,7 +390,7 @@ export class Session {
   leave(refusal) {
     const { link } = this;
     this.isElsewhere = FOLLOWING.includes(refusal.code);
-    this.uplink.candidates.sentAway(refusal);
+    this.uplink.sentAway(refusal);
     this.#lost(refusal.message, this.began);
     link?.close();
   }

@@ -8,6 +8,7 @@ import { unpack } from "./unpacking.js";
 export const CONNECT_MILLIS = 10_000;
 const EACH_MILLIS = 5000; // for one of several addresses: the next one may answer
 const PAUSES = [0, 50, 100, 250, 500, 1000, 2000, 4000];
+const LEADERLESS = 0.1; // while only followers answer, a pause is at most this part of the time since the loss
 
 /** Codes of a goodbye in place of a welcome after which the client tries again. */
 export const CROWDED = new Set(["limit", "timeout", "closing", ...ELSEWHERE]);
@@ -20,6 +21,8 @@ export class Uplink {
   #open;
   #user;
   #hurry = () => {};
+  #isLeaderless = false;
+  #lost = Date.now();
 
   constructor(candidates, open, user) {
     this.candidates = candidates;
@@ -45,7 +48,7 @@ export class Uplink {
       } catch (error) {
         if (error instanceof ProtocolError) {
           if (!CROWDED.has(error.code)) throw error;
-          candidates.sentAway(error);
+          this.sentAway(error);
         }
         if (error instanceof Behind) behind ??= url;
         else failed.push(error);
@@ -89,6 +92,7 @@ export class Uplink {
           if (!latest && user.isBehind(space, epoch)) throw new Behind(`${this.url} is behind`);
           clearTimeout(patience);
           this.candidates.welcomed();
+          this.#isLeaderless = false;
           user.begin(link, packet);
           welcomed.resolve();
         } catch (error) {
@@ -111,10 +115,24 @@ export class Uplink {
     return welcomed.promise;
   }
 
+  /** Notes that a daemon does not serve this client. */
+  sentAway(refusal) {
+    this.#isLeaderless = ELSEWHERE.includes(refusal.code);
+    this.candidates.sentAway(refusal);
+  }
+
+  /** Notes that a connection was of use for a while before it was lost. */
+  lasted() {
+    this.#lost = Date.now();
+    this.candidates.lasted();
+  }
+
   /** Waits between attempts, longer and longer, with jitter so that clients do not return at once. */
   wait(attempt) {
     return new Promise((resolve) => {
-      const millis = PAUSES[Math.min(attempt, PAUSES.length - 1)] * (0.5 + Math.random());
+      const pause = PAUSES[Math.min(attempt, PAUSES.length - 1)];
+      const most = this.#isLeaderless ? Math.max(PAUSES[1], LEADERLESS * (Date.now() - this.#lost)) : pause;
+      const millis = Math.min(pause, most) * (0.5 + Math.random());
       const timer = setTimeout(resolve, millis);
       this.#hurry = () => {
         clearTimeout(timer);

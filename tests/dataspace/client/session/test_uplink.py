@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -121,6 +122,28 @@ async def test_pauses_between_attempts_grow_to_some_seconds(autojump_clock: Cloc
         await daemon.greet()
         await uplink.wait_up()
         assert uplink.reconnects == 1, "attempts are not counted"
+
+
+async def test_while_only_followers_answer_a_client_is_back_within_a_part_of_the_time_lost(
+    autojump_clock: Clock,
+) -> None:
+    daemon, user = Daemon(), User()
+    async with running(daemon, user):
+        await trio.sleep(10)
+        lost = trio.current_time()
+        daemon.refuses = lambda: ProtocolError("no-leader", "", "")
+        daemon.cut()
+        await trio.sleep(60)
+        tried = [at - lost for at in daemon.dialled[1:]]
+        gaps = [(before, after - before) for before, after in itertools.pairwise(tried)]
+        assert all(gap <= max(0.08, 0.15 * before) for before, gap in gaps), gaps
+        assert len(gaps) < 100
+        daemon.refuses = lambda: ProtocolError("limit", "full", "")
+        await trio.sleep(10)
+        crowded = len(daemon.dialled)
+        await trio.sleep(60)
+        assert len(daemon.dialled) - crowded < 31, "a full daemon is left alone for longer"
+        daemon.refuses = None
 
 
 @pytest.mark.parametrize(
