@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import resource
 import subprocess
 import sys
@@ -32,6 +33,19 @@ class Served:
 
 
 _environment: dict[str, str] | None = None
+
+
+@contextmanager
+def on_half(half: int) -> Iterator[None]:
+    """Has the processes that start while the block runs stay on one half of the cores, 0 or 1; on one core
+    all share it."""
+    cores = sorted(os.sched_getaffinity(0))
+    size = max(1, len(cores) // 2)
+    os.sched_setaffinity(0, set(cores[:size] if half == 0 else cores[-size:]))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 @contextmanager

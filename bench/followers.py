@@ -6,6 +6,11 @@ median of the ratios of the rounds, so it says little of what else the machine d
     turn_cpu_us_N              CPU time of the leader for a turn with N watchers on itself, without followers
     turn_cpu_us_N_on_F         the same with the watchers on F followers
     observer_ratio_N_on_F      what a watcher on a follower costs the leader ÷ what it costs on the leader
+
+For these the leader and the writer are on one half of the cores, followers and watchers on the other one:
+else watchers slow the writer down, and the leader pays more for a turn since fewer come at once.  What the
+leader pays is measured until it has done its own part; watchers on followers may see the last turn later.
+
     seen_p50_ratio, _p99       from the call of a writer to a watcher, a follower ÷ its leader, one at a time
     take_over_p50_ms, _p99     from SIGKILL of the leader, with 10 000 facts, to a turn that its stand-by has
                                accepted
@@ -36,7 +41,7 @@ import dataspace
 from bench._fanout import run_of_turns, watch_all, write
 from bench._figures import command_line, show
 from bench._latency import hear, latency, latency_between, tick
-from bench._processes import Measuring, Served, daemons_of, running, serving, serving_on
+from bench._processes import Measuring, Served, daemons_of, on_half, running, serving, serving_on
 from index.values.values import Record
 
 TURNS: Final = 8_000
@@ -82,22 +87,26 @@ async def _watch(url: str, turns: int, ready: trio.Event) -> None:
 def turn_cpu(turns: int, watchers: int, followers: int) -> float:
     """Returns microseconds of the leader's CPU time for a turn, watched on it or spread over followers."""
     with tempfile.TemporaryDirectory() as data, ExitStack() as stack:
-        leader = stack.enter_context(serving_on(data))
-        urls = [
-            stack.enter_context(serving_on(data, options=["--follow"])).url for _ in range(followers)
-        ] or [leader.url]
-        time.sleep(1.0 if followers else 0.0)  # until they have registered
-        sides = [
-            stack.enter_context(running(watch_quietly, url, watchers // len(urls), turns))
-            for url in (urls if watchers else ())
-        ]
-        writing = stack.enter_context(running(write, leader.url, turns))
+        with on_half(0):
+            leader = stack.enter_context(serving_on(data))
+            writing = stack.enter_context(running(write, leader.url, turns))
+        with on_half(1):
+            urls = [
+                stack.enter_context(serving_on(data, options=["--follow"])).url for _ in range(followers)
+            ] or [leader.url]
+            time.sleep(1.0 if followers else 0.0)  # until they have registered
+            sides = [
+                stack.enter_context(running(watch_quietly, url, watchers // len(urls), turns))
+                for url in (urls if watchers else ())
+            ]
         for side in (*sides, writing):
             assert side.pipe.recv() == "ready"
         with Measuring(leader.pid) as measuring:
             writing.pipe.send("go")
-            for side in (writing, *sides):
+            for side in (writing, *([] if followers else sides)):  # what it takes for its own ones
                 side.pipe.recv()
+        for side in sides if followers else ():
+            side.pipe.recv()
         return measuring.run(turns).cpu * 1e6
 
 
