@@ -6,6 +6,7 @@ in PostgreSQL is the home of all daemons that name it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
@@ -39,14 +40,15 @@ class Home(Protocol):
     stands_by: bool
     """True if a daemon that follows here leads once its leader has ended."""
 
-    async def enter(self, held: ExitStack) -> bool:
-        """Begins the use of the home, until ``held`` ends it; returns True if this daemon leads.
+    async def enter(self, held: ExitStack) -> Collection[str]:
+        """Begins the use of the home, until ``held`` ends it; returns the spaces that this daemon leads.
 
         Raises ``DataInUse`` and ``DataUnusable``, and ``LogFailed`` where a database refuses.
         """
 
-    async def wait_turn(self, held: ExitStack) -> None:
-        """Returns once the leader has ended, and this daemon leads in its place, until ``held`` ends."""
+    async def wait_turn(self, held: ExitStack, followed: Collection[str]) -> Collection[str]:
+        """Waits until the leader of some of these spaces has ended; returns the ones of them that this daemon
+        leads in its place, until ``held`` ends."""
 
     async def keep(self) -> None:
         """Keeps what was entered, until cancelled.  Raises ``SteppedDown`` if this daemon leads no longer."""
@@ -56,6 +58,9 @@ class Home(Protocol):
 
         Where it is False nothing may be said that comes from memory: it may be what was true before.
         """
+
+    def numbering(self, log: Log | FollowedLog) -> int:
+        """Returns what no other leader of a space numbers its sessions by."""
 
     def tell(self, url: str, web: str) -> None:
         """Notes where clients reach this daemon."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from relay.following.polling import Polled
     from relay.store.postgres.members import Standing
     from server.monitoring.state import DaemonState
+    from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace")
 
@@ -35,9 +36,10 @@ class StoreContact:
         assert isinstance(home, StoreHome)  # by ``contact_of``
         self._daemon = daemon
         self._followings = followings
-        self._standing = home.standing
+        self._standings = home.standings
         self.is_up = False
-        self._term = 0
+        """True while each space that is followed has a leader."""
+        self._terms: dict[str, int] = {}
         self._running = trio.CancelScope()
 
     def end(self) -> None:
@@ -49,34 +51,27 @@ class StoreContact:
         with self._running:
             while True:
                 try:
-                    standing = await trio.to_thread.run_sync(self._standing, abandon_on_cancel=True)
-                    if standing.term != self._term:
-                        await self._expect_start()
-                        self._term = standing.term
-                    self._take(standing)
+                    standings = await trio.to_thread.run_sync(self._standings, abandon_on_cancel=True)
+                    for hosted in self._daemon.spaces.values():
+                        if isinstance(hosted.commits, Following):
+                            await self._take(hosted, hosted.commits, standings[hosted.name])
                 except LogFailed as failure:
                     logger.warning("%s; the leader is not known", failure)
-                    self._lose()
+                    for hosted in self._daemon.spaces.values():
+                        hosted.leader.url = hosted.leader.web = ""
+                followed = [each for each in self._daemon.spaces.values() if not each.leads]
+                self.is_up = all(each.leader.url for each in followed)
                 await trio.sleep(LOOK_SECONDS)
 
-    async def _expect_start(self) -> None:
-        """Has each space go on to the number with which its leader has begun."""
-        for hosted in self._daemon.spaces.values():
-            if isinstance(hosted.commits, Following):
-                start = await trio.to_thread.run_sync(hosted.commits.log.newest_start)
-                hosted.commits.expect(start - 1)
-
-    def _take(self, standing: Standing) -> None:
-        if not standing.lives or not standing.url:
-            self._lose()
-            return
-        if not self.is_up:
-            logger.info("following %s at %s", standing.name, standing.url)
-        self.is_up = True
-        for hosted in self._daemon.spaces.values():
-            hosted.leader.url, hosted.leader.web = standing.url, standing.web or ""
-
-    def _lose(self) -> None:
-        self.is_up = False
-        for hosted in self._daemon.spaces.values():
-            hosted.leader.url = hosted.leader.web = ""
+    async def _take(self, hosted: HostedSpace, commits: Following, standing: Standing) -> None:
+        """Takes over who leads a space; it goes on to the number with which a new leader has begun."""
+        leader = hosted.leader
+        if standing.term != self._terms.get(hosted.name):
+            start = await trio.to_thread.run_sync(commits.log.newest_start)
+            commits.expect(start - 1)
+            self._terms[hosted.name] = standing.term
+        before, leader.url, leader.web = leader.url, "", ""
+        if standing.lives and standing.url:
+            if standing.url != before:
+                logger.info("space %s: following %s at %s", hosted.name, standing.name, standing.url)
+            leader.url, leader.web = standing.url, standing.web or ""

@@ -1,9 +1,11 @@
 """A store in PostgreSQL as the home of a daemon: it leads while its lease lasts and its terms stand.
 
-The daemons that name one store are a cluster.  The first one leads; every other one follows, and takes over
-once the lease of the leader has run out in the clock of the database, or its counter has stood still for a
-lease by the clock of this machine, whatever the database's says.  A leader that cannot renew its lease steps
-down before it ends.  All of that is for liveness: a write of an earlier leader is refused by its fence.
+The daemons that name one store are a cluster.  Each space is led by one of them, the first that was there;
+all others follow it, and one takes it over once the lease of its leader has run out in the clock of the
+database, or the leader's counter has stood still for a lease by the clock of this machine, whatever the
+database's says.  Of several spaces that are free, each daemon takes its share.  A leader that cannot renew
+its lease steps down before it ends.  All of that is for liveness: a write of an earlier leader is refused by
+its fence.
 
 Always: what this daemon writes is under a term that it took; it gives its terms back at an orderly end, after
 its logs are closed.
@@ -12,6 +14,7 @@ its logs are closed.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 from contextlib import ExitStack, suppress
@@ -37,6 +40,8 @@ from server.cluster.lease import MemberLease
 from server.config.model import own_name
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from relay.store.address import StoreAddress
     from server.config.model import Config
 
@@ -68,22 +73,18 @@ class StoreHome:
         self._spaces: dict[str, int] = {}
         """The number of each space in the store."""
         self._fences: dict[str, Fence] = {}
+        """The terms of the spaces that this daemon leads."""
         self._writers: list[FencedWriter] = []
-        self._seen: tuple[Standing, float] | None = None
-        """The last leader as it was seen, and since when its counter stands still."""
+        self._seen: dict[str, tuple[Standing, float]] = {}
+        """The leader of each space as it was last seen, and since when its counter stands still."""
 
     # -- the life of a member -------------------------------------------------------------------------
 
-    async def enter(self, held: ExitStack) -> bool:
+    async def enter(self, held: ExitStack) -> Collection[str]:
         held.callback(self._database.close)
         held.callback(self._leave)
         await trio.to_thread.run_sync(self._join)
-        while True:
-            standing = await trio.to_thread.run_sync(self.standing)
-            if not self._may_take(standing):
-                return False
-            if await trio.to_thread.run_sync(self._take_all, standing):
-                return True
+        return await trio.to_thread.run_sync(self._take_free, self._names)
 
     def _join(self) -> None:
         self._database.prepare()
@@ -116,69 +117,81 @@ class StoreHome:
     def is_sure(self) -> bool:
         return self._lease.left > 0 or not self._fences
 
+    def numbering(self, log: Log | FollowedLog) -> int:
+        return self._member.number
+
     def tell(self, url: str, web: str) -> None:
         self._member.profile = Profile(self._member.profile.name, url, web)
         self._lease.hasten()
 
     # -- leading --------------------------------------------------------------------------------------
 
-    async def wait_turn(self, held: ExitStack) -> None:
+    async def wait_turn(self, held: ExitStack, followed: Collection[str]) -> Collection[str]:
         while True:
             try:
-                standing = await trio.to_thread.run_sync(self.standing, abandon_on_cancel=True)
-                if self._may_take(standing):
+                standings = await trio.to_thread.run_sync(self.standings, abandon_on_cancel=True)
+                free = [name for name in followed if self._may_take(name, standings[name])]
+                if free:
                     await trio.sleep(random.random() / 10)  # of several, one is first
-                    if await trio.to_thread.run_sync(self._take_all, standing):
-                        return
+                    if taken := await trio.to_thread.run_sync(self._take_share, free):
+                        return taken
             except LogAway as away:
                 logger.warning("%s; nobody can lead now", away)
                 await trio.sleep(LOOK_SECONDS)
             else:  # to the instant, as far as the lease is the last one
-                await trio.sleep(min(LOOK_SECONDS, max(standing.left, 0) + 0.01))
+                left = min([standings[name].left for name in followed])
+                await trio.sleep(min(LOOK_SECONDS, max(left, 0) + 0.01))
 
-    def _renew(self) -> None:
+    def _renew(self, *, anew: bool) -> None:
         """Begins another lease, if the last one has run out while nothing was led."""
-        if self._lease.left <= 0:
+        if anew and not self._fences and self._lease.left <= 0:
             self._lease.end()
             self._lease = MemberLease(self._member)
             self._lease.begin()
 
-    def standing(self) -> Standing:
-        """Returns who leads, as the store has it."""
-        return self._terms.standing(self._spaces[self._names[0]])
+    def standings(self) -> dict[str, Standing]:
+        """Returns who leads each space, as the store has it."""
+        found = self._terms.standings([self._spaces[name] for name in self._names])
+        return {name: found[self._spaces[name]] for name in self._names}
 
-    def _may_take(self, standing: Standing) -> bool:
-        """True if no member that lives leads, and this one is not asked to leave it to another."""
+    def _may_take(self, name: str, standing: Standing) -> bool:
+        """True if no member that lives leads a space, and it is not meant for another one, which has a lease
+        for taking it."""
+        if standing.nonce == self._member.nonce:  # taken, but the answer was lost
+            return True
+        is_still = self._is_still(name, standing)
         if standing.wanted not in (None, self._member.profile.name):
-            return False
-        return not standing.lives or self._is_still(standing)
+            return is_still
+        return not standing.lives or is_still
 
-    def _is_still(self, standing: Standing) -> bool:
+    def _is_still(self, name: str, standing: Standing) -> bool:
         """True if the counter of a leader has not moved for a lease by the clock of this machine."""
         now = monotonic()
-        if self._seen is None or self._seen[0][:7] != standing[:7]:
-            self._seen = standing, now
-        return now - self._seen[1] > self._member.lease
+        if name not in self._seen or self._seen[name][0][:7] != standing[:7]:
+            self._seen[name] = standing, now
+        return now - self._seen[name][1] > self._member.lease
 
-    def _take_all(self, standing: Standing) -> bool:
-        """Takes all spaces, the first one under the standing that was seen.
+    def _take_share(self, free: Sequence[str]) -> list[str]:
+        """Takes as many of these spaces as are the part of one living member."""
+        share = math.ceil(len(free) / max(1, len(self._terms.living())))
+        return self._take_free(random.sample(free, len(free)), share)
 
-        False if another daemon was quicker, or if the lease ran out meanwhile, so that nothing is taken.
-        """
-        self._renew()
-        first, nonce = self._names[0], self._member.nonce
-        fence = self._terms.take(self._spaces[first], standing, nonce)
-        if fence is None:
-            return False
-        self._fences[first] = fence
-        for name in self._names[1:]:
-            space = self._spaces[name]
-            while (taken := self._terms.take(space, self._terms.standing(space), nonce)) is None:
-                if self._lease.left <= 0:
-                    self._fences.clear()
-                    return False
-            self._fences[name] = taken
-        return True
+    def _take_free(self, names: Sequence[str], most: int | None = None) -> list[str]:
+        """Takes spaces that are still free, at most so many, and returns them; none if the lease ran out
+        meanwhile."""
+        taken: dict[str, Fence] = {}
+        standings = self.standings()
+        for name in names:
+            if len(taken) == most or not self._may_take(name, standings[name]):
+                continue
+            self._renew(anew=not taken)
+            fence = self._terms.take(self._spaces[name], standings[name], self._member.nonce)
+            if fence is not None:
+                taken[name] = fence
+        if self._lease.left <= 0:
+            return []
+        self._fences |= taken
+        return [*taken]
 
     def _writer(self, space: str) -> FencedWriter:
         self._writers.append(FencedWriter(self._database, self._fences[space]))

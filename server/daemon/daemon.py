@@ -126,7 +126,7 @@ class Daemon(DaemonState):
                 returning=self.returning,
                 recorder=self.recorder,
             )
-            self.begin_term(log.term)
+            self.begin_term(self.home.numbering(log))
         self.main = self.spaces[MAIN]
         self.followers = Followers(self, partial(self.serve, trusted=True))
         """The followers of this daemon, while it leads."""
@@ -186,25 +186,33 @@ class Daemon(DaemonState):
 
     # -- roles ----------------------------------------------------------------------------------------
 
-    def begin_leading(self) -> None:
-        """Runs what a daemon that leads does by itself, and listens for followers."""
-        for hosted in self.spaces.values():
-            hosted.leader.here = self.url
-            self.peers.start_soon(hosted.run)
-        self.peers.start_soon(self.durable_topics.run)
-        if (listener := self.followers.listen()) is not None:
-            self.peers.start_soon(accept, self.followers, listener)
-        if self.config.actors:
-            self.peers.start_soon(self.hosting.run)
+    @property
+    def followed(self) -> list[str]:
+        """The spaces that other daemons lead."""
+        return [name for name, hosted in self.spaces.items() if not hosted.leads]
 
-    def begin_following(self) -> None:
-        """Follows the logs, and keeps in touch with their leader."""
-        for hosted in self.spaces.values():
-            hosted.leader.send_away = partial(self._send_away, hosted)
-            hosted.leader.most_lag = self.config.follow.most_lag
+    def begin(self) -> None:
+        """Leads some spaces, and follows the others, in touch with their leader."""
+        self.begin_leading([each for each in self.spaces.values() if each.leads])
+        for name in self.followed:
+            leader = self.spaces[name].leader
+            leader.send_away = partial(self._send_away, self.spaces[name])
+            leader.most_lag = self.config.follow.most_lag
         for polled in self.polled:
             self.peers.start_soon(polled.run)
-        self.peers.start_soon(self.link.run)
+        if self.followed:
+            self.peers.start_soon(self.link.run)
+
+    def begin_leading(self, spaces: Sequence[HostedSpace]) -> None:
+        """Runs what a leader of these spaces does by itself; of ``main``, listens for followers as well."""
+        for hosted in spaces:
+            hosted.leader.here = self.url
+            self.peers.start_soon(hosted.run)
+        if self.main in spaces:
+            self.peers.start_soon(self.durable_topics.run)
+            if (listener := self.followers.listen()) is not None:
+                self.peers.start_soon(accept, self.followers, listener)
+        self.hosting.lead([hosted.name for hosted in spaces], self.peers)
 
     def _send_away(self, hosted: HostedSpace) -> None:
         """Ends the connections about a space that has skipped epochs: they come back, here or elsewhere."""

@@ -20,6 +20,8 @@ from relay.store.sqlite.staged import SqliteStaged
 from server.daemon.lock import DataUnusable, followed, locked
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from server.config.model import Config
 
 WAIT_SECONDS: Final = 0.5
@@ -38,22 +40,24 @@ class DirectoryHome:
         self._follows: Final = config.follow.data is not None
         self.stands_by: bool = config.follow.stand_by
 
-    async def enter(self, held: ExitStack) -> bool:
+    async def enter(self, held: ExitStack) -> Collection[str]:
         if is_backup(self.directory):
             raise DataUnusable(
                 f"{self.directory} is a backup, with the identity and the numbers of its original; "
                 "restore it to another directory: dataspace restore BACKUP DIR"
             )
         await trio.lowlevel.checkpoint()
-        if not self._follows:
-            for directory in self._spaces.values():
-                held.enter_context(locked(directory))
-        return not self._follows
-
-    async def wait_turn(self, held: ExitStack) -> None:
+        if self._follows:
+            return ()
         for directory in self._spaces.values():
-            lock = locked(directory, wait=True)
+            held.enter_context(locked(directory))
+        return self._spaces
+
+    async def wait_turn(self, held: ExitStack, followed: Collection[str]) -> Collection[str]:
+        for name in followed:
+            lock = locked(self._spaces[name], wait=True)
             await trio.to_thread.run_sync(held.enter_context, lock, abandon_on_cancel=True)
+        return followed
 
     async def keep(self) -> None:
         """Waits: the kernel keeps a lock until the process ends."""
@@ -62,6 +66,9 @@ class DirectoryHome:
     def is_sure(self) -> bool:
         """Returns True: the kernel gives the lock to nobody else before the process ends."""
         return True
+
+    def numbering(self, log: Log | FollowedLog) -> int:
+        return log.term
 
     def tell(self, url: str, web: str) -> None:
         """Does nothing: followers ask over the socket in the directory."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -116,9 +116,10 @@ async def _serve(
             held.callback(log_of.removeFilter, kept)
         held.enter_context(audit_to(config.logging.audit))
         home = home_of(config)
-        leads = await home.enter(held)
+        led = await home.enter(held)
         logs = [
-            (each, await _opened(config, home, each.name, held, leads=leads)) for each in config.all_spaces()
+            (each, await _opened(config, home, each.name, held, leads=each.name in led))
+            for each in config.all_spaces()
         ]
         admin = _open_admin(config)
         if admin is not None:
@@ -157,8 +158,8 @@ async def _opened(
 def _close_with(held: ExitStack, daemon: Daemon) -> None:
     """Closes with ``held`` what a daemon has opened beside its logs."""
     held.callback(daemon.durable_topics.journal.close)
-    if daemon.leads:
-        for hosted in daemon.spaces.values():
+    for hosted in daemon.spaces.values():
+        if hosted.leads:
             held.callback(hosted.staging.close)
 
 
@@ -182,8 +183,11 @@ class _Writers:
         self._begun: list[tuple[GroupCommit | TopicWriter, trio.CancelScope]] = []
 
     def begin(self) -> None:
-        """Runs the writers of a daemon that leads."""
+        """Runs the writers of what the daemon leads, as far as they do not run yet."""
+        running = [each for each, _ in self._begun]
         for _, writer in self._daemon.writers:
+            if writer in running:
+                continue
             if isinstance(writer, GroupCommit):
                 writer.reactor = self._daemon.reactor
             scope = trio.CancelScope(shield=True)
@@ -227,12 +231,9 @@ async def _run(
             async with trio.open_nursery() as daemon.peers:
                 for listener in daemon.listeners:
                     daemon.peers.start_soon(daemon.accept_on, listener)
-                if daemon.leads:
-                    daemon.begin_leading()
-                else:
-                    daemon.begin_following()
-                    if daemon.home.stands_by:
-                        daemon.peers.start_soon(_stand_by, daemon, held, writers)
+                daemon.begin()
+                if daemon.followed and daemon.home.stands_by:
+                    daemon.peers.start_soon(_stand_by, daemon, held, writers)
                 daemon.peers.start_soon(daemon.flushing.run)
                 daemon.peers.start_soon(daemon.delivery.pacing.run, daemon.flush)
                 daemon.peers.start_soon(daemon.memory.run)
@@ -271,33 +272,43 @@ async def _run(
 
 
 async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
-    """Has the daemon lead once the leader has ended, whose observers stay connected."""
-    home = daemon.home
-    await home.wait_turn(held)
-    began = perf_counter()
-    daemon.link.end()
-    with trio.CancelScope(shield=True):
-        logs: list[Log] = []
-        for name, hosted in daemon.spaces.items():
-            commits = hosted.commits
-            assert isinstance(commits, Following)  # as it follows until here
-            await commits.catch_up()
-            opened = partial(home.open_log, name, accept_damage=daemon.config.accept_damage)
-            logs.append(await trio.to_thread.run_sync(opened))
-            held.callback(logs[-1].close)
-        if (topics := daemon.durable_topics.following) is not None:
-            await topics.catch_up()
-        for hosted, log in zip(daemon.spaces.values(), logs, strict=True):
-            hosted.lead(log)  # in one step with the topics: from here on clients may ask for all of it
-            daemon.begin_term(log.term)
+    """Has the daemon lead spaces once their leader has ended; observers stay connected."""
+    while daemon.followed:
+        taken = await daemon.home.wait_turn(held, daemon.followed)
+        began = perf_counter()
+        if len(taken) == len(daemon.followed):
+            daemon.link.end()
+        with trio.CancelScope(shield=True):
+            await _promote(daemon, held, writers, taken)
+        daemon.flush()
+        seconds = perf_counter() - began
+        said = ", ".join(taken)
+        logger.warning("the leader has ended, this daemon leads %s after %.3f s", said, seconds)
+        daemon.watch.acted("promoted", f"{said} after {seconds:.3f} s")
+
+
+async def _promote(daemon: Daemon, held: ExitStack, writers: _Writers, taken: Collection[str]) -> None:
+    """Has the daemon lead these spaces, which it has followed."""
+    spaces, logs = [daemon.spaces[name] for name in taken], list[Log]()
+    for hosted in spaces:
+        commits = hosted.commits
+        assert isinstance(commits, Following)  # as it follows until here
+        await commits.catch_up()
+        opened = partial(daemon.home.open_log, hosted.name, accept_damage=daemon.config.accept_damage)
+        logs.append(await trio.to_thread.run_sync(opened))
+        held.callback(logs[-1].close)
+    leads_topics = daemon.main in spaces
+    if leads_topics and (topics := daemon.durable_topics.following) is not None:
+        await topics.catch_up()
+    for hosted, log in zip(spaces, logs, strict=True):
+        hosted.lead(log)  # in one step with the topics: from here on clients may ask for all of it
+        daemon.begin_term(daemon.home.numbering(log))
+        held.callback(hosted.staging.close)
+    if leads_topics:
         daemon.open_topics()
-        _close_with(held, daemon)
-        writers.begin()
-    daemon.begin_leading()
-    daemon.flush()
-    seconds = perf_counter() - began
-    logger.warning("the leader has ended, this daemon leads after %.3f s", seconds)
-    daemon.watch.acted("promoted", f"after {seconds:.3f} s")
+        held.callback(daemon.durable_topics.journal.close)
+    writers.begin()
+    daemon.begin_leading(spaces)
 
 
 async def _end_when(daemon: Daemon, ending: trio.Event) -> None:

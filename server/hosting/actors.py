@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -179,6 +179,9 @@ class HostedActors:
         self._engine: Engine | None = None
         self._watchdog: Watchdog | None = None
         self._recent: RecentTurns | None = None
+        self._has_begun = False
+        self._homes: dict[str, ActorSpace] = {}
+        """The spaces in which actors run."""
 
     def _made(self, config: Config, actors: Iterable[HostedActor]) -> list[Hosted]:
         for each in actors:
@@ -204,9 +207,7 @@ class HostedActors:
             for program in gone:
                 self._hosted.pop(program).end()
             self._hosted.update(fresh)
-            if self._engine is not None:
-                for each in fresh.values():
-                    each.start(self._engine, self._homes[each.settings.space])
+            self._start(fresh.values())
             return sorted({*gone, *fresh})
 
         return take
@@ -216,17 +217,35 @@ class HostedActors:
         """True once ``run`` has begun."""
         return self._engine is not None
 
+    def lead(self, spaces: Collection[str], nursery: trio.Nursery) -> None:
+        """Starts the actors of spaces that this daemon leads from now on; they run in the nursery."""
+        led = [each for each in self._hosted.values() if each.settings.space in spaces]
+        if self._engine is None and self._config.actors and not self._has_begun:
+            self._has_begun = True
+            nursery.start_soon(self.run)  # with all that are led by then
+        else:
+            self._start(led)
+
+    def _start(self, actors: Iterable[Hosted]) -> None:
+        """Starts actors of spaces that this daemon leads, once they run at all."""
+        if (engine := self._engine) is None:
+            return
+        for each in actors:
+            hosted = self._spaces[each.settings.space]
+            if hosted.leads:
+                if hosted.name not in self._homes:
+                    self._homes[hosted.name] = _home(engine, hosted)
+                each.start(engine, self._homes[hosted.name])
+
     async def run(self) -> None:
-        """Runs them until cancelled."""
+        """Runs the actors of the spaces that this daemon leads, until cancelled."""
         shell = Shell(after=self._after_slice)
         self._engine = engine = shell.engine
         self._recent = RecentTurns(engine)
         engine.fence = (BaseException,)  # a Ctrl-C is a signal here, and raises nothing in any actor
         engine.on_crash = log_crash
         engine.on_end = self._note_end
-        self._homes = {name: _home(engine, space) for name, space in self._spaces.items()}
-        for each in self._hosted.values():
-            each.start(engine, self._homes[each.settings.space])
+        self._start(self._hosted.values())
         config = self._config
         with traced(engine, config.trace), Watchdog(engine, limit=config.stall_seconds) as self._watchdog:
             async with trio.open_nursery() as nursery:

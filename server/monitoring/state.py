@@ -136,14 +136,18 @@ class DaemonState(Shared):
         """True if this daemon writes its log, rather than following the log of another one."""
         return self.main.leads
 
-    def check_leads(self) -> None:
-        """Raises ``Refused``, with the address of the leader, if turns are made elsewhere."""
-        self.main.check_leads()
+    def follows(self, space: str) -> bool:
+        """True if another daemon takes the turns of a space of this name."""
+        hosted = self.spaces.get(space)
+        return hosted is not None and not hosted.leads
 
-    @property
-    def leader_web(self) -> str:
-        """Where the leader serves HTTP; empty if it does not, or none is known."""
-        return self.main.leader.web
+    def check_leads(self, space: str) -> None:
+        """Raises ``Refused``, with the address of the leader, if turns of a space are made elsewhere."""
+        self.spaces[space].check_leads()
+
+    def leader_web(self, space: str) -> str:
+        """Where the leader of a space serves HTTP; empty if it does not, or none is known."""
+        return self.spaces.get(space, self.main).leader.web
 
     @property
     def topic_durations(self) -> Durations:

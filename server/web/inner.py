@@ -82,15 +82,13 @@ class ServingDaemon(Protocol):
     def serve_through(self, door: RouteDoor) -> Peer:
         """Serves the client of a request in a task of its own."""
 
-    def check_leads(self) -> None:
-        """Raises ``Refused`` where another daemon takes turns."""
+    def follows(self, space: str) -> bool:
+        """True if another daemon takes the turns of a space of this name."""
 
-    @property
-    def leads(self) -> bool:
-        """True if turns are made here."""
+    def check_leads(self, space: str) -> None:
+        """Raises ``Refused`` where another daemon takes the turns of the space."""
 
-    @property
-    def leader_web(self) -> str:
+    def leader_web(self, space: str) -> str:
         """Where that other daemon serves HTTP; empty if it does not, or none is known."""
 
 

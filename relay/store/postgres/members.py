@@ -10,6 +10,7 @@ Always: of any number of daemons that take a space under one term, one gets it; 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import CLOCK_BOOTTIME, clock_gettime
@@ -27,7 +28,7 @@ LOCK_SECONDS: Final = 0.5
 """How long a take-over waits for a commit under way before it ends the connection that holds it up."""
 
 _JOIN: Final = """
-INSERT INTO {s}.members VALUES (
+INSERT INTO {s}.members (nonce, name, url, web, version, config, beat, until) VALUES (
     %(nonce)s, %(name)s, %(url)s, %(web)s, %(version)s, %(config)b, 0,
     clock_timestamp() + make_interval(secs => %(lease)s)
 ) ON CONFLICT DO NOTHING"""
@@ -46,11 +47,13 @@ _SPACE: Final = "SELECT space FROM {s}.spaces WHERE name = %(name)s"
 _FIRST_TERM: Final = """
 INSERT INTO {s}.terms VALUES (%(space)s, 0, NULL, NULL, clock_timestamp()) ON CONFLICT DO NOTHING
 """
-_STANDING: Final = """
-SELECT t.term, t.nonce, t.wanted, m.name, m.url, m.web, m.beat,
+_STANDINGS: Final = """
+SELECT t.space, t.term, t.nonce, t.wanted, m.name, m.url, m.web, m.beat,
     coalesce(extract(epoch FROM m.until - clock_timestamp())::float8, -1)
-FROM {s}.terms AS t LEFT JOIN {s}.members AS m USING (nonce) WHERE t.space = %(space)s
+FROM {s}.terms AS t LEFT JOIN {s}.members AS m USING (nonce) WHERE t.space = ANY(%(spaces)s)
 """
+_LIVING: Final = "SELECT name FROM {s}.members WHERE until > clock_timestamp()"
+_NUMBER: Final = "SELECT number FROM {s}.members WHERE nonce = %(nonce)s"
 _TAKE: Final = """
 UPDATE {s}.terms SET term = term + 1, nonce = %(nonce)s, wanted = NULL, since = clock_timestamp()
 WHERE space = %(space)s AND term = %(term)s AND nonce IS NOT DISTINCT FROM %(before)s
@@ -149,6 +152,8 @@ class Membership(_Asking):
         self.profile = profile
         self.lease: Final = lease
         self.nonce = uuid4()
+        self.number = 0
+        """The number of this lease: no other member of the store has had it."""
 
     def join(self) -> float:
         """Begins a lease under a new nonce; returns until when it lasts at least, on ``CLOCK_BOOTTIME``."""
@@ -165,6 +170,7 @@ class Membership(_Asking):
             config=profile.config,
             lease=self.lease,
         )
+        [(self.number,)] = self._run(_NUMBER, nonce=self.nonce)
         self._run(_FORGET, kept=_KEPT_SECONDS)
         return sent + self.lease
 
@@ -197,7 +203,15 @@ class SpaceTerms(_Asking):
 
     def standing(self, space: int) -> Standing:
         """Returns who leads a space."""
-        return Standing(*self._run(_STANDING, space=space)[0])
+        return self.standings([space])[space]
+
+    def standings(self, spaces: Sequence[int]) -> dict[int, Standing]:
+        """Returns who leads each of these spaces."""
+        return {space: Standing(*row) for space, *row in self._run(_STANDINGS, spaces=list(spaces))}
+
+    def living(self) -> list[str]:
+        """Returns the name of each member whose lease lasts."""
+        return [name for (name,) in self._run(_LIVING)]
 
     def take(self, space: int, seen: Standing, nonce: UUID) -> Fence | None:
         """Takes a space for a member; None if another one was quicker, so that the term is not ``seen``.

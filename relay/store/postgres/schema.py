@@ -25,7 +25,8 @@ CREATE SCHEMA IF NOT EXISTS {schema};
 CREATE TABLE {schema}.store (format int NOT NULL);
 INSERT INTO {schema}.store VALUES ({format});
 CREATE TABLE {schema}.members (
-    nonce uuid PRIMARY KEY, name text NOT NULL, url text NOT NULL, web text NOT NULL, version text NOT NULL,
+    nonce uuid PRIMARY KEY, number int GENERATED ALWAYS AS IDENTITY,
+    name text NOT NULL, url text NOT NULL, web text NOT NULL, version text NOT NULL,
     config bytea NOT NULL, beat bigint NOT NULL, until timestamptz NOT NULL
 ) WITH (fillfactor = 20);
 CREATE TABLE {schema}.spaces (

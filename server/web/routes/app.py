@@ -48,7 +48,7 @@ def application(daemon: ServingDaemon, origins: Sequence[str] = ()) -> ASGIApp:
     routes += [_route(path, READ, _page(daemon)) for path in PAGES]
     routes += [_route(path, READ, answer) for path, answer in files().items()]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route, Exception: _defect})
-    app.state.leader_web = lambda: daemon.leader_web
+    app.state.leader_web = daemon.leader_web
     if origins:
         app.add_middleware(
             CORSMiddleware,
@@ -73,9 +73,10 @@ def _endpoint(daemon: ServingDaemon, row: Row) -> Callable[[Request], Awaitable[
     async def endpoint(request: Request) -> ASGIApp:
         try:
             asked = Asked(request, row.parameters)
-            if row.method == "POST" and not daemon.leads:
-                async with inner_session(daemon, asked.caller, asked.values.get("space", MAIN)):
-                    daemon.check_leads()
+            space = asked.values.get("space", MAIN)
+            if row.method == "POST" and daemon.follows(space):
+                async with inner_session(daemon, asked.caller, space):
+                    daemon.check_leads(space)
             return await row.answer(daemon, asked)
         except DataspaceError as error:
             return answer_of(error)

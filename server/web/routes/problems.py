@@ -10,10 +10,12 @@ from http import HTTPStatus
 from typing import Final
 
 import orjson
+from starlette.datastructures import QueryParams
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.wire.features import MAIN
 from server.web.inner import NotAdmitted
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -133,13 +135,14 @@ def answer_of(error: DataspaceError) -> ASGIApp:
 
 def _elsewhere(problem: Problem, scope: Scope) -> Problem:
     """Returns the problem with the address of the request at the leader."""
-    web: str = scope["app"].state.leader_web()
+    query = scope["query_string"].decode("ascii")
+    web: str = scope["app"].state.leader_web(QueryParams(query).get("space", MAIN))
     if not web and problem.code == BEHIND:
         return problem
     if not web:
         said = f"{problem.text}, which has no address for HTTP"
         return Problem(ELSEWHERE, said, MISDIRECTED, more=problem.more)
-    path, query = scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii")
+    path = scope["raw_path"].decode("ascii")
     target = f"{web.rstrip('/')}{path}{'?' if query else ''}{query}"
     return Problem(problem.code, problem.text, 307, headers={"location": target}, more=problem.more)
 

@@ -1,7 +1,9 @@
-"""A daemon takes all spaces of a store, or none if its lease runs out meanwhile."""
+"""A daemon takes the free spaces of a store, or none if its lease runs out meanwhile."""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,8 +20,9 @@ from tests.postgres.servers import connect, patient
 SPACES = ("main", "a", "b")
 
 
-@pytest.fixture
-def home(postgres_url: str) -> Iterator[StoreHome]:
+@contextlib.contextmanager
+def joined(postgres_url: str) -> Iterator[StoreHome]:
+    """A member of a store."""
     address = StoreAddress.parse(patient(postgres_url))
     spaces = tuple([SpaceConfig(name, address) for name in SPACES[1:]])
     made = StoreHome(Config(data=address, spaces=spaces), address)
@@ -29,6 +32,12 @@ def home(postgres_url: str) -> Iterator[StoreHome]:
     made._database.close()
 
 
+@pytest.fixture
+def home(postgres_url: str) -> Iterator[StoreHome]:
+    with joined(postgres_url) as made:
+        yield made
+
+
 def run_out(home: StoreHome, url: str) -> None:
     """Has the lease run out, as after a stop of the daemon."""
     home._lease._until = 0.0
@@ -36,16 +45,16 @@ def run_out(home: StoreHome, url: str) -> None:
         beside.execute("UPDATE members SET until = clock_timestamp()")
 
 
-def test_it_takes_all_spaces(home: StoreHome) -> None:
-    assert home._take_all(home.standing())
-    assert [*home._fences] == [*SPACES]
+def test_the_first_one_takes_all_spaces(home: StoreHome) -> None:
+    assert home._take_free(SPACES) == [*SPACES]
     assert {fence.nonce for fence in home._fences.values()} == {home._member.nonce}
+    assert home._take_free(SPACES) == [*SPACES], "as after an answer that was lost"
 
 
 def test_a_lease_that_ran_out_before_is_begun_anew(home: StoreHome, postgres_url: str) -> None:
     run_out(home, postgres_url)
-    assert home._take_all(home.standing())
-    assert home.standing().nonce == home._member.nonce and home.is_sure()
+    assert home._take_free(SPACES) == [*SPACES]
+    assert home.standings()["main"].nonce == home._member.nonce and home.is_sure()
 
 
 def test_a_lease_that_runs_out_between_two_spaces_leaves_nothing_taken(
@@ -60,7 +69,33 @@ def test_a_lease_that_runs_out_between_two_spaces_leaves_nothing_taken(
         return really(space, seen, nonce)  # type: ignore[arg-type]  # as it is called
 
     monkeypatch.setattr(home._terms, "take", take)
-    assert not home._take_all(home.standing())
+    assert home._take_free(SPACES) == []
     assert not home._fences
-    assert home._take_all(home.standing()), "under another lease"
-    assert [*home._fences] == [*SPACES]
+    assert home._take_free(SPACES) == [*SPACES], "under another lease"
+
+
+def test_of_free_spaces_each_member_takes_its_part(postgres_url: str) -> None:
+    with contextlib.ExitStack() as stack:
+        one, other, third = [stack.enter_context(joined(postgres_url)) for _ in range(3)]
+        first = one._take_share(SPACES)
+        assert len(first) == 1
+        rest = [name for name in SPACES if name not in first]
+        second = other._take_share(rest)
+        assert len(second) == 1 and third._take_share(first + second) == []
+        assert third._take_share(SPACES) == [name for name in SPACES if name not in first + second]
+        assert len({each._member.number for each in (one, other, third)}) == 3
+
+
+def test_a_space_that_is_meant_for_one_member_goes_to_another_one_after_a_lease(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.ExitStack() as stack:
+        one, other = [stack.enter_context(joined(postgres_url)) for _ in range(2)]
+        one._take_free(SPACES)
+        one._terms.give_up(one._fences.pop("a"), "somebody")
+        assert other._take_free(SPACES) == []
+        now = time.monotonic()
+        monkeypatch.setattr("server.cluster.store.monotonic", lambda: now + other._member.lease + 1)
+        assert other._take_free(["a"]) == ["a"], "nobody of this name has come"
+        other._terms.give_up(other._fences.pop("a"), one._member.profile.name)
+        assert one._take_free(["a"]) == ["a"]

@@ -28,8 +28,6 @@ class Nobody:
 
     limits = Limits()
     lane = Lane()
-    leads = True
-    leader_web = ""
 
     @property
     def pages(self) -> Any:
@@ -38,8 +36,14 @@ class Nobody:
     def refusal(self, _peer: str) -> str:
         return "closed"
 
-    def check_leads(self) -> None:
+    def follows(self, _space: str) -> bool:
+        return False
+
+    def check_leads(self, _space: str) -> None:
         raise AssertionError("it leads")
+
+    def leader_web(self, _space: str) -> str:
+        return ""
 
     def serve_through(self, _door: RouteDoor) -> Any:
         raise AssertionError("it was refused")
