@@ -10,10 +10,14 @@ BIN := $(VENV)/bin
 
 # make demo: a month at a speed that can be watched; YEAR=1 for the whole year and MONTHS=n for the first n months, both
 # at full speed and without rules; SPEED=n for n hours of flight time a second; KEEP=DIR to keep its data, and to go on
-# from it; FOLLOWERS=n for n daemons (1 to 4) that follow and stand by, while the leader is killed three times.
+# from it; FOLLOWERS=n for n daemons (1 to 4) that follow and stand by, while the leader is killed three times;
+# CLUSTER=n for n daemons (2 to 5) over a PostgreSQL of its own, or over STORE=postgresql://..., which KEEP needs.
 DEMO_SPEED := $(or $(SPEED),$(if $(YEAR)$(MONTHS),,48))
 DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(DEMO_SPEED),--speed $(DEMO_SPEED)) \
-  $(if $(KEEP),--keep $(KEEP)) $(if $(FOLLOWERS),--followers $(FOLLOWERS)) $(if $(YEAR)$(MONTHS),,--rules)
+  $(if $(KEEP),--keep $(KEEP)) $(if $(FOLLOWERS),--followers $(FOLLOWERS)) $(if $(YEAR)$(MONTHS),,--rules) \
+  $(if $(CLUSTER),--cluster $(CLUSTER) --store '$(or $(STORE),{store})')
+# A kept folder has the places of one store.
+DEMO := $(if $(CLUSTER),$(if $(STORE),,$(if $(KEEP),$(error KEEP with CLUSTER needs STORE=postgresql://...))$(BIN)/python -m tests.postgres)) $(BIN)/python -m examples.flights
 # make torture: how many further seeds each kill test runs with.
 ROUNDS ?= 50
 
@@ -25,8 +29,8 @@ help: ## this list
 
 venv: $(VENV)/ready $(VENV)/postgres ## .venv with everything, the project included
 
-demo: check-java venv $(if $(COMPILED),$(VENV)/compiled/ready) ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR, FOLLOWERS=n, COMPILED=1)
-	@$(if $(COMPILED),PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(VENV)/compiled )$(BIN)/python -m examples.flights $(DEMO_FLAGS)
+demo: check-java venv $(if $(COMPILED),$(VENV)/compiled/ready) ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR, FOLLOWERS=n, CLUSTER=n, COMPILED=1)
+	@$(if $(COMPILED),PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(VENV)/compiled )$(DEMO) $(DEMO_FLAGS)
 
 test: check-java venv ## all tests, Spark's included (ARGS for pytest)
 	@$(BIN)/python -m tests $(ARGS)

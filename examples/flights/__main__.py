@@ -57,11 +57,13 @@ def _demo(said: argparse.Namespace) -> int:
         folder = said.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dataspace-demo-")))
         _claim(folder, months)
         rules = ["--rules", str(RULES)] if said.rules else []
-        daemons = Daemons(folder, *rules, followers=said.followers, inspected=True)
+        followers = said.cluster - 1 if said.cluster else said.followers
+        daemons = Daemons(folder, *rules, followers=followers, store=said.store, inspected=True)
         stack.enter_context(daemons)
-        daemon, *followers = daemons.all
-        print(f"the daemon listens on {daemon.url} and writes to {folder}", flush=True)
-        for follower in followers:
+        daemon, *others = daemons.all
+        where = "PostgreSQL" if said.store else folder
+        print(f"the daemon listens on {daemon.url} and writes to {where}", flush=True)
+        for follower in others:
             print(f"daemon {follower.number} follows it and stands by, on {follower.url}", flush=True)
         if daemon.page:
             print(f"a browser shows its flights while it runs: {daemon.page}{FLYING}", flush=True)
@@ -102,8 +104,21 @@ def _arguments() -> argparse.Namespace:
         choices=range(5),
         help="so many more daemons follow the first one and stand by; the leader is killed three times",
     )
+    parser.add_argument(
+        "--cluster",
+        type=int,
+        default=0,
+        choices=range(2, 6),
+        help="so many daemons over the store; the leader is killed three times, at random moments",
+    )
+    parser.add_argument(
+        "--store", default="", metavar="URL", help="an empty store in PostgreSQL for --cluster"
+    )
     parser.add_argument("--file", type=Path, help="another file of flights than the installed one")
-    return parser.parse_args()
+    said = parser.parse_args()
+    if bool(said.cluster) != bool(said.store) or (said.cluster and said.followers):
+        parser.error("--cluster and --store URL belong together, without --followers")
+    return said
 
 
 def _claim(folder: Path, months: int) -> None:

@@ -1,8 +1,9 @@
 """Daemons: the one that leads, and those that follow its log and stand by.
 
-All are programs of their own over one data directory.  Clients get the addresses of all: commas are between
-those of a client, bars between those of Spark, and Spark and the display read from any of them.  The leader
-can be killed, as often as one likes: a stand-by leads then, and the killed daemon comes back as a follower.
+All are programs of their own over one data directory, or over one store in PostgreSQL.  Clients get the
+addresses of all: commas are between those of a client, bars between those of Spark, and Spark and the display
+read from any of them.  The leader can be killed, as often as one likes: a stand-by leads then, and the killed
+daemon comes back as a follower.
 
 Always: whatever was started here is gone when the ``with`` block ends, however it ends.
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Final, Self
 from dataspace import Unreachable
 from examples.flights.processes import PATIENCE, Daemon
 
-_LEADS: Final = re.compile(r"this daemon leads after ([\d.]+) s")
+_LEADS: Final = re.compile(r"the leader has ended, this daemon leads ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,21 @@ class HandOver:
 
 
 class Daemons:
-    """A daemon on a free port, and ``followers`` more over its log, each with the words ``more``."""
+    """A daemon on a free port, and ``followers`` more over its log, each with the words ``more``.
 
-    def __init__(self, folder: Path, *more: str, followers: int = 0, inspected: bool = False) -> None:
-        self.all: Final = [Daemon(folder, *more, inspected=inspected)]
+    Their log is in ``store``, if that is the address of one, else in a directory.
+    """
+
+    def __init__(
+        self, folder: Path, *more: str, followers: int = 0, store: str = "", inspected: bool = False
+    ) -> None:
+        self.all: Final = [Daemon(folder, *more, store=store, inspected=inspected)]
         for number in range(2, 2 + followers):
-            self.all.append(Daemon(folder, *more, number=number))
-        self.leader = self.all[0]
+            self.all.append(Daemon(folder, *more, store=store, number=number))
+        self.in_store: Final = bool(store)
         self._killed: Daemon | None = None
+        self._led: dict[Daemon, int] = {}
+        """How often each other daemon had begun to lead when the last leader was killed."""
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
@@ -66,10 +73,6 @@ class Daemons:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._running.close()
-
-    @property
-    def followers(self) -> Sequence[Daemon]:
-        return [daemon for daemon in self.all if daemon is not self.leader]
 
     @property
     def url(self) -> str:
@@ -90,20 +93,21 @@ class Daemons:
         """The daemons that have not just been killed."""
         return [daemon for daemon in self.all if daemon is not self._killed]
 
-    def kill_leader(self) -> None:
-        """Kills the leader, without a moment to prepare for it."""
-        self._killed = self.leader
-        self.leader.kill()
+    def kill(self, pid: int) -> Daemon:
+        """Kills the daemon of a process, which leads, without a moment to prepare for it; returns it."""
+        killed = self._killed = next(daemon for daemon in self.all if daemon.pid == pid)
+        self._led = {daemon: _times_led(daemon) for daemon in self.living()}
+        killed.kill()
+        return killed
 
-    def wait_for_leader(self) -> None:
-        """Returns once another one leads; raises ``Unreachable`` if none does."""
+    def wait_for_leader(self) -> Daemon:
+        """Returns the next daemon that leads, once it does; raises ``Unreachable`` if none does."""
         end = time.monotonic() + PATIENCE
-        standing_by = self.living()
-        while not (leading := [each for each in standing_by if _LEADS.search(each.said())]):
+        while not (leading := [each for each, before in self._led.items() if _times_led(each) > before]):
             if time.monotonic() > end:
                 raise Unreachable(f"no stand-by leads after {PATIENCE:g} s")
             time.sleep(0.005)
-        self.leader = leading[-1]
+        return leading[0]
 
     def revive(self) -> None:
         """Starts the killed daemon again, as a follower that stands by."""
@@ -111,3 +115,8 @@ class Daemons:
         self._killed.follows = True
         self._killed.start()
         self._killed = None
+
+
+def _times_led(daemon: Daemon) -> int:
+    """Returns how often a daemon has begun to lead after another one, since it was started."""
+    return len(_LEADS.findall(daemon.said()))

@@ -110,18 +110,26 @@ class Daemon(Program):
     """``dataspace serve`` on a free port of its own, which it keeps when it is started again.
 
     With ``inspected`` it also has a page for browsers, if what that needs is installed.  Of several daemons
-    over one directory each has a ``number``; the first one leads, the others follow it and stand by.
+    over one directory, or over the ``store`` of that address, each has a ``number``; the first one leads, the
+    others follow it and stand by.
     """
 
     def __init__(
-        self, folder: Path, *more: str, port: int = 0, inspected: bool = False, number: int = 1
+        self,
+        folder: Path,
+        *more: str,
+        port: int = 0,
+        inspected: bool = False,
+        number: int = 1,
+        store: str = "",
     ) -> None:
         """``more`` are further words of its command line."""
         super().__init__("dataspace", log=folder / ("daemon.log" if number == 1 else f"daemon-{number}.log"))
         self._more = more
         self.number: Final = number
+        self._store = store
         self.follows = number > 1
-        """Whether it follows another daemon the next time it is started."""
+        """Whether it follows another daemon of its directory the next time it is started."""
         self.data: Final = folder / "data"
         self.port = port
         self.page = ""
@@ -131,7 +139,9 @@ class Daemon(Program):
     def start(self) -> None:
         """Starts it and waits until it listens; raises ``Unreachable`` with its last words if it does not."""
         listen = f"tcp:127.0.0.1:{self.port}"
-        data = ["--follow", str(self.data), "--stand-by"] if self.follows else ["--data", str(self.data)]
+        data = ["--data", self._store or str(self.data)]
+        if self.follows and not self._store:
+            data = ["--follow", str(self.data), "--stand-by"]
         self._command[3:] = ["serve", "--listen", listen, *data, *self._more]
         if self._web_port is not None:
             self._command[3:] += ["--listen", f"http:127.0.0.1:{self._web_port}"]

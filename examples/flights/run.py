@@ -9,6 +9,7 @@ Always: Spark and the replay are stopped when the run ends, however it ends.
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -36,7 +37,8 @@ _LOOK_EVERY: Final = 0.1
 """Seconds between two looks at how far everything is."""
 
 KILLS: Final = 3
-"""How often the leader is killed where others follow it: after each quarter of the replay."""
+"""How often the leader is killed where others follow it: after each quarter of the replay but the last, in a
+cluster at a random moment within it."""
 
 
 class Failed(DataspaceError):
@@ -167,7 +169,7 @@ class Run:
         """Replays until both queries have counted all; changes sent, and the seconds of both."""
         with self._replay:
             async with trio.open_nursery() as nursery:
-                if self.daemons.followers:
+                if len(self.daemons.all) > 1:
                     nursery.start_soon(self._kill_leaders, display)
                 return await self._count(streams)
 
@@ -182,9 +184,10 @@ class Run:
         return int(report["sent"]), report["seconds"], time.monotonic() - began
 
     async def _kill_leaders(self, display: Display) -> None:
-        """Kills the leader after each quarter of the replay but the last, and lets it come back."""
-        for kill in range(1, KILLS + 1):
-            while self.progress.replayed * (KILLS + 1) < self.progress.changes * kill:  # noqa: ASYNC110
+        """Kills the leader in each quarter of the replay but the last, and lets it come back."""
+        for kill in range(KILLS):
+            share = (kill + (random.random() if self.daemons.in_store else 1)) / (KILLS + 1)
+            while self.progress.replayed < self.progress.changes * share:  # noqa: ASYNC110
                 await trio.sleep(_LOOK_EVERY)
             hand_over = await self._hand_over()
             display.note(str(hand_over))
@@ -192,16 +195,18 @@ class Run:
 
     async def _hand_over(self) -> HandOver:
         """Kills the leader and starts it again as soon as another one leads and takes turns."""
-        killed, percent = self.daemons.leader, 100 * self.progress.replayed // self.progress.changes
         async with connect(self.daemons.url, name="demo") as space:
-            self.daemons.kill_leader()
+            await space.send(Record("demo", "kills"))  # at the leader, wherever this client was before
+            leads = int(str((await space.status())["process"]))
+            percent = 100 * self.progress.replayed // self.progress.changes
+            killed = self.daemons.kill(leads)
             began = time.monotonic()
-            await trio.to_thread.run_sync(self.daemons.wait_for_leader)
+            leader = await trio.to_thread.run_sync(self.daemons.wait_for_leader)
             led = time.monotonic() - began
             await space.send(Record("demo", "goes on"))
             taken = time.monotonic() - began
         await trio.to_thread.run_sync(self.daemons.revive)
-        return HandOver(percent, killed.number, self.daemons.leader.number, led, taken)
+        return HandOver(percent, killed.number, leader.number, led, taken)
 
     def _reported(self) -> dict[str, float]:
         """The replay's latest report, none at first; ``Failed`` if it ended before its end."""

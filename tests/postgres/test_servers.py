@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 import pytest
 
@@ -241,3 +242,15 @@ def test_a_version_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert version(tmp_path) == 13
     assert tmp_path not in _folders()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(programs() is None, reason=NONE)
+def test_a_command_has_a_server_while_it_runs() -> None:
+    asked = "import psycopg, sys; psycopg.connect(sys.argv[1].partition('?')[0]).execute('SELECT'); "
+    asked += "print(sys.argv[1]); sys.exit(3)"
+    command = [sys.executable, "-m", "tests.postgres", sys.executable, "-c", asked, "{store}"]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (3, "")
+    folder = unquote(ran.stdout.partition("@")[2].partition(":")[0])
+    assert folder.startswith("/") and not Path(folder).exists()

@@ -73,14 +73,27 @@ def test_the_figures_are_equal_and_a_second_run_repeats_nothing(three_days: Path
 
 
 def test_the_figures_are_equal_when_leaders_are_killed(three_days: Path) -> None:
-    command = demo(three_days, "--followers", "2", "--rules")
+    led = hand_overs(demo(three_days, "--followers", "2", "--rules"))
+    assert led[0][0] == "1", led
+    assert [killed for killed, _ in led[1:]] == [leader for _, leader in led[:-1]], led
+
+
+def test_the_figures_are_equal_in_a_cluster_whose_leaders_are_killed(
+    three_days: Path, postgres_url: str
+) -> None:
+    led = hand_overs(demo(three_days, "--cluster", "3", "--store", postgres_url, "--rules"))
+    assert all(killed != leader for killed, leader in led), led
+
+
+def hand_overs(command: list[str]) -> list[tuple[str, str]]:
+    """Returns the leaders that a demo with equal figures has killed, each with the next one."""
     ran = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE)
     assert (ran.returncode, "equal in all" in ran.stdout) == (0, True), ran.stdout + ran.stderr
     assert re.search(r"derived is right in all \d+ epochs", ran.stdout), ran.stdout
     report = ran.stdout.partition("the leader was killed 3 times:\n")[2]
-    led = re.findall(r"daemon (\d) was killed: daemon (\d) led after", report)
-    assert len(led) == 3 and led[0][0] == "1", report
-    assert [killed for killed, _ in led[1:]] == [leader for _, leader in led[:-1]], report
+    led: list[tuple[str, str]] = re.findall(r"daemon (\d) was killed: daemon (\d) led after", report)
+    assert len(led) == 3, report
+    return led
 
 
 def test_an_interrupted_demo_leaves_nothing_behind(three_days: Path, tmp_path: Path) -> None:
