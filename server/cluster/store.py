@@ -172,7 +172,7 @@ class StoreHome:
         return now - self._seen[name][1] > self._member.lease
 
     def _take_share(self, free: Sequence[str]) -> list[str]:
-        """Takes as many of these spaces as are the part of one living member."""
+        """Takes one living member's part of these spaces."""
         share = math.ceil(len(free) / max(1, len(self._terms.living())))
         return self._take_free(random.sample(free, len(free)), share)
 
