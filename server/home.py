@@ -47,8 +47,8 @@ class Home(Protocol):
         """
 
     async def wait_turn(self, held: ExitStack, followed: Collection[str]) -> Collection[str]:
-        """Waits until the leader of some of these spaces has ended; returns the spaces that this daemon leads
-        in its place, until ``held`` ends."""
+        """Waits for the end of a leader of these spaces; returns the spaces that this daemon leads instead,
+        until ``held`` ends."""
 
     async def keep(self) -> None:
         """Keeps what was entered, until cancelled.  Raises ``SteppedDown`` if this daemon leads no longer."""
