@@ -62,6 +62,10 @@ class Home(Protocol):
     def numbering(self, log: Log | FollowedLog) -> int:
         """Returns what no other leader of a space numbers its sessions by."""
 
+    async def follower(self, proof: str) -> str | None:
+        """Returns the name of the daemon that follows this one here, and whose proof that is, if there is
+        one."""
+
     def tell(self, url: str, web: str) -> None:
         """Notes where clients reach this daemon."""
 

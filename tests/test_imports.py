@@ -85,7 +85,7 @@ server/web/inspector
 server/web/routes           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery server/config server/web server/web/inner server/web/inspector
 server/monitoring           dataspace/kernel dataspace/topics dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/home server/owners server/sessions server/spaces server/topics server/web
 server/tracing              dataspace/wire server/config server/sessions server/spaces
-server/cluster              relay/following relay/journal relay/log relay/store relay/store/postgres relay/store/sqlite server/config server/monitoring server/spaces
+server/cluster              dataspace/client/session dataspace/transport dataspace/wire relay/following relay/journal relay/log relay/store relay/store/postgres relay/store/sqlite server/config server/monitoring server/spaces
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/sqlite server/claims server/cluster server/config server/connections server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup server/config server/daemon
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/journal relay/log relay/store server/cluster server/config server/daemon server/hosting server/logs

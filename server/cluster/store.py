@@ -37,10 +37,12 @@ from relay.store.postgres.topics import PostgresTopics
 from relay.store.sqlite.acknowledged import AcknowledgedFile
 from server.cluster.errors import SteppedDown
 from server.cluster.lease import MemberLease
+from server.cluster.proofs import FollowerProofs, proof_of
 from server.config.model import own_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from uuid import UUID
 
     from relay.store.address import StoreAddress
     from server.config.model import Config
@@ -56,6 +58,10 @@ LEAVE_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 0.2
 """How often a follower looks who leads, where nothing hurries it."""
 
+HURRY_SECONDS: Final = 1.0
+HURRIED_SECONDS: Final = 0.02
+"""For how long it hurries, and how often it looks then."""
+
 
 class StoreHome:
     """One run of a daemon as a member of the cluster of a store."""
@@ -69,12 +75,17 @@ class StoreHome:
         self._member: Final = Membership(self._database, Profile(cluster.name or own_name()), cluster.lease)
         self._state: Final = cluster.state
         self._lease = MemberLease(self._member)
+        self._taking: Final = threading.RLock()
+        """Held while spaces are taken, and while another lease is begun."""
+        self._proofs: Final = FollowerProofs(self._member)
         self._terms: Final = SpaceTerms(self._database)
         self._spaces: dict[str, int] = {}
         """The number of each space in the store."""
         self._fences: dict[str, Fence] = {}
         """The terms of the spaces that this daemon leads."""
         self._writers: list[FencedWriter] = []
+        self._hurry = trio.Event()
+        self._hurries_until = 0.0
         self._seen: dict[str, tuple[Standing, float]] = {}
         """The leader of each space as it was last seen, and since when its counter stands still."""
 
@@ -120,6 +131,9 @@ class StoreHome:
     def numbering(self, log: Log | FollowedLog) -> int:
         return self._member.number
 
+    async def follower(self, proof: str) -> str | None:
+        return await self._proofs.follower(proof)
+
     def tell(self, url: str, web: str) -> None:
         self._member.profile = Profile(self._member.profile.name, url, web)
         self._lease.hasten()
@@ -140,7 +154,19 @@ class StoreHome:
                 await trio.sleep(LOOK_SECONDS)
             else:  # to the instant, as far as the lease is the last one
                 left = min([standings[name].left for name in followed])
-                await trio.sleep(min(LOOK_SECONDS, max(left, 0) + 0.01))
+                await self._pause(min(LOOK_SECONDS, max(left, 0) + 0.01))
+
+    async def _pause(self, seconds: float) -> None:
+        if monotonic() < self._hurries_until:
+            seconds = min(seconds, HURRIED_SECONDS)
+        with trio.move_on_after(seconds):
+            await self._hurry.wait()
+        self._hurry = trio.Event()
+
+    def hasten(self) -> None:
+        """Has this daemon look often who leads for a moment: a leader that ends gives its term back soon."""
+        self._hurries_until = monotonic() + HURRY_SECONDS
+        self._hurry.set()
 
     def _renew(self, *, anew: bool) -> None:
         """Begins another lease, if the last one has run out while nothing was led."""
@@ -148,6 +174,21 @@ class StoreHome:
             self._lease.end()
             self._lease = MemberLease(self._member)
             self._lease.begin()
+
+    def look(self) -> dict[str, Standing]:
+        """Returns who leads each space, after it has begun a lease where the last one has run out."""
+        with self._taking:
+            self._renew(anew=True)
+        return self.standings()
+
+    @property
+    def nonce(self) -> UUID:
+        """The nonce of this daemon as a member."""
+        return self._member.nonce
+
+    def proof_for(self, leader: UUID) -> str:
+        """Returns the token by which a leader knows that this daemon follows it."""
+        return proof_of(leader, self._member.nonce)
 
     def standings(self) -> dict[str, Standing]:
         """Returns who leads each space, as the store has it."""
@@ -180,17 +221,18 @@ class StoreHome:
         """Takes spaces that are still free, at most so many, and returns them; none if the lease ran out
         meanwhile."""
         taken: dict[str, Fence] = {}
-        standings = self.standings()
-        for name in names:
-            if len(taken) == most or not self._may_take(name, standings[name]):
-                continue
-            self._renew(anew=not taken)
-            fence = self._terms.take(self._spaces[name], standings[name], self._member.nonce)
-            if fence is not None:
-                taken[name] = fence
-        if self._lease.left <= 0:
-            return []
-        self._fences |= taken
+        with self._taking:
+            standings = self.standings()
+            for name in names:
+                if len(taken) == most or not self._may_take(name, standings[name]):
+                    continue
+                self._renew(anew=not taken)
+                fence = self._terms.take(self._spaces[name], standings[name], self._member.nonce)
+                if fence is not None:
+                    taken[name] = fence
+            if self._lease.left <= 0:
+                return []
+            self._fences |= taken
         return [*taken]
 
     def _writer(self, space: str) -> FencedWriter:

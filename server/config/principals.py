@@ -29,10 +29,13 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _HASHED: Final = 16
 """Bytes of the hash of a caveat without a name."""
 
+MEMBER: Final = "member:"
+"""What a token begins with that a daemon shows in place of one, to the daemon that it follows."""
+
 UNNAMED: Final = "#"
 """What a part begins with that is the hash of a caveat; no name has it."""
 
-Kind = Literal["token", "address", "unix", "daemon"]
+Kind = Literal["token", "address", "unix", "daemon", "member"]
 
 NAME_BYTES: Final = 1024
 """Bytes of a name, unless the limit is another one."""
@@ -46,8 +49,8 @@ PUBLICATION_AMONG_TOKENS: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The identity of a connection: as text ``token:NAME/CAVEAT/…``, ``address:HOST``, ``unix`` or
-    ``daemon``.
+    """The identity of a connection: as text ``token:NAME/CAVEAT/…``, ``address:HOST``, ``unix``,
+    ``member:NAME`` for a daemon that follows, or ``daemon``.
 
     >>> str(Principal("token", ("gateway", "sensor-7")))
     'token:gateway/sensor-7'
@@ -64,6 +67,11 @@ class Principal:
         Raises ``UsageError`` for a caveat whose name is not valid.
         """
         return cls("token", (quote(name, safe="@:"), *[_part(*each) for each in caveats]))
+
+    @classmethod
+    def of_member(cls, name: str) -> Principal:
+        """Returns the principal of a daemon of this name that follows this one."""
+        return cls("member", (quote(name, safe="@:"),))
 
     @classmethod
     def read(cls, text: str) -> Principal:

@@ -426,6 +426,11 @@ def _within(scope: Scope, allows: Callable[[str], bool]) -> bool:
 OPEN: Final = Permit("")
 
 
+def permit_of_follower(name: str) -> Permit:
+    """Returns the permit of a daemon that follows this one, which reports and does nothing else."""
+    return Permit("follower", [NOTHING], principal=Principal.of_member(name))
+
+
 # -- Keys ------------------------------------------------------------------------------------------
 # Always: without any key the daemon admits every peer; the error about a token is one sentence that
 # reveals nothing of the keys; a check costs a hash for the token and for each of its caveats.

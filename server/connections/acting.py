@@ -31,7 +31,7 @@ from relay.delivery.outbox import OutStream
 from relay.store.errors import LogFailed
 from server.conditions import commit_at_once, commit_conditional
 from server.config.principals import Principal
-from server.config.rights import OPEN
+from server.config.rights import OPEN, Permit
 from server.owners.bearers import Bearer
 from server.publication import Offers
 from server.sessions.peer import Door, Peer, goodbye_of
@@ -262,13 +262,14 @@ class ActingPeer(Peer):
     async def _greet(self, hello: p.Hello) -> None:
         """Answers a hello with a welcome; raises ``ProtocolError`` for a peer that is not admitted."""
         try:
-            admitted = admit(self.shared, hello, self.principal, trusted=self.trusted)
+            follower = await self.shared.permit_of_follower(hello.features.get("token"))
+            admitted = admit(self.shared, hello, self.principal, OPEN if self.trusted else follower)
         except ProtocolError as error:
             self.shared.watch.login_refused(self.who, error.code, error.text)
             await self.quota.slow_down(self.address, error)
             raise
         wanted, self.bearer, self.hosted = admitted.wanted, admitted.bearer, admitted.hosted
-        self.permit = self.bearer.permit
+        self.permit, self.trusted = self.bearer.permit, self.trusted or follower is not None
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
         self.name = hello.name
@@ -419,15 +420,16 @@ class Admission:
     hosted: HostedSpace
 
 
-def admit(shared: Shared, hello: p.Hello, peer: Principal, *, trusted: bool) -> Admission:
+def admit(shared: Shared, hello: p.Hello, peer: Principal, permit: Permit | None) -> Admission:
     """Returns what a hello is admitted to; raises ``ProtocolError`` for a client that is not admitted.
 
-    With ``trusted`` it needs no token; without one it is the ``peer``.
+    With a ``permit`` it needs no token; without a token it is the ``peer``.
     """
     if not hello.client:
         raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
     wanted = Wanted.read(hello.features)
-    permit = OPEN if trusted else shared.keys.admit(wanted.token)
+    if permit is None:
+        permit = shared.keys.admit(wanted.token)
     bearer = Bearer(permit, permit.principal or peer)
     try:
         permit.check_space(wanted.space)

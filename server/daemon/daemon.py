@@ -102,6 +102,7 @@ class Daemon(DaemonState):
         )
         self.tracing: Final = tracing
         self.is_sure = self.home.is_sure
+        self.follower = self.home.follower
         self.started = now()
         self.listeners: list[Listener] = []
         self.draining = Draining()

@@ -70,6 +70,10 @@ class DirectoryHome:
     def numbering(self, log: Log | FollowedLog) -> int:
         return log.term
 
+    async def follower(self, proof: str) -> None:
+        """Returns None: followers come over the socket in the directory."""
+        await trio.lowlevel.checkpoint()
+
     def tell(self, url: str, web: str) -> None:
         """Does nothing: followers ask over the socket in the directory."""
 

@@ -1,12 +1,14 @@
-"""Followers: daemons that follow the log of a leader on the same machine, and how the two know each other.
+"""Followers: daemons that follow the log of a leader, and how the two know each other.
 
-A leader listens on a socket within its data directory, where who may open the directory may connect.  A
-follower says there who it is and how far it has come, again and again, and is told where clients find the
-leader.  When a group of epochs is on disk, the leader sends each follower a datagram, which says no more than
-that there is something to read.
+The leader of a directory listens on a socket there; each process that may open the directory may connect.  A
+follower reports on it who it is and how far it has come (``server/cluster/reports``), and is told where
+clients find the leader.  When a group of epochs is on disk, the leader sends each follower a datagram, whose
+meaning is that there is something to read.  Over a store, followers report on connections like
+a client's, and get a ``Reached`` there.
 
-Always: what a follower shows it has read from the log; a datagram that is lost costs a pause and nothing
-else; a follower is counted while its connection stands.
+Always: a follower shows only epochs that it has read from the log; a hint that is lost costs a pause and
+nothing else; a follower is counted while its connection stands; a follower that reads no hints delays
+nothing.
 """
 
 from __future__ import annotations
@@ -16,24 +18,23 @@ import os
 import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from dataspace.errors import DataspaceError, ProtocolError, Refused
+from dataspace.errors import DataspaceError, Refused
 from dataspace.transport.addresses import MAX_PATH, Address, on_this_machine
 from dataspace.wire import packets as p
 from dataspace.wire.arguments import text
-from dataspace.wire.session import Role, Session
 from index.values.values import Map, Record, Value
-from relay.following.following import Following
+from server.cluster.reports import HINTED_SECONDS, Reports, epochs_of, numbers, report_of, take_epoch
 from server.connections.listeners import Listener, open_listener
-from server.spaces.measures import lag_of
 from server.spaces.space import now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
     from dataspace.transport.sockets import Link
     from relay.following.polling import Polled
@@ -45,15 +46,14 @@ logger = logging.getLogger("dataspace")
 SOCKET: Final = "leader.sock"
 """The name of a leader's socket in its data directory."""
 
-REPORT_SECONDS: Final = 0.5
-"""How often a follower reports, and learns where the leader is."""
-
-ANSWER_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 0.1
-"""Seconds until an answer is overdue, and between two attempts to find a leader."""
+"""Seconds between two attempts to find a leader."""
 
-HINTED_SECONDS: Final = 0.1
-"""How often a follower looks at the log beside the hints that it gets."""
+MOST_REPORTING: Final = 256
+"""Followers of one daemon: each costs it a packet or a datagram for each group of epochs on disk."""
+
+TOPICS: Final = ""
+"""The space that stands for durable topics where hints are meant."""
 
 
 class Directory:
@@ -83,14 +83,18 @@ class Directory:
 class FollowerReport:
     """A follower as its leader knows it."""
 
-    number: int
-    """The number of its connection."""
+    peer: Peer
+    """Its connection."""
     name: str
     url: str
     web: str
     stand_by: bool
     hints: str
     """The path of its socket for datagrams; empty without one."""
+    places: dict[str, int]
+    """The stream of the hints of each space, on its connection; empty where it gets datagrams."""
+    due: dict[int, int] = field(default_factory=dict)
+    """Hints that wait for its connection: the newest epoch by stream."""
     epochs: dict[str, int] = field(default_factory=dict)
     """The newest epoch of each space that it has applied."""
     lag: dict[str, int] = field(default_factory=dict)
@@ -99,15 +103,19 @@ class FollowerReport:
     """When it reported, in microseconds since 1970."""
 
     @property
-    def fact(self) -> Record:
-        """The fact that states it in the space ``system``."""
-        return Record("follower", self.name, self.url, self.web, self.stand_by)
+    def facts(self) -> Iterable[Record]:
+        """The facts in the space ``system``: it is there, and where it is a second behind or more."""
+        yield Record("follower", self.name, self.url, self.web, self.stand_by)
+        for space, lag in self.lag.items():
+            if lag >= 1000:
+                yield Record("follower-lag", self.name, space, lag // 1000)
 
-    @property
-    def late(self) -> set[Record]:
-        """The facts that state where it is a second behind or more, in whole seconds."""
-        lags = self.lag.items()
-        return {Record("follower-lag", self.name, space, lag // 1000) for space, lag in lags if lag >= 1000}
+    def tell(self) -> None:
+        """Queues the hints that are due, unless it has not read earlier packets."""
+        if self.due and not self.peer.sending.is_blocked():
+            for stream, epoch in self.due.items():
+                self.peer.say(p.Reached(epoch, (stream,)))
+            self.due.clear()
 
     def status(self, epochs: Mapping[str, int], at: int) -> Map:
         """Returns what ``status`` shows of it at a time, where these epochs of spaces are on disk."""
@@ -134,6 +142,8 @@ class Followers:
         data = daemon.config.data
         self._directory = Directory(data) if isinstance(data, Path) else None
         self._known: dict[int, FollowerReport] = {}
+        self._stated: Set[Record] = frozenset()
+        """Facts about followers."""
         self._hints: socket.socket | None = None
         self._listener: Listener | None = None
 
@@ -173,43 +183,50 @@ class Followers:
         """Notes how far a follower is, and returns where clients find this daemon."""
         await trio.lowlevel.checkpoint()
         if not peer.trusted:
-            raise Refused("not-allowed", f"followers report on the socket {SOCKET} in the data directory")
+            said = (
+                f"followers report on the socket {SOCKET} in the data directory, or as members of the store"
+            )
+            raise Refused("not-allowed", said)
         known = self._known.get(peer.number)
         if known is None:
             known = self._enter(peer, arguments)
-        before = known.late
-        known.epochs, known.lag = _numbers(arguments.get("epochs")), _numbers(arguments.get("lag"))
+        known.epochs, known.lag = numbers(arguments.get("epochs")), numbers(arguments.get("lag"))
         known.at = now()
-        self._daemon.system.state([*known.late - before], [*before - known.late])
+        self._state()
+        known.tell()
         daemon = self._daemon
         return Map(
             {
                 "url": daemon.url,
                 "web": daemon.web_url,
-                "epochs": Map(_epochs(daemon)),
+                "epochs": Map(epochs_of(daemon)),
             }
         )
 
     def status(self) -> Map:
         """Returns what ``status`` shows of all followers, by name."""
-        epochs, at = _epochs(self._daemon), now()
+        epochs, at = epochs_of(self._daemon), now()
         return Map({each.name: each.status(epochs, at) for each in self._known.values()})
 
     def _enter(self, peer: Peer, arguments: Map) -> FollowerReport:
-        hints = os.path.basename(text(arguments, "hints", ""))
+        if len(self._known) >= MOST_REPORTING:
+            raise Refused("limit", f"{len(self._known)} followers, no more are possible")
+        wanted = arguments.get("hints", "")
+        places = self._places(wanted) if isinstance(wanted, tuple) else {}
+        hints = "" if places else os.path.basename(text(arguments, "hints", ""))
         known = self._known[peer.number] = FollowerReport(
-            peer.number,
+            peer,
             text(arguments, "name")[:256],
             text(arguments, "url", ""),
             text(arguments, "web", ""),
             arguments.get("stand_by") is True,
             self._directory.place(hints) if hints and self._directory is not None else "",
+            places,
         )
-        self._daemon.system.state([known.fact], [])
-        for hosted in self._daemon.spaces.values():
-            hosted.hint = self.hint
+        for name, hosted in self._daemon.spaces.items():
+            hosted.hint = partial(self.hint, name)
             hosted.show_durable()
-        self._daemon.durable_topics.hint = self.hint
+        self._daemon.durable_topics.hint = partial(self.hint, TOPICS)
         self._daemon.watch.acted("followed", f"{known.name} follows, at {known.url or 'no address'}")
         peer.start(self._keep, known)
         return known
@@ -219,20 +236,34 @@ class Followers:
         try:
             await trio.sleep_forever()
         finally:
-            del self._known[known.number]
+            del self._known[known.peer.number]
             if not self._known:
                 for hosted in self._daemon.spaces.values():
                     hosted.hint = None
                 self._daemon.durable_topics.hint = None
-            self._daemon.system.state([], [known.fact, *known.late])
+            self._state()
             self._daemon.watch.acted("left", f"{known.name} follows no longer")
 
-    def hint(self) -> None:
-        """Tells all followers that there is something to read; O(followers)."""
+    def hint(self, space: str) -> None:
+        """Tells all followers of a space that there is something to read; O(followers)."""
         for each in self._known.values():
             if each.hints and self._hints is not None:
                 with suppress(OSError):  # its queue is full: it has hints to read
                     self._hints.sendto(b"", each.hints)
+            elif space in each.places:
+                commits = None if space == TOPICS else self._daemon.spaces[space].commits
+                each.due[each.places[space]] = 0 if commits is None else commits.durable
+                each.tell()
+
+    def _state(self) -> None:
+        """States in the space ``system`` what is known of the followers."""
+        before, self._stated = self._stated, {fact for each in self._known.values() for fact in each.facts}
+        self._daemon.system.state([*self._stated - before], [*before - self._stated])
+
+    def _places(self, spaces: tuple[Value, ...]) -> dict[str, int]:
+        """Returns the stream of the hints of each space that a follower lists, and of durable topics."""
+        wanted = {str(name): at for at, name in enumerate(spaces, 1)}
+        return {TOPICS: 0} | {name: wanted[name] for name in self._daemon.spaces if name in wanted}
 
 
 class LeaderLink:
@@ -284,40 +315,24 @@ class LeaderLink:
                 continue
             try:
                 async with stream:
-                    await _Reports(stream, self._report).run(self._take)
+                    hello = p.Hello(p.VERSION, f"~follower-{os.getpid()}", "follower", Map())
+                    reports = Reports(stream.send_all, stream.receive_some)
+                    await reports.run(hello, partial(report_of, self._daemon, self._name), self._take)
             except (trio.BrokenResourceError, trio.TooSlowError, DataspaceError) as error:
                 logger.warning("the leader of %s does not answer: %s", self._daemon.config.data, error)
             finally:
                 self._lose()
             await trio.sleep(RETRY_SECONDS)
 
-    def _report(self) -> Map:
-        daemon = self._daemon
-        return Map(
-            {
-                "name": daemon.name,
-                "url": daemon.url,
-                "web": daemon.web_url,
-                "hints": self._name,
-                "stand_by": daemon.home.stands_by,
-                "epochs": Map(_epochs(daemon)),
-                "lag": Map(
-                    {name: round(1000 * lag_of(each).seconds) for name, each in daemon.spaces.items()}
-                ),
-            }
-        )
-
     def _take(self, answer: Map) -> None:
         """Takes over what the leader says."""
         if not self.is_up:
             logger.info("following %s", answer.get("url"))
         self.is_up = True
-        epochs, at = _numbers(answer.get("epochs")), trio.current_time()
+        epochs = numbers(answer.get("epochs"))
         for name, hosted in self._daemon.spaces.items():
             hosted.leader.url, hosted.leader.web = str(answer.get("url", "")), str(answer.get("web", ""))
-            hosted.leader.beats.add(epochs.get(name, 0), at)
-            if isinstance(hosted.commits, Following):
-                hosted.commits.expect(epochs.get(name, 0))
+            take_epoch(hosted, epochs.get(name, 0))
         for following in self._followings:
             following.poll = HINTED_SECONDS
 
@@ -327,62 +342,6 @@ class LeaderLink:
             hosted.leader.url = hosted.leader.web = ""
         for following in self._followings:
             following.expect_no_hints()
-
-
-class _Reports:
-    """The session on which a follower reports."""
-
-    def __init__(self, stream: trio.SocketStream, report: Callable[[], Map]) -> None:
-        self._stream = stream
-        self._report = report
-        self._session = Session(Role.CLIENT)
-        self._heard: list[p.Packet] = []
-
-    async def run(self, take: Callable[[Map], None]) -> None:
-        """Reports again and again, and passes each answer on; returns when the leader hangs up."""
-        hello = p.Hello(p.VERSION, f"~follower-{os.getpid()}", "follower", Map())
-        if await self._ask(hello) is None:
-            return
-        number = 0
-        while True:
-            number += 1
-            answer = await self._ask(p.Request(number, "follow", self._report()))
-            if answer is None:
-                return
-            if not isinstance(answer, p.Answer) or not isinstance(answer.value, Map):
-                raise ProtocolError("unexpected", f"{answer!r:.200} in answer to a follower")
-            take(answer.value)
-            with trio.move_on_after(REPORT_SECONDS):
-                if await self._hear() is None:  # only a goodbye may come
-                    return
-
-    async def _ask(self, packet: p.Packet) -> p.Packet | None:
-        with trio.fail_after(ANSWER_SECONDS):
-            await self._stream.send_all(self._session.send(packet))
-            return await self._hear()
-
-    async def _hear(self) -> p.Packet | None:
-        """Returns the next packet; None at the end."""
-        while not self._heard:
-            chunk = await self._stream.receive_some()
-            if not chunk:
-                return None
-            self._heard += self._session.feed(bytes(chunk))
-        packet = self._heard.pop(0)
-        if isinstance(packet, p.Bye):
-            return None
-        return packet
-
-
-def _epochs(daemon: DaemonState) -> dict[str, int]:
-    """Returns the newest epoch of each space that is on disk."""
-    return {name: hosted.commits.durable for name, hosted in daemon.spaces.items()}
-
-
-def _numbers(value: Value) -> dict[str, int]:
-    """Returns numbers by name, as far as a value has some."""
-    pairs = value.pairs() if isinstance(value, Map) else ()
-    return {str(name): each for name, each in pairs if isinstance(each, int)}
 
 
 def url_of(listeners: Iterable[Listener]) -> str:

@@ -17,8 +17,8 @@ from dataspace.errors import Refused
 from dataspace.transport.reactor import Reactor
 from relay.delivery.followers import Delivery
 from relay.delivery.memory import MemoryBudget
-from server.config.principals import Principal
-from server.config.rights import Keys
+from server.config.principals import MEMBER, Principal
+from server.config.rights import Keys, Permit, permit_of_follower
 from server.lane import Lane
 from server.owners.accounts import CONNECTION_BYTES, Account, Accounts
 from server.owners.bearers import Bearer
@@ -34,8 +34,9 @@ from server.spaces.traces import Recorder
 from server.system import SystemSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
+    from index.values.values import Value
     from relay.log.notes import KnownSession
     from server.config.model import Config, Limits
 
@@ -73,6 +74,12 @@ def always() -> bool:
     return True
 
 
+async def no_follower(proof: str) -> str | None:
+    """Returns None: no daemon follows this one."""
+    await trio.lowlevel.checkpoint()
+    return None
+
+
 class Shared:
     """The parts of the daemon that each peer uses."""
 
@@ -107,6 +114,8 @@ class Shared:
         self.flushing = flushing = Flushing(None if recorder is None else recorder.flushed)
         self.is_sure: Callable[[], bool] = always
         """True unless another daemon may lead by now: see ``Home``."""
+        self.follower: Callable[[str], Awaitable[str | None]] = no_follower
+        """Returns the name of the daemon that follows this one and shows a proof: see ``Home``."""
         self.first_number = 0
         """The number before the first connection's."""
         self.reactor: Reactor | None = None
@@ -144,6 +153,16 @@ class Shared:
     def begin_term(self, term: int) -> None:
         """Numbers connections beyond all earlier terms, so that no two sessions have one number."""
         self.first_number = max(self.first_number, term * NUMBERS)
+
+    async def permit_of_follower(self, token: Value) -> Permit | None:
+        """Returns the permit of a daemon that follows this one, by the proof in place of its token.
+
+        Returns None for all others: at once where it is no proof, so that their hello waits for nothing.
+        """
+        if not isinstance(token, str) or not token.startswith(MEMBER):
+            return None
+        name = await self.follower(token)
+        return None if name is None else permit_of_follower(name)
 
     def returning(self, known: KnownSession) -> tuple[Bearer, Account] | None:
         """Returns what a session of an earlier daemon belongs to; None if its client would not be admitted

@@ -310,7 +310,7 @@ class Uplink:
         try:
             with self._loop.move_on_after(self._seconds):
                 try:
-                    await _send(link, self._session.send(self._user.hello()))
+                    await send_whole(link, self._session.send(self._user.hello()))
                 except OSError as error:  # it was killed between its kernel's accept and its own
                     raise Broken(f"{self.address.url} was lost before the hello: {error}") from error
                 while chunk := await link.receive():
@@ -471,7 +471,7 @@ class Uplink:
             self._link = None
 
 
-async def _send(link: Link, data: bytes) -> None:
+async def send_whole(link: Link, data: bytes) -> None:
     """Returns when the socket has taken it all."""
     left = bytearray(data)
     del left[: link.send_nowait(left)]

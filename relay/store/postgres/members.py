@@ -64,6 +64,9 @@ _GIVE_UP: Final = """
 UPDATE {s}.terms SET nonce = NULL, wanted = %(wanted)s
 WHERE space = %(space)s AND term = %(term)s AND nonce = %(nonce)s
 """
+_OTHERS: Final = """
+SELECT nonce, name FROM {s}.members WHERE nonce <> %(nonce)s AND until > clock_timestamp()
+"""
 _LEAVE: Final = "DELETE FROM {s}.members WHERE nonce = %(nonce)s"
 _BLOCKERS: Final = "SELECT pg_terminate_backend(pid) FROM unnest(pg_blocking_pids(%(pid)s)) AS b (pid)"
 
@@ -180,6 +183,10 @@ class Membership(_Asking):
         profile = self.profile
         rows = self._run(_RENEW, nonce=self.nonce, url=profile.url, web=profile.web, lease=self.lease)
         return sent + self.lease if rows else None
+
+    def others(self) -> list[tuple[UUID, str]]:
+        """Returns nonce and name of each other member that has a lease."""
+        return self._database.rows(_OTHERS, {"nonce": self.nonce})
 
     def leave(self) -> None:
         """Ends the lease."""

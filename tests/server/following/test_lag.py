@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +19,8 @@ from dataspace.transport.addresses import parse_listen
 from index.values.values import Map
 from relay.following.following import Following
 from relay.log.segments import Segment
-from server.config.model import Config, Follow
+from relay.store.address import StoreAddress
+from server.config.model import Cluster, Config, Follow
 from server.daemon.serve import serve
 from server.spaces.leader import MAX_BEATS, Beats, FollowerLag
 from tests.server.web_client import Plain
@@ -74,15 +76,29 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     return Held(monkeypatch)
 
 
+@pytest.fixture(params=["directory", pytest.param("postgres", marks=pytest.mark.slow)])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path | StoreAddress:
+    """Where the log is."""
+    if request.param == "directory":
+        return tmp_path
+    return StoreAddress.parse(patient(request.getfixturevalue("postgres_url")))
+
+
+def patient(url: str) -> str:
+    """Returns an address with which a daemon does not give up a connection because the machine is busy."""
+    return f"{url}&connect_timeout={SOON}"
+
+
 @pytest.fixture
 async def addresses(
-    tmp_path: Path, nursery: trio.Nursery, held: Held
+    home: Path | StoreAddress, nursery: trio.Nursery, held: Held
 ) -> AsyncIterator[tuple[list[str], list[str]]]:
     """The URLs of a leader and of its follower: for clients, and for HTTP."""
     listen = ("tcp:127.0.0.1:0", "http:127.0.0.1:0")
-    leader = await nursery.start(serve, Config(listen, tmp_path))
-    follow = Follow(tmp_path, most_lag=MOST)
-    follower = await nursery.start(serve, Config(listen, tmp_path, follow=follow))
+    config = Config(listen, home, cluster=Cluster(lease=600.0))
+    leader = await nursery.start(serve, config)
+    follow = Follow(home if isinstance(home, Path) else None, most_lag=MOST)
+    follower = await nursery.start(serve, replace(config, follow=follow))
     yield (
         [parse_listen(leader[0]).url, parse_listen(leader[1]).http],
         [
