@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from relay.journal.journal import Journal
     from relay.log.log import Log
     from relay.store.ports import StagedTables
+    from server.config.model import Config
 
 
 class LeaderContact(Protocol):
@@ -66,8 +67,8 @@ class Home(Protocol):
         """Returns the name of the daemon that follows this one here, and whose proof that is, if there is
         one."""
 
-    def tell(self, url: str, web: str) -> None:
-        """Notes where clients reach this daemon."""
+    def tell(self, url: str, web: str, config: Config) -> None:
+        """Notes where clients reach this daemon, and the configuration by which it serves them."""
 
     async def wait_log(self, space: str) -> None:
         """Returns once there is a log of a space to follow."""

@@ -27,10 +27,13 @@ def cluster_status(args: argparse.Namespace) -> int:
             )
         )
     else:
-        for member in members:
-            if member.left > 0:
-                left = f"{member.left:.1f} s"
-                print(f"daemon {member.name}  {member.url}  version {member.version}, lease {left}")
+        living = [each for each in members if each.left > 0]
+        versions = {each.version for each in living}
+        differ = len({(each.version, each.settings) for each in living}) > len(versions)
+        for member in living:
+            settings = f", settings {member.settings[:8]} differ" if differ else ""
+            left = f"{member.left:.1f} s{settings}"
+            print(f"daemon {member.name}  {member.url}  version {member.version}, lease {left}")
         for each in spaces:
             if each.left > 0:
                 since = time_text(datetime.fromtimestamp(each.since, UTC))

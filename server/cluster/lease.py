@@ -26,6 +26,7 @@ class MemberLease:
         self._until = 0.0
         self._due: Final = threading.Event()
         self._is_over = False
+        self._warned: set[str | tuple[str, str]] = set()
         self._thread: Final = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def begin(self) -> None:
@@ -68,3 +69,15 @@ class MemberLease:
                     logger.warning("the lease of %s has run out", self._member.profile.name)
                     return
                 self._until = until
+                self._warn()
+
+    def _warn(self) -> None:
+        """Warns of other members that are not as they should be, once of each."""
+        name = self._member.profile.name
+        for url in self._member.namesakes:
+            if (name, url) not in self._warned:
+                logger.warning("the daemon at %s is named %s too; cluster.name is for one daemon", url, name)
+        for url in self._member.differing:
+            if url not in self._warned:
+                logger.warning("the settings of the daemon at %s differ from those of %s", url, name)
+        self._warned = {*self._member.differing, *[(name, url) for url in self._member.namesakes]}

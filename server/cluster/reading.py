@@ -49,6 +49,8 @@ class MemberSeen(NamedTuple):
     version: str
     left: float
     """For how many seconds its lease lasts; negative since it has run out."""
+    settings: str
+    """A digest of the settings in which the daemons of a store agree."""
 
 
 class SpaceSeen(NamedTuple):
@@ -65,8 +67,9 @@ class SpaceSeen(NamedTuple):
 
 
 _MEMBERS: Final = """
-SELECT name, url, web, version, extract(epoch FROM until - clock_timestamp())::float8
-FROM {s}.members ORDER BY until DESC, name
+SELECT name, url, web, version, extract(epoch FROM until - clock_timestamp())::float8,
+    encode(config, 'hex')
+FROM {s}.members ORDER BY name, until DESC
 """
 _SPACES: Final = """
 SELECT s.name, t.term, m.name, m.url,

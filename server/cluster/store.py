@@ -35,6 +35,7 @@ from relay.store.postgres.staged import PostgresStaged
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
 from relay.store.sqlite.acknowledged import AcknowledgedFile
+from server.cluster.agreement import digest
 from server.cluster.errors import SteppedDown
 from server.cluster.lease import MemberLease
 from server.cluster.proofs import FollowerProofs, proof_of
@@ -72,7 +73,9 @@ class StoreHome:
         self.stands_by: bool = True
         self._names: Final = [each.name for each in config.all_spaces()]
         self._database: Final = Database(address)
-        self._member: Final = Membership(self._database, Profile(cluster.name or own_name()), cluster.lease)
+        self._member: Final = Membership(
+            self._database, Profile(cluster.name or own_name(), config=digest(config)), cluster.lease
+        )
         self._state: Final = cluster.state
         self._lease = MemberLease(self._member)
         self._taking: Final = threading.RLock()
@@ -134,8 +137,8 @@ class StoreHome:
     async def follower(self, proof: str) -> str | None:
         return await self._proofs.follower(proof)
 
-    def tell(self, url: str, web: str) -> None:
-        self._member.profile = Profile(self._member.profile.name, url, web)
+    def tell(self, url: str, web: str, config: Config) -> None:
+        self._member.profile = Profile(self._member.profile.name, url, web, digest(config))
         self._lease.hasten()
 
     # -- leading --------------------------------------------------------------------------------------

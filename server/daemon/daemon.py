@@ -183,7 +183,7 @@ class Daemon(DaemonState):
         stated = self.config.cluster
         self.url = stated.advertise or url_of(self.listeners)
         self.web_url = stated.web or web_url_of(self.listeners)
-        self.home.tell(self.url, self.web_url)
+        self.home.tell(self.url, self.web_url, self.config)
 
     # -- roles ----------------------------------------------------------------------------------------
 

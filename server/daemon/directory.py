@@ -74,7 +74,7 @@ class DirectoryHome:
         """Returns None: followers come over the socket in the directory."""
         await trio.lowlevel.checkpoint()
 
-    def tell(self, url: str, web: str) -> None:
+    def tell(self, url: str, web: str, config: Config) -> None:
         """Does nothing: followers ask over the socket in the directory."""
 
     async def wait_log(self, space: str) -> None:

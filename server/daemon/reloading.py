@@ -125,6 +125,7 @@ def reload(daemon: Daemon, config: Config) -> str:
         listen=config.listen,
         actors=config.actors,
     )
+    daemon.note_addresses()
     if config.actors and not daemon.hosting.is_running:
         daemon.peers.start_soon(daemon.hosting.run)
     for warning in sorted({*warnings(daemon.config)} - {*warnings(before)}):

@@ -33,10 +33,16 @@ INSERT INTO {s}.members (nonce, name, url, web, version, config, beat, until) VA
     clock_timestamp() + make_interval(secs => %(lease)s)
 ) ON CONFLICT DO NOTHING"""
 _RENEW: Final = """
-UPDATE {s}.members SET beat = beat + 1, url = %(url)s, web = %(web)s,
+WITH others AS (
+    SELECT name, url, version, config FROM {s}.members
+    WHERE until > clock_timestamp() AND nonce <> %(nonce)s AND url NOT IN ('', %(url)s)
+)
+UPDATE {s}.members SET beat = beat + 1, url = %(url)s, web = %(web)s, config = %(config)b,
     until = clock_timestamp() + make_interval(secs => %(lease)s)
 WHERE nonce = %(nonce)s AND until > clock_timestamp()
-RETURNING beat
+RETURNING
+    ARRAY(SELECT url FROM others WHERE version = %(version)s AND config <> %(config)b ORDER BY url),
+    ARRAY(SELECT url FROM others WHERE name = %(name)s ORDER BY url)
 """
 _FORGET: Final = """
 DELETE FROM {s}.members AS m WHERE until < clock_timestamp() - make_interval(secs => %(kept)s)
@@ -157,6 +163,10 @@ class Membership(_Asking):
         self.nonce = uuid4()
         self.number = 0
         """The number of this lease: no other member of the store has had it."""
+        self.differing: list[str] = []
+        """The other members of this version whose digest is another one, by URL, as of the last renewal."""
+        self.namesakes: list[str] = []
+        """The other members of the same name, likewise."""
 
     def join(self) -> float:
         """Begins a lease under a new nonce; returns until when it lasts at least, on ``CLOCK_BOOTTIME``."""
@@ -181,8 +191,20 @@ class Membership(_Asking):
         """Renews the lease; returns until when it lasts, as ``join``; None if it had run out, for good."""
         sent = clock_gettime(CLOCK_BOOTTIME)
         profile = self.profile
-        rows = self._run(_RENEW, nonce=self.nonce, url=profile.url, web=profile.web, lease=self.lease)
-        return sent + self.lease if rows else None
+        rows = self._run(
+            _RENEW,
+            nonce=self.nonce,
+            name=profile.name,
+            url=profile.url,
+            web=profile.web,
+            version=__version__,
+            config=profile.config,
+            lease=self.lease,
+        )
+        if not rows:
+            return None
+        self.differing, self.namesakes = rows[0]
+        return sent + self.lease
 
     def others(self) -> list[tuple[UUID, str]]:
         """Returns nonce and name of each other member that has a lease."""

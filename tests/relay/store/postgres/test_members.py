@@ -123,3 +123,26 @@ def test_a_connection_that_was_lost_is_made_again(postgres_url: str) -> None:
             " WHERE pid <> pg_backend_pid() AND application_name = 'dataspace'"
         )
         assert one.member.renew() is not None
+
+
+def test_a_renewal_knows_the_members_that_differ_and_those_of_its_name(postgres_url: str) -> None:
+    with leaders(postgres_url, postgres_url) as (one, other, _):
+        one.member.profile = Profile("a", "tcp://one:1", config=b"x")
+        other.member.profile = Profile("b", "tcp://two:1", config=b"x")
+        for each in (one, other):
+            each.member.leave()
+            each.member.join()
+
+        def renewed() -> tuple[list[str], list[str]]:
+            assert one.member.renew() is not None
+            return one.member.differing, one.member.namesakes
+
+        assert renewed() == ([], [])
+        other.member.profile = Profile("b", "tcp://two:1", config=b"y")
+        other.member.renew()
+        assert renewed() == (["tcp://two:1"], [])
+        one.member.profile = Profile("b", "tcp://one:1", config=b"y")
+        assert renewed() == ([], ["tcp://two:1"])
+        run_out(postgres_url)
+        one.member.join()
+        assert renewed() == ([], []), "it lives no longer"
