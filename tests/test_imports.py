@@ -67,8 +67,8 @@ server
 server/system               dataspace/kernel dataspace/wire
 server/lane
 server/logs
-server/home                 relay/following relay/journal relay/log relay/store server/config
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log relay/store
+server/home                 relay/following relay/journal relay/log relay/store server/config
 server/owners               dataspace/kernel relay/log server/config
 server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/log relay/store relay/store/sqlite server/config server/lane server/owners server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/logs server/owners server/spaces server/system
