@@ -57,7 +57,7 @@ once."""
 
 _PAUSES: Final = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
-_LEADERLESS: Final = 0.1
+_LEADERLESS: Final = 0.15
 """While only followers answer, a pause is at most this part of the time since the leader was lost: clients
 are with the next one soon after it leads, and do not press where none does for long."""
 
@@ -270,7 +270,7 @@ class Uplink:
         return at once.  ``lost`` is since when only the leader is missing."""
         seconds = _PAUSES[min(attempt, len(_PAUSES) - 1)]
         if lost is not None and attempt:
-            seconds = min(seconds, max(_PAUSES[1], _LEADERLESS * (self._loop.current_time() - lost)))
+            seconds = min(seconds, max(_PAUSES[2], _LEADERLESS * (self._loop.current_time() - lost)))
         await self._loop.sleep(seconds * (0.5 + random.random()))
 
     async def _reach(self) -> None:

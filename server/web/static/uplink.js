@@ -8,7 +8,7 @@ import { unpack } from "./unpacking.js";
 export const CONNECT_MILLIS = 10_000;
 const EACH_MILLIS = 5000; // for one of several addresses: the next one may answer
 const PAUSES = [0, 50, 100, 250, 500, 1000, 2000, 4000];
-const LEADERLESS = 0.1; // while only followers answer, a pause is at most this part of the time since the loss
+const LEADERLESS = 0.15; // while only followers answer, a pause is at most this part of the time since the loss
 
 /** Codes of a goodbye in place of a welcome after which the client tries again. */
 export const CROWDED = new Set(["limit", "timeout", "closing", ...ELSEWHERE]);
@@ -131,7 +131,7 @@ export class Uplink {
   wait(attempt) {
     return new Promise((resolve) => {
       const pause = PAUSES[Math.min(attempt, PAUSES.length - 1)];
-      const most = this.#isLeaderless ? Math.max(PAUSES[1], LEADERLESS * (Date.now() - this.#lost)) : pause;
+      const most = this.#isLeaderless ? Math.max(PAUSES[2], LEADERLESS * (Date.now() - this.#lost)) : pause;
       const millis = Math.min(pause, most) * (0.5 + Math.random());
       const timer = setTimeout(resolve, millis);
       this.#hurry = () => {

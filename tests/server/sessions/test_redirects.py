@@ -186,7 +186,7 @@ async def test_the_error_names_each_address_that_does_not_answer() -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("ring", [1, 2])
 async def test_followers_that_send_to_one_another_are_not_asked_hot(url: str, way: Way, ring: int) -> None:
-    """They are asked a few times in a second and a half, and left as soon as one knows the leader."""
+    """They are asked ten times a second at most, and left as soon as one knows the leader."""
     async with relay(url, way) as one, relay(url, way) as two, trio.open_nursery() as nursery:
         ends = [one, two] if ring == 2 else [one, one]
         one.said = ("elsewhere", "not here", ends[1].here)
@@ -201,7 +201,7 @@ async def test_followers_that_send_to_one_another_are_not_asked_hot(url: str, wa
         nursery.start_soon(write)
         await trio.sleep(1.5)
         asked = len(one.hellos) + len(two.hellos)
-        assert not done.is_set() and 2 <= asked <= 14, asked
+        assert not done.is_set() and 2 <= asked <= 20, asked
         one.said = ("elsewhere", "there", url)
         with trio.fail_after(SOON):
             await done.wait()
