@@ -6,7 +6,7 @@ in PostgreSQL is the home of all daemons that name it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
@@ -47,9 +47,15 @@ class Home(Protocol):
         Raises ``DataInUse`` and ``DataUnusable``, and ``LogFailed`` where a database refuses.
         """
 
-    async def wait_turn(self, held: ExitStack, followed: Collection[str]) -> Collection[str]:
-        """Waits for the end of a leader of these spaces; returns the spaces that this daemon leads instead,
-        until ``held`` ends."""
+    async def wait_turn(self, held: ExitStack, followed: Callable[[], Collection[str]]) -> Collection[str]:
+        """Waits until the leader of some followed spaces has ended; returns the spaces that this daemon leads
+        in its place, until ``held`` ends."""
+
+    async def wait_move(self) -> tuple[str, str]:
+        """Waits until a space that this daemon leads should go to another one; returns both names."""
+
+    async def give_up(self, space: str, successor: str) -> None:
+        """Ends the lead of a space, whose log is closed, for another daemon to take it at once."""
 
     async def keep(self) -> None:
         """Keeps what was entered, until cancelled.  Raises ``SteppedDown`` if this daemon leads no longer."""

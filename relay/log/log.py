@@ -53,6 +53,7 @@ class Log(LogReader):
         """Raises as ``open``, and leaves the tables open then."""
         self._accept_damage = accept_damage
         self._writing = threading.Lock()
+        self._is_closed = False
         self.clients: dict[str, tuple[int, int]] = {}
         self.sessions: dict[str, KnownSession] = {}
         """The sessions that may be resumed, by their owners."""
@@ -168,7 +169,10 @@ class Log(LogReader):
             self._tables.put_header(names)
 
     def close(self) -> None:
-        """Closes the log and gives back the numbers that were not used."""
+        """Closes the log and gives back the numbers that were not used; does nothing the second time."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         reserved = self.last if self.issued <= self.last else self.issued + 1  # some epochs were discarded
         try:
             self._put(reserved=reserved, clean=1)

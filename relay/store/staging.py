@@ -196,7 +196,10 @@ class Staging:
         return StagingStatistics(*self._tables.counts(), self._bytes, self._limit)
 
     def close(self) -> None:
-        """Closes the tables; staged batches stay."""
+        """Closes the tables; staged batches stay, and nobody pays for them any more."""
+        for parts in self._paid.values():
+            _give_back(parts)
+        self._paid.clear()
         self._tables.close()
 
     def _stage(self, key: Key, body: bytes, by: str) -> None:

@@ -1,4 +1,4 @@
-"""The command ``dataspace cluster status``: the daemons that use a store, and their leader."""
+"""The commands ``dataspace cluster``: the daemons that use a store, and which of them leads a space."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from datetime import UTC, datetime
 from dataspace.errors import UsageError
 from relay.store.address import StoreAddress
 from server.cli.output import json_line, time_text
+from server.config.units import duration
 
 
 def cluster_status(args: argparse.Namespace) -> int:
     """Prints the daemons of a store and its spaces; returns 1 if a space has no leader."""
     from server.cluster.reading import seen  # psycopg is loaded where it is used
 
-    if not isinstance(args.data, str):
-        raise UsageError("the address of a store is needed: --data postgresql://HOST/DB?schema=NAME")
-    members, spaces = seen(StoreAddress.parse(args.data))
+    members, spaces = seen(_address(args))
     if args.json:
         print(
             json_line(
@@ -41,3 +40,18 @@ def cluster_status(args: argparse.Namespace) -> int:
             else:
                 print(f"space {each.space}  no leader since term {each.term}")
     return 0 if all(each.left > 0 for each in spaces) else 1
+
+
+def cluster_move(args: argparse.Namespace) -> int:
+    """Has a daemon lead a space in place of its leader; returns 0 once it does."""
+    from server.cluster.reading import move  # as above
+
+    found = move(_address(args), args.space, args.daemon, patience=duration(args.within))
+    print(f"space {found.space}  led by {found.leader} at {found.url}, term {found.term}")
+    return 0
+
+
+def _address(args: argparse.Namespace) -> StoreAddress:
+    if not isinstance(args.data, str):
+        raise UsageError("the address of a store is needed: --data postgresql://HOST/DB?schema=NAME")
+    return StoreAddress.parse(args.data)

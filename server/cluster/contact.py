@@ -86,6 +86,7 @@ class StoreContact:
     async def run(self) -> None:
         for each in self._followings:
             each.poll = POLL_SECONDS
+        self._running, self._connections = trio.CancelScope(), {}
         with self._running:
             async with trio.open_nursery() as nursery:
                 while True:

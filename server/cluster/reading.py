@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from time import monotonic, sleep
 from typing import Final, NamedTuple
 
-from dataspace.errors import UsageError
+from dataspace.errors import Unreachable, UsageError
 from relay.journal.reader import JournalReader
 from relay.log.reader import LogReader
 from relay.store.address import StoreAddress
 from relay.store.postgres.database import Database
+from relay.store.postgres.members import SpaceTerms
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
 from server.cluster.store import TOPICS
+
+LOOK_SECONDS: Final = 0.05
+"""How often a move looks who leads."""
 
 
 @contextmanager
@@ -78,6 +83,31 @@ SELECT s.name, t.term, m.name, m.url,
 FROM {s}.spaces AS s JOIN {s}.terms AS t USING (space) LEFT JOIN {s}.members AS m USING (nonce)
 WHERE s.name <> '' ORDER BY s.name
 """
+
+
+def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> SpaceSeen:
+    """Has the leader of a space hand it over, and returns the space once the other daemon leads it.
+
+    Raises ``UsageError`` for a space or a daemon that is not there, ``Unreachable`` if it takes too long.
+    """
+    members, spaces = seen(address)
+    living = sorted({each.name for each in members if each.left > 0 and each.url})
+    if daemon not in living:
+        raise UsageError(f"no daemon {daemon!r} uses {address}, but {', '.join(living) or 'none'}")
+    if space not in [each.space for each in spaces]:
+        names = ", ".join([each.space for each in spaces])
+        raise UsageError(f"there is no space {space!r} in {address}, but {names or 'none'}")
+    with closing(Database(address)) as database, closing(SpaceTerms(database)) as terms:
+        terms.want(terms.space(space), daemon)
+    until = monotonic() + patience
+    while True:
+        [found] = [each for each in seen(address)[1] if each.space == space]
+        if found.leader == daemon and found.left > 0:
+            return found
+        if monotonic() > until:
+            leader = found.leader if found.left > 0 else "no daemon"
+            raise Unreachable(f"{leader} leads space {space} after {patience:g} s, not {daemon}")
+        sleep(LOOK_SECONDS)
 
 
 def seen(address: StoreAddress) -> tuple[list[MemberSeen], list[SpaceSeen]]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from dataspace.wire.features import MAIN
 from relay.following.following import FollowedLog
 from relay.journal.followed import FollowedJournal
 from relay.journal.journal import Journal
@@ -42,7 +43,7 @@ from server.cluster.proofs import FollowerProofs, proof_of
 from server.config.model import own_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from uuid import UUID
 
     from relay.store.address import StoreAddress
@@ -55,6 +56,12 @@ TOPICS: Final = ""
 
 LEAVE_SECONDS: Final = 2.0
 """How long the end of a daemon waits for the database."""
+
+MOVE_SECONDS: Final = 0.2
+"""How often a leader looks whether a space is to go to another daemon."""
+
+SPREAD_SECONDS: Final = 5.0
+"""Seconds between two spaces that go to a member which leads fewer."""
 
 LOOK_SECONDS: Final = 0.2
 """How often a follower looks who leads, where nothing hurries it."""
@@ -86,6 +93,11 @@ class StoreHome:
         """The number of each space in the store."""
         self._fences: dict[str, Fence] = {}
         """The terms of the spaces that this daemon leads."""
+        self._preferred: Final = {each.name: each.prefer for each in config.all_spaces()}
+        self._spread_at = monotonic() + SPREAD_SECONDS
+        """When a space may go to a member that leads fewer, at the earliest."""
+        self._successors: dict[str, str] = {}
+        """The members to which spaces go."""
         self._writers: list[FencedWriter] = []
         self._hurry = trio.Event()
         self._hurries_until = 0.0
@@ -112,8 +124,8 @@ class StoreHome:
         patience.daemon = True
         patience.start()
         with suppress(LogFailed):
-            for fence in self._fences.values():
-                self._terms.give_up(fence)
+            for name, fence in self._fences.items():
+                self._terms.give_up(fence, self._successors.get(name))
         self._terms.close()
         self._lease.end()
         patience.cancel()
@@ -143,21 +155,23 @@ class StoreHome:
 
     # -- leading --------------------------------------------------------------------------------------
 
-    async def wait_turn(self, held: ExitStack, followed: Collection[str]) -> Collection[str]:
+    async def wait_turn(self, held: ExitStack, followed: Callable[[], Collection[str]]) -> Collection[str]:
         while True:
+            names, left = followed(), [LOOK_SECONDS]
             try:
                 standings = await trio.to_thread.run_sync(self.standings, abandon_on_cancel=True)
-                free = [name for name in followed if self._may_take(name, standings[name])]
-                if free:
+                if free := [name for name in names if self._may_take(name, standings[name])]:
                     await trio.sleep(random.random() / 10)  # of several, one is first
                     if taken := await trio.to_thread.run_sync(self._take_share, free):
                         return taken
+                for standing in [standings[name] for name in names]:
+                    if standing.wanted == self._member.profile.name:
+                        left.append(0.0)
+                    elif standing.lives:
+                        left.append(standing.left)
             except LogAway as away:
                 logger.warning("%s; nobody can lead now", away)
-                await trio.sleep(LOOK_SECONDS)
-            else:  # to the instant, as far as the lease is the last one
-                left = min([standings[name].left for name in followed])
-                await self._pause(min(LOOK_SECONDS, max(left, 0) + 0.01))
+            await self._pause(min(left) + 0.01)  # to the instant, as far as a lease is the last one
 
     async def _pause(self, seconds: float) -> None:
         if monotonic() < self._hurries_until:
@@ -170,6 +184,47 @@ class StoreHome:
         """Has this daemon look often who leads for a moment: a leader that ends gives its term back soon."""
         self._hurries_until = monotonic() + HURRY_SECONDS
         self._hurry.set()
+
+    async def wait_move(self) -> tuple[str, str]:
+        while True:
+            await trio.sleep(MOVE_SECONDS)
+            with suppress(LogAway):  # the lease says how long that may be
+                if (move := await trio.to_thread.run_sync(self._move, abandon_on_cancel=True)) is not None:
+                    return move
+
+    def _move(self) -> tuple[str, str] | None:
+        """Returns a space that this daemon leads and a living member that is to have it; None if all is as it
+        should be."""
+        standings, living = self.standings(), self._terms.living()
+        own = self._member.profile.name
+        led = [name for name in self._names if standings[name].nonce == self._member.nonce]
+        for name in led:
+            for wanted in (standings[name].wanted, self._preferred[name]):
+                if wanted != own and wanted in living:
+                    self._successors[name] = wanted
+                    return name, wanted
+        return self._spared([each.name for each in standings.values() if each.lives], led, living)
+
+    def _spared(
+        self, leaders: Sequence[str | None], led: Sequence[str], living: Sequence[str]
+    ) -> tuple[str, str] | None:
+        """Returns a space to spare, and the member that leads the fewest; None if none leads two less.
+
+        ``main`` stays, as its move would end sessions about other spaces, and so do spaces with a preference.
+        """
+        spare = [name for name in led[::-1] if name != MAIN and not self._preferred[name]]
+        if not spare or not living or monotonic() < self._spread_at:
+            return None
+        fewest = min(living, key=lambda name: (leaders.count(name), name))
+        if len(led) - leaders.count(fewest) < 2:
+            return None
+        self._spread_at = monotonic() + SPREAD_SECONDS
+        return spare[0], fewest
+
+    async def give_up(self, space: str, successor: str) -> None:
+        with suppress(LogFailed):  # then this daemon takes it again
+            await trio.to_thread.run_sync(self._terms.give_up, self._fences[space], successor)
+        del self._fences[space]
 
     def _renew(self, *, anew: bool) -> None:
         """Begins another lease, if the last one has run out while nothing was led."""
@@ -201,10 +256,10 @@ class StoreHome:
     def _may_take(self, name: str, standing: Standing) -> bool:
         """True if no member that lives leads a space, and it is not meant for another one, which has a lease
         for taking it."""
-        if standing.nonce == self._member.nonce:  # taken, but the answer was lost
-            return True
+        if standing.nonce == self._member.nonce:  # taken, and perhaps the answer was lost
+            return name not in self._fences
         is_still = self._is_still(name, standing)
-        if standing.wanted not in (None, self._member.profile.name):
+        if standing.wanted and standing.wanted != self._member.profile.name:
             return is_still
         return not standing.lives or is_still
 

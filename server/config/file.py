@@ -290,15 +290,15 @@ def _spaces(
     for name, table in tables.items():
         assert file is not None  # the tables come from it
         _check_space_name(name, f"{file}: spaces.{name}")
-        source = SettingSource(
-            file, f"spaces.{name}", table, ("limits", "show", *(each.name for each in KEEPING.values()))
-        )
+        known = ("limits", "show", "prefer", *(each.name for each in KEEPING.values()))
+        source = SettingSource(file, f"spaces.{name}", table, known)
         found[name] = SpaceConfig(
             name,
             place_of(main.data, name),
             _space_limits(source, main.limits),
             _space_retention(source, main.retention),
             show=source.take("show", SHOWN, main.show),
+            prefer=source.take("prefer", text, None),
         )
     for name in args.host_space or ():
         _check_space_name(name, "--host-space")

@@ -123,6 +123,8 @@ class SpaceConfig:
     rules: tuple[Path | RuleText, ...] = ()
     show: str | None = None
     """``durable`` or ``committed``; None leaves it to the daemon."""
+    prefer: str | None = None
+    """The daemon of a cluster that is to lead it, by its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from typing import Final
@@ -112,33 +113,21 @@ class Daemon(DaemonState):
         """The answers to operators over HTTP; the listener for them is in ``monitoring/admin.py``."""
         names = [each.name for each, _ in logs]
         for each, log in logs:
-            self.spaces[each.name] = HostedSpace(
-                each,
-                log,
-                limits=config.limits,
-                open_staged=self.home.open_staged,
-                flows={flow.title: made_flow(flow) for flow in config.flows if flow.space == each.name},
-                flush=self.flush,
-                names=names,
-                lane=self.lane,
-                system=self.system,
-                admit=self.memory.admit,
-                room=self.delivery.room,
-                returning=self.returning,
-                recorder=self.recorder,
-            )
+            self.spaces[each.name] = self._hosted(each, log, names)
             self.begin_term(self.home.numbering(log))
         self.main = self.spaces[MAIN]
         self.followers = Followers(self, partial(self.serve, trusted=True))
         """The followers of this daemon, while it leads."""
-        commits = [hosted.commits for hosted in self.spaces.values()]
-        self.followings = [each for each in commits if isinstance(each, Following)]
+        self._leading: dict[str, trio.CancelScope] = {}
+        """What runs for the spaces that are led."""
         if self.leads:
             self.open_topics()
         else:
             self.follow_topics()
         topics = self.durable_topics.following
-        self.polled: list[Following | TopicsFollowing] = [*self.followings, *([topics] if topics else [])]
+        commits = [hosted.commits for hosted in self.spaces.values()]
+        followings = [each for each in commits if isinstance(each, Following)]
+        self.polled: list[Following | TopicsFollowing] = [*followings, *([topics] if topics else [])]
         """What looks at the store of the leader of this daemon again and again, while it follows."""
         self.link = contact_of(self, self.polled)
         """The connection to that leader."""
@@ -196,19 +185,44 @@ class Daemon(DaemonState):
         """Leads some spaces, and follows the others, in touch with their leader."""
         self.begin_leading([each for each in self.spaces.values() if each.leads])
         for name in self.followed:
-            leader = self.spaces[name].leader
-            leader.send_away = partial(self._send_away, self.spaces[name])
-            leader.most_lag = self.config.follow.most_lag
+            self._expect_skips(self.spaces[name])
         for polled in self.polled:
             self.peers.start_soon(polled.run)
         if self.followed:
             self.peers.start_soon(self.link.run)
 
+    def _expect_skips(self, hosted: HostedSpace) -> None:
+        hosted.leader.send_away = partial(self._send_away, hosted)
+        hosted.leader.most_lag = self.config.follow.most_lag
+
+    async def follow(self, hosted: HostedSpace, held: ExitStack) -> None:
+        """Has a follower take the place of a space that is led; its old peers stay with the old one.
+
+        The log is read in a thread, and closed with ``held``; facts are taken over in one piece: O(facts).
+        """
+        was_leading_all = not self.followed
+        log = self.home.follow_log(hosted.name, held)
+        held.callback(log.close)
+        await trio.to_thread.run_sync(log.read_ahead)
+        follower = self._hosted(hosted.settings, log, [*self.spaces])
+        assert isinstance(follower.commits, Following)  # by its log
+        self.spaces[hosted.name] = follower
+        self._expect_skips(follower)
+        self.polled.append(follower.commits)
+        self.peers.start_soon(follower.commits.run)
+        if was_leading_all:
+            self.peers.start_soon(self.link.run)
+
+    def end_leading(self, hosted: HostedSpace) -> None:
+        """Ends what ``begin_leading`` has begun for one space other than ``main``."""
+        self._leading.pop(hosted.name).cancel()
+
     def begin_leading(self, spaces: Sequence[HostedSpace]) -> None:
         """Runs what a leader of these spaces does by itself; of ``main``, listens for followers as well."""
         for hosted in spaces:
             hosted.leader.here = self.url
-            self.peers.start_soon(hosted.run)
+            scope = self._leading[hosted.name] = trio.CancelScope()
+            self.peers.start_soon(_run, hosted, scope)
         if self.main in spaces:
             self.peers.start_soon(self.durable_topics.run)
             if (listener := self.followers.listen()) is not None:
@@ -220,6 +234,24 @@ class Daemon(DaemonState):
         for peer in list(self.connections.values()):
             if peer.hosted is hosted:
                 peer.dismiss("behind", "this follower was too far behind its leader", hosted.leader.url)
+
+    def _hosted(self, its: SpaceConfig, log: Log | FollowedLog, names: Sequence[str]) -> HostedSpace:
+        config = self.config
+        return HostedSpace(
+            its,
+            log,
+            limits=config.limits,
+            open_staged=self.home.open_staged,
+            flows={flow.title: made_flow(flow) for flow in config.flows if flow.space == its.name},
+            flush=self.flush,
+            names=names,
+            lane=self.lane,
+            system=self.system,
+            admit=self.memory.admit,
+            room=self.delivery.room,
+            returning=self.returning,
+            recorder=self.recorder,
+        )
 
     # -- connections ----------------------------------------------------------------------------------
 
@@ -303,6 +335,11 @@ class Daemon(DaemonState):
         }
         inspects = permit.inspects
         return Map(status if inspects else {name: status[name] for name in status if name not in INSPECTED})
+
+
+async def _run(hosted: HostedSpace, scope: trio.CancelScope) -> None:
+    with scope:
+        await hosted.run()
 
 
 def _of_leader(verb: Verb) -> Verb:

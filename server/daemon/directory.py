@@ -20,7 +20,7 @@ from relay.store.sqlite.staged import SqliteStaged
 from server.daemon.lock import DataUnusable, followed, locked
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from server.config.model import Config
 
@@ -53,11 +53,20 @@ class DirectoryHome:
             held.enter_context(locked(directory))
         return self._spaces
 
-    async def wait_turn(self, held: ExitStack, followed: Collection[str]) -> Collection[str]:
-        for name in followed:
+    async def wait_turn(self, held: ExitStack, followed: Callable[[], Collection[str]]) -> Collection[str]:
+        if not (names := followed()):  # for good, as nothing is given up here
+            await trio.sleep_forever()
+        for name in names:
             lock = locked(self._spaces[name], wait=True)
             await trio.to_thread.run_sync(held.enter_context, lock, abandon_on_cancel=True)
-        return followed
+        return names
+
+    async def wait_move(self) -> tuple[str, str]:
+        """Waits: a lock is passed on by the end of its holder alone."""
+        await trio.sleep_forever()
+
+    async def give_up(self, space: str, successor: str) -> None:
+        raise AssertionError("no space moves")
 
     async def keep(self) -> None:
         """Waits: the kernel keeps a lock until the process ends."""

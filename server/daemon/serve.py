@@ -31,11 +31,13 @@ from server.connections.listeners import Listener, open_listener, open_listeners
 from server.daemon.daemon import Daemon, check_extras
 from server.daemon.exposure import warnings
 from server.daemon.homes import home_of
+from server.daemon.moving import move_spaces
 from server.daemon.reloading import reload_on_hangup
 from server.home import Home
 from server.logs import AUDIT, Throttle, audit_to
 from server.monitoring.pages import exposition
 from server.monitoring.state import measure_lag, watch_rules
+from server.spaces.space import HostedSpace
 from server.tracing.tracing import Tracing, tracing_by
 
 SWITCH_SECONDS: Final = 0.00005
@@ -194,6 +196,14 @@ class _Writers:
             self._begun.append((writer, scope))
             self._nursery.start_soon(_write_log, writer, scope)
 
+    async def stop(self, hosted: HostedSpace) -> None:
+        """Writes what waits for the log of one space, and ends its writer."""
+        writer = hosted.writer
+        await writer.close()
+        for each in [each for each in self._begun if each[0] is writer]:
+            each[1].cancel()
+            self._begun.remove(each)
+
     async def close(self) -> None:
         """Writes what waits, and ends all."""
         with trio.CancelScope(shield=True):
@@ -232,8 +242,9 @@ async def _run(
                 for listener in daemon.listeners:
                     daemon.peers.start_soon(daemon.accept_on, listener)
                 daemon.begin()
-                if daemon.followed and daemon.home.stands_by:
+                if daemon.home.stands_by:
                     daemon.peers.start_soon(_stand_by, daemon, held, writers)
+                    daemon.peers.start_soon(move_spaces, daemon, held, writers.stop)
                 daemon.peers.start_soon(daemon.flushing.run)
                 daemon.peers.start_soon(daemon.delivery.pacing.run, daemon.flush)
                 daemon.peers.start_soon(daemon.memory.run)
@@ -273,8 +284,8 @@ async def _run(
 
 async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
     """Has the daemon lead spaces once their leader has ended; observers stay connected."""
-    while daemon.followed:
-        taken = await daemon.home.wait_turn(held, daemon.followed)
+    while True:
+        taken = await daemon.home.wait_turn(held, lambda: daemon.followed)
         began = perf_counter()
         if len(taken) == len(daemon.followed):
             daemon.link.end()

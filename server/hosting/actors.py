@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dataspace.actors")
 
+LOOK_SECONDS: Final = 0.01
+"""How often it looks for actors that have ended."""
+
 LATE_SECONDS: Final = 2.0
 """Seconds after which the actors whose tasks delay the end of the daemon are logged."""
 
@@ -225,6 +228,16 @@ class HostedActors:
             nursery.start_soon(self.run)  # with all that are led by then
         else:
             self._start(led)
+
+    async def leave(self, space: str) -> None:
+        """Ends the actors of a space in good order, since another daemon leads it from now on."""
+        left = {program for program, each in self._hosted.items() if each.settings.space == space}
+        for program in left:
+            self._hosted[program].end()
+        engine = self._engine
+        while engine is not None and any(each.program in left for each in engine.actors.values()):  # noqa: ASYNC110
+            await trio.sleep(LOOK_SECONDS)
+        self._homes.pop(space, None)
 
     def _start(self, actors: Iterable[Hosted]) -> None:
         """Starts actors of spaces that this daemon leads, once they run at all."""

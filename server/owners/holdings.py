@@ -135,6 +135,13 @@ class Holdings:
             account.give("rules_bytes", -size)
             self._rules[owner] = account, rules, size
 
+    def clear(self) -> None:
+        """Counts nothing any more, for any account."""
+        for owner in [*self._of]:
+            self.end(owner)
+        for owner, (account, _, _) in [*self._rules.items()]:
+            self.note_rules(owner, account, 0, 0)
+
     def end(self, owner: str) -> None:
         """Notes that an owner claims nothing any more."""
         held = self._of.get(owner)

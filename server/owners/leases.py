@@ -164,6 +164,11 @@ class Leases:
             self._forget(owner)
             self._owners.end_owners([owner])
 
+    def clear(self) -> None:
+        """Counts no lease any more, for any account: they go on at another daemon."""
+        for owner in [*self._accounts]:
+            self._forget(owner)
+
     def _forget(self, owner: str) -> None:
         account = self._accounts.pop(owner, None)
         if account is not None:

@@ -270,6 +270,11 @@ class Clients:
             client.shrink()
             self._file(client)
 
+    def clear(self) -> None:
+        """Counts no identity any more, for any account."""
+        for name in self._known:
+            self._take(name)
+
     def _take(self, name: str) -> None:
         for lately in (self._fresh, self._passed, self._kept):
             lately.discard(name)

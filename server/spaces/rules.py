@@ -257,10 +257,16 @@ class Suspensions:
         """Returns how many there are."""
         return len(self._stated)
 
+    def clear(self) -> None:
+        """States none any more."""
+        self._take({})
+
     def _state(self) -> None:
-        found: dict[Record, None] = {
-            Record("suspended", self._name, name, reason): None for name, _, reason in self._rules.suspended()
-        }
+        self._take(
+            {Record("suspended", self._name, name, why): None for name, _, why in self._rules.suspended()}
+        )
+
+    def _take(self, found: dict[Record, None]) -> None:
         self._system.state(
             [each for each in found if each not in self._stated],
             [each for each in self._stated if each not in found],

@@ -350,6 +350,11 @@ class Sessions:
         """Keeps sessions for the next daemon whose connections this one ends from now on."""
         self._is_closing = True
 
+    def clear(self) -> None:
+        """Waits for no session any more: they go on at another daemon."""
+        for state in [*self._left.values()]:
+            self._stop_waiting(state)
+
     def note(self, *parts: tuple[str, Sequence[Action]]) -> None:
         """Has the log note sessions that are about to claim something for the first time: parts of a turn."""
         for owner, actions in parts:

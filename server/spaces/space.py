@@ -128,8 +128,8 @@ class HostedSpace:
         self.endings = Endings(lane, lambda: self.commits.wait_room(), step=self._retract_some, flush=flush)
         self.prepared = Prepared()
         self.publishers = Publishers()
-        self._holdings = Holdings()
-        self.space.rule_quotas.admit = self._holdings.admit_rules
+        self.holdings = Holdings()
+        self.space.rule_quotas.admit = self.holdings.admit_rules
         self.reader_accounts: dict[str, Account] = {}
         self.ledgers = Ledgers(self.space)
         self._departures = Departures(self._end_together, lambda owner: len(self.space.claims(owner)))
@@ -249,6 +249,14 @@ class HostedSpace:
         if self.leads:
             self.staging.relimit(limits.staged_bytes)
 
+    def give_back(self) -> None:
+        """Counts nothing any more for any account, and states nothing: another daemon leads the space."""
+        for each in (self.sessions, self.holdings, self.leases, self.clients, self.suspensions):
+            each.clear()
+        while self.reader_accounts:
+            self.reader_accounts.popitem()[1].give("readers")
+        self.staging.close()
+
     # -- life -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -341,7 +349,7 @@ class HostedSpace:
             self.ledgers.forget(each)
         if self.sessions.unnoted:
             self.sessions.note((owner, actions), *others)
-        self._holdings.writer = account
+        self.holdings.writer = account
         before = commits.latest
         submit: Callable[[Epoch], None] = partial(commits.submit, on_durable=on_durable)
         if self._recorder is not None and client is not None and (trace := TRACED.get()) is not None:
@@ -378,9 +386,9 @@ class HostedSpace:
 
     def _count(self, owner: str, account: Account) -> None:
         """Counts what an owner claims for the account of its last turn."""
-        self._holdings.note(owner, account, *self.space.held(owner))
+        self.holdings.note(owner, account, *self.space.held(owner))
         if owner in self.space.rule_quotas:
-            self._holdings.note_rules(owner, account, *self.space.rules_held(owner))
+            self.holdings.note_rules(owner, account, *self.space.rules_held(owner))
 
     def finish_ending(self, owner: str) -> None:
         """Retracts at once what is left of an owner of this name that has ended."""
@@ -440,7 +448,7 @@ class HostedSpace:
             for owner in large:
                 self.endings.begin(owner)
             for owner in owners:
-                self._holdings.end(owner)
+                self.holdings.end(owner)
             if self.space.rules.pending:
                 self.rules_due.set()
         except (LogFailed, Closed):

@@ -58,7 +58,8 @@ SELECT t.space, t.term, t.nonce, t.wanted, m.name, m.url, m.web, m.beat,
     coalesce(extract(epoch FROM m.until - clock_timestamp())::float8, -1)
 FROM {s}.terms AS t LEFT JOIN {s}.members AS m USING (nonce) WHERE t.space = ANY(%(spaces)s)
 """
-_LIVING: Final = "SELECT name FROM {s}.members WHERE until > clock_timestamp()"
+_LIVING: Final = "SELECT name FROM {s}.members WHERE until > clock_timestamp() AND url <> ''"
+_WANT: Final = "UPDATE {s}.terms SET wanted = %(wanted)s WHERE space = %(space)s AND nonce IS NOT NULL"
 _NUMBER: Final = "SELECT number FROM {s}.members WHERE nonce = %(nonce)s"
 _TAKE: Final = """
 UPDATE {s}.terms SET term = term + 1, nonce = %(nonce)s, wanted = NULL, since = clock_timestamp()
@@ -239,7 +240,7 @@ class SpaceTerms(_Asking):
         return {space: Standing(*row) for space, *row in self._run(_STANDINGS, spaces=list(spaces))}
 
     def living(self) -> list[str]:
-        """Returns the name of each member whose lease lasts."""
+        """Returns the name of each member whose lease lasts, and which serves clients already."""
         return [name for (name,) in self._run(_LIVING)]
 
     def take(self, space: int, seen: Standing, nonce: UUID) -> Fence | None:
@@ -265,6 +266,10 @@ class SpaceTerms(_Asking):
     def give_up(self, fence: Fence, wanted: str | None = None) -> None:
         """Ends a term, for the member ``wanted`` or any other to take the space at once."""
         self._run(_GIVE_UP, space=fence.space, term=fence.term, nonce=fence.nonce, wanted=wanted)
+
+    def want(self, space: int, wanted: str) -> None:
+        """Has the leader of a space hand it over to this member."""
+        self._run(_WANT, space=space, wanted=wanted)
 
     def _end_blockers(self, pid: int) -> None:
         """Ends the connections that a connection waits for: a stopped program, or a commit that waits for a

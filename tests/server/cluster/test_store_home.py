@@ -12,8 +12,8 @@ pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 
 from relay.store.address import StoreAddress
 from relay.store.postgres.fenced import Fence
-from relay.store.postgres.members import Standing
-from server.cluster.store import StoreHome
+from relay.store.postgres.members import Profile, Standing
+from server.cluster.store import SPREAD_SECONDS, StoreHome
 from server.config.model import Config, SpaceConfig
 from tests.postgres.servers import connect, patient
 
@@ -21,15 +21,18 @@ SPACES = ("main", "a", "b")
 
 
 @contextlib.contextmanager
-def joined(postgres_url: str) -> Iterator[StoreHome]:
-    """A member of a store."""
+def joined(postgres_url: str, name: str = "one", **preferred: str) -> Iterator[StoreHome]:
+    """A member of a store; some spaces prefer a member."""
     address = StoreAddress.parse(patient(postgres_url))
-    spaces = tuple([SpaceConfig(name, address) for name in SPACES[1:]])
+    spaces = tuple([SpaceConfig(each, address, prefer=preferred.get(each)) for each in SPACES[1:]])
     made = StoreHome(Config(data=address, spaces=spaces), address)
+    made._member.profile = Profile(name, "tcp://one:1")
     made._join()
-    yield made
-    made._leave()
-    made._database.close()
+    try:
+        yield made
+    finally:
+        made._leave()
+        made._database.close()
 
 
 @pytest.fixture
@@ -48,6 +51,7 @@ def run_out(home: StoreHome, url: str) -> None:
 def test_the_first_one_takes_all_spaces(home: StoreHome) -> None:
     assert home._take_free(SPACES) == [*SPACES]
     assert {fence.nonce for fence in home._fences.values()} == {home._member.nonce}
+    home._fences.clear()
     assert home._take_free(SPACES) == [*SPACES], "as after an answer that was lost"
 
 
@@ -99,3 +103,35 @@ def test_a_space_that_is_meant_for_one_member_goes_to_another_one_after_a_lease(
         assert other._take_free(["a"]) == ["a"], "nobody of this name has come"
         other._terms.give_up(other._fences.pop("a"), one._member.profile.name)
         assert one._take_free(["a"]) == ["a"]
+
+
+def test_a_leader_spares_a_space_for_a_member_that_leads_two_less(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.ExitStack() as stack:
+        one, other = [stack.enter_context(joined(postgres_url, name)) for name in ("one", "other")]
+        one._take_free(SPACES)
+        assert one._move() is None, "it has only begun"
+        now = time.monotonic()
+        monkeypatch.setattr("server.cluster.store.monotonic", lambda: now + SPREAD_SECONDS)
+        assert one._move() == ("b", "other")
+        assert one._move() is None, "one after the other"
+        one._terms.give_up(one._fences.pop("b"), "other")
+        assert other._take_free(SPACES) == ["b"]
+        monkeypatch.setattr("server.cluster.store.monotonic", lambda: now + 2 * SPREAD_SECONDS)
+        assert one._move() is None and other._move() is None, "two and one"
+
+
+def test_a_space_goes_to_the_member_that_it_prefers_or_that_an_operator_names(postgres_url: str) -> None:
+    with contextlib.ExitStack() as stack:
+        one, other = [stack.enter_context(joined(postgres_url, name, b="other")) for name in ("one", "other")]
+        one._take_free(SPACES)
+        assert one._move() == ("b", "other")
+        one._terms.give_up(one._fences.pop("b"), "other")
+        assert other._take_free(SPACES) == ["b"] and other._move() is None
+        one._terms.want(one._spaces["main"], "nobody")
+        assert one._move() is None
+        one._terms.want(one._spaces["main"], "other")
+        assert one._move() == ("main", "other")
+        other._terms.want(other._spaces["b"], "one")
+        assert other._move() == ("b", "one"), "an operator's word counts more"
