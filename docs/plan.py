@@ -138,6 +138,7 @@ def _listed() -> list[tuple[str, list[Page]]]:
                 own("A board of tasks", "tutorials/board.md"),
                 own("Rules over devices", "tutorials/rules.md"),
                 own("Followers and a stand-by", "tutorials/followers.md"),
+                own("From one daemon to three", "tutorials/cluster.md"),
                 own("A drill for operators", "tutorials/drill.md"),
             ],
         ),

@@ -13,7 +13,7 @@ import socket
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -21,7 +21,13 @@ from docs.checks.blocks import Block, replayed, written
 from docs.checks.terminals import Terminal
 from docs.plan import TOP, documents
 
+if TYPE_CHECKING:
+    from tests.postgres.servers import Servers
+
 PORTS: Final = ("7377", "7378", "7379")
+POSTGRES: Final = "5432"
+"""The port of PostgreSQL in a page that needs one: a server of its own, with nothing in it."""
+
 ELSEWHERE: Final = {
     "drill.md": "tests/packaging/test_drill.py",
     "HTTP.md": "tests/server/web/routes/test_page.py",
@@ -86,6 +92,7 @@ class Stage:
             "HOME": str(self.folder),
             "LC_ALL": "C.UTF-8",
             "DATASPACE_URL": f"tcp://127.0.0.1:{self.ports['7377']}",
+            "DATASPACE_SERVE_CLUSTER_LEASE": "8s",  # so that a busy machine makes no leader step down
         }
         return kept | own
 
@@ -137,10 +144,13 @@ class Stage:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
-def test_the_page_shows_what_is_printed(page: Path, tmp_path: Path) -> None:
+def test_the_page_shows_what_is_printed(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     text = page.read_text(encoding="utf-8")
     with ExitStack() as stack:
         stage = Stage(tmp_path, stack)
+        if f"127.0.0.1:{POSTGRES}" in text:
+            servers: Servers = request.getfixturevalue("servers")
+            stage.ports[POSTGRES] = str(servers.new(tcp=True).start().port)
         played = replayed(text, stage.play)
         left = stage.left()
     if os.environ.get("REWRITE"):

@@ -25,7 +25,7 @@ SERVING = {
         name: json.loads(
             re.findall(r"(?:CMD|command:|args:) (\[\"serve\".*\])", (FOLDER / name).read_text())[0]
         )
-        for name in ("Containerfile", "compose.yaml", "kubernetes.yaml")
+        for name in ("Containerfile", "compose.yaml", "compose.cluster.yaml", "kubernetes.yaml")
     },
 }
 
@@ -65,8 +65,9 @@ def test_the_registry_is_named_at_one_place() -> None:
         path.name for path in FOLDER.iterdir() for line in path.read_text().splitlines() if REGISTRY in line
     ]
     assert places == ["kustomization.yaml"]
-    for name in ("kubernetes.yaml", "compose.yaml"):
-        assert re.findall(r" image: (\S+)", (FOLDER / name).read_text()) == ["dataspace"]
+    for name in ("kubernetes.yaml", "compose.yaml", "compose.cluster.yaml"):
+        images = re.findall(r" image: (\S+)", (FOLDER / name).read_text())
+        assert [each for each in images if not each.startswith("postgres:")] == ["dataspace"]
 
 
 def test_kubernetes_is_reached_by_tls_alone() -> None:
@@ -81,6 +82,7 @@ def test_kubernetes_is_reached_by_tls_alone() -> None:
     [
         ("hadolint", ("Containerfile",)),
         ("check-jsonschema", ("--builtin-schema", "vendor.compose-spec", "compose.yaml")),
+        ("check-jsonschema", ("--builtin-schema", "vendor.compose-spec", "compose.cluster.yaml")),
         ("kubernetes-validate", ("--strict", "kubernetes.yaml")),
     ],
 )
@@ -96,13 +98,28 @@ def test_its_command_is_understood(file: str, tmp_path: Path) -> None:
     assert main([*_here(SERVING[file], tmp_path, 0), "--check"]) == 0
 
 
+def test_the_settings_of_the_cluster_are_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from server.cli.main import main
+
+    text = (FOLDER / "compose.cluster.yaml").read_text()
+    stated = re.findall(r'(DATASPACE_SERVE_\w+): "?([^",}\n]+)', text)
+    assert len({name for name, _ in stated}) == 3 and len(stated) == 7
+    for name, value in stated:
+        monkeypatch.setenv(name, value)
+    assert main([*SERVING["compose.cluster.yaml"], "--check"]) == 0
+    said = capsys.readouterr().out
+    assert all(value in said for value in ("tcp://c:7377", "/var/lib/dataspace"))
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_container_run_and_its_health_check_is_answered(tmp_path: Path) -> None:
     """Those of the container file and of Compose are the same, and Kubernetes adds a configuration."""
     assert SERVING["Containerfile"] == SERVING["compose.yaml"]
     text = (FOLDER / "Containerfile").read_text()
     health = json.loads(text.split("HEALTHCHECK")[1].split("CMD ")[1].splitlines()[0])
-    for file in ("compose.yaml", "kubernetes.yaml"):
+    for file in ("compose.yaml", "compose.cluster.yaml", "kubernetes.yaml"):
         assert json.dumps(health)[1:] in (FOLDER / file).read_text(), "the same check everywhere"
     with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
         port, secure = free.getsockname()[1], other.getsockname()[1]
