@@ -178,6 +178,7 @@ class LeaderConnection:
                     reason = str(error) or "it does not answer"
                 was_up, self._is_up = self._is_up, False
                 if was_up:
+                    self._has_said = True  # its address is right, so it has ended or is cut off
                     logger.info("%s brings no hints any more: %s", self._leader.name, reason)
                     self._poll(POLL_SECONDS)
                     lost()
