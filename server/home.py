@@ -73,6 +73,15 @@ class Home(Protocol):
         """Returns the name of the daemon that follows this one here, and whose proof that is, if there is
         one."""
 
+    def now(self) -> int:
+        """Returns the time of epochs, in microseconds since 1970 UTC, by the clock of the home."""
+
+    def durability(self) -> str:
+        """Returns in words what a failover of the database may lose; empty where there is no database."""
+
+    def sizes(self, space: str) -> dict[str, int]:
+        """Returns the bytes on disk of a space by part; may wait for a disk, but for no database."""
+
     def tell(self, url: str, web: str, config: Config) -> None:
         """Notes where clients reach this daemon, and the configuration by which it serves them."""
 

@@ -46,7 +46,7 @@ def backup(args: argparse.Namespace) -> int:
     data, target = args.data or default_data(), args.target
     rate = None if args.rate is None else size(args.rate)
     made = working_directory(data, target)
-    with _CopyProgress(quiet=args.quiet) as progress:
+    with CopyProgress(quiet=args.quiet) as progress:
         try:
             with locked(made):
                 done = back_up(data, made, CopyPace(rate, progress.report))
@@ -66,7 +66,7 @@ def _print_backup(done: BackupDone, target: Path) -> None:
         held = f"epochs {log.oldest} to {log.epoch}, of {text_of(log.time)}" if log.epoch else "no epoch yet"
         how = "copied, all of it anew" if log.anew else "added"
         print(f"space {name}: {held} ({log.added} segments {how})")
-    print(f"{target} is whole: {_mebibytes(done.bytes)} copied, every checksum verified")
+    print(f"{target} is whole: {mebibytes(done.bytes)} copied, every checksum verified")
 
 
 def restore(args: argparse.Namespace) -> int:
@@ -74,7 +74,7 @@ def restore(args: argparse.Namespace) -> int:
     if isinstance(args.backup, str):
         return _restore_from_url(args)
     made = restoring.working_directory(args.target)
-    with _CopyProgress(quiet=args.quiet) as progress, locked(made):
+    with CopyProgress(quiet=args.quiet) as progress, locked(made):
         try:
             restoring.begin(made)
             done = restoring.restore(args.backup, made, _wanted(args.at), CopyPace(None, progress.report))
@@ -106,7 +106,7 @@ def _print_restored(name: str, done: Restored) -> None:
     )
 
 
-class _CopyProgress:
+class CopyProgress:
     """One line about how far a copy is, on the standard error; as a context, which ends it."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -117,7 +117,7 @@ class _CopyProgress:
             self._next += 20 * EVERY
         self._shown = False
 
-    def __enter__(self) -> _CopyProgress:
+    def __enter__(self) -> CopyProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,7 +130,7 @@ class _CopyProgress:
             return
         self._next = now + (EVERY if self._live else 20 * EVERY)
         speed = copied / max(now - self._began, 0.001)
-        line = f"{what}: {_mebibytes(copied)} copied, {_mebibytes(speed)}/s"
+        line = f"{what}: {mebibytes(copied)} copied, {mebibytes(speed)}/s"
         print(f"\r{line}\x1b[K" if self._live else line, end="" if self._live else "\n", file=sys.stderr)
         sys.stderr.flush()
         self._shown = True
@@ -142,10 +142,10 @@ class _CopyProgress:
         self._shown = False
 
 
-def _mebibytes(count: float) -> str:
+def mebibytes(count: float) -> str:
     """Returns bytes as text.
 
-    >>> _mebibytes(1 << 19)
+    >>> mebibytes(1 << 19)
     '0.5 MiB'
     """
     return f"{count / (1 << 20):.1f} MiB"
@@ -161,7 +161,7 @@ def _backup_to_url(args: argparse.Namespace) -> int:
     rate = None if args.rate is None else size(args.rate)
     made = working_directory(data, via)
     store = Store(args.target)
-    with _CopyProgress(quiet=args.quiet) as progress:
+    with CopyProgress(quiet=args.quiet) as progress:
         try:
             _look(store, data)
             pace = CopyPace(rate, progress.report)
@@ -222,8 +222,8 @@ def _fetching(directory: Path) -> Iterator[None]:
 def _print_pushed(done: BackupDone, pushed: Pushed, via: Path, store: Store) -> None:
     _print_backup(done, via)
     print(
-        f"{store.shown} is whole: {_mebibytes(pushed.held)} in all, {pushed.blocks} blocks"
-        f" ({_mebibytes(pushed.bytes)}) written now"
+        f"{store.shown} is whole: {mebibytes(pushed.held)} in all, {pushed.blocks} blocks"
+        f" ({mebibytes(pushed.bytes)}) written now"
     )
     if pushed.kept:
         print(f"dataspace: {pushed.kept}", file=sys.stderr)
@@ -238,7 +238,7 @@ def _restore_from_url(args: argparse.Namespace) -> int:
     restoring.working_directory(target)
     store, fetched = Store(args.backup), target.with_name(f"{target.name}.fetched")
     found = wanted(store)
-    with _CopyProgress(quiet=args.quiet) as progress:
+    with CopyProgress(quiet=args.quiet) as progress:
         try:
             with _fetching(fetched):
                 fetch(found, store, fetched, CopyPace(None, progress.report))

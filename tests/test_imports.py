@@ -70,7 +70,7 @@ server/logs
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log relay/store
 server/home                 relay/following relay/journal relay/log relay/store server/config
 server/owners               dataspace/kernel relay/log server/config
-server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/log relay/store relay/store/sqlite server/config server/lane server/owners server/system
+server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/log relay/store server/config server/home server/lane server/owners server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/logs server/owners server/spaces server/system
 server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions
 server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces
@@ -85,9 +85,10 @@ server/web/inspector
 server/web/routes           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery server/config server/web server/web/inner server/web/inspector
 server/monitoring           dataspace/kernel dataspace/topics dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/home server/owners server/sessions server/spaces server/topics server/web
 server/tracing              dataspace/wire server/config server/sessions server/spaces
-server/cluster              dataspace/client/session dataspace/transport dataspace/wire relay/following relay/journal relay/log relay/store relay/store/postgres relay/store/sqlite server/config server/monitoring server/spaces
+server/cluster              dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/postgres server/config server/monitoring server/spaces
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/sqlite server/claims server/cluster server/config server/connections server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup server/config server/daemon
+server/copying              relay/backup relay/journal relay/log relay/store relay/store/sqlite server/cluster server/daemon server/upkeep
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/journal relay/log relay/store server/cluster server/config server/daemon server/hosting server/logs
 server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli server/config
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport

@@ -91,6 +91,8 @@ class FollowedJournal(JournalReader):
     def __init__(self, tables: TopicTables) -> None:
         super().__init__(tables)
         self._renewing: Final = threading.Lock()
+        self._steps = 0
+        """The most steps that were there at once."""
 
     def version(self) -> int:
         """Returns a number that differs once more was written; O(1)."""
@@ -104,7 +106,11 @@ class FollowedJournal(JournalReader):
             TopicHead(slot, seal, newest or slot << KEY_BITS, position or 0)
             for slot, seal, newest, position in rows
         ]
-        return meta.get("steps", 0), heads
+        steps = meta.get("steps", 0)
+        if steps < self._steps:
+            refuse(f"{self._tables.place}: of {self._steps} steps that were there {steps} are left")
+        self._steps = steps
+        return steps, heads
 
     def begin(self, slot: int) -> FollowedTopic | None:
         """Returns a topic as its row has it; None if there is none in that slot."""
@@ -147,7 +153,7 @@ class FollowedJournal(JournalReader):
         """
         found, size = list[Segment](), READ_BYTES
         try:
-            for segment in topic.chain.walk(topic.read + 1):
+            for segment in topic.chain.walk(topic.read + 1, seal=topic.chain.anchor):
                 if segment.ordinal > newest:
                     break
                 found.append(segment)

@@ -81,14 +81,22 @@ class Chain:
         *,
         found: Callable[[str], None] = refuse,
         limit: int = READ_SEGMENTS,
+        seal: bytes | None = None,
     ) -> Iterator[Segment]:
         """Yields the segments from an ordinal on that begin no later than epoch ``upto``.
 
         Damage goes to ``found`` as text; if that returns, the segment is passed over.  At most ``limit``
-        are fetched at once.  The one beyond the end is read, too, lest its number be altered.
+        are fetched at once.  The one beyond the end is read, too, lest its number be altered.  ``seal`` is
+        the checksum that the segment before had when the caller read it.
         """
         place, anchor = self._tables.place, self.anchor
         previous = self.checksum_of(ordinal - 1)
+        if seal is not None and previous != seal and self.trimmed_elsewhere():
+            anchor = self.anchor
+            self._check_held(ordinal)
+            previous = self.checksum_of(ordinal - 1)
+        if seal is not None and previous != seal:
+            found(f"{place}: {self._named(ordinal - 1)}, which was read before, is gone or another one")
         while fetched := self._tables.fetch(ordinal, upto, limit, READ_BYTES):
             for row in fetched:
                 segment = Segment(*map(_of_kind, _KINDS, row))

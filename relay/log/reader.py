@@ -65,6 +65,8 @@ class LogReader(StoreReader[LogTables]):
         self.identity: str = meta.get("identity", "")
         self._take_numbers(meta)
         self._chain = Chain(tables, meta.get("anchor", bytes(CHECKSUM_BYTES)))
+        self._read: tuple[int, bytes] = (0, b"")
+        """The newest segment that ``tail`` or the state was read up to, and its checksum."""
 
     def _take_numbers(self, meta: Mapping[str, Any]) -> None:
         self.oldest: int = meta.get("oldest", 1)
@@ -112,16 +114,19 @@ class LogReader(StoreReader[LogTables]):
 
         It reads what another process has appended since: up to about ``size`` bytes, one segment at least.
         ``last`` becomes their newest epoch if that is later.  Raises ``Refused("epoch-gone")`` if the next
-        one was deleted.
+        one was deleted, and ``LogDamaged`` if the one before it is not what was read before.
         """
         found: list[Segment] = []
-        for segment in self._chain.walk(ordinal + 1):
+        seal = self._read[1] if ordinal and ordinal == self._read[0] else None
+        for segment in self._chain.walk(ordinal + 1, seal=seal):
             found.append(segment)
             size -= len(segment.body)
             if size <= 0:
                 break
-        if found and found[-1].ordinal > self._chain.last:
-            self._chain.extended(found[-1])
+        if found:
+            self._read = found[-1].ordinal, found[-1].checksum
+            if found[-1].ordinal > self._chain.last:
+                self._chain.extended(found[-1])
         return found
 
     def newest_start(self) -> int:
@@ -327,6 +332,7 @@ class LogReader(StoreReader[LogTables]):
             for item in segment.items():
                 state.apply(item, strict=strict)
             state.segment = segment.ordinal
+            self._read = segment.ordinal, segment.checksum
             rolled += segment.changes + segment.entries
         state.oldest = self.oldest
         state.epoch = max(state.epoch, self.oldest - 1)

@@ -488,23 +488,28 @@ WORTH_BYTES: Final = 1 << 20
 
 
 async def retain(
-    log: Log, commits: GroupCommit, wanted: Callable[[], Retention], *, every: float = SECONDS
+    log: Log,
+    commits: GroupCommit,
+    wanted: Callable[[], Retention],
+    now: Callable[[], int] = lambda: time.time_ns() // 1000,
+    *,
+    every: float = SECONDS,
 ) -> None:
-    """Trims the log to what is wanted by then, until cancelled.
+    """Trims the log to what is wanted by then, until cancelled; ``now`` is the clock of its epochs.
 
     Raises ``LogFailed`` if the disk fails; a full disk is tried again.
     """
     while True:
         await trio.sleep(every)
         if not (retention := wanted()).endless:
-            await _trim(log, commits, retention)
+            await _trim(log, commits, retention, now)
 
 
-async def _trim(log: Log, commits: GroupCommit, retention: Retention) -> None:
+async def _trim(log: Log, commits: GroupCommit, retention: Retention, now: Callable[[], int]) -> None:
     oldest = log.oldest
     while True:
         try:
-            trimmed = await trio.to_thread.run_sync(log.trim, retention, time.time_ns() // 1000)
+            trimmed = await trio.to_thread.run_sync(log.trim, retention, now())
         except LogFailed as failure:
             if not failure.full:
                 raise

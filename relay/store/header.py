@@ -23,6 +23,9 @@ SEAL: Final = "seal"
 
 SEAL_BYTES: Final = 16
 
+UNFINISHED: Final = 0
+"""The format of tables that are being copied."""
+
 
 def refuse(damage: str) -> None:
     """Raises ``LogDamaged``: the reaction to damage unless the caller handles it."""
@@ -79,6 +82,8 @@ class Header:
 def check_format(place: str, names: Names, reads: int, earlier: Sequence[int] = ()) -> None:
     """Raises ``LogDamaged`` for tables whose header names another format; without a header they are new."""
     found = names.get("format", "1 without a number")
+    if found == UNFINISHED and found not in earlier:
+        raise LogDamaged(f"{place} is a copy that has not ended; the same `dataspace log copy` continues it")
     if names and found != reads and found not in earlier:
         raise LogDamaged(
             f"{place} has format {found}, this program reads {reads}; UPGRADE.md says which version reads it"

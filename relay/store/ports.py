@@ -14,7 +14,7 @@ number of threads read while one writes; an answer is of one moment.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -261,6 +261,9 @@ class StagedTables(Protocol):
 
     def keys(self, low: bytes, high: bytes) -> list[bytes]:
         """Returns the keys in [low, high)."""
+
+    def rows(self) -> Iterator[tuple[bytes, float, bytes]]:
+        """Yields key, time and body of each part, by key and part."""
 
     def delete(self, keys: Sequence[bytes]) -> tuple[int, int]:
         """Deletes all parts of keys; returns how many those were, and their bytes with their keys."""

@@ -1,4 +1,4 @@
-"""The commands ``dataspace cluster``: the daemons that use a store, and which of them leads a space."""
+"""The commands ``dataspace cluster``: the daemons of a store, which lead its spaces, and its durability."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from server.config.units import duration
 
 
 def cluster_status(args: argparse.Namespace) -> int:
-    """Prints the daemons of a store and its spaces; returns 1 if a space has no leader."""
+    """Prints the daemons of a store, its spaces and its durability; returns 1 if a space has no leader."""
     from server.cluster.reading import seen  # psycopg is loaded where it is used
 
-    members, spaces = seen(_address(args))
+    members, spaces, durability = seen(_address(args))
     if args.json:
         print(
             json_line(
                 {
                     "members": [each._asdict() for each in members if each.left > 0],
                     "spaces": [each._asdict() for each in spaces],
+                    "durability": durability.words,
                 }
             )
         )
@@ -39,6 +40,7 @@ def cluster_status(args: argparse.Namespace) -> int:
                 print(f"space {each.space}  led by {each.leader} since {since}, term {each.term}")
             else:
                 print(f"space {each.space}  no leader since term {each.term}")
+        print(f"durability: {durability.words}")
     return 0 if all(each.left > 0 for each in spaces) else 1
 
 

@@ -1,7 +1,7 @@
-"""The commands that work on a log's files: verify, compact, export.
+"""The commands that work on a log in a directory or a store: verify, compact, export.
 
 They need no daemon.  Verifying and exporting change nothing and may run beside one; compacting takes the
-directory's lock, as a daemon does.
+directory's lock, or leads the space in the store, as a daemon does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataspace.wire.features import MAIN
 from index.patterns.text import parse_pattern
 from relay.journal.journal import compact_topics
 from relay.journal.reader import TopicsVerdict, topics_verdict, verify_topics
-from relay.log.compaction import compact
+from relay.log.compaction import Compacted, compact
 from relay.log.export import export
 from relay.log.log import Log
 from relay.log.reader import LogReader, Verdict, verdict
@@ -66,7 +66,13 @@ def _print_verdict(found: Verdict, topics: TopicsVerdict | None, damages: Sequen
 
 def compact_log(args: argparse.Namespace) -> int:
     """Deletes what is past retention, then rewrites the log without the holes; returns the exit code."""
-    directory, retention = _directory(args), retention_of(args)
+    retention = retention_of(args)
+    if isinstance(args.data, str):
+        from server.cluster.compacting import compact_store  # psycopg is loaded where it is used
+
+        _print_compacted(compact_store(StoreAddress.parse(args.data), args.space or MAIN, retention))
+        return 0
+    directory = _directory(args)
     with locked(directory), unfollowed(directory):
         if not retention.endless:
             log = Log.open(directory)
@@ -77,13 +83,17 @@ def compact_log(args: argparse.Namespace) -> int:
             finally:
                 log.close()
         done, topics = compact(directory), compact_topics(directory)
+    _print_compacted(done)
+    if topics is not None and topics[0] != topics[1]:
+        print(f"durable topics in {size_text(topics[0])} are now in {size_text(topics[1])}")
+    return 0
+
+
+def _print_compacted(done: Compacted) -> None:
     print(
         f"{done.segments_before} segments in {size_text(done.bytes_before)}"
         f" are now {done.segments} in {size_text(done.bytes)}"
     )
-    if topics is not None and topics[0] != topics[1]:
-        print(f"durable topics in {size_text(topics[0])} are now in {size_text(topics[1])}")
-    return 0
 
 
 def export_log(args: argparse.Namespace) -> int:

@@ -7,7 +7,6 @@ from typing import Final
 from server.cli import arguments as a
 from server.cli.arguments import JSON, JSON_LINES, Command, flag, option, repeated, titled, word
 
-DATA: Final = option("--data DIR", "directory of the log (default ~/.local/state/dataspace)", type=a.path)
 STORE: Final = (
     option(
         "--data PLACE",
@@ -24,11 +23,33 @@ KEEPING: Final = (
         "delete epochs that all named readers acknowledged; unread ones are always kept, up to 8GiB",
     ),
 )
-_QUIET: Final = flag("--quiet", "show no progress")
+QUIET: Final = flag("--quiet", "show no progress")
 _ORDERS: Final = ["session", "turns", "waiting", "lag"]
 
 # A table: an argument is one line where it fits.
 # fmt: off
+COPY: Final = Command(
+    "log copy", "copy logs, durable topics and staged batches to another directory or store", "copying:copy",
+    (
+        option("--from PLACE", "a data directory or a backup, or postgresql://HOST/DB?schema=NAME",
+               type=a.place, dest="source", required=True),
+        option("--to PLACE", "a new or empty directory, or a store without these logs", type=a.place,
+               dest="target", required=True),
+        option("--space NAME", "copy the log of this space alone (default: all spaces and topics)"),
+        QUIET,
+    ),
+    is_client=False,
+    epilog="""\
+examples:
+  dataspace log copy --from ./data --to 'postgresql://db1,db2/app?schema=ds'
+  dataspace log copy --from 'postgresql://db1,db2/app?schema=ds' --to ./data
+
+The copy has the identity and the numbers of its original, so clients, readers and Spark's queries go on with
+it: end the daemons of the original first, and serve one of the two. A directory in use is refused; a store
+is copied as of the moment when this begins, and what its daemons write later is not in the copy. All of it
+is verified. Ctrl-C leaves a part that no daemon starts with; the same command continues.
+""",
+)
 OPERATING: Final = (
     Command("serve", "run the daemon in the foreground", "cli.serve:serve_command",
         (
@@ -190,7 +211,7 @@ OPERATING: Final = (
                    "with a URL: the backup on this machine that is copied there (default: DATA.backup)",
                    type=a.path),
             option("--rate SIZE", "copy at most SIZE in a second, such as 20MiB"),
-            _QUIET,
+            QUIET,
         ),
         is_client=False,
         epilog="""\
@@ -207,7 +228,7 @@ A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend
             option("--at EPOCH|TIME",
                    "restore the state after this epoch of main, or at this time, such as"
                    " 2026-11-22T14:05:00Z (UTC where no offset is given)", type=a.moment),
-            _QUIET,
+            QUIET,
         ),
         is_client=False,
         epilog="Clients find another dataspace there: epochs that they saw after that moment never happened.",

@@ -13,7 +13,7 @@ from typing import Final
 
 from server.cli import arguments as a
 from server.cli.arguments import JSON, JSON_LINES, Argument, Command, flag, one_of, option, repeated, word
-from server.cli.operating import DATA, KEEPING, OPERATING, STORE
+from server.cli.operating import COPY, KEEPING, OPERATING, STORE
 
 DESCRIPTION: Final = "A shared space of facts. A fact exists as long as at least one owner asserts it."
 
@@ -241,7 +241,7 @@ joined by this command.
         check=_streamed,
         at_prompt=("Change", 'send say("hi")  send a message, which does not last'),
     ),
-    Command("log", "print the changes of past epochs; check, compact or export a log",
+    Command("log", "print the changes of past epochs; check, compact, export or copy a log",
         epilog="dataspace log PATTERN is short for dataspace log read PATTERN.", otherwise="read",
     ),
     Command("log read", "print the changes of past epochs from a daemon", "cli.lasting.facts:log",
@@ -260,7 +260,7 @@ joined by this command.
         is_client=False,
     ),
     Command("log compact", "free disk space; the daemon must not be running", "cli.log:compact_log",
-        (DATA, *KEEPING),
+        (*STORE, *KEEPING),
         is_client=False,
     ),
     Command("log export", "write changes to a file", "cli.log:export_log",
@@ -274,6 +274,7 @@ joined by this command.
         ),
         is_client=False, check=_range,
     ),
+    COPY,
     Command("rule", "add, list and explain rules",
         description="Rules derive facts from facts, for as long as a rule(name, text) is asserted.",
         epilog="""\

@@ -1,15 +1,20 @@
-"""The lease of a daemon, renewed by a thread of its own, since the loop is busy while a log is recovered."""
+"""The lease of a daemon, renewed by a thread of its own, since the loop is busy while a log is recovered.
+
+Each renewal brings the database's clock, by which epochs have their times, and what the database promises of
+acknowledged turns.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from time import CLOCK_BOOTTIME, clock_gettime
+from time import CLOCK_BOOTTIME, clock_gettime, time_ns
 from typing import TYPE_CHECKING, Final
 
 from relay.store.errors import LogFailed
 
 if TYPE_CHECKING:
+    from relay.store.postgres.durability import Durability
     from relay.store.postgres.members import Membership
 
 logger = logging.getLogger("dataspace")
@@ -17,27 +22,56 @@ logger = logging.getLogger("dataspace")
 MARGIN: Final = 0.1
 """The part of a lease before whose end it counts as ended here."""
 
+FAR_MICROSECONDS: Final = 1_000_000
+"""A difference between two clocks that is worth a line of the log."""
+
+
+def wall() -> int:
+    """Returns the time of this machine in microseconds since 1970 UTC."""
+    return time_ns() // 1000
+
+
+def corrected(ahead: int, asked: int, answered: int, theirs: int) -> int:
+    """Returns by how much another clock is ahead of ours, changed no more than an answer demands.
+
+    It read ``theirs`` at some moment between ``asked`` and ``answered`` by our clock, so clocks that agree
+    are not corrected, however long an answer takes.
+
+    >>> corrected(0, 100, 200, 150), corrected(0, 100, 200, 1000), corrected(0, 100, 200, 50)
+    (0, 800, -50)
+    """
+    return min(max(ahead, theirs - answered), theirs - asked)
+
 
 class MemberLease:
     """Renews the lease of a member, every third of it."""
 
-    def __init__(self, member: Membership) -> None:
+    def __init__(self, member: Membership, before: MemberLease | None = None) -> None:
+        """``before`` is the lease of this daemon that has ended."""
         self._member: Final = member
         self._until = 0.0
         self._due: Final = threading.Event()
         self._is_over = False
         self._warned: set[str | tuple[str, str]] = set()
         self._thread: Final = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self.ahead: int = 0 if before is None else before.ahead
+        """The microseconds by which the database's clock is ahead of this machine's."""
+        self.durability: Durability | None = None if before is None else before.durability
 
     def begin(self) -> None:
         """Joins, and renews from now on."""
         self._until = self._member.join()
+        self._renewed()
         self._thread.start()
 
     @property
     def left(self) -> float:
         """The seconds for which this daemon may still act as a member; negative after that."""
         return self._until - MARGIN * self._member.lease - clock_gettime(CLOCK_BOOTTIME)
+
+    def now(self) -> int:
+        """Returns the time in microseconds since 1970 UTC, by the database's clock as far as it is known."""
+        return wall() + self.ahead
 
     def end(self) -> None:
         """Ends the renewals and the lease."""
@@ -60,16 +94,41 @@ class MemberLease:
                 return
             pause = lease
             try:
-                until = self._member.renew()
+                lasts = self._renewed()
             except LogFailed as failure:
                 logger.warning("%s; the lease lasts for %.1f s", failure, self.left)
                 pause = lease / 5
             else:
-                if until is None:  # it has run out: what it led it leads no longer
+                if not lasts:  # it has run out: what it led it leads no longer
                     logger.warning("the lease of %s has run out", self._member.profile.name)
                     return
-                self._until = until
                 self._warn()
+
+    def _renewed(self) -> bool:
+        """Renews the lease; False if it had run out."""
+        asked = wall()
+        renewal = self._member.renew()
+        if renewal is None:
+            return False
+        self._until = renewal.until
+        self._correct(asked, wall(), renewal.time)
+        self._note(renewal.durability)
+        return True
+
+    def _correct(self, asked: int, answered: int, theirs: int) -> None:
+        before, self.ahead = self.ahead, corrected(self.ahead, asked, answered, theirs)
+        if abs(self.ahead - before) > FAR_MICROSECONDS:
+            logger.warning(
+                "the clock of the database is %.1f s ahead of this machine's: epochs have its time",
+                self.ahead / 1e6,
+            )
+
+    def _note(self, durability: Durability) -> None:
+        """Says in the log what the database promises, if that is another promise than before."""
+        before, self.durability = self.durability, durability
+        if before is None or before.words != durability.words:
+            level = logging.INFO if durability.holds else logging.WARNING
+            logger.log(level, "durability of the store: %s", durability.words)
 
     def _warn(self) -> None:
         """Warns of other members that are not as they should be, once of each."""

@@ -12,6 +12,7 @@ from relay.journal.reader import JournalReader
 from relay.log.reader import LogReader
 from relay.store.address import StoreAddress
 from relay.store.postgres.database import Database
+from relay.store.postgres.durability import SETTINGS, Durability
 from relay.store.postgres.members import SpaceTerms
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
@@ -85,12 +86,20 @@ WHERE s.name <> '' ORDER BY s.name
 """
 
 
+class StoreSeen(NamedTuple):
+    """What a store says of its daemons, and promises of acknowledged turns."""
+
+    members: list[MemberSeen]
+    spaces: list[SpaceSeen]
+    durability: Durability
+
+
 def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> SpaceSeen:
     """Has the leader of a space hand it over, and returns the space once the other daemon leads it.
 
     Raises ``UsageError`` for a space or a daemon that is not there, ``Unreachable`` if it takes too long.
     """
-    members, spaces = seen(address)
+    members, spaces, _ = seen(address)
     living = sorted({each.name for each in members if each.left > 0 and each.url})
     if daemon not in living:
         raise UsageError(f"no daemon {daemon!r} uses {address}, but {', '.join(living) or 'none'}")
@@ -101,7 +110,7 @@ def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> 
         terms.want(terms.space(space), daemon)
     until = monotonic() + patience
     while True:
-        [found] = [each for each in seen(address)[1] if each.space == space]
+        [found] = [each for each in seen(address).spaces if each.space == space]
         if found.leader == daemon and found.left > 0:
             return found
         if monotonic() > until:
@@ -110,8 +119,11 @@ def move(address: StoreAddress, space: str, daemon: str, *, patience: float) -> 
         sleep(LOOK_SECONDS)
 
 
-def seen(address: StoreAddress) -> tuple[list[MemberSeen], list[SpaceSeen]]:
-    """Returns the members of a store and its spaces; ``LogFailed`` if it cannot be read."""
+def seen(address: StoreAddress) -> StoreSeen:
+    """Returns the state of a store; ``LogFailed`` if it cannot be read."""
     with _opened(address) as database:
-        members = [MemberSeen(*row) for row in database.rows(_MEMBERS, {})]
-        return members, [SpaceSeen(*row) for row in database.rows(_SPACES, {})]
+        return StoreSeen(
+            [MemberSeen(*row) for row in database.rows(_MEMBERS, {})],
+            [SpaceSeen(*row) for row in database.rows(_SPACES, {})],
+            Durability(*database.rows(f"SELECT {SETTINGS}", {})[0]),
+        )

@@ -18,13 +18,13 @@ import math
 import random
 import threading
 from contextlib import ExitStack, suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from dataspace.wire.features import MAIN
-from relay.following.following import FollowedLog
 from relay.journal.followed import FollowedJournal
 from relay.journal.journal import Journal
 from relay.log.log import Log
@@ -32,20 +32,23 @@ from relay.store.errors import LogAway, LogFailed, closed_on_failure
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import Fence, FencedWriter
 from relay.store.postgres.members import Membership, Profile, SpaceTerms, Standing
+from relay.store.postgres.places import SeenPlaces
+from relay.store.postgres.sizes import store_sizes
 from relay.store.postgres.staged import PostgresStaged
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
-from relay.store.sqlite.acknowledged import AcknowledgedFile
 from server.cluster.agreement import digest
 from server.cluster.errors import SteppedDown
 from server.cluster.lease import MemberLease
 from server.cluster.proofs import FollowerProofs, proof_of
+from server.cluster.seen import StoreFollowedLog
 from server.config.model import own_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from uuid import UUID
 
+    from relay.following.following import FollowedLog
     from relay.store.address import StoreAddress
     from server.config.model import Config
 
@@ -63,6 +66,9 @@ MOVE_SECONDS: Final = 0.2
 SPREAD_SECONDS: Final = 5.0
 """Seconds between two spaces that go to a member which leads fewer."""
 
+MEASURE_SECONDS: Final = 5.0
+"""Seconds between two measurements of what the store takes, at least."""
+
 LOOK_SECONDS: Final = 0.2
 """How often a follower looks who leads, where nothing hurries it."""
 
@@ -74,7 +80,8 @@ HURRIED_SECONDS: Final = 0.02
 class StoreHome:
     """One run of a daemon as a member of the cluster of a store."""
 
-    def __init__(self, config: Config, address: StoreAddress) -> None:
+    def __init__(self, config: Config, address: StoreAddress, places: SeenPlaces | None = None) -> None:
+        """``places`` has the newest places that this process has seen before."""
         cluster = config.cluster
         self.place: str = str(address)
         self.stands_by: bool = True
@@ -83,11 +90,13 @@ class StoreHome:
         self._member: Final = Membership(
             self._database, Profile(cluster.name or own_name(), config=digest(config)), cluster.lease
         )
-        self._state: Final = cluster.state
+        self.places: Final = places or SeenPlaces(cluster.state)
+        self._accept_damage: Final = config.accept_damage
         self._lease = MemberLease(self._member)
         self._taking: Final = threading.RLock()
         """Held while spaces are taken, and while another lease is begun."""
         self._proofs: Final = FollowerProofs(self._member)
+        self._sizes: dict[str, dict[str, int]] = {}
         self._terms: Final = SpaceTerms(self._database)
         self._spaces: dict[str, int] = {}
         """The number of each space in the store."""
@@ -131,6 +140,11 @@ class StoreHome:
         patience.cancel()
 
     async def keep(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._measure)
+            await self._keep_leading()
+
+    async def _keep_leading(self) -> None:
         while self._lease.left > 0 or not self._fences:
             if self._lease.left <= 0:  # a question may wait for ever, and a daemon that ends for it
                 self._database.interrupt()
@@ -148,6 +162,26 @@ class StoreHome:
 
     async def follower(self, proof: str) -> str | None:
         return await self._proofs.follower(proof)
+
+    def now(self) -> int:
+        return self._lease.now()
+
+    def durability(self) -> str:
+        found = self._lease.durability
+        return "" if found is None else found.words
+
+    def sizes(self, space: str) -> dict[str, int]:
+        """Returns the bytes as they were measured last."""
+        return self._sizes.get(space, {})
+
+    async def _measure(self) -> None:
+        """Measures the store again and again, for a hundredth of the time."""
+        while True:
+            began = monotonic()
+            with suppress(LogFailed):
+                asked = partial(store_sizes, self._database, TOPICS, self._names[0])
+                self._sizes = await trio.to_thread.run_sync(asked, abandon_on_cancel=True)
+            await trio.sleep(max(MEASURE_SECONDS, 100 * (monotonic() - began)))
 
     def tell(self, url: str, web: str, config: Config) -> None:
         self._member.profile = Profile(self._member.profile.name, url, web, digest(config))
@@ -230,7 +264,7 @@ class StoreHome:
         """Begins another lease, if the last one has run out while nothing was led."""
         if anew and not self._fences and self._lease.left <= 0:
             self._lease.end()
-            self._lease = MemberLease(self._member)
+            self._lease = MemberLease(self._member, self._lease)
             self._lease.begin()
 
     def look(self) -> dict[str, Standing]:
@@ -308,12 +342,16 @@ class StoreHome:
         return bool(PostgresLog(self._database, self._spaces[space]).moment().names)
 
     def open_log(self, space: str, *, accept_damage: bool) -> Log:
-        tables = PostgresLog(self._database, self._spaces[space], self._writer(space), self._mark(space))
+        tables = PostgresLog(self._database, self._spaces[space], self._writer(space), self.places.of(space))
         with closed_on_failure(tables):
             return Log(tables, accept_damage=accept_damage)
 
     def follow_log(self, space: str, held: ExitStack) -> FollowedLog:
-        return FollowedLog.over(PostgresLog(self._database, self._spaces[space]))
+        tables = PostgresLog(self._database, self._spaces[space], state=self.places.of(space))
+        log = StoreFollowedLog.over(tables)
+        with closed_on_failure(log):
+            log.check(accept_damage=self._accept_damage)
+        return log
 
     def open_journal(self, *, accept_damage: bool) -> Journal:
         tables = PostgresTopics(self._database, self._spaces[TOPICS], self._writer(self._names[0]))
@@ -325,10 +363,3 @@ class StoreHome:
 
     def open_staged(self, space: str) -> PostgresStaged:
         return PostgresStaged(self._database, self._spaces[space], self._writer(space))
-
-    def _mark(self, space: str) -> AcknowledgedFile | None:
-        """Returns the file in which this daemon remembers the newest place of a log that it has seen."""
-        if self._state is None:
-            return None
-        self._state.mkdir(parents=True, exist_ok=True)
-        return AcknowledgedFile(self._state / f"{space}.acknowledged")

@@ -241,7 +241,7 @@ class Daemon(DaemonState):
             its,
             log,
             limits=config.limits,
-            open_staged=self.home.open_staged,
+            home=self.home,
             flows={flow.title: made_flow(flow) for flow in config.flows if flow.space == its.name},
             flush=self.flush,
             names=names,
@@ -306,6 +306,8 @@ class Daemon(DaemonState):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux updates it with a delay
         status = {
             **status_of(hosted),
+            "disk_bytes": sum(self.home.sizes(hosted.name).values()),
+            "durability": self.home.durability(),
             "rights": permit.whole,
             "version": __version__,
             "compiled": tuple(compiled_parts()),

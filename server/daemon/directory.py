@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,7 @@ from relay.journal.journal import Journal
 from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.store.sqlite.staged import SqliteStaged
+from relay.store.sqlite.storage import file_bytes
 from server.daemon.lock import DataUnusable, followed, locked
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS: Final = 0.5
 """How often a follower looks whether its leader has made a log."""
+
+PARTS: Final = ("log", "staged", "topics")
+"""What the files of a data directory begin with; others are counted as ``other``."""
 
 logger = logging.getLogger("dataspace")
 
@@ -82,6 +87,20 @@ class DirectoryHome:
     async def follower(self, proof: str) -> None:
         """Returns None: followers come over the socket in the directory."""
         await trio.lowlevel.checkpoint()
+
+    def now(self) -> int:
+        return time.time_ns() // 1000
+
+    def durability(self) -> str:
+        return ""
+
+    def sizes(self, space: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for file in self._spaces[space].iterdir():
+            stem = file.name.partition(".")[0]
+            part = stem if stem in PARTS else "other"
+            found[part] = found.get(part, 0) + file_bytes(file)
+        return found
 
     def tell(self, url: str, web: str, config: Config) -> None:
         """Does nothing: followers ask over the socket in the directory."""

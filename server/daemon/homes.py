@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from server.monitoring.state import DaemonState
 
 
-def home_of(config: Config) -> Home:
-    """Returns the home that ``data`` names."""
+def home_of(config: Config, before: Home | None = None) -> Home:
+    """Returns the home that ``data`` names; ``before`` is the home of this process until now."""
     if isinstance(config.data, StoreAddress):
         from server.cluster.store import StoreHome  # psycopg is loaded where it is used
 
-        return StoreHome(config, config.data)
+        return StoreHome(config, config.data, before.places if isinstance(before, StoreHome) else None)
     return DirectoryHome(config)
 
 

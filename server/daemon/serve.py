@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Final
@@ -71,10 +71,10 @@ async def serve(
     check_extras(config)
     ending = trio.Event() if ending is None else ending
     async with tracing_by(config.traces) as tracing:
-        began, bound = False, list[str]()
+        began, before = False, _Before()
         while True:
             try:
-                await _serve(config, reread, tracing, ending, bound, task_status)
+                await _serve(config, reread, tracing, ending, before, task_status)
             except (BaseExceptionGroup, LogAway) as failures:
                 reason = _reason_to_follow(failures)
                 if reason is None or (not began and failures is reason):
@@ -86,9 +86,17 @@ async def serve(
                 if isinstance(reason, LogAway):
                     await trio.sleep(AWAY_SECONDS)
                 began, task_status = True, trio.TASK_STATUS_IGNORED
-                config = replace(config, listen=tuple(bound) or config.listen)  # the same free ports again
+                config = replace(config, listen=before.bound or config.listen)  # the same free ports again
             else:
                 return
+
+
+@dataclass
+class _Before:
+    """The home of a daemon in its last role, and the addresses on which it listened."""
+
+    home: Home | None = None
+    bound: tuple[str, ...] = ()
 
 
 def _reason_to_follow(failures: BaseException) -> BaseException | None:
@@ -104,10 +112,10 @@ async def _serve(
     reread: Callable[[], Config] | None,
     tracing: Tracing | None,
     ending: trio.Event,
-    bound: list[str],
+    before: _Before,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
-    """Runs a daemon for as long as it has one role; ``bound`` gets the addresses that it listens on."""
+    """Runs a daemon for as long as it has one role, and notes that for the next one."""
     gc.set_threshold(100_000, 50, 100)
     sys.setswitchinterval(SWITCH_SECONDS)
     throttle = Throttle()
@@ -117,7 +125,7 @@ async def _serve(
             log_of.addFilter(kept)
             held.callback(log_of.removeFilter, kept)
         held.enter_context(audit_to(config.logging.audit))
-        home = home_of(config)
+        before.home = home = home_of(config, before.home)
         led = await home.enter(held)
         logs = [
             (each, await _opened(config, home, each.name, held, leads=each.name in led))
@@ -139,7 +147,7 @@ async def _serve(
         daemon.throttles = (throttle, audits)
         daemon.listeners = await open_listeners(daemon.config)
         daemon.note_addresses()
-        bound[:] = daemon.addresses
+        before.bound = tuple(daemon.addresses)
         await _run(daemon, held, reread, admin, ending, task_status)
 
 

@@ -15,7 +15,6 @@ import trio
 
 from dataspace.errors import Refused
 from relay.journal.writer import TopicWriter
-from relay.store.address import StoreAddress
 from relay.store.durations import Durations
 from server.config.model import own_name
 from server.sessions.peer import Peer
@@ -25,8 +24,6 @@ from server.topics.catalogue import Topics
 from server.topics.durable import DurableTopics
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from relay.log.writer import GroupCommit
     from server.config.model import Config
     from server.home import Home
@@ -124,12 +121,6 @@ class DaemonState(Shared):
         if (topics := self.topic_writer) is not None:
             written.append((TopicWriter.NAME, topics))
         return written
-
-    @property
-    def directories(self) -> dict[str, Path]:
-        """The directory of each space that has one."""
-        places = {name: hosted.settings.data for name, hosted in self.spaces.items()}
-        return {name: each for name, each in places.items() if not isinstance(each, StoreAddress)}
 
     @property
     def leads(self) -> bool:

@@ -9,9 +9,8 @@ Always: a stream that ends meanwhile is no error; what a slow observer waits for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -21,14 +20,12 @@ from relay.delivery.followers import Follower
 if TYPE_CHECKING:
     from dataspace.topics.times import Antichain
     from relay.delivery.outbox import OutStream
+    from server.home import Home
     from server.monitoring.state import DaemonState
     from server.topics.catalogue import Topics
 
 SLICE: Final = 1024
 """Streams that are looked at in one step, in about a millisecond."""
-
-PARTS: Final = ("log", "staged", "topics")
-"""What the files of a data directory begin with; others are counted as ``other``."""
 
 
 @dataclass(slots=True)
@@ -58,6 +55,11 @@ class Survey:
     """The longest time, in seconds, for which a topic has waited for its frontier to move."""
     topics_open: int
     """Topics with a sent epoch that is not complete."""
+
+
+def _sizes(home: Home, spaces: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Returns the bytes on disk of each space by part; blocks."""
+    return {space: home.sizes(space) for space in spaces}
 
 
 def lag_of(streams: Iterable[OutStream], epoch: int, now: int) -> Lag:
@@ -108,7 +110,7 @@ class Frontiers:
 
 async def survey(daemon: DaemonState, frontiers: Frontiers, now: int) -> Survey:
     """Returns what was found in one walk over all observers, topics and files."""
-    disk = await trio.to_thread.run_sync(sizes, dict(daemon.directories))
+    disk = await trio.to_thread.run_sync(_sizes, daemon.home, list(daemon.spaces))
     slowest = {name: Lag() for name in daemon.spaces}
     looked = 0
     for connection in list(daemon.connections.values()):
@@ -124,23 +126,3 @@ async def survey(daemon: DaemonState, frontiers: Frontiers, now: int) -> Survey:
                 await trio.lowlevel.checkpoint()
     opened, still = frontiers.look(daemon.topics, trio.current_time())
     return Survey(slowest, disk, still, opened)
-
-
-def sizes(directories: Mapping[str, Path]) -> dict[str, dict[str, int]]:
-    """Returns the bytes on disk of each space by part; blocks."""
-    return {name: dict(_parts(directory)) for name, directory in directories.items()}
-
-
-def _parts(directory: Path) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for file in directory.iterdir():
-        try:
-            if not file.is_file():
-                continue
-            size = file.stat().st_size
-        except OSError:
-            continue  # it was just deleted
-        stem = file.name.partition(".")[0]
-        part = stem if stem in PARTS else "other"
-        found[part] = found.get(part, 0) + size
-    return found

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dataspace.kernel.limits import size_of
 from index.values.values import Map
 from relay.log.log import Log
-from relay.store.sqlite.storage import file_bytes
 from server.config.model import DURABLE
 from server.spaces.rules import rules_status
 
 if TYPE_CHECKING:
-    from relay.store.address import StoreAddress
     from server.spaces.leader import FollowerLag
     from server.spaces.space import HostedSpace
 
@@ -78,11 +75,5 @@ def status_of(hosted: HostedSpace) -> dict[str, object]:
         "waiting_epochs": written.backlog_epochs,
         "changes": written.changes,
         "readers": Map({each.name: each.epoch for each in readers}),
-        "disk_bytes": _disk_bytes(hosted.settings.data),
         "data": str(hosted.settings.data),
     }
-
-
-def _disk_bytes(data: Path | StoreAddress) -> int:
-    """Returns the bytes of the files of a space; 0 for a database, which measures itself."""
-    return sum(map(file_bytes, data.iterdir())) if isinstance(data, Path) else 0

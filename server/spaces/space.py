@@ -35,11 +35,11 @@ from relay.log.log import Log
 from relay.log.notes import Note
 from relay.log.writer import GroupCommit, retain
 from relay.store.errors import LogFailed
-from relay.store.ports import StagedTables
 from relay.store.staging import Staging
 from server.config.model import COMMITTED, Limits, SpaceConfig
 from server.config.principals import check_name
 from server.config.rules import RuleText
+from server.home import Home
 from server.lane import Lane
 from server.owners.accounts import Account
 from server.owners.holdings import Holdings
@@ -75,7 +75,7 @@ class HostedSpace:
         log: Log | FollowedLog,
         *,
         limits: Limits,
-        open_staged: Callable[[str], StagedTables],
+        home: Home,
         flows: Mapping[str, Flow],
         flush: Callable[[], None],
         names: Collection[str],
@@ -94,7 +94,7 @@ class HostedSpace:
         on sessions of an earlier daemon.  The ``recorder`` has the traces of turns.
         """
         self._admit = admit
-        self._open_staged = open_staged
+        self._home = home
         self._returning = returning
         self._recorder = recorder
         self.settings = settings
@@ -186,7 +186,7 @@ class HostedSpace:
             log.clients, log.sessions = followed.state.clients, followed.state.sessions
             commits.recent = followed.recent
         self.staging = Staging(
-            self._open_staged(self.name), limit=limits.staged_bytes, kept=limits.staged_seconds
+            self._home.open_staged(self.name), limit=limits.staged_bytes, kept=limits.staged_seconds
         )
         held = {each.client for each in log.sessions.values()}
         self.clients = Clients(log.clients, most=limits.identities, name_bytes=limits.name_bytes, held=held)
@@ -194,12 +194,12 @@ class HostedSpace:
         commits.latest = Epoch(self.space.epoch, self.space.time)  # a snapshot may come before any turn
         kept = self.sessions.recover(log.sessions, self._returning)
         gone = [each for each in self.space.owners() if each.startswith(ENDING) and each not in kept]
-        self.space.end(gone, now(), submit=commits.submit)
+        self.space.end(gone, self._home.now(), submit=commits.submit)
         self.leases.recover(self.space.owners())
         for state in self.sessions.suspended():
             self._count(state.owner, state.account)
         self.flows.attach(self.space)
-        hold_from_start(self.space, self.settings.rules, now(), commits.submit)
+        hold_from_start(self.space, self.settings.rules, self._home.now(), commits.submit)
         if isinstance(followed, Following):
             followed.succeed(commits)
         logger.info(
@@ -273,7 +273,7 @@ class HostedSpace:
             nursery.start_soon(self._departures.run, self.lane, self.name, self.flush)
             nursery.start_soon(self._advance)
             nursery.start_soon(self.flows.run, self._turn)
-            nursery.start_soon(retain, log, commits, lambda: self.settings.retention)
+            nursery.start_soon(retain, log, commits, lambda: self.settings.retention, self._home.now)
 
     async def _advance(self) -> None:
         """Makes the turns that rules need for ``next``, in between the turns of clients, until cancelled."""
@@ -289,7 +289,7 @@ class HostedSpace:
         """Makes a turn for rules or flows."""
         self.end_due()
         try:
-            self.space.advance(now(), submit=self.commits.submit)
+            self.space.advance(self._home.now(), submit=self.commits.submit)
         except BaseException:
             self._stop_if_damaged()
             raise
@@ -358,7 +358,7 @@ class HostedSpace:
             epoch = self.space.commit(
                 owner,
                 actions,
-                now(),
+                self._home.now(),
                 others=others,
                 client=client.name if client else None,
                 sequence=sequence,
@@ -444,7 +444,8 @@ class HostedSpace:
             for owner in owners:
                 self.ledgers.forget(owner)
             self.sessions.note_ended(owners)
-            self.space.end([each for each in owners if each not in large], now(), submit=self.commits.submit)
+            small = [each for each in owners if each not in large]
+            self.space.end(small, self._home.now(), submit=self.commits.submit)
             for owner in large:
                 self.endings.begin(owner)
             for owner in owners:
@@ -468,7 +469,7 @@ class HostedSpace:
         try:
             self.commits.check_open()
             if actions:
-                self.space.commit(owner, actions, now(), submit=self.commits.submit)
+                self.space.commit(owner, actions, self._home.now(), submit=self.commits.submit)
                 if self.space.rules.pending:
                     self.rules_due.set()
         except (LogFailed, Closed):

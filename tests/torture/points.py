@@ -11,7 +11,7 @@ import server
 
 LAYERS = (dataspace, relay, server)
 
-ELSEWHERE = ("spark-", "trim-", "backup-", "push-", "fetch-", "restore-", "upgrade-", "database-")
+ELSEWHERE = ("spark-", "trim-", "backup-", "copy-", "push-", "fetch-", "restore-", "upgrade-", "database-")
 """Points that tests of their own strike: in ``spark``, ``log``, ``upkeep``, ``upgrade``, ``cluster``."""
 
 

@@ -40,6 +40,13 @@ _SETTINGS: Final = {
 }
 """What an address does not say itself; a promoted standby is found by its being writable."""
 
+_COMMITS: Final = "SELECT current_setting('synchronous_commit'), current_setting('fsync')"
+
+_WEAKER: Final = ("off", "local", "remote_write")
+"""Values of ``synchronous_commit`` with which a commit may return before it is on the disk of a standby."""
+
+_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
 _AWAY: Final = (
     errors.OperationalError,  # every loss of a connection, a shutdown, a start, too many connections
     errors.InterfaceError,
@@ -78,7 +85,7 @@ class Database:
 
         Raises ``LogDamaged`` for tables of another version, ``LogFailed`` where the database refuses.
         """
-        with self.translated("open"), self.connect() as connection:
+        with self.translated("open"), self.connect(writes=True) as connection:
             prepare(connection, self.address.schema, self.place)
 
     def check(self) -> None:
@@ -86,10 +93,11 @@ class Database:
         with self.translated("open"), self.connect() as connection:
             check(connection, self.address.schema, self.place)
 
-    def connect(self) -> Connection[Any]:
+    def connect(self, *, writes: bool = False) -> Connection[Any]:
         """Returns a new connection, on which each statement is a transaction.
 
-        Raises ``LogFailed`` after ``close`` and ``abandon``.
+        Raises ``LogFailed`` after ``close`` and ``abandon``; if it ``writes``, also for a database that has
+        ``fsync`` switched off, so that its commits are on no disk.
         """
         if self._closed:
             raise LogFailed(f"{self.place} is closed")
@@ -98,8 +106,13 @@ class Database:
         with self._lock:
             self._open.add(connection)
         try:
-            found = connection.execute("SHOW synchronous_commit").fetchone()
-            if found is not None and found[0] in ("off", "local"):
+            found = connection.execute(_COMMITS).fetchone()
+            if writes and found is not None and found[1] != "on":
+                raise LogFailed(
+                    f"{self.place} has fsync = off, so that a crash may lose acknowledged turns, or all;"
+                    " switch it on (a database for tests may have its files in memory instead)"
+                )
+            if found is not None and found[0] in _WEAKER:
                 connection.execute("SET synchronous_commit TO on")
         except BaseException:
             connection.close()
@@ -133,8 +146,7 @@ class Database:
     @contextmanager
     def moment(self) -> Iterator[Connection[Any]]:
         """Lends a connection that reads one moment; a writer does not come between its questions."""
-        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-        with self._answered(begin, {}) as (connection, _):
+        with self._answered(_MOMENT, {}) as (connection, _):
             yield connection
             connection.execute("COMMIT")
 
@@ -199,6 +211,32 @@ class Database:
             found = list(self._open)
         for each in found:
             shut_down(each)
+
+
+class DatabaseMoment(Database):
+    """One moment of a store: all questions are asked in one transaction, of one thread."""
+
+    def __init__(self, address: StoreAddress) -> None:
+        """Raises as ``check``."""
+        super().__init__(address)
+        self.check()
+        with self.translated("open"):
+            self._connection: Final = self.connect()
+            self._connection.execute(_MOMENT)
+
+    def rows(self, question: str, values: Mapping[str, object]) -> list[Any]:
+        with self.translated("read"):
+            return self._connection.execute(self.statement(question), values, binary=True).fetchall()
+
+    @contextmanager
+    def moment(self) -> Iterator[Connection[Any]]:
+        with self.translated("read"):
+            yield self._connection
+
+    def close(self) -> None:
+        super().close()
+        with suppress(psycopg.Error):
+            self._connection.close()
 
 
 def shut_down(connection: Connection[Any]) -> None:

@@ -183,7 +183,7 @@ class FencedWriter:
         if connection is None:
             if self._ending.is_set():
                 raise LogFenced(f"{self._database.place} is not written any more")
-            self._connection = connection = self._database.connect()
+            self._connection = connection = self._database.connect(writes=True)
             connection.add_notice_handler(self._note)
         return connection
 

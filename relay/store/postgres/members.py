@@ -22,6 +22,7 @@ import psycopg
 from dataspace.version import __version__
 from relay.store.errors import LogFailed
 from relay.store.postgres.database import Database
+from relay.store.postgres.durability import SETTINGS, Durability
 from relay.store.postgres.fenced import Fence
 
 LOCK_SECONDS: Final = 0.5
@@ -32,17 +33,18 @@ INSERT INTO {s}.members (nonce, name, url, web, version, config, beat, until) VA
     %(nonce)s, %(name)s, %(url)s, %(web)s, %(version)s, %(config)b, 0,
     clock_timestamp() + make_interval(secs => %(lease)s)
 ) ON CONFLICT DO NOTHING"""
-_RENEW: Final = """
+_RENEW: Final = f"""
 WITH others AS (
-    SELECT name, url, version, config FROM {s}.members
+    SELECT name, url, version, config FROM {{s}}.members
     WHERE until > clock_timestamp() AND nonce <> %(nonce)s AND url NOT IN ('', %(url)s)
 )
-UPDATE {s}.members SET beat = beat + 1, url = %(url)s, web = %(web)s, config = %(config)b,
+UPDATE {{s}}.members SET beat = beat + 1, url = %(url)s, web = %(web)s, config = %(config)b,
     until = clock_timestamp() + make_interval(secs => %(lease)s)
 WHERE nonce = %(nonce)s AND until > clock_timestamp()
 RETURNING
     ARRAY(SELECT url FROM others WHERE version = %(version)s AND config <> %(config)b ORDER BY url),
-    ARRAY(SELECT url FROM others WHERE name = %(name)s ORDER BY url)
+    ARRAY(SELECT url FROM others WHERE name = %(name)s ORDER BY url),
+    (extract(epoch FROM clock_timestamp()) * 1000000)::int8, {SETTINGS}
 """
 _FORGET: Final = """
 DELETE FROM {s}.members AS m WHERE until < clock_timestamp() - make_interval(secs => %(kept)s)
@@ -111,6 +113,16 @@ class Standing(NamedTuple):
     def lives(self) -> bool:
         """True if its leader has a lease."""
         return self.left > 0
+
+
+class Renewal(NamedTuple):
+    """A lease that was renewed, and the state of the database then."""
+
+    until: float
+    """How long the lease lasts at least, on ``CLOCK_BOOTTIME``."""
+    time: int
+    """The database's clock, in microseconds since 1970."""
+    durability: Durability
 
 
 class _Asking:
@@ -188,8 +200,8 @@ class Membership(_Asking):
         self._run(_FORGET, kept=_KEPT_SECONDS)
         return sent + self.lease
 
-    def renew(self) -> float | None:
-        """Renews the lease; returns until when it lasts, as ``join``; None if it had run out, for good."""
+    def renew(self) -> Renewal | None:
+        """Renews the lease; None if it had run out, for good."""
         sent = clock_gettime(CLOCK_BOOTTIME)
         profile = self.profile
         rows = self._run(
@@ -204,8 +216,8 @@ class Membership(_Asking):
         )
         if not rows:
             return None
-        self.differing, self.namesakes = rows[0]
-        return sent + self.lease
+        self.differing, self.namesakes, time, *settings = rows[0]
+        return Renewal(sent + self.lease, time, Durability(*settings))
 
     def others(self) -> list[tuple[UUID, str]]:
         """Returns nonce and name of each other member that has a lease."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from psycopg import Connection
 
+from relay.store.errors import LogFailed
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import FencedWriter
 
@@ -26,9 +27,9 @@ _TOTAL: Final = f"SELECT count(*), coalesce(sum(octet_length(key) + octet_length
 
 
 class PostgresStaged:
-    """The staged batches of a space."""
+    """The staged batches of a space; without a writer, to read only."""
 
-    def __init__(self, database: Database, space: int, writer: FencedWriter) -> None:
+    def __init__(self, database: Database, space: int, writer: FencedWriter | None = None) -> None:
         self._database: Final = database
         self._space: Final = space
         self._writer: Final = writer
@@ -39,14 +40,14 @@ class PostgresStaged:
             found = self._rows(f"SELECT coalesce(max(part), 0) + 1 {_OF_SPACE} AND key = %(key)b", key=key)
             part = found[0][0]
 
-            def is_there(connection: Connection[tuple[object]]) -> bool:
+            def is_there(connection: Connection[Any]) -> bool:
                 question = f"SELECT body {_OF_SPACE} AND key = %(key)b AND part = %(part)s"
                 values = {"space": self._space, "key": key, "part": part}
                 statement = self._database.statement(question)
                 return connection.execute(statement, values, binary=True).fetchall() == [(body,)]
 
             values = {"space": self._space, "key": key, "part": part, "since": since, "body": body}
-            self._writer.write(_APPEND, values, is_there=is_there)
+            self._write(_APPEND, values, is_there)
 
     def parts(self, key: bytes, low: bytes, high: bytes) -> list[tuple[bytes, bytes]]:
         where = "AND (key = %(key)b OR (key >= %(low)b AND key < %(high)b)) ORDER BY key, part"
@@ -56,15 +57,20 @@ class PostgresStaged:
         question = f"SELECT DISTINCT key {_OF_SPACE} AND key >= %(low)b AND key < %(high)b"
         return [key for (key,) in self._rows(question, low=low, high=high)]
 
+    def rows(self) -> Iterator[tuple[bytes, float, bytes]]:
+        for key, part in self._rows(f"SELECT key, part {_OF_SPACE} ORDER BY key, part"):
+            question = f"SELECT key, since, body {_OF_SPACE} AND key = %(key)b AND part = %(part)s"
+            yield from self._rows(question, key=key, part=part)
+
     def delete(self, keys: Sequence[bytes]) -> tuple[int, int]:
         with self._lock:
             count, size = self._rows(f"{_TOTAL} AND key = ANY(%(keys)b::bytea[])", keys=list(keys))[0]
-            self._writer.write(_DELETE, {"space": self._space, "keys": list(keys)})
+            self._write(_DELETE, {"space": self._space, "keys": list(keys)})
         return count, size
 
     def purge(self, before: float) -> tuple[int, int]:
         with self._lock:
-            self._writer.write(_PURGE, {"space": self._space, "before": before})
+            self._write(_PURGE, {"space": self._space, "before": before})
             count, size = self._rows(_TOTAL)[0]
         return count, size
 
@@ -72,8 +78,19 @@ class PostgresStaged:
         keys, parts = self._rows(f"SELECT count(DISTINCT key), count(*) {_OF_SPACE}")[0]
         return keys, parts
 
+    def _write(
+        self,
+        changes: str,
+        values: Mapping[str, object],
+        is_there: Callable[[Connection[Any]], bool] | None = None,
+    ) -> None:
+        if self._writer is None:
+            raise LogFailed(f"{self._database.place} is open to read only")
+        self._writer.write(changes, values, is_there=is_there)
+
     def close(self) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def _rows(self, question: str, **values: object) -> list[Any]:
         return self._database.rows(question, {"space": self._space, **values})

@@ -28,7 +28,7 @@ from relay.store.ports import (
 )
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import FencedWriter
-from relay.store.sqlite.acknowledged import AcknowledgedFile
+from relay.store.postgres.places import SeenPlace
 
 _COLUMNS: Final = "segment, first, last, entries, changes, since, until, checksum, body"
 OF_SPACE: Final = "FROM {s}.segments WHERE space = %(space)s"
@@ -145,8 +145,7 @@ SELECT (SELECT coalesce(sum(octet_length(body)), 0) FROM {s}.segments WHERE spac
 class PostgresChains:
     """The chains of one space; without a writer, to read only.
 
-    A state file of this daemon, if there is one, remembers the newest place that it has seen: a database that
-    went back holds less.
+    The ``state`` remembers the newest place that this daemon has seen: a database that went back holds less.
     """
 
     may_wait = True
@@ -156,7 +155,7 @@ class PostgresChains:
         database: Database,
         space: int,
         writer: FencedWriter | None = None,
-        state: AcknowledgedFile | None = None,
+        state: SeenPlace | None = None,
     ) -> None:
         self._database: Final = database
         self._space: Final = space
@@ -258,8 +257,7 @@ class PostgresChains:
     def _write_after(self, segments: Sequence[Row], changes: str, **values: object) -> None:
         """Writes segments, each chain after its newest segment, with what else belongs to the write."""
         previous, newest = self._predecessors(segments)
-        columns = [list(column) for column in zip(*segments, strict=True)]
-        given = dict(zip(_COLUMNS.split(", "), columns, strict=True)) if segments else {}
+        given = segment_columns(segments)
 
         def is_there(connection: Connection[Any]) -> bool:
             question = f"SELECT segment, checksum {OF_SPACE} AND segment = ANY(%(segment)s)"
@@ -387,6 +385,12 @@ class PostgresLog(PostgresChains):
 
     def delete_reader(self, name: str) -> None:
         self._write(_DELETE_READER, name=name)
+
+
+def segment_columns(segments: Sequence[Row]) -> dict[str, list[Any]]:
+    """Returns rows of segments as ``INSERT_SEGMENTS`` takes them; nothing for none."""
+    columns = [list(column) for column in zip(*segments, strict=True)]
+    return dict(zip(_COLUMNS.split(", "), columns, strict=True)) if segments else {}
 
 
 def put(names: Names) -> dict[str, list[Any]]:

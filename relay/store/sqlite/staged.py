@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -26,6 +26,7 @@ INSERT INTO staged VALUES (
 )
 """
 _PARTS: Final = "SELECT key, body FROM staged WHERE key = ? OR (key >= ? AND key < ?) ORDER BY key, part"
+_PART: Final = "SELECT key, since, body FROM staged WHERE key = ? AND part = ?"
 _TOTAL: Final = "SELECT count(*), ifnull(sum(length(key) + length(body)), 0) FROM staged"
 
 
@@ -51,6 +52,10 @@ class SqliteStaged:
     def keys(self, low: bytes, high: bytes) -> list[bytes]:
         question = "SELECT DISTINCT key FROM staged WHERE key >= ? AND key < ?"
         return [key for (key,) in self.storage.rows(question, low, high)]
+
+    def rows(self) -> Iterator[tuple[bytes, float, bytes]]:
+        for key, part in self.storage.rows("SELECT key, part FROM staged ORDER BY key, part"):
+            yield from self.storage.rows(_PART, key, part)
 
     def delete(self, keys: Sequence[bytes]) -> tuple[int, int]:
         count = size = 0

@@ -132,6 +132,7 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
         ("slow", _slow(fields)),
         ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
         ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}{full}"),
+        *([("durability", text("durability"))] if fields.get("durability") else []),
     ]
 
 

@@ -117,3 +117,17 @@ def test_where_it_is(log: Log, reader: LogReader) -> None:
     assert reader.refresh()
     assert (reader.last, reader.last_segment, reader.oldest) == (2, 2, 2)
     assert not reader.refresh()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    ["DELETE FROM segments WHERE segment = 3", "UPDATE segments SET checksum = x'00' WHERE segment = 3"],
+)
+def test_a_log_that_went_back_is_a_damage(log: Log, reader: LogReader, loss: str) -> None:
+    """It lacks what was read before, or has something else in its place."""
+    written(log, 1, 3)
+    assert numbers(reader, 0) == [1, 2, 3]
+    asked(log, loss)
+    for _ in range(2):
+        with pytest.raises(LogDamaged, match="segment 3, which was read before, is gone or another one"):
+            reader.tail(3)

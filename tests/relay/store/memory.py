@@ -418,6 +418,10 @@ class MemoryStaged:
     def keys(self, low: bytes, high: bytes) -> list[bytes]:
         return sorted({at for at, _ in self.memory.content.staged if low <= at < high})
 
+    def rows(self) -> Iterator[tuple[bytes, float, bytes]]:
+        for (key, _), (since, body) in sorted(self.memory.content.staged.items()):
+            yield key, since, body
+
     def delete(self, keys: Sequence[bytes]) -> tuple[int, int]:
         with self.memory.writing() as content:
             going = {at: each for at, each in content.staged.items() if at[0] in keys}

@@ -142,9 +142,12 @@ def test_a_schema_without_tables_is_none(postgres_url: str) -> None:
     database.close()
 
 
-def test_commits_wait_for_the_disk_whatever_the_role_says(postgres_url: str, database: Database) -> None:
+@pytest.mark.parametrize("weaker", ["off", "local", "remote_write"])
+def test_commits_wait_for_the_disk_whatever_the_role_says(
+    postgres_url: str, database: Database, weaker: str
+) -> None:
     with connect(postgres_url) as beside:
-        beside.execute("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
+        beside.execute(f"ALTER ROLE CURRENT_USER SET synchronous_commit = {weaker}".encode())
         try:
             with database.connect() as connection:
                 assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
