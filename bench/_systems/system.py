@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,17 +83,30 @@ def free_port() -> int:
 @contextmanager
 def started(command: list[str], port: int, *, seconds: float = 30) -> Iterator[Served]:
     """Runs a server that listens on a port, once it does."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with all_started({port: command}, seconds=seconds) as [served]:
+        yield served
+
+
+@contextmanager
+def all_started(commands: Mapping[int, list[str]], *, seconds: float = 30) -> Iterator[list[Served]]:
+    """Runs servers that each listen on a port, once all of them do."""
+    silence = subprocess.DEVNULL
+    processes = {
+        port: subprocess.Popen(command, stdout=silence, stderr=silence) for port, command in commands.items()
+    }
     try:
         until = time.monotonic() + seconds
-        while not _listens(port):
-            if process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"{command[0]} does not listen on port {port}")
-            time.sleep(0.05)
-        yield Served(str(port), process.pid)
+        for port, process in processes.items():
+            while not _listens(port):
+                if process.poll() is not None or time.monotonic() > until:
+                    raise RuntimeError(f"{commands[port][0]} does not listen on port {port}")
+                time.sleep(0.05)
+        yield [Served(str(port), process.pid) for port, process in processes.items()]
     finally:
-        process.terminate()
-        process.wait()
+        for process in processes.values():
+            process.terminate()
+        for process in processes.values():
+            process.wait()
 
 
 def _listens(port: int) -> bool:

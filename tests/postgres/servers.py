@@ -268,6 +268,11 @@ class Server:
         for pid in keeper.children(self._process.pid):
             keeper.signalled(pid, sent)
 
+    def processes(self) -> list[int]:
+        """Returns the server's process, and one for each of its connections and tasks."""
+        assert self._process is not None, "it does not run"
+        return [self._process.pid, *keeper.children(self._process.pid)]
+
     def wait_until(self, true: Callable[[], bool]) -> None:
         """Waits for a condition; ``AssertionError`` with the log if it does not come."""
         wait_until(true, self.said)

@@ -1,0 +1,301 @@
+"""What does a cluster cost beside SQLite, how late are its followers, and how long does it have no leader?
+
+PostgreSQL, the daemons and their clients share the cores of one machine; where followers are measured the
+leader and its writer have one half of the cores, followers and watchers the other one.  The files of both
+databases are in memory, if there is room, so that figures are of the programs and not of a disk.  Ratios are
+medians of rounds in each of which both take turns.
+
+    turns_ratio_N           durable turns a second on PostgreSQL ÷ SQLite: N turns are sent at once, which one
+                            group commits, and the next N when all are accepted
+    turns_p50_ratio_N       the median time of such a group, likewise
+    seen_p50_ms, _p99       from the call of a writer to a watcher on the leader, one change at a time
+    follower_p50_ms, _p99   the same to a watcher on a follower
+    lag_p50_ms, lag_p99_ms  from the acceptance of a turn to a watcher on a follower
+    observer_ratio_60_on_2  the leader's CPU time for a turn with 60 watchers on two followers ÷ with none
+    killed_over_lease_ms    from SIGKILL of the leader to the next accepted turn, less the lease; the longest
+    ended_ms                SIGTERM: the longest time between two acceptances, for a client amid its turns
+
+Beside etcd with three members, if its program is there (``make peers``), and three daemons; both keep
+changes on disk before they acknowledge them.
+
+    etcd_turns_ratio        pipelined single changes a second, one watcher: ours ÷ etcd's
+    etcd_seen_p50_ratio     from a writer's call to a watcher on the leader, one at a time
+    etcd_cpu_ratio          CPU time of all processes for such a change, PostgreSQL's included
+    etcd_killed_ms          from SIGKILL of etcd's leader to the next accepted change; the longest
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+import trio
+
+import dataspace
+from bench._fanout import VALUE, watch_all, write
+from bench._figures import command_line, show
+from bench._latency import PAUSE, hear, latency, latency_between, tick
+from bench._processes import Measuring, Run, Served, daemons_of, on_half, running, serving_on
+from bench._systems.etcd import ETCD, leader_of, members, puts
+from bench._systems.system import Missing
+from bench.followers import watch_quietly
+from index.values.values import Record
+from tests.postgres.programs import NONE, programs
+
+GROUPS: Final = (1, 8, 40, 200)
+TURNS: Final = 4_000
+"""Turns in a round, for each size of a group but the first."""
+CHANGES: Final = 400
+WATCHERS: Final = 60
+LEASE: Final = 3.0
+AMID: Final = 50
+"""Turns after which the leader is ended."""
+LONGEST: Final = ("killed_over_lease_ms", "ended_ms", "etcd_killed_ms")
+"""The figures of which the longest counts."""
+PATIENCE: Final = 300
+"""Seconds that a quick run may take before it is given up."""
+
+
+@contextmanager
+def cluster(server: Any, count: int, *, apart: bool = False) -> Iterator[list[Served]]:
+    """So many daemons over an empty store, the first of which leads: ``apart`` on a half of the cores."""
+    settled = {**os.environ, "DATASPACE_SERVE_CLUSTER_LEASE": f"{LEASE:g}s"}
+    with server.schema() as schema, daemons_of(settled), ExitStack() as stack:
+        daemons = []
+        for number in range(count):
+            with on_half(min(number, 1)) if apart else nullcontext():
+                daemons.append(stack.enter_context(serving_on(server.url(schema))))
+        yield daemons
+
+
+async def commit_groups(url: str, groups: int, together: int, report: Connection) -> None:
+    """Sends so many turns at once, again and again; reports the seconds of each group."""
+    took = []
+    async with dataspace.connect(url, name="bench writer") as space:
+        await space.send(Record("tick", 0, VALUE))
+        for _ in range(groups):
+            began = time.perf_counter()
+            tickets = []
+            for n in range(together):
+                draft = space.draft()
+                draft.send(Record("tick", n, VALUE))
+                tickets.append(await space.submit(draft))
+            for each in tickets:
+                await each.wait()
+            took.append(time.perf_counter() - began)
+    report.send(took)
+
+
+def groups_on(url: str, groups: int, together: int) -> tuple[float, float]:
+    """Returns turns a second and the median seconds of a group."""
+    with running(commit_groups, url, groups, together) as side:
+        took: list[float] = side.pipe.recv()
+    return together * len(took) / sum(took), statistics.median(took)
+
+
+def measure_groups(server: Any, place: str, scale: float, *, reverse: bool) -> dict[str, float]:
+    """Returns one round of PostgreSQL ÷ SQLite."""
+    figures: dict[str, float] = {}
+    with (
+        cluster(server, 1) as [there],
+        tempfile.TemporaryDirectory(dir=place) as data,
+        serving_on(data) as here,
+    ):
+        for together in GROUPS:
+            groups = max(3, int(TURNS * scale) // together // (4 if together == 1 else 1))
+            order = [("here", here.url), ("there", there.url)]
+            found = {
+                name: groups_on(url, groups, together) for name, url in (order[::-1] if reverse else order)
+            }
+            figures[f"turns_ratio_{together}"] = found["there"][0] / found["here"][0]
+            figures[f"turns_p50_ratio_{together}"] = found["there"][1] / found["here"][1]
+    return figures
+
+
+async def tick_accepted(url: str, count: int, report: Connection) -> None:
+    """As ``tick``, with the times of acceptances."""
+    accepted = []
+    async with dataspace.connect(url, name="bench writer") as space:
+        for n in range(count):
+            await space.send(Record("tick", n))
+            accepted.append(time.perf_counter())
+            await trio.sleep(PAUSE)
+        report.send(accepted)
+        await trio.sleep_forever()
+
+
+def measure_followers(server: Any, scale: float) -> dict[str, float]:
+    """Returns one round of how late followers are, and of what they spare the leader."""
+    count, turns = max(40, int(CHANGES * scale)), max(40, int(1000 * scale))
+    figures: dict[str, float] = {}
+    with cluster(server, 3, apart=True) as [leader, *followers]:
+        time.sleep(1.0)  # all have read what there is
+        there = followers[0].url
+        for name, ticks, watched in (
+            ("seen", tick, leader.url),
+            ("follower", tick, there),
+            ("lag", tick_accepted, there),
+        ):
+            times = latency_between(ticks, hear, (leader.url, watched), count)
+            figures |= dict(zip((f"{name}_p50_ms", f"{name}_p99_ms"), times, strict=True))
+        none = cpu_of_turns(leader, [], turns)
+        watched_cpu = cpu_of_turns(leader, followers, turns)
+        figures[f"observer_ratio_{WATCHERS}_on_2"] = watched_cpu / none
+    return figures
+
+
+def cpu_of_turns(leader: Served, followers: Sequence[Served], turns: int) -> float:
+    """Returns the leader's seconds of CPU time for a turn, with the watchers spread over followers."""
+    with ExitStack() as stack:
+        with on_half(1):
+            sides = [
+                stack.enter_context(running(watch_quietly, each.url, WATCHERS // len(followers), turns))
+                for each in followers
+            ]
+        with on_half(0):
+            writing = stack.enter_context(running(write, leader.url, turns))
+        for each in (*sides, writing):
+            assert each.pipe.recv() == "ready"
+        with Measuring(leader.pid) as measuring:
+            writing.pipe.send("go")
+            writing.pipe.recv()
+        for each in sides:
+            each.pipe.recv()
+        return measuring.run(turns).cpu
+
+
+# -- without a leader ---------------------------------------------------------------------------------
+
+
+async def gap(urls: Sequence[str], how: signal.Signals) -> float:
+    """Returns the longest milliseconds between two acceptances while the leader is killed or ended."""
+    longest, latest = 0.0, 0.0
+    async with dataspace.connect(urls, name="bench writer") as space:
+
+        async def leader() -> int:
+            return int(str((await space.status())["process"]))
+
+        await space.send(Record("tick", -1))
+        await trio.sleep(0.5)  # until the others have read all
+        ended = await leader()
+        for n in range(1_000_000):
+            await space.send(Record("tick", n))
+            now = time.perf_counter()
+            longest, latest = max(longest, now - latest if n else 0.0), now
+            if n == AMID:
+                os.kill(ended, how)
+            elif n > AMID and n % AMID == 0:
+                if await leader() != ended:
+                    break
+                latest = time.perf_counter()
+    return longest * 1000
+
+
+# -- beside etcd --------------------------------------------------------------------------------------
+
+
+def measure_lives(server: Any, place: str, scale: float) -> dict[str, float]:
+    """Returns one round beside etcd, if it is there, and of leaders that end."""
+    with cluster(server, 3) as daemons:
+        time.sleep(1.0)
+        figures: dict[str, float] = {}
+        try:
+            figures |= measure_beside(server, daemons, place, scale)
+        except Missing as missing:
+            print(f"without etcd: {missing}")
+        urls = [each.url for each in daemons]
+        figures["ended_ms"] = trio.run(gap, urls, signal.SIGTERM)
+        figures["killed_over_lease_ms"] = trio.run(gap, urls, signal.SIGKILL) - LEASE * 1000
+    return figures
+
+
+def measure_beside(server: Any, daemons: Sequence[Served], place: str, scale: float) -> dict[str, float]:
+    """Returns one round of ours ÷ etcd's; raises ``Missing``."""
+    turns, count = max(100, int(20_000 * scale)), max(40, int(CHANGES * scale))
+    with members(3, place) as served:
+        theirs = run_of_all(served[0], served, ETCD.write, ETCD.watch, turns)
+        their_p50, _ = latency(ETCD.tick, ETCD.hear, served[0].url, count)
+        before, there = leader_of(served[1].url), served[1].url
+        os.kill(served[0].pid, signal.SIGKILL)
+        began = time.perf_counter()
+        while leader_of(there) in ("", before) or not puts(there):
+            time.sleep(0.005)
+        killed = time.perf_counter() - began
+    ours = run_of_all(daemons[0], daemons, write, watch_all, turns, server)
+    our_p50, _ = latency(tick, hear, daemons[0].url, count)
+    return {
+        "etcd_turns_ratio": ours.rate / theirs.rate,
+        "etcd_seen_p50_ratio": our_p50 / their_p50,
+        "etcd_cpu_ratio": ours.cpu / theirs.cpu,
+        "etcd_killed_ms": killed * 1000,
+    }
+
+
+def run_of_all(
+    leader: Served,
+    processes: Sequence[Served],
+    writes: Callable[..., Any],
+    watches: Callable[..., Any],
+    turns: int,
+    server: Any = None,
+) -> Run:
+    """As ``run_of_turns`` with one watcher, with the CPU time of all processes, and of PostgreSQL's."""
+    with running(watches, leader.url, 1, turns) as watching, running(writes, leader.url, turns) as writing:
+        for each in (watching, writing):
+            assert each.pipe.recv() == "ready"
+        pids = [each.pid for each in processes]
+        with Measuring(*pids, *([] if server is None else server.processes())) as measuring:
+            writing.pipe.send("go")
+            for each in (watching, writing):
+                each.pipe.recv()
+        return measuring.run(turns)
+
+
+def measure(server: Any, place: str, quick: bool, *, reverse: bool) -> dict[str, float]:
+    """Returns one round of all figures."""
+    scale = 0.02 if quick else 1.0
+    return {
+        **measure_groups(server, place, scale, reverse=reverse),
+        **measure_followers(server, scale),
+        **measure_lives(server, place, scale),
+    }
+
+
+def main() -> None:
+    args = command_line(__doc__, rounds=5).parse_args()
+    if programs() is None:
+        print(f"nothing is measured: {NONE}")
+        show({}, as_json=args.json)
+        return
+    from tests.postgres.servers import Servers  # it imports psycopg
+
+    if args.quick:
+        signal.signal(signal.SIGALRM, _give_up)
+        signal.alarm(PATIENCE)
+    with closing(Servers()) as servers:
+        server = servers.new().start()
+        rounds = [
+            measure(server, str(servers.place), args.quick, reverse=bool(number % 2))
+            for number in range(1 if args.quick else args.rounds)
+        ]
+    figures = {
+        name: (max if name in LONGEST else statistics.median)([each[name] for each in rounds])
+        for name in rounds[0]
+    }
+    show(figures, as_json=args.json, note=f"median of {len(rounds)}; {os.cpu_count()} cores")
+
+
+def _give_up(*_: object) -> None:
+    sys.exit(f"not done after {PATIENCE} s")
+
+
+if __name__ == "__main__":
+    main()
