@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import trio
 
@@ -48,16 +49,19 @@ class Witness:
 
 
 @asynccontextmanager
-async def witnessed(urls: Sequence[str], at: Sequence[str] | None = None) -> AsyncIterator[Witness]:
+async def witnessed(
+    urls: Sequence[str], at: Sequence[str] | None = None, *, space: str = "main"
+) -> AsyncIterator[Witness]:
     """Clients of these daemons for as long as the block runs; then all that they were told is checked.
 
     The observer is ``at`` other ones, if there are some, else at any of these.
     """
+    connect = partial(dataspace.connect, space=space)
     witness = Witness()
     async with (
-        dataspace.connect(urls, name="keeper", grace=60) as keeper,
-        dataspace.connect(urls, name="writer") as writer,
-        dataspace.connect(at or urls, name="watcher", read="leader" if at else "any") as watcher,
+        connect(urls, name="keeper", grace=60) as keeper,
+        connect(urls, name="writer") as writer,
+        connect(at or urls, name="watcher", read="leader" if at else "any") as watcher,
     ):
         await keeper.assert_(Record("here", "keeper"))
         async with trio.open_nursery() as nursery:
@@ -66,5 +70,5 @@ async def witnessed(urls: Sequence[str], at: Sequence[str] | None = None) -> Asy
             yield witness
             nursery.cancel_scope.cancel()
         newest = await writer.sync()  # at the leader, since it took the turns of this session
-    async with dataspace.connect(urls) as space:  # or at a follower, which waits until it has them
-        await witness.check(space, newest)
+    async with connect(urls) as reader:  # or at a follower, which waits until it has them
+        await witness.check(reader, newest)

@@ -20,7 +20,7 @@ import psycopg
 from psycopg import Connection, Cursor, errors
 
 from relay.store.address import StoreAddress
-from relay.store.errors import LogAway, LogDamaged, LogFailed
+from relay.store.errors import LogAway, LogDamaged, LogFailed, LogFenced
 from relay.store.postgres.schema import check, prepare, quoted
 
 READERS: Final = 4
@@ -75,6 +75,7 @@ class Database:
         """All connections that were made."""
         self._lock: Final = threading.Lock()
         self._closed = False
+        self._is_abandoned = False
 
     def statement(self, text: str) -> str:
         """Returns a statement in which the names of tables stand as ``{s}.NAME``."""
@@ -174,6 +175,8 @@ class Database:
 
     def _lend(self) -> tuple[Connection[Any], bool]:
         with self._lock:
+            if self._is_abandoned:
+                raise LogFenced(f"{self.place} is not used any more")
             if self._closed:
                 raise LogFailed(f"{self.place} is closed")
             if self._idle:
@@ -197,12 +200,13 @@ class Database:
                 each.close()
 
     def abandon(self) -> None:
-        """Ends all connections, from any thread: each question that is under way fails with ``LogAway``.
+        """Ends all connections, from any thread: each question that is under way fails with ``LogAway``, and
+        each later one with ``LogFenced``.
 
         A server that is stopped, or no longer reached, may keep one waiting for ever.
         """
         with self._lock:
-            self._closed = True
+            self._closed = self._is_abandoned = True
         self.interrupt()
 
     def interrupt(self) -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 from psycopg import errors
 
 from relay.store.address import StoreAddress
-from relay.store.errors import LogAway, LogDamaged, LogFailed
+from relay.store.errors import LogAway, LogDamaged, LogFailed, LogFenced
 from relay.store.postgres.database import READERS, Database
 from tests.postgres.servers import Servers, address, connect, patient
 
@@ -103,6 +103,15 @@ def test_a_server_that_is_not_there_is_away_and_then_there(servers: Servers) -> 
     database.close()
     with pytest.raises(LogFailed, match="is closed"):
         database.rows(NUMBER, {"n": 1})
+
+
+def test_a_database_that_is_abandoned_is_asked_nothing_any_more(postgres_url: str) -> None:
+    """As where a leader steps down: its writers end by that alone, and so does what reads for them."""
+    database = Database(StoreAddress.parse(postgres_url))
+    database.abandon()
+    with pytest.raises(LogFenced):
+        database.rows(NUMBER, {"n": 1})
+    database.close()
 
 
 @pytest.mark.slow
