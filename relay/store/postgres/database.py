@@ -97,11 +97,10 @@ class Database:
     def connect(self, *, writes: bool = False) -> Connection[Any]:
         """Returns a new connection, on which each statement is a transaction.
 
-        Raises ``LogFailed`` after ``close`` and ``abandon``; if it ``writes``, also for a database that has
+        Raises ``LogFailed`` after ``close``, ``LogFenced`` after ``abandon``; if it ``writes``, also for a database that has
         ``fsync`` switched off, so that its commits are on no disk.
         """
-        if self._closed:
-            raise LogFailed(f"{self.place} is closed")
+        self._check_open()
         given = psycopg.conninfo.conninfo_to_dict(self.address.url)
         connection = psycopg.connect(**{**_SETTINGS, **given}, autocommit=True)  # type: ignore[arg-type]
         with self._lock:
@@ -175,13 +174,16 @@ class Database:
 
     def _lend(self) -> tuple[Connection[Any], bool]:
         with self._lock:
-            if self._is_abandoned:
-                raise LogFenced(f"{self.place} is not used any more")
-            if self._closed:
-                raise LogFailed(f"{self.place} is closed")
+            self._check_open()
             if self._idle:
                 return self._idle.pop(), True
         return self.connect(), False
+
+    def _check_open(self) -> None:
+        if self._is_abandoned:
+            raise LogFenced(f"{self.place} is not used any more")
+        if self._closed:
+            raise LogFailed(f"{self.place} is closed")
 
     def _give_back(self, connection: Connection[Any]) -> None:
         with self._lock:

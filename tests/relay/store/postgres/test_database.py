@@ -14,6 +14,7 @@ from psycopg import errors
 from relay.store.address import StoreAddress
 from relay.store.errors import LogAway, LogDamaged, LogFailed, LogFenced
 from relay.store.postgres.database import READERS, Database
+from relay.store.postgres.members import SpaceTerms
 from tests.postgres.servers import Servers, address, connect, patient
 
 NUMBER = "SELECT %(n)s::int8 FROM {s}.store"
@@ -111,6 +112,10 @@ def test_a_database_that_is_abandoned_is_asked_nothing_any_more(postgres_url: st
     database.abandon()
     with pytest.raises(LogFenced):
         database.rows(NUMBER, {"n": 1})
+    with pytest.raises(LogFenced):
+        database.connect()
+    with pytest.raises(LogFenced):
+        SpaceTerms(database).standing(1)
     database.close()
 
 
