@@ -97,8 +97,8 @@ class Database:
     def connect(self, *, writes: bool = False) -> Connection[Any]:
         """Returns a new connection, on which each statement is a transaction.
 
-        Raises ``LogFailed`` after ``close``, ``LogFenced`` after ``abandon``; if it ``writes``, also for a database that has
-        ``fsync`` switched off, so that its commits are on no disk.
+        Raises ``LogFailed`` after ``close``, ``LogFenced`` after ``abandon``; if it ``writes``, ``LogFailed``
+        also for a database that has ``fsync`` switched off, so that its commits are on no disk.
         """
         self._check_open()
         given = psycopg.conninfo.conninfo_to_dict(self.address.url)
