@@ -124,7 +124,7 @@ async def test_a_leader_without_its_database_for_less_than_its_lease_goes_on(
             assert (await space.status())["process"] == first.process.pid
 
 
-@pytest.mark.parametrize("way", ["cut", "silent"])
+@pytest.mark.parametrize("way", ["cut", pytest.param("silent", marks=pytest.mark.torture(long=True))])
 async def test_a_leader_without_its_database_for_longer_than_its_lease_follows(
     servers: Servers, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
