@@ -77,9 +77,12 @@ def test_under_another_term_nothing_is_rewritten(postgres_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_daemon_goes_on_with_it(postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_daemon_goes_on_with_it(
+    postgres_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATASPACE_SERVE_CLUSTER_LEASE", "10m")
     daemon = DaemonProcess(postgres_url)
-    with trio.fail_after(120):
+    with trio.fail_after(300):
         with running(daemon):
             async with dataspace.connect(daemon.url, owner="map") as space:
                 for n in range(TURNS):

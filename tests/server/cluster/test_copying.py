@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 SPACES = ("main", "plant")
 HOSTED = ("--host-space", "plant")
 TURNS = 30
-PATIENCE = 60
+PATIENCE = 150
 
 
 @pytest.fixture
@@ -135,8 +135,13 @@ async def test_one_space_is_copied_alone(tmp_path: Path, postgres_url: str, othe
 
 
 def test_a_target_that_is_used_is_refused(
-    tmp_path: Path, postgres_url: str, other_url: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    postgres_url: str,
+    other_url: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("DATASPACE_SERVE_CLUSTER_LEASE", "10m")
     daemon = DaemonProcess(tmp_path / "data")
     led = DaemonProcess(other_url)
     with running(daemon, led):

@@ -61,13 +61,13 @@ async def test_status_and_log_say_what_a_failover_may_lose(
     server = servers.new().start()
     with server.schema() as schema:
         daemon = DaemonProcess(server.url(schema))
-        with running(daemon), trio.fail_after(120):
+        with running(daemon), trio.fail_after(300):
             async with dataspace.connect(daemon.url) as space:
                 assert (await space.status())["durability"] == LOSES
             assert said(capsys, server.url(schema)) == LOSES
         assert f"durability of the store: {LOSES}" in daemon.errors
         standby = await trio.to_thread.run_sync(lambda: server.standby(synchronous=True))
-        with running(daemon), trio.fail_after(120):
+        with running(daemon), trio.fail_after(300):
             assert await trio.to_thread.run_sync(main, ["status", "--url", daemon.url]) == 0
             assert KEEPS in capsys.readouterr().out
             assert said(capsys, server.url(schema)) == KEEPS
@@ -128,7 +128,7 @@ def test_the_bytes_of_each_space_are_counted(postgres_url: str) -> None:
 @pytest.mark.slow
 async def test_status_has_the_bytes_of_a_store(postgres_url: str) -> None:
     daemon = DaemonProcess(postgres_url)
-    with running(daemon), trio.fail_after(60):
+    with running(daemon), trio.fail_after(180):
         async with dataspace.connect(daemon.url, owner="map") as space:
             await space.assert_(Record("here", 1))
             while not (await space.status())["disk_bytes"]:  # noqa: ASYNC110  # of another process

@@ -104,7 +104,7 @@ async def test_a_leader_that_loses_turns_and_its_term_does_not_go_on(postgres_ur
             failures.append(damaged)
             nursery.cancel_scope.cancel()
 
-    with trio.fail_after(60):
+    with trio.fail_after(180):
         async with trio.open_nursery() as nursery:
             (url,) = await nursery.start(run)
             async with dataspace.connect(url, owner="map") as space:
@@ -132,7 +132,7 @@ async def test_a_failover_that_lost_turns_is_reported_by_all(
         daemons.append(DaemonProcess(url))
         daemons[-1].start()
     leader, follower = daemons
-    with trio.fail_after(180):
+    with trio.fail_after(300):
         async with dataspace.connect(leader.url, owner="map") as space:
             await space.assert_(Record("here", 1))
             await trio.to_thread.run_sync(server.wait_until_followed, standby)
