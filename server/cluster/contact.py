@@ -29,7 +29,7 @@ from server.cluster.reports import HINTED_SECONDS, Reports, numbers, report_of, 
 from server.cluster.store import StoreHome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     from index.values.values import Map
@@ -76,8 +76,6 @@ class StoreContact:
         """True while each space that is followed has a leader."""
         self._terms: dict[str, int] = {}
         self._connections: dict[KnownLeader, LeaderConnection] = {}
-        self._doubt = trio.Event()
-        """Set when another daemon may lead."""
         self._running = trio.CancelScope()
 
     def end(self) -> None:
@@ -91,9 +89,7 @@ class StoreContact:
             async with trio.open_nursery() as nursery:
                 while True:
                     await self._look(nursery)
-                    with trio.move_on_after(LOOK_SECONDS):
-                        await self._doubt.wait()
-                    self._doubt = trio.Event()
+                    await self._home.pause(LOOK_SECONDS)
 
     async def _look(self, nursery: trio.Nursery) -> None:
         """Asks the store who leads, and connects to these daemons."""
@@ -115,7 +111,7 @@ class StoreContact:
         for each in leaders:
             if each not in self._connections:
                 self._connections[each] = connection = LeaderConnection(self._daemon, self._home, each)
-                nursery.start_soon(connection.run, self._lost)
+                nursery.start_soon(connection.run)
 
     async def _expect_start(self, space: str, term: int) -> None:
         """Has a space go on to the number with which its leader has begun."""
@@ -145,11 +141,6 @@ class StoreContact:
                 hosted.leader.web = ""
         return list(found.values())
 
-    def _lost(self) -> None:
-        """Looks at the store at once: a leader that ends closes its connections first."""
-        self._doubt.set()
-        self._home.hasten()
-
 
 class LeaderConnection:
     """The connection to one leader, made again for as long as the store says that it leads."""
@@ -168,8 +159,9 @@ class LeaderConnection:
         """Ends ``run``."""
         self._running.cancel()
 
-    async def run(self, lost: Callable[[], None]) -> None:
-        """Keeps up the connection; calls ``lost`` each time it is lost."""
+    async def run(self) -> None:
+        """Keeps up the connection; when it is lost, this daemon looks at once who leads."""
+        self._poll(POLL_SECONDS)
         with self._running:
             while True:
                 try:
@@ -181,7 +173,7 @@ class LeaderConnection:
                     self._has_said = True  # its address is right, so it has ended or is cut off
                     logger.info("%s brings no hints any more: %s", self._leader.name, reason)
                     self._poll(POLL_SECONDS)
-                    lost()
+                    self._home.hasten()
                 elif not self._has_said:
                     self._has_said = True
                     logger.warning(

@@ -1,8 +1,8 @@
 """The session on which a follower reports to its leader, and is told how far the leader is.
 
 A follower says again and again who it is and how far it has come.  The leader answers with the newest epoch
-of each space that is on disk.  Where the report lists spaces, a ``Reached`` follows each group of epochs on
-disk; its stream is the place of the space in that list, from 1, or 0 for durable topics.
+on disk of each space that it leads.  Where the report lists spaces, a ``Reached`` follows each of their
+groups of epochs on disk; its stream is the place of the space in that list, from 1, or 0 for durable topics.
 
 Always: a packet of this session is a reason to look at a log; spaces of a follower change by the log alone.
 """
@@ -108,7 +108,7 @@ def report_of(daemon: DaemonState, hints: Value) -> Map:
             "web": daemon.web_url,
             "hints": hints,
             "stand_by": daemon.home.stands_by,
-            "epochs": Map(epochs_of(daemon)),
+            "epochs": Map({name: each.commits.durable for name, each in spaces}),
             "lag": Map({name: round(1000 * lag_of(each).seconds) for name, each in spaces}),
         }
     )
@@ -119,11 +119,6 @@ def take_epoch(hosted: HostedSpace, epoch: int) -> None:
     hosted.leader.beats.add(epoch, trio.current_time())
     if isinstance(hosted.commits, Following):
         hosted.commits.expect(epoch)
-
-
-def epochs_of(daemon: DaemonState) -> dict[str, int]:
-    """Returns the newest epoch of each space that is on disk."""
-    return {name: hosted.commits.durable for name, hosted in daemon.spaces.items()}
 
 
 def numbers(value: Value) -> dict[str, int]:

@@ -108,7 +108,7 @@ class StoreHome:
         self._successors: dict[str, str] = {}
         """The members to which spaces go."""
         self._writers: list[FencedWriter] = []
-        self._hurry = trio.Event()
+        self._hurry: Final = trio.lowlevel.ParkingLot()
         self._hurries_until = 0.0
         self._seen: dict[str, tuple[Standing, float]] = {}
         """The leader of each space as it was last seen, and since when its counter stands still."""
@@ -205,19 +205,19 @@ class StoreHome:
                         left.append(standing.left)
             except LogAway as away:
                 logger.warning("%s; nobody can lead now", away)
-            await self._pause(min(left) + 0.01)  # to the instant, as far as a lease is the last one
+            await self.pause(min(left) + 0.01)  # to the instant, as far as a lease is the last one
 
-    async def _pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float) -> None:
+        """Waits so long until the next look who leads, or shorter after ``hasten``."""
         if monotonic() < self._hurries_until:
             seconds = min(seconds, HURRIED_SECONDS)
         with trio.move_on_after(seconds):
-            await self._hurry.wait()
-        self._hurry = trio.Event()
+            await self._hurry.park()
 
     def hasten(self) -> None:
         """Has this daemon look often who leads for a moment: a leader that ends gives its term back soon."""
         self._hurries_until = monotonic() + HURRY_SECONDS
-        self._hurry.set()
+        self._hurry.unpark_all()
 
     async def wait_move(self) -> tuple[str, str]:
         while True:

@@ -29,7 +29,7 @@ from dataspace.transport.addresses import MAX_PATH, Address, on_this_machine
 from dataspace.wire import packets as p
 from dataspace.wire.arguments import text
 from index.values.values import Map, Record, Value
-from server.cluster.reports import HINTED_SECONDS, Reports, epochs_of, numbers, report_of, take_epoch
+from server.cluster.reports import HINTED_SECONDS, Reports, numbers, report_of, take_epoch
 from server.connections.listeners import Listener, open_listener
 from server.spaces.space import now
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from relay.following.polling import Polled
     from server.monitoring.state import DaemonState
     from server.sessions.peer import Peer
+    from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace")
 
@@ -98,7 +99,7 @@ class FollowerReport:
     epochs: dict[str, int] = field(default_factory=dict)
     """The newest epoch of each space that it has applied."""
     lag: dict[str, int] = field(default_factory=dict)
-    """How far it is behind in each space, in milliseconds, as it says."""
+    """How far it is behind in each space of its leader, in milliseconds, as it says."""
     at: int = 0
     """When it reported, in microseconds since 1970."""
 
@@ -190,7 +191,9 @@ class Followers:
         known = self._known.get(peer.number)
         if known is None:
             known = self._enter(peer, arguments)
-        known.epochs, known.lag = numbers(arguments.get("epochs")), numbers(arguments.get("lag"))
+        led = self._led()
+        known.epochs, lag = numbers(arguments.get("epochs")), numbers(arguments.get("lag"))
+        known.lag = {name: lag[name] for name in led if name in lag}
         known.at = now()
         self._state()
         known.tell()
@@ -199,13 +202,13 @@ class Followers:
             {
                 "url": daemon.url,
                 "web": daemon.web_url,
-                "epochs": Map(epochs_of(daemon)),
+                "epochs": Map(led),
             }
         )
 
     def status(self) -> Map:
         """Returns what ``status`` shows of all followers, by name."""
-        epochs, at = epochs_of(self._daemon), now()
+        epochs, at = self._led(), now()
         return Map({each.name: each.status(epochs, at) for each in self._known.values()})
 
     def _enter(self, peer: Peer, arguments: Map) -> FollowerReport:
@@ -224,7 +227,7 @@ class Followers:
             places,
         )
         for name, hosted in self._daemon.spaces.items():
-            hosted.hint = partial(self.hint, name)
+            hosted.hint = partial(self.hint, name, hosted)
             hosted.show_durable()
         self._daemon.durable_topics.hint = partial(self.hint, TOPICS)
         self._daemon.watch.acted("followed", f"{known.name} follows, at {known.url or 'no address'}")
@@ -244,16 +247,19 @@ class Followers:
             self._state()
             self._daemon.watch.acted("left", f"{known.name} follows no longer")
 
-    def hint(self, space: str) -> None:
+    def hint(self, space: str, hosted: HostedSpace | None = None) -> None:
         """Tells all followers of a space that there is something to read; O(followers)."""
         for each in self._known.values():
             if each.hints and self._hints is not None:
                 with suppress(OSError):  # its queue is full: it has hints to read
                     self._hints.sendto(b"", each.hints)
             elif space in each.places:
-                commits = None if space == TOPICS else self._daemon.spaces[space].commits
-                each.due[each.places[space]] = 0 if commits is None else commits.durable
+                each.due[each.places[space]] = 0 if hosted is None else hosted.commits.durable
                 each.tell()
+
+    def _led(self) -> dict[str, int]:
+        """Returns the newest epoch on disk of each space that this daemon leads."""
+        return {name: each.commits.durable for name, each in self._daemon.spaces.items() if each.leads}
 
     def _state(self) -> None:
         """States in the space ``system`` what is known of the followers."""

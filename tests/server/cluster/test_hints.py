@@ -18,7 +18,7 @@ pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 import dataspace
 from dataspace import Record
 from dataspace.client.session.uplink import open_link
-from dataspace.errors import Refused
+from dataspace.errors import DataspaceError, Refused
 from dataspace.transport.addresses import parse_listen
 from index.values.values import Map
 from relay.store.address import StoreAddress
@@ -97,6 +97,36 @@ async def test_the_leader_names_its_followers_and_so_does_the_next_one(
             await trio.to_thread.run_sync(left.stop)
             while (await space.status())["followers"]:  # noqa: ASYNC110  # of another process
                 await trio.sleep(0.02)
+
+
+async def test_each_leader_names_the_followers_of_its_spaces(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATASPACE_SERVE_CLUSTER_LEASE", "10m")
+    file = tmp_path / "daemon.toml"
+    file.write_text("[spaces.a]\n[spaces.b]\n")
+    daemons = [DaemonProcess(postgres_url, "--config", str(file)) for _ in range(3)]
+    with running(*daemons), trio.fail_after(SOON * 2):
+        first, *others = daemons
+        await trio.to_thread.run_sync(first.stop)  # the others share its spaces, which may move later on
+        one, other = others
+        while not (await names_followers(one, other) and await names_followers(other, one)):  # noqa: ASYNC110  # of other processes
+            await trio.sleep(0.05)
+
+
+async def names_followers(daemon: DaemonProcess, other: DaemonProcess) -> bool:
+    """True if a daemon names the other one as a follower of the spaces that it leads, and of no other one."""
+    led: set[str] = set()
+    found: set[Map] = set()
+    with suppress(DataspaceError):  # while a space moves
+        for name in ("main", "a", "b"):
+            async with dataspace.connect(daemon.url, space=name, read="any") as space:
+                status: Any = await space.status()
+                if status["leads"]:
+                    led.add(name)
+                found.add(Map({known: each["lag_epochs"] for known, each in status["followers"].pairs()}))
+        return found == {Map({name_of(other): Map(dict.fromkeys(led, 0))} if led else {})}
+    return False
 
 
 # -- in this process ----------------------------------------------------------------------------------
