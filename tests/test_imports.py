@@ -59,7 +59,7 @@ relay/backup                relay/journal relay/log relay/store relay/store/sqli
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning
 relay/spark/common          dataspace/client/bulk dataspace/transport dataspace/wire
-relay/spark/source          dataspace/client dataspace/client/bulk relay/spark/common relay/spark/tuning
+relay/spark/source          dataspace/client dataspace/client/bulk dataspace/wire relay/spark/common relay/spark/tuning
 relay/spark/sink            dataspace/client/bulk relay/spark/common relay/spark/tuning
 relay/spark                 relay/spark/common relay/spark/sink relay/spark/source relay/spark/tuning
 

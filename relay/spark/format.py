@@ -21,6 +21,7 @@ from relay.spark.common.options import read_options, sink_options, source_shape,
 from relay.spark.common.schema import inferred
 from relay.spark.sink.sink import BatchSink, StreamSink
 from relay.spark.source.source import ChangesReader, ChangesStream
+from relay.spark.source.spaces import resolved
 from relay.spark.tuning.internals import spare_collections
 
 
@@ -36,16 +37,20 @@ class Dataspace(DataSource):
         """What the pattern makes; Spark does not ask when the user gave a schema."""
         shape = source_shape(self.options)
         return inferred(
-            shape.pattern, include_value=shape.include_value, several=shape.several, topic=shape.topic
+            shape.pattern,
+            include_value=shape.include_value,
+            several=shape.several,
+            spaces=shape.spaces,
+            topic=shape.topic,
         )
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
-        return ChangesReader(read_options(self.options), schema)
+        return ChangesReader(resolved(read_options(self.options)), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
-            return ChangesStream(stream_options(self.options), schema)
+            return ChangesStream(resolved(stream_options(self.options)), schema)
         except DataspaceError as error:
             return NoStream(error)
 

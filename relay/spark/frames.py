@@ -20,7 +20,7 @@ from pyspark.sql.utils import is_remote
 from dataspace.errors import UsageError
 from relay.spark.common.connections import asked
 from relay.spark.common.options import default_option, sink_options
-from relay.spark.common.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ
+from relay.spark.common.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ, SPACE
 from relay.spark.sink.sink import query_owner
 
 if TYPE_CHECKING:
@@ -60,13 +60,13 @@ def current_state(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Returns what holds after all changes: the newest fact of each key, unless it has gone.
 
     Of a stream it is an aggregation, to be written in ``complete`` or ``update`` mode; a key whose fact has
-    gone leaves the result in ``complete`` mode only.  With several daemons each has keys of its own.
+    gone leaves the result in ``complete`` mode only.  Several daemons, or spaces, have keys of their own.
     """
     from pyspark.sql import functions as F
 
     if not keys:
         raise UsageError("a state needs keys: the columns that tell facts apart")
-    by = [*keys, *[name for name in (DAEMON,) if name in changes.columns and name not in keys]]
+    by = [*keys, *[name for name in (DAEMON, SPACE) if name in changes.columns and name not in keys]]
     rest = [F.col(name) for name in changes.columns if name not in by]
     # Within an epoch additions come before removals, but a key that has both was replaced: it is there.
     order = F.struct(EPOCH, F.col(CHANGE_TYPE) == "insert", SEQ)

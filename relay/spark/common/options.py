@@ -33,7 +33,7 @@ class StreamOptions:
     """How a streaming query reads: the daemons, the pattern, the beginning, and the amount at a time.
 
     ``starts`` are as many as ``peers``.  ``max_changes`` counts all changes of the space, whatever the
-    pattern.
+    pattern.  ``spaces`` are their names where the option gives some, for each store the same.
     """
 
     peers: tuple[DaemonPeer, ...]
@@ -51,6 +51,7 @@ class StreamOptions:
     connect_timeout: float
     poll_timeout: float
     batch_rows: int
+    spaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class ReadOptions:
     fail_on_loss: bool
     connect_timeout: float
     batch_rows: int
+    spaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +109,19 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     """
     read = OptionBag(given, _KNOWN, "readStream")
     stores, topic = _stores(read), _topic(read)
-    urls = tuple([store[0] for store in stores])
-    starts: tuple[Start, ...] = tuple(["snapshot" if topic is None else "earliest" for _ in urls])
+    spaces = _spaces(read)
+    peers = _peers(read, stores, spaces)
+    by_peer = partial(values.by_peer, _names(stores, spaces))
+    starts: tuple[Start, ...] = tuple(["snapshot" if topic is None else "earliest" for _ in peers])
     return StreamOptions(
-        peers=_peers(read, stores),
+        peers=peers,
+        spaces=spaces,
         read=read.value("read", values.reading, "leader"),
         topic=topic,
         pattern=_pattern(read),
         starts=read.value(
             "startingEpoch",
-            partial(values.by_daemon, urls, values.start if topic is None else values.topic_start),
+            partial(by_peer, values.start if topic is None else values.topic_start),
             starts,
         ),
         max_epochs=read.value("maxEpochsPerTrigger", values.count, None),
@@ -136,25 +141,28 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     """Returns the options of ``spark.read``; raises ``UsageError`` as ``stream_options`` does."""
     read = OptionBag(given, _KNOWN, "read")
     stores, topic = _stores(read), _topic(read)
-    urls = tuple([store[0] for store in stores])
+    spaces = _spaces(read)
+    peers = _peers(read, stores, spaces)
+    by_peer = partial(values.by_peer, _names(stores, spaces))
     first = values.first if topic is None else values.topic_first
-    last = partial(values.by_daemon, urls, values.last)
+    last = partial(by_peer, values.last)
     as_of: tuple[Last, ...] | None = read.value("asOfEpoch", last, None)
-    earliest: tuple[First, ...] = tuple(["earliest" for _ in urls])
-    latest: tuple[Last, ...] = tuple(["latest" for _ in urls])
+    earliest: tuple[First, ...] = tuple(["earliest" for _ in peers])
+    latest: tuple[Last, ...] = tuple(["latest" for _ in peers])
     if as_of is not None and (read.has("startingEpoch") or read.has("endingEpoch")):
         raise UsageError(
             "asOfEpoch asks for a state, startingEpoch and endingEpoch for changes: give one kind"
         )
     return ReadOptions(
-        peers=_peers(read, stores),
+        peers=peers,
+        spaces=spaces,
         read=read.value("read", values.reading, "leader"),
         topic=topic,
         pattern=_pattern(read),
         partitions=read.value("minPartitions", values.count, 1),
         include_value=read.value("includeValue", values.flag, False),
         malformed=read.value("malformed", values.malformed, "fail"),
-        firsts=read.value("startingEpoch", partial(values.by_daemon, urls, first), earliest),
+        firsts=read.value("startingEpoch", partial(by_peer, first), earliest),
         lasts=read.value("endingEpoch", last, latest),
         as_of=as_of,
         fail_on_loss=read.value("failOnDataLoss", values.flag, True),
@@ -179,7 +187,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
             f"that is higher with every write"
         )
     return SinkOptions(
-        peer=_peers(read, [_written(read)])[0],
+        peer=_peers(read, [_written(read)], ())[0],
         template=template,
         label=label,
         writer=_writer(read),
@@ -201,6 +209,7 @@ class Shape:
     pattern: str
     include_value: bool
     several: bool
+    spaces: bool
     topic: bool
 
 
@@ -209,7 +218,11 @@ def source_shape(given: Mapping[str, str]) -> Shape:
     read = OptionBag(given, _KNOWN, "read", "readStream")
     topic = _topic(read) is not None
     return Shape(
-        _pattern(read), read.value("includeValue", values.flag, False), len(_stores(read)) > 1, topic
+        _pattern(read),
+        read.value("includeValue", values.flag, False),
+        len(_stores(read)) > 1,
+        bool(_spaces(read)),
+        topic,
     )
 
 
@@ -230,6 +243,7 @@ _SOURCE: Final = (
     "read",
     "pattern",
     "topic",
+    "spaces",
     "startingEpoch",
     "failOnDataLoss",
     "arrowBatchRows",
@@ -313,8 +327,32 @@ def _pattern(read: OptionBag) -> str:
     )
 
 
-def _peers(read: OptionBag, stores: Sequence[tuple[str, ...]]) -> tuple[DaemonPeer, ...]:
-    """Returns the daemons of the addresses, with the credentials of the options, else of this process's
+def _spaces(read: OptionBag) -> tuple[str, ...]:
+    """The spaces that are read as one; a name may be a pattern, such as ``plant-*``."""
+    said = read.text("spaces")
+    if said is None:
+        return ()
+    for other, why in (("space", "one dataspace"), ("topic", "a topic, which the space main has")):
+        if read.has(other):
+            raise UsageError(f"option {other} names {why}, and option spaces several: give one of them")
+    names = tuple([each.strip() for each in said.split(",")])
+    for name in names:
+        if not name or names.count(name) > 1:
+            raise UsageError(f"option spaces is {said!r}: names with commas are needed, each one once")
+    return names
+
+
+def _names(stores: Sequence[tuple[str, ...]], spaces: Sequence[str]) -> tuple[str, ...]:
+    """The names of the peers: addresses, or spaces of one store; spaces of several stores have none."""
+    if not spaces:
+        return tuple([store[0] for store in stores])
+    return tuple(spaces) if len(stores) == 1 else ("",) * (len(stores) * len(spaces))
+
+
+def _peers(
+    read: OptionBag, stores: Sequence[tuple[str, ...]], spaces: Sequence[str]
+) -> tuple[DaemonPeer, ...]:
+    """Returns each space of each store, with the credentials of the options, else of this process's
     environment."""
     said, files = read.text("token"), read.text("tokenFile")
     if said is not None and files is not None:
@@ -327,8 +365,13 @@ def _peers(read: OptionBag, stores: Sequence[tuple[str, ...]]) -> tuple[DaemonPe
         key=read.text("tlsKey") or default.key,
         server_name=read.text("tlsServerName") or default.server_name,
     )
-    space = read.text("space") or MAIN
-    return tuple([DaemonPeer(url, token, tls, space, tuple(others)) for url, *others in stores])
+    return tuple(
+        [
+            DaemonPeer(url, token, tls, space, tuple(others))
+            for url, *others in stores
+            for space in spaces or (read.text("space") or MAIN,)
+        ]
+    )
 
 
 def _writer(read: OptionBag) -> str | None:

@@ -182,19 +182,23 @@ def time(text: str) -> tuple[int, ...] | None:
     return tuple(json.loads(text))
 
 
-def by_daemon(urls: tuple[str, ...], meaning: Callable[[str], T], text: str) -> tuple[T, ...]:
-    """One epoch for all daemons, or a JSON object with one for each by its address."""
+def by_peer(names: tuple[str, ...], meaning: Callable[[str], T], text: str) -> tuple[T, ...]:
+    """One epoch for all daemons or spaces, or a JSON object with one for each by its address or name."""
     if not text.startswith("{"):
-        return (meaning(text),) * len(urls)
+        return (meaning(text),) * len(names)
+    if "" in names:
+        raise ValueError("one for all, where several spaces of several stores are read")
     try:
-        said = {
-            parse_url(url.split("|")[0]).url: meaning(str(each)) for url, each in json.loads(text).items()
-        }
+        said = {_peer_name(name): meaning(str(each)) for name, each in json.loads(text).items()}
     except (json.JSONDecodeError, UsageError) as error:
         raise ValueError(f'JSON such as {{"tcp://HOST:PORT": 12}} ({error})') from None
-    if set(said) != set(urls):
-        raise ValueError(f"JSON with one for each of {', '.join(urls)} and no others")
-    return tuple([said[url] for url in urls])
+    if set(said) != set(names):
+        raise ValueError(f"JSON with one for each of {', '.join(names)} and no others")
+    return tuple([said[name] for name in names])
+
+
+def _peer_name(text: str) -> str:
+    return parse_url(text.split("|")[0]).url if ":" in text else text
 
 
 def reading(text: str) -> str:

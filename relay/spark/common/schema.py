@@ -50,6 +50,7 @@ EPOCH: Final = "_epoch"
 EPOCH_TIMESTAMP: Final = "_epoch_timestamp"
 SEQ: Final = "_seq"
 DAEMON: Final = "_daemon"
+SPACE: Final = "_space"
 TIME: Final = "_time"
 CRASHED: Final = "_crashed"
 VALUE: Final = "_value"
@@ -72,8 +73,8 @@ TOPIC: Final[Mapping[str, DataType]] = {
 
 RESERVED: Final[Mapping[str, DataType]] = {**CHANGES, **TOPIC}
 
-EXTRA: Final[Mapping[str, DataType]] = {DAEMON: StringType(), VALUE: StringType()}
-"""Columns that are there when asked for: by several addresses, by ``includeValue``, by a schema."""
+EXTRA: Final[Mapping[str, DataType]] = {DAEMON: StringType(), SPACE: StringType(), VALUE: StringType()}
+"""Columns that are there when asked for: by several addresses, ``spaces``, ``includeValue``, or a schema."""
 
 OWN: Final[Mapping[str, DataType]] = {**RESERVED, **EXTRA}
 
@@ -159,7 +160,12 @@ class Columns:
 
 
 def inferred(
-    pattern: str, *, include_value: bool = False, several: bool = False, topic: bool = False
+    pattern: str,
+    *,
+    include_value: bool = False,
+    several: bool = False,
+    spaces: bool = False,
+    topic: bool = False,
 ) -> StructType:
     """The schema of a pattern: its captures, then our own columns.
 
@@ -173,6 +179,7 @@ def inferred(
     reserved = TOPIC if topic else CHANGES
     own = [StructField(name, kind, name == CRASHED) for name, kind in reserved.items()]
     extra = [StructField(DAEMON, StringType(), False)] * several
+    extra += [StructField(SPACE, StringType(), False)] * spaces
     extra += [StructField(VALUE, StringType(), False)] * include_value
     return StructType(fields + own + extra)
 

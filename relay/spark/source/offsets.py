@@ -266,15 +266,19 @@ def remaining(span: Span, space: str, now: LogFrontier) -> Span | None:
 
 
 PATTERN: Final = "pattern"
+SPACES: Final = "spaces"
 
 
-def place(offsets: Sequence[Offset], pattern: str) -> Json:
-    """The text, as Spark turns it into one.
+def place(offsets: Sequence[Offset], pattern: str, names: Sequence[str] = ()) -> Json:
+    """The text, as Spark turns it into one; ``names`` are of spaces, where several are read.
 
     >>> place([Offset(7, "s")], "p( $x )")
     {'epoch': 7, 'space': 's', 'pattern': 'p($x)'}
     """
     said = unparse_pattern(parsed(pattern))
+    if names:
+        by_name = sorted(zip(names, offsets, strict=True), key=lambda each: each[0])
+        return {SPACES: {name: each.json() for name, each in by_name}, PATTERN: said}
     if len(offsets) == 1:
         return {**offsets[0].json(), PATTERN: said}
     return {"daemons": [each.json() for each in offsets], PATTERN: said}
@@ -286,12 +290,10 @@ def offsets_of(said: Json, urls: Sequence[str], pattern: str) -> list[Offset]:
     Raises ``UsageError`` for the checkpoint of another pattern or of another number of daemons, and
     ``DataLoss`` for a text that is none of ours.
     """
-    kept = {name: value for name, value in said.items() if name != PATTERN}
-    before, now = said.get(PATTERN), unparse_pattern(parsed(pattern))
-    if before != now:
+    kept = _kept(said, pattern)
+    if SPACES in kept:
         raise UsageError(
-            f"the checkpoint is of the pattern {before}, the query asks for {now}: "
-            f"give it a checkpoint of its own"
+            "the checkpoint is of option spaces, which the query has not: give it a checkpoint of its own"
         )
     several = kept.get("daemons", [kept])
     if not isinstance(several, list):
@@ -301,3 +303,35 @@ def offsets_of(said: Json, urls: Sequence[str], pattern: str) -> list[Offset]:
             f"the checkpoint is of {len(several)} daemons, url names {len(urls)}: {', '.join(urls)}"
         )
     return [offset(each) for each in several]
+
+
+def offsets_by_name(said: Json, names: Sequence[str], pattern: str) -> list[Offset | None]:
+    """The offsets of spaces; None for a space that the query has not read yet.
+
+    Raises as ``offsets_of``, and ``UsageError`` for the checkpoint of a space that is not read any more: its
+    place would be lost.
+    """
+    found = _kept(said, pattern).get(SPACES)
+    if not isinstance(found, dict):
+        raise UsageError(
+            "the checkpoint is of a query without option spaces: give this query a checkpoint of its own"
+        )
+    gone = sorted(found.keys() - set(names))
+    if gone:
+        raise UsageError(
+            f"the checkpoint is of space {gone[0]} too, and option spaces finds {', '.join(names)}: "
+            f"name it as well, or give the query a checkpoint of its own"
+        )
+    return [offset(found[name]) if name in found else None for name in names]
+
+
+def _kept(said: Json, pattern: str) -> Json:
+    """What a text says beside its pattern, which must be this one."""
+    kept = {name: value for name, value in said.items() if name != PATTERN}
+    before, now = said.get(PATTERN), unparse_pattern(parsed(pattern))
+    if before != now:
+        raise UsageError(
+            f"the checkpoint is of the pattern {before}, the query asks for {now}: "
+            f"give it a checkpoint of its own"
+        )
+    return kept

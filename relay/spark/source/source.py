@@ -36,8 +36,9 @@ from relay.spark.common.connections import DaemonPeer, asked, close_all
 from relay.spark.common.errors import plain_rows, plainly
 from relay.spark.common.schema import Columns, columns
 from relay.spark.source import offsets
-from relay.spark.source.offsets import Json, Span, offsets_of, place, state_at
+from relay.spark.source.offsets import Json, Span, offsets_by_name, offsets_of, place, state_at
 from relay.spark.source.readings import reading_of
+from relay.spark.source.spaces import names_of
 from relay.spark.source.tasks import Task, rows
 from relay.spark.tuning import internals
 from relay.spark.tuning.internals import carrier, spare_collections
@@ -58,7 +59,8 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns_of(options, schema)
         self._watch = watch(options)
-        self._done: Sequence[offsets.Offset] = ()
+        self._done: Sequence[offsets.Offset | None] = ()
+        self._later: dict[int, offsets.Offset] = {}
         self._beginning: Json | None = None
         self._target: Sequence[LogFrontier] | None = None
         self._seen: Sequence[LogFrontier] = ()
@@ -94,7 +96,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the end of the next batch, or the start if nothing came within ``pollTimeout``."""
         _end_on_sigterm()
         self._check_rights()
-        here = self._offsets(start)
+        here = [each or self._late(at) for at, each in enumerate(self._offsets(start))]
         now = self._seen = self._target or self._awaited(here)
         self._newest = self._place(
             [offsets.Offset(max(f.epoch, at.epoch), f.space) for f, at in zip(now, here, strict=True)]
@@ -115,8 +117,11 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the epochs of a batch, each daemon's apart, divided as ``minPartitions`` asks."""
         _end_on_sigterm()
         self._check_rights()
-        pairs = enumerate(zip(self._offsets(start), self._offsets(end), strict=True))
-        spans = [SpanPartition(at, offsets.span(first, last), last.space) for at, (first, last) in pairs]
+        spans = [
+            SpanPartition(at, offsets.span(first or offsets.Offset(0, last.space), last), last.space)
+            for at, (first, last) in enumerate(zip(self._offsets(start), self._offsets(end), strict=True))
+            if last is not None
+        ]
         wanted = [each for each in spans if not each.span.empty]
         riding = carried(wanted, self._options, self._columns) if self._has_seen(wanted) else None
         if riding is None:
@@ -144,11 +149,11 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Lets the log drop what a named reader has done: it lags one batch, so that is always too little."""
         self._acknowledge(self._offsets(end))
 
-    def _acknowledge(self, done: Sequence[offsets.Offset]) -> None:
+    def _acknowledge(self, done: Sequence[offsets.Offset | None]) -> None:
         reader, reading = self._options.reader, reading_of(self._options.topic)
         if reader is not None:
             for at, (peer, each) in enumerate(zip(self._options.peers, done, strict=True)):
-                if (
+                if each is not None and (
                     not self._done or each != self._done[at]
                 ):  # a daemon that is away has told nothing that could be done with
                     says = partial(reading.acknowledge, reader=reader, epoch=each.reached, space=each.space)
@@ -170,10 +175,21 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_rights(self._options, self._columns)
             self._permitted = True
 
-    def _place(self, of: Sequence[offsets.Offset]) -> Json:
-        return place(of, self._options.pattern)
+    def _late(self, at: int) -> offsets.Offset:
+        """Where reading begins in a space that was not there when the query began."""
+        if at not in self._later:
+            options = self._options
+            peer = options.peers[at]
+            self._later[at] = self._begun(peer, options.starts[at], frontier(peer, options))
+        return self._later[at]
 
-    def _offsets(self, said: Json) -> list[offsets.Offset]:
+    def _place(self, of: Sequence[offsets.Offset]) -> Json:
+        return place(of, self._options.pattern, names_of(self._options))
+
+    def _offsets(self, said: Json) -> Sequence[offsets.Offset | None]:
+        names = names_of(self._options)
+        if names:
+            return offsets_by_name(said, names, self._options.pattern)
         return offsets_of(said, [peer.url for peer in self._options.peers], self._options.pattern)
 
     def _following(

@@ -28,6 +28,7 @@ from relay.spark.common.schema import (
     EPOCH,
     EPOCH_TIMESTAMP,
     SEQ,
+    SPACE,
     TIME,
     Column,
     Columns,
@@ -72,7 +73,7 @@ def rows(task: Task) -> Iterator[pa.RecordBatch]:
         yield from state.batches(options.batch_rows)
         task = replace(task, span=Span(task.span.after, task.span.upto))
     if not task.span.empty:
-        yield from batches(blocks(task), columns, options.batch_rows, url=task.peer.url)
+        yield from batches(blocks(task), columns, options.batch_rows, peer=task.peer)
 
 
 def _state(link: BulkClient, task: Task) -> SortedState:
@@ -80,7 +81,7 @@ def _state(link: BulkClient, task: Task) -> SortedState:
     alone = replace(task.span, upto=task.span.after)
     state = SortedState(task.columns)
     blocks = _asked_for(link, task, alone)
-    for batch in batches(blocks, task.columns, task.options.batch_rows, url=task.peer.url):
+    for batch in batches(blocks, task.columns, task.options.batch_rows, peer=task.peer):
         state.add(batch)
     return state
 
@@ -326,7 +327,7 @@ class Misfit(DataspaceError):
 
 
 def batches(
-    blocks: Iterable[Block], columns: Columns, rows: int, *, url: str = ""
+    blocks: Iterable[Block], columns: Columns, rows: int, *, peer: DaemonPeer | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of at least ``rows`` rows each but the last, cut between blocks.
 
@@ -336,7 +337,7 @@ def batches(
     waiting: list[pa.RecordBatch] = []
     count = 0
     for block in blocks:
-        waiting.append(batch(block, columns, url=url))
+        waiting.append(batch(block, columns, peer=peer))
         count += waiting[-1].num_rows
         if count >= rows:
             yield _joined(waiting)
@@ -352,9 +353,9 @@ def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return whole
 
 
-def batch(block: Block, columns: Columns, *, url: str = "") -> pa.RecordBatch:
+def batch(block: Block, columns: Columns, *, peer: DaemonPeer | None = None) -> pa.RecordBatch:
     """One block as a record batch; O(rows), nearly all of it in Arrow."""
-    own = _own_columns(block, columns, url)
+    own = _own_columns(block, columns, peer)
     bad: set[int] = set()
     made = pa.RecordBatch.from_arrays(
         [
@@ -368,7 +369,9 @@ def batch(block: Block, columns: Columns, *, url: str = "") -> pa.RecordBatch:
     return made
 
 
-def _own_columns(block: Block, columns: Columns, url: str) -> dict[str, Callable[[], pa.Array]]:
+def _own_columns(
+    block: Block, columns: Columns, peer: DaemonPeer | None
+) -> dict[str, Callable[[], pa.Array]]:
     """Returns the makers of the columns that do not come from captures; an unwanted column costs nothing."""
     totals = block.totals()
 
@@ -393,7 +396,8 @@ def _own_columns(block: Block, columns: Columns, url: str) -> dict[str, Callable
         TIME: times,
         CRASHED: lambda: _repeated(block.crashes, totals, pa.string()),  # type: ignore[attr-defined]  # as above
         SEQ: seqs,
-        DAEMON: lambda: pa.repeat(url, len(block)),
+        DAEMON: lambda: pa.repeat("" if peer is None else peer.url, len(block)),
+        SPACE: lambda: pa.repeat("" if peer is None else peer.space, len(block)),
     }
 
 

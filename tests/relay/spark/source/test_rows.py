@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 
 from dataspace.client.bulk.blocks import Block
 from index.values.values import Record, Value
+from relay.spark.common.connections import DaemonPeer
 from relay.spark.common.schema import Columns, columns, inferred
 from relay.spark.source.tasks import Misfit, SortedState, batches
 from tests.relay.spark.schemas import ddl
@@ -168,11 +169,13 @@ def test_facts_that_do_not_fit_may_be_dropped_or_null() -> None:
     ]
 
 
-def test_the_daemon_and_the_whole_fact_are_columns_too() -> None:
-    made = columns("p($n:int)", inferred("p($n:int)", include_value=True, several=True), include_value=True)
-    (batch,) = batches([part(1, added=[(Record("p", 3, "x"), 3)])], made, 10, url="tcp://a:1")
+def test_the_daemon_the_space_and_the_whole_fact_are_columns_too() -> None:
+    schema = inferred("p($n:int)", include_value=True, several=True, spaces=True)
+    made = columns("p($n:int)", schema, include_value=True)
+    peer = DaemonPeer("tcp://a:1", space="plant-b")
+    (batch,) = batches([part(1, added=[(Record("p", 3, "x"), 3)])], made, 10, peer=peer)
     row = batch.drop_columns("_epoch_timestamp").to_pylist()[0]
-    assert tuple(row.values()) == (3, "insert", 1, 0, "tcp://a:1", 'p(3, "x")')
+    assert tuple(row.values()) == (3, "insert", 1, 0, "tcp://a:1", "plant-b", 'p(3, "x")')
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 9)), max_size=4)
