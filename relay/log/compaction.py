@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,8 +25,9 @@ from typing import Final
 
 from dataspace.codec import pack
 from relay.log.chain import Chain, rows_of_segments
-from relay.log.log import SCHEMA
+from relay.log.log import SCHEMA, Log
 from relay.log.reader import LogReader
+from relay.log.retention import Retention
 from relay.log.segments import FORMAT, SEGMENT_BYTES, Segment, joined
 from relay.log.snapshots import head_of, newest_head
 from relay.store.errors import LogFailed
@@ -85,6 +87,16 @@ def _write(old: SqliteLog, path: Path) -> AcknowledgedMark:
         return _copy(old, new)
     finally:
         new.close()
+
+
+def trim(log: Log, retention: Retention) -> None:
+    """Deletes what is past retention, after a snapshot, and closes the log."""
+    try:
+        log.recover(snapshot=True)
+        while log.trim(retention, time.time_ns() // 1000).more:
+            pass
+    finally:
+        log.close()
 
 
 def _copy(old: SqliteLog, new: Storage) -> AcknowledgedMark:

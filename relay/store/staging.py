@@ -196,7 +196,7 @@ class Staging:
         return StagingStatistics(*self._tables.counts(), self._bytes, self._limit)
 
     def close(self) -> None:
-        """Closes the tables; staged batches stay, and nobody pays for them any more."""
+        """Closes the tables.  Staged batches stay on the disk, and count for no account."""
         for parts in self._paid.values():
             _give_back(parts)
         self._paid.clear()

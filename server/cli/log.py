@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -21,7 +20,7 @@ from dataspace.wire.features import MAIN
 from index.patterns.text import parse_pattern
 from relay.journal.journal import compact_topics
 from relay.journal.reader import TopicsVerdict, topics_verdict, verify_topics
-from relay.log.compaction import Compacted, compact
+from relay.log.compaction import Compacted, compact, trim
 from relay.log.export import export
 from relay.log.log import Log
 from relay.log.reader import LogReader, Verdict, verdict
@@ -75,13 +74,7 @@ def compact_log(args: argparse.Namespace) -> int:
     directory = _directory(args)
     with locked(directory), unfollowed(directory):
         if not retention.endless:
-            log = Log.open(directory)
-            try:
-                log.recover(snapshot=True)
-                while log.trim(retention, time.time_ns() // 1000).more:
-                    pass
-            finally:
-                log.close()
+            trim(Log.open(directory), retention)
         done, topics = compact(directory), compact_topics(directory)
     _print_compacted(done)
     if topics is not None and topics[0] != topics[1]:

@@ -6,13 +6,12 @@ at all.
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 
 from dataspace.codec import pack
 from dataspace.errors import UsageError
 from relay.log.chain import Chain, rows_of_segments
-from relay.log.compaction import Compacted, fuller
+from relay.log.compaction import Compacted, fuller, trim
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.log.retention import Retention
@@ -39,23 +38,13 @@ def compact_store(address: StoreAddress, space: str, retention: Retention) -> Co
         with leading(database, [space], "compact") as (numbers, fences):
             number, fence = numbers[space], fences[space]
             if not retention.endless:
-                _trim(PostgresLog(database, number, FencedWriter(database, fence)), retention)
+                trim(Log(PostgresLog(database, number, FencedWriter(database, fence))), retention)
             before = LogReader(PostgresLog(database, number)).verify()
             _rewrite(database, number, fence)
             after = LogReader(PostgresLog(database, number)).verify()
             with database.connect(writes=True) as connection:
                 connection.execute(database.statement("VACUUM {s}.segments"))
         return Compacted(before.segments, after.segments, before.bytes, after.bytes)
-
-
-def _trim(tables: PostgresLog, retention: Retention) -> None:
-    log = Log(tables)
-    try:
-        log.recover(snapshot=True)
-        while log.trim(retention, time.time_ns() // 1000).more:
-            pass
-    finally:
-        log.close()
 
 
 def _rewrite(database: Database, space: int, fence: Fence) -> None:

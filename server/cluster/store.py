@@ -256,13 +256,15 @@ class StoreHome:
         return spare[0], fewest
 
     async def give_up(self, space: str, successor: str) -> None:
+        fence = self._fences[space]
         with suppress(LogFailed):  # then this daemon takes it again
-            await trio.to_thread.run_sync(self._terms.give_up, self._fences[space], successor)
+            await trio.to_thread.run_sync(self._terms.give_up, fence, successor)
         del self._fences[space]
+        self._writers = [each for each in self._writers if each.fence != fence]
 
-    def _renew(self, *, anew: bool) -> None:
+    def _renew(self) -> None:
         """Begins another lease, if the last one has run out while nothing was led."""
-        if anew and not self._fences and self._lease.left <= 0:
+        if not self._fences and self._lease.left <= 0:
             self._lease.end()
             self._lease = MemberLease(self._member, self._lease)
             self._lease.begin()
@@ -270,7 +272,7 @@ class StoreHome:
     def look(self) -> dict[str, Standing]:
         """Returns who leads each space, after it has begun a lease where the last one has run out."""
         with self._taking:
-            self._renew(anew=True)
+            self._renew()
         return self.standings()
 
     @property
@@ -318,7 +320,8 @@ class StoreHome:
             for name in names:
                 if len(taken) == most or not self._may_take(name, standings[name]):
                     continue
-                self._renew(anew=not taken)
+                if not taken:
+                    self._renew()
                 fence = self._terms.take(self._spaces[name], standings[name], self._member.nonce)
                 if fence is not None:
                     taken[name] = fence

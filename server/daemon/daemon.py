@@ -213,6 +213,12 @@ class Daemon(DaemonState):
         if was_leading_all:
             self.peers.start_soon(self.link.run)
 
+    def forget_followed(self) -> None:
+        """Looks no more at the logs of spaces that are led by now, so that nothing keeps their old state."""
+        over = [each for each in self.polled if isinstance(each, Following) and each.successor is not None]
+        for each in over:
+            self.polled.remove(each)
+
     def end_leading(self, hosted: HostedSpace) -> None:
         """Ends what ``begin_leading`` has begun for one space other than ``main``."""
         self._leading.pop(hosted.name).cancel()

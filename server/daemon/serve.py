@@ -323,6 +323,7 @@ async def _promote(daemon: Daemon, held: ExitStack, writers: _Writers, taken: Co
         hosted.lead(log)  # in one step with the topics: from here on clients may ask for all of it
         daemon.begin_term(daemon.home.numbering(log))
         held.callback(hosted.staging.close)
+    daemon.forget_followed()
     if leads_topics:
         daemon.open_topics()
         held.callback(daemon.durable_topics.journal.close)

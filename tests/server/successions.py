@@ -33,7 +33,7 @@ class Witness:
             await trio.sleep(0.001)
 
     async def answered(self) -> None:
-        """Returns once three more were acknowledged, of which one may have been on its way to the client."""
+        """Returns once three more ticks were acknowledged: one may have been on its way to the client."""
         enough = self.acknowledged + 3
         while self.acknowledged < enough:  # noqa: ASYNC110  # what another task counts
             await trio.sleep(0.005)

@@ -31,7 +31,7 @@ WILD = "*?["
 
 
 def names_of(options: StreamOptions) -> list[str]:
-    """Returns the names by which a checkpoint knows what is read; none without the option ``spaces``."""
+    """Returns the names of the spaces in a checkpoint; no names without the option ``spaces``."""
     if not options.spaces:
         return []
     stores = {each.url for each in options.peers}

@@ -185,17 +185,7 @@ class Membership(_Asking):
         """Begins a lease under a new nonce; returns until when it lasts at least, on ``CLOCK_BOOTTIME``."""
         self.nonce = uuid4()
         sent = clock_gettime(CLOCK_BOOTTIME)
-        profile = self.profile
-        self._run(
-            _JOIN,
-            nonce=self.nonce,
-            name=profile.name,
-            url=profile.url,
-            web=profile.web,
-            version=__version__,
-            config=profile.config,
-            lease=self.lease,
-        )
+        self._run(_JOIN, **self._said())
         [(self.number,)] = self._run(_NUMBER, nonce=self.nonce)
         self._run(_FORGET, kept=_KEPT_SECONDS)
         return sent + self.lease
@@ -203,21 +193,24 @@ class Membership(_Asking):
     def renew(self) -> Renewal | None:
         """Renews the lease; None if it had run out, for good."""
         sent = clock_gettime(CLOCK_BOOTTIME)
-        profile = self.profile
-        rows = self._run(
-            _RENEW,
-            nonce=self.nonce,
-            name=profile.name,
-            url=profile.url,
-            web=profile.web,
-            version=__version__,
-            config=profile.config,
-            lease=self.lease,
-        )
+        rows = self._run(_RENEW, **self._said())
         if not rows:
             return None
         self.differing, self.namesakes, time, *settings = rows[0]
         return Renewal(sent + self.lease, time, Durability(*settings))
+
+    def _said(self) -> dict[str, object]:
+        """What the row of this member has."""
+        profile = self.profile
+        return {
+            "nonce": self.nonce,
+            "name": profile.name,
+            "url": profile.url,
+            "web": profile.web,
+            "version": __version__,
+            "config": profile.config,
+            "lease": self.lease,
+        }
 
     def others(self) -> list[tuple[UUID, str]]:
         """Returns nonce and name of each other member that has a lease."""
