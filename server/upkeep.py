@@ -25,10 +25,11 @@ from typing import Final
 from dataspace.errors import DataspaceError, UsageError
 from relay.backup import restore as restoring
 from relay.backup.backup import MAIN, BackupDone, back_up, publish, spaces_of, working_directory
-from relay.backup.blocks import LOCK, Pushed, Store, check_identity, fetch, newest, push, wanted
+from relay.backup.blocks import LOCK, Pushed, check_identity, fetch, newest, push, wanted
 from relay.backup.copies import CopyPace, identity_of
 from relay.backup.manifest import is_backup
 from relay.backup.restore import Restored, RestoreWanted, text_of
+from relay.objects.remote import RemoteObjects
 from server.config.model import default_data
 from server.config.units import size
 from server.daemon.lock import locked
@@ -160,7 +161,7 @@ def _backup_to_url(args: argparse.Namespace) -> int:
     via = args.via or data.with_name(f"{data.name}.backup")
     rate = None if args.rate is None else size(args.rate)
     made = working_directory(data, via)
-    store = Store(args.target)
+    store = RemoteObjects(args.target)
     with CopyProgress(quiet=args.quiet) as progress:
         try:
             _look(store, data)
@@ -182,13 +183,13 @@ def _backup_to_url(args: argparse.Namespace) -> int:
     return 0
 
 
-def _look(store: Store, data: Path) -> None:
+def _look(store: RemoteObjects, data: Path) -> None:
     """Raises ``StoreFailed`` or ``NotThisLog`` where this log cannot be backed up to a store."""
     store.probe()
     check_identity(newest(store), identity_of(spaces_of(data)[MAIN]), store)
 
 
-def _with_history(via: Path, made: Path, store: Store, pace: CopyPace) -> Path:
+def _with_history(via: Path, made: Path, store: RemoteObjects, pace: CopyPace) -> Path:
     """Returns the directory to back up into; fetches an earlier backup if it is in the store alone.
 
     Else the older snapshots in it, and what retention has deleted since, would be gone from the store.
@@ -219,7 +220,7 @@ def _fetching(directory: Path) -> Iterator[None]:
         yield
 
 
-def _print_pushed(done: BackupDone, pushed: Pushed, via: Path, store: Store) -> None:
+def _print_pushed(done: BackupDone, pushed: Pushed, via: Path, store: RemoteObjects) -> None:
     _print_backup(done, via)
     print(
         f"{store.shown} is whole: {mebibytes(pushed.held)} in all, {pushed.blocks} blocks"
@@ -236,7 +237,7 @@ def _restore_from_url(args: argparse.Namespace) -> int:
     """
     target: Path = args.target
     restoring.working_directory(target)
-    store, fetched = Store(args.backup), target.with_name(f"{target.name}.fetched")
+    store, fetched = RemoteObjects(args.backup), target.with_name(f"{target.name}.fetched")
     found = wanted(store)
     with CopyProgress(quiet=args.quiet) as progress:
         try:

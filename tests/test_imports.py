@@ -55,7 +55,8 @@ relay/log                   dataspace/kernel dataspace/transport relay/delivery 
 relay/topics                dataspace/topics
 relay/journal               dataspace/topics relay/log relay/store relay/store/sqlite relay/topics
 relay/following             dataspace/kernel relay/journal relay/log relay/store relay/topics
-relay/backup                relay/journal relay/log relay/store relay/store/sqlite
+relay/objects               relay/store
+relay/backup                relay/journal relay/log relay/objects relay/store relay/store/sqlite
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning
 relay/spark/common          dataspace/client/bulk dataspace/transport dataspace/wire
@@ -87,7 +88,7 @@ server/monitoring           dataspace/kernel dataspace/topics dataspace/wire rel
 server/tracing              dataspace/wire server/config server/sessions server/spaces
 server/cluster              dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/postgres server/config server/monitoring server/spaces
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/sqlite server/claims server/cluster server/config server/connections server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
-server/upkeep               relay/backup server/config server/daemon
+server/upkeep               relay/backup relay/objects server/config server/daemon
 server/copying              relay/backup relay/journal relay/log relay/store relay/store/sqlite server/cluster server/daemon server/upkeep
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/journal relay/log relay/store server/cluster server/config server/daemon server/hosting server/logs
 server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli server/config

@@ -14,17 +14,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Final
 
-from dataspace.errors import DataspaceError, UsageError
+from dataspace.errors import UsageError
 from dataspace.faults import reach
 from relay.backup.copies import CopyPace
 from relay.backup.logs import NotThisLog
 from relay.backup.manifest import NAME, Manifest
+from relay.objects.objects import PROBE, StoreFailed
+from relay.objects.remote import RemoteObjects
 from relay.store.errors import LogDamaged
 from relay.store.private import DIRECTORY_MODE, make_private
 from relay.store.sqlite.failures import translated
@@ -79,7 +80,7 @@ class Pushed:
     kept: str
 
 
-def newest(store: Store) -> Stored | None:
+def newest(store: RemoteObjects) -> Stored | None:
     """Returns the newest backup in a store that was written whole; None if there is none."""
     for match in sorted(filter(None, map(_INDEX.fullmatch, store.sizes())), key=_order, reverse=True):
         body = store.get(match[0])
@@ -88,7 +89,7 @@ def newest(store: Store) -> Stored | None:
     return None
 
 
-def wanted(store: Store) -> Stored:
+def wanted(store: RemoteObjects) -> Stored:
     """Returns the newest backup in a store; ``UsageError`` where there is none."""
     found = newest(store)
     if found is None:
@@ -96,7 +97,7 @@ def wanted(store: Store) -> Stored:
     return found
 
 
-def check_identity(before: Stored | None, identity: str, store: Store) -> None:
+def check_identity(before: Stored | None, identity: str, store: RemoteObjects) -> None:
     """Raises ``NotThisLog`` if a store has a backup of another log."""
     if before is not None and before.identity != identity:
         raise NotThisLog(
@@ -105,7 +106,7 @@ def check_identity(before: Stored | None, identity: str, store: Store) -> None:
         )
 
 
-def push(backup: Path, store: Store, pace: CopyPace) -> Pushed:
+def push(backup: Path, store: RemoteObjects, pace: CopyPace) -> Pushed:
     """Writes what a store lacks of the backup in a directory, which must not change meanwhile.
 
     Raises ``StoreFailed``; written blocks stay, and another call continues.
@@ -124,7 +125,12 @@ def push(backup: Path, store: Store, pace: CopyPace) -> Pushed:
 
 
 def _push_file(
-    backup: Path, path: str, store: Store, there: dict[str, int], written: dict[str, int], pace: CopyPace
+    backup: Path,
+    path: str,
+    store: RemoteObjects,
+    there: dict[str, int],
+    written: dict[str, int],
+    pace: CopyPace,
 ) -> StoredFile:
     blocks: list[str] = []
     size = 0
@@ -140,14 +146,14 @@ def _push_file(
     return StoredFile(path, size, tuple(blocks))
 
 
-def _put_index(made: Stored, store: Store) -> str:
+def _put_index(made: Stored, store: RemoteObjects) -> str:
     body = json.dumps({"format": FORMAT, "block_bytes": BLOCK_BYTES, **asdict(made)}).encode()
     name = f"manifest-{made.number:08}-{sha256(body).hexdigest()}.json"
     store.put(name, body)
     return name
 
 
-def _check(made: Stored, name: str, store: Store) -> None:
+def _check(made: Stored, name: str, store: RemoteObjects) -> None:
     """Raises ``StoreFailed`` unless the store has all blocks that the manifest names, and has the manifest as
     the newest."""
     there = store.sizes()
@@ -160,7 +166,7 @@ def _check(made: Stored, name: str, store: Store) -> None:
         )
 
 
-def _forget(store: Store, names: Iterable[str]) -> str:
+def _forget(store: RemoteObjects, names: Iterable[str]) -> str:
     """Deletes objects of this program that no manifest names now; returns why that was refused."""
     ours = sorted(each for each in names if each == PROBE or _BLOCK.fullmatch(each) or _INDEX.fullmatch(each))
     ours.sort(key=lambda each: not _INDEX.fullmatch(each))  # a manifest goes before what it names
@@ -171,7 +177,7 @@ def _forget(store: Store, names: Iterable[str]) -> str:
     return ""
 
 
-def fetch(found: Stored, store: Store, directory: Path, pace: CopyPace) -> None:
+def fetch(found: Stored, store: RemoteObjects, directory: Path, pace: CopyPace) -> None:
     """Fetches a backup from a store into a directory; blocks that are there already are not fetched again.
 
     Raises ``StoreFailed`` for a missing block, ``LogDamaged`` for an altered block.
@@ -183,7 +189,7 @@ def fetch(found: Stored, store: Store, directory: Path, pace: CopyPace) -> None:
         _fetch_file(file, store, directory, pace)
 
 
-def _fetch_file(file: StoredFile, store: Store, directory: Path, pace: CopyPace) -> None:
+def _fetch_file(file: StoredFile, store: RemoteObjects, directory: Path, pace: CopyPace) -> None:
     path = directory / file.path
     with translated("write", path):
         path.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -225,7 +231,7 @@ def _order(match: re.Match[str]) -> tuple[int, str]:
     return int(match[1]), match[2]
 
 
-def _parsed(body: bytes, store: Store) -> Stored:
+def _parsed(body: bytes, store: RemoteObjects) -> Stored:
     """Returns what a manifest says; ``UsageError`` for one of another version."""
     found = json.loads(body)
     if (found["format"], found["block_bytes"]) != (FORMAT, BLOCK_BYTES):
@@ -245,93 +251,3 @@ def _within(path: str) -> str:
     if not parts or parts[0] == "/" or ".." in parts:
         raise UsageError(f"a manifest names the file {path!r:.100}, which is not in its directory")
     return path
-
-
-PROBE: Final = "probe"
-"""An object that is written and deleted to find out whether that is allowed."""
-
-
-class StoreFailed(DataspaceError):
-    """The store refused or did not answer; the message has the backend's words."""
-
-
-class Store:
-    """The objects under one URL, all in one folder.
-
-    What a backend needs to know beyond the URL, such as credentials, it reads from where its users have it:
-    the variables of its tools, or fsspec's own configuration.
-
-    Always: an error is a ``StoreFailed`` with the URL in it, without a password.
-    """
-
-    def __init__(self, url: str) -> None:
-        """Raises ``UsageError`` where fsspec, or its backend for this kind of URL, is not installed."""
-        self.shown: Final = re.sub(r"//[^/@]*:[^/@]*@", "//…@", url)
-        self._files, self._root = _opened(url, self.shown)
-
-    def sizes(self) -> dict[str, int]:
-        """Returns the size of each object by its name; none where there is no such folder."""
-        with self._translated("list"):
-            self._files.invalidate_cache()
-            try:
-                found = self._files.ls(self._root, detail=True)
-            except FileNotFoundError:
-                return {}
-            return {_name(each): int(each["size"]) for each in found if each["type"] == "file"}
-
-    def get(self, name: str) -> bytes:
-        """Returns the content of an object."""
-        with self._translated(f"read {name} of"):
-            return bytes(self._files.cat_file(self._place(name)))
-
-    def put(self, name: str, content: bytes) -> None:
-        """Writes an object; an interrupted call may leave a shorter object."""
-        with self._translated("write to"):
-            self._files.pipe_file(self._place(name), content)
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Deletes objects."""
-        with self._translated("delete from"):
-            for name in names:
-                self._files.rm_file(self._place(name))
-
-    def probe(self) -> None:
-        """Raises ``StoreFailed`` where nothing can be written."""
-        self.put(PROBE, b"written to find out whether that is allowed; may be deleted\n")
-
-    def _place(self, name: str) -> str:
-        return f"{self._root}/{name}"
-
-    @contextmanager
-    def _translated(self, verb: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # a fence: what backends raise has no base in common
-            words = " ".join(str(error).split()) or "no reason given"
-            raise StoreFailed(f"cannot {verb} {self.shown}: {type(error).__name__}: {words:.300}") from error
-
-
-def _opened(url: str, shown: str) -> tuple[Any, str]:
-    """Returns fsspec's file system for a URL, and the path in it."""
-    try:
-        from fsspec.core import url_to_fs  # only where a URL was given
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "fsspec":
-            raise
-        raise UsageError(
-            f"{shown} needs the package fsspec: pip install 'dataspace-server[remote]' and the backend of "
-            "fsspec for this kind of URL, such as s3fs for s3:// or paramiko for sftp://"
-        ) from None
-    try:
-        files, root = url_to_fs(url, skip_instance_cache=True)
-    except ImportError as error:
-        raise UsageError(f"{shown} needs a package that is not installed: {error}") from None
-    except ValueError as error:
-        raise UsageError(f"{shown}: {error}; give a directory or a URL that fsspec knows") from None
-    except Exception as error:  # a fence: some backends connect now, and have their own errors
-        raise StoreFailed(f"cannot open {shown}: {type(error).__name__}: {error!s:.300}") from error
-    return files, str(root).rstrip("/")
-
-
-def _name(entry: dict[str, Any]) -> str:
-    return str(entry["name"]).rstrip("/").rpartition("/")[2]

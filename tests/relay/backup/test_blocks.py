@@ -12,10 +12,12 @@ import pytest
 from dataspace.errors import UsageError
 from relay.backup import blocks
 from relay.backup.backup import back_up, damages
-from relay.backup.blocks import Store, StoreFailed, fetch, newest, push, wanted
+from relay.backup.blocks import fetch, newest, push, wanted
 from relay.backup.copies import CopyPace
 from relay.backup.logs import NotThisLog
 from relay.log.log import Log
+from relay.objects.objects import StoreFailed
+from relay.objects.remote import RemoteObjects
 from relay.store.errors import LogDamaged
 from tests.relay.log.histories import append, epoch, flight
 
@@ -35,8 +37,8 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(place: Path) -> Store:
-    return Store(f"local://{place}")
+def store(place: Path) -> RemoteObjects:
+    return RemoteObjects(f"local://{place}")
 
 
 class Life:
@@ -68,14 +70,14 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {each.relative_to(folder).as_posix(): each.read_bytes() for each in files}
 
 
-def fetched(store: Store, folder: Path) -> dict[str, bytes]:
+def fetched(store: RemoteObjects, folder: Path) -> dict[str, bytes]:
     fetch(wanted(store), store, folder, CopyPace())
     assert not list(damages(folder))
     return contents(folder)
 
 
 def test_what_is_fetched_is_what_was_pushed_and_only_what_is_new_is_written(
-    life: Life, store: Store, place: Path, tmp_path: Path
+    life: Life, store: RemoteObjects, place: Path, tmp_path: Path
 ) -> None:
     backup = life.grow(400)
     first = push(backup, store, CopyPace())
@@ -92,7 +94,7 @@ def test_what_is_fetched_is_what_was_pushed_and_only_what_is_new_is_written(
 
 
 def test_parts_that_an_interrupted_run_left_are_not_taken_for_whole(
-    life: Life, store: Store, place: Path, tmp_path: Path
+    life: Life, store: RemoteObjects, place: Path, tmp_path: Path
 ) -> None:
     backup = life.grow(50)
     push(backup, store, CopyPace())
@@ -110,7 +112,9 @@ def test_parts_that_an_interrupted_run_left_are_not_taken_for_whole(
     assert len(list(place.glob("manifest-*"))) == 1
 
 
-def test_what_was_altered_or_is_gone_is_named(life: Life, store: Store, place: Path, tmp_path: Path) -> None:
+def test_what_was_altered_or_is_gone_is_named(
+    life: Life, store: RemoteObjects, place: Path, tmp_path: Path
+) -> None:
     push(life.grow(50), store, CopyPace())
     victim = max(place.glob("block-*"), key=lambda each: each.stat().st_size)
     whole = victim.read_bytes()
@@ -126,7 +130,7 @@ def test_what_was_altered_or_is_gone_is_named(life: Life, store: Store, place: P
 
 
 def test_another_log_and_another_writer_are_refused(
-    life: Life, store: Store, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    life: Life, store: RemoteObjects, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backup = life.grow(20)
     push(backup, store, CopyPace())
@@ -135,7 +139,7 @@ def test_another_log_and_another_writer_are_refused(
     life.grow(20)
     copied = tmp_path / "copied"
     shutil.copytree(place, copied)
-    push(backup, Store(f"local://{copied}"), CopyPace())
+    push(backup, RemoteObjects(f"local://{copied}"), CopyPace())
 
     def beside(name: str) -> None:
         """Another writer finishes first."""
@@ -149,7 +153,7 @@ def test_another_log_and_another_writer_are_refused(
 
 
 def test_objects_that_may_not_be_deleted_do_no_harm(
-    life: Life, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    life: Life, store: RemoteObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push(life.grow(20), store, CopyPace())
 
@@ -163,7 +167,7 @@ def test_objects_that_may_not_be_deleted_do_no_harm(
 
 
 def test_a_manifest_reaches_nothing_outside_its_directory(
-    store: Store, place: Path, life: Life, tmp_path: Path
+    store: RemoteObjects, place: Path, life: Life, tmp_path: Path
 ) -> None:
     push(life.grow(5), store, CopyPace())
     (index,) = place.glob("manifest-*")
@@ -176,7 +180,7 @@ def test_a_manifest_reaches_nothing_outside_its_directory(
             fetch(wanted(store), store, tmp_path / "fetched", CopyPace())
 
 
-def test_a_format_of_another_version_is_refused(store: Store, place: Path) -> None:
+def test_a_format_of_another_version_is_refused(store: RemoteObjects, place: Path) -> None:
     body = json.dumps({"format": 7, "block_bytes": 8192, "number": 1, "identity": "", "files": []}).encode()
     (place / f"manifest-00000001-{sha256(body).hexdigest()}.json").write_bytes(body)
     with pytest.raises(UsageError, match=r"has format 7 .* this program reads format 1"):
@@ -185,7 +189,7 @@ def test_a_format_of_another_version_is_refused(store: Store, place: Path) -> No
 
 def test_a_password_in_a_url_is_not_shown(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
-        Store("unheard-of://me:geheim@there/x")
+        RemoteObjects("unheard-of://me:geheim@there/x")
     assert "geheim" not in str(refused.value)
     with pytest.raises(StoreFailed, match="cannot write to local://"):
-        Store(f"local://{tmp_path}/nowhere").probe()
+        RemoteObjects(f"local://{tmp_path}/nowhere").probe()
