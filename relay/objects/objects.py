@@ -30,7 +30,7 @@ class NoSuchObject(StoreFailed):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An object as a listing shows it: its bytes, and when it was written, by the store's clock in seconds."""
+    """An object as a listing shows it: its bytes, and when it was written, in seconds by its clock."""
 
     size: int
     written: float
