@@ -24,7 +24,7 @@ class DirectoryObjects:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.absolute()
-        self.shown: Final = str(directory)
+        self.shown = str(directory)
 
     def listed(self, folder: str = "") -> dict[str, Listed]:
         with self._translated("list", folder):

@@ -21,7 +21,7 @@ class RemoteObjects:
 
     def __init__(self, url: str) -> None:
         """Raises ``UsageError`` where fsspec, or its backend for this kind of URL, is not installed."""
-        self.shown: Final = re.sub(r"//[^/@]*:[^/@]*@", "//…@", url)
+        self.shown = re.sub(r"//[^/@]*:[^/@]*@", "//…@", url)
         self._files, self._root = _opened(url, self.shown)
 
     def sizes(self) -> dict[str, int]:
