@@ -55,7 +55,7 @@ class Objects(Protocol):
         """Returns some bytes of an object, from ``start`` to before ``end``."""
 
     def put(self, name: str, content: bytes) -> None:
-        """Writes an object, on disk when it returns; an interrupted call may leave a shorter one."""
+        """Writes an object, on disk when it returns; an interrupted call may leave a shorter object."""
 
     def create(self, name: str, content: bytes) -> bool:
         """Writes an object unless there is one of this name; True if it did.
@@ -64,7 +64,7 @@ class Objects(Protocol):
         """
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes objects; one that is gone already is no error."""
+        """Deletes objects; an object that is gone already is no error."""
 
     def address(self, name: str) -> str:
         """Returns the path or URL by which other programs read an object."""
