@@ -1,7 +1,7 @@
 """The commands ``dataspace backup`` and ``dataspace restore``.
 
-They work on files, in a process of their own: the daemon does nothing for them, and its process must not open
-its files a second time, since closing them would drop SQLite's locks.
+They work on files, or read a store, in a process of their own: the daemon does nothing for them, and its
+process must not open its files a second time, since closing them would drop SQLite's locks.
 
 A backup to a URL is a backup in a directory, which is made, verified and brought up to date as any other, and
 then copied to the store in blocks.
@@ -17,19 +17,28 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from dataspace.errors import DataspaceError, UsageError
 from relay.backup import restore as restoring
-from relay.backup.backup import MAIN, BackupDone, back_up, publish, spaces_of, working_directory
+from relay.backup.backup import (
+    BackupDone,
+    BackupSource,
+    back_up,
+    identity_of,
+    of_directory,
+    publish,
+    working_directory,
+)
 from relay.backup.blocks import LOCK, Pushed, check_identity, fetch, newest, push, wanted
-from relay.backup.copies import CopyPace, identity_of
+from relay.backup.copies import CopyPace
 from relay.backup.manifest import is_backup
 from relay.backup.restore import Restored, RestoreWanted, text_of
 from relay.objects.remote import RemoteObjects
+from relay.store.address import StoreAddress
 from server.config.model import default_data
 from server.config.units import size
 from server.daemon.lock import locked
@@ -39,18 +48,18 @@ EVERY: Final = 0.5
 
 
 def backup(args: argparse.Namespace) -> int:
-    """Backs up a data directory, to a directory or a URL; returns the exit code."""
+    """Backs up a data directory or a store, to a directory or a URL; returns the exit code."""
     if isinstance(args.target, str):
         return _backup_to_url(args)
     if args.via is not None:
         raise UsageError("--via is for a backup to a URL; give one, or no --via")
-    data, target = args.data or default_data(), args.target
+    target: Path = args.target
     rate = None if args.rate is None else size(args.rate)
-    made = working_directory(data, target)
-    with CopyProgress(quiet=args.quiet) as progress:
+    with _source(args.data) as source, CopyProgress(quiet=args.quiet) as progress:
+        made = working_directory(target)
         try:
             with locked(made):
-                done = back_up(data, made, CopyPace(rate, progress.report))
+                done = back_up(source, made, CopyPace(rate, progress.report))
         except KeyboardInterrupt:
             progress.end()
             kept = "what was copied is kept" if made == target else f"what was copied is kept in {made}"
@@ -59,6 +68,15 @@ def backup(args: argparse.Namespace) -> int:
     publish(made, target)
     _print_backup(done, target)
     return 0
+
+
+def _source(data: Path | str | None) -> AbstractContextManager[BackupSource]:
+    """Lends a data directory or a store; ``UsageError`` where there is no log."""
+    if not isinstance(data, str):
+        return nullcontext(of_directory(data or default_data()))
+    from server.cluster.copying import store_backup  # psycopg is loaded where it is used
+
+    return store_backup(StoreAddress.parse(data))
 
 
 def _print_backup(done: BackupDone, target: Path) -> None:
@@ -72,6 +90,11 @@ def _print_backup(done: BackupDone, target: Path) -> None:
 
 def restore(args: argparse.Namespace) -> int:
     """Restores a backup, from a directory or a URL, into a new directory; returns the exit code."""
+    if isinstance(args.target, str):
+        raise UsageError(
+            f"restore makes a directory, and {StoreAddress.parse(args.target)} is none; restore into a"
+            " directory, then copy that: dataspace log copy --from DIR --to ADDRESS"
+        )
     if isinstance(args.backup, str):
         return _restore_from_url(args)
     made = restoring.working_directory(args.target)
@@ -156,19 +179,18 @@ def mebibytes(count: float) -> str:
 
 
 def _backup_to_url(args: argparse.Namespace) -> int:
-    """Backs up a data directory to a URL; returns the exit code."""
-    data = args.data or default_data()
-    via = args.via or data.with_name(f"{data.name}.backup")
+    """Backs up to a URL; returns the exit code."""
+    via = _via(args)
     rate = None if args.rate is None else size(args.rate)
-    made = working_directory(data, via)
-    store = RemoteObjects(args.target)
-    with CopyProgress(quiet=args.quiet) as progress:
+    with _source(args.data) as source, CopyProgress(quiet=args.quiet) as progress:
+        made = working_directory(via)
+        store = RemoteObjects(args.target)
         try:
-            _look(store, data)
+            _look(store, source)
             pace = CopyPace(rate, progress.report)
             made = _with_history(via, made, store, pace)
             with locked(made):
-                done = back_up(data, made, pace)
+                done = back_up(source, made, pace)
             publish(made, via)
             with locked(via):
                 pushed = push(via, store, CopyPace(rate, progress.report))
@@ -183,10 +205,21 @@ def _backup_to_url(args: argparse.Namespace) -> int:
     return 0
 
 
-def _look(store: RemoteObjects, data: Path) -> None:
+def _via(args: argparse.Namespace) -> Path:
+    """Returns the backup on this machine that is copied to a URL."""
+    if args.via is not None:
+        via: Path = args.via
+        return via
+    if isinstance(args.data, str):
+        raise UsageError("a backup of a store to a URL needs --via DIR, the backup on this machine")
+    data: Path = args.data or default_data()
+    return data.with_name(f"{data.name}.backup")
+
+
+def _look(store: RemoteObjects, source: BackupSource) -> None:
     """Raises ``StoreFailed`` or ``NotThisLog`` where this log cannot be backed up to a store."""
     store.probe()
-    check_identity(newest(store), identity_of(spaces_of(data)[MAIN]), store)
+    check_identity(newest(store), identity_of(source), store)
 
 
 def _with_history(via: Path, made: Path, store: RemoteObjects, pace: CopyPace) -> Path:

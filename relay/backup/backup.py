@@ -1,4 +1,4 @@
-"""Backing up a data directory, of a running daemon or of a stopped one, from a process of its own.
+"""Backing up a data directory or a store, of running daemons or of stopped ones, from a process of its own.
 
 The order of copying: staged batches, durable topics, then the log of each space.  Each is of one moment by
 itself, the logs the latest: a batch that was published between two copies is in the copied log as an epoch,
@@ -13,15 +13,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from dataspace.errors import UsageError
 from dataspace.faults import reach
-from relay.backup.copies import CopyPace, put_mark, replace, settle
+from relay.backup.copies import CopyPace, LogSource, Moments, put_mark, replace, settle
 from relay.backup.logs import NEW, CopiedLog, copy_log
 from relay.backup.manifest import BackedUp, Manifest, is_backup
 from relay.journal.reader import JournalReader, verify_topics
@@ -41,6 +41,17 @@ PARTIAL: Final = ".partial"
 
 
 @dataclass(frozen=True, slots=True)
+class BackupSource:
+    """Data to be backed up.  ``topics`` and ``staged`` copy into a directory and return the copied bytes."""
+
+    place: str
+    spaces: Sequence[str]
+    log: Callable[[str], AbstractContextManager[Moments]]
+    topics: Callable[[Path, CopyPace], int]
+    staged: Callable[[str, Path, CopyPace], int]
+
+
+@dataclass(frozen=True, slots=True)
 class BackupDone:
     """What a backup did: the logs by space, the bytes of topics and staged batches, bytes copied in all."""
 
@@ -57,13 +68,37 @@ def spaces_of(data: Path) -> dict[str, Path]:
     return ({MAIN: data} if (data / LogReader.FILE).exists() else {}) | found
 
 
-def working_directory(data: Path, target: Path) -> Path:
-    """Returns where a backup of ``data`` is made: in place if it goes on with an earlier one, else beside.
-
-    Raises ``UsageError`` for a directory with something else in it, or where there is nothing to back up.
-    """
-    if MAIN not in spaces_of(data):
+def of_directory(data: Path) -> BackupSource:
+    """Returns a data directory as the source of a backup; ``UsageError`` where there is none."""
+    found = spaces_of(data)
+    if MAIN not in found:
         raise UsageError(f"there is no log in {data}; give the daemon's directory with --data")
+
+    @contextmanager
+    def log(space: str) -> Iterator[Moments]:
+        with closing(LogSource(found[space])) as opened:
+            yield opened.moment
+
+    return BackupSource(
+        str(data),
+        list(found),
+        log,
+        lambda target, pace: copy_topics(data, target, pace, "topics"),
+        lambda space, target, pace: copy_staged(found[space], target, pace, f"staged {space}"),
+    )
+
+
+def identity_of(source: BackupSource) -> str:
+    """Returns the identity of the log of ``main``."""
+    with source.log(MAIN) as moment, moment() as now:
+        return now.identity
+
+
+def working_directory(target: Path) -> Path:
+    """Returns where a backup is made: in place if it goes on with an earlier one, else beside.
+
+    Raises ``UsageError`` for a directory with something else in it.
+    """
     if is_backup(target):
         return target
     if target.is_dir() and not any(target.iterdir()):
@@ -81,22 +116,22 @@ def beside(target: Path) -> Path:
     return target.with_name(target.name + PARTIAL)
 
 
-def back_up(data: Path, target: Path, pace: CopyPace) -> BackupDone:
+def back_up(source: BackupSource, target: Path, pace: CopyPace) -> BackupDone:
     """Makes or continues a backup in ``target``, which must be its working directory; does not rename it.
 
     Raises ``NotThisLog``, ``LogDamaged`` or ``LogFailed``; then it can be continued by another call.
     """
-    found = spaces_of(data)
     with translated("write", target):
-        for each in found:
+        for each in source.spaces:
             _place(target, each).mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-    staged = sum([copy_staged(found[each], _place(target, each), pace, f"staged {each}") for each in found])
-    topics = copy_topics(data, target, pace, "topics")
+    staged = sum([source.staged(each, _place(target, each), pace) for each in source.spaces])
+    topics = source.topics(target, pace)
     logs: dict[str, CopiedLog] = {}
     noted: list[BackedUp] = []
-    for name, directory in found.items():
+    for name in source.spaces:
         now = time.time_ns() // 1000  # not later than the moment that is copied
-        logs[name] = log = copy_log(directory, _place(target, name), pace, f"space {name}")
+        with source.log(name) as moment:
+            logs[name] = log = copy_log(moment, _place(target, name), pace, f"space {name}")
         noted.append(BackedUp(name, log.identity, log.oldest, log.epoch, log.time, log.reserved, now))
     for damage in damages(target):
         raise LogDamaged(f"the backup is not whole, and is not to be used: {damage}")

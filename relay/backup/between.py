@@ -14,15 +14,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import Final, TypeVar
 
 from dataspace.errors import UsageError
 from dataspace.faults import reach
 from relay.backup.backup import MAIN
-from relay.backup.copies import CopyPace
+from relay.backup.copies import CopyPace, put_mark, replace, settle
 from relay.backup.logs import parts
 from relay.journal.reader import JournalReader, topics_verdict
-from relay.journal.rows import FORMAT as TOPICS_FORMAT, topic_of
+from relay.journal.rows import FORMAT as TOPICS_FORMAT, SCHEMA as TOPICS_SCHEMA, topic_of
 from relay.log.chain import Chain, rows_of_segments
 from relay.log.reader import LogReader, LogStatistics, Verdict, verdict
 from relay.log.segments import CHECKSUM_BYTES, EARLIER, FORMAT, Segment
@@ -38,8 +39,11 @@ from relay.store.ports import (
     Start,
     TopicTables,
 )
-from relay.store.sqlite.storage import Schema
+from relay.store.private import make_private
+from relay.store.sqlite.staged import SCHEMA as STAGED_SCHEMA, STAGED, SqliteStaged
+from relay.store.sqlite.storage import Schema, Storage
 from relay.store.sqlite.tables import LOG_TABLES
+from relay.store.sqlite.topics import SqliteTopics
 
 LOG_SCHEMA: Final = Schema(LOG_TABLES, FORMAT, (*EARLIER, UNFINISHED))
 """The tables of a log in SQLite that is being copied."""
@@ -216,6 +220,37 @@ def _copy_staged(source: StagedTables, target: StagedTables, pace: CopyPace, wha
     for key, since, body in source.rows():
         target.append(key, since, body)
         pace.spent(what, len(body))
+
+
+def topics_file(source: TopicTables, target: Path, pace: CopyPace) -> int:
+    """Copies durable topics, as of one moment, into a directory; returns the bytes of the file."""
+    name, mark = JournalReader.FILE, JournalReader.MARK
+    with _made_anew(target / name) as new:
+        beside = target / f"{mark}.new"  # the mark itself is never ahead of its file
+        with closing(SqliteTopics.open(new, beside, TOPICS_SCHEMA)) as tables:
+            _copy_topics(source, tables, pace)
+            steps = tables.mark
+        beside.unlink()
+    put_mark(target, steps, mark)
+    return (target / name).stat().st_size
+
+
+def staged_file(source: StagedTables, target: Path, pace: CopyPace, what: str) -> int:
+    """Copies staged batches into a directory; returns the bytes of the file."""
+    with _made_anew(target / STAGED) as new, closing(SqliteStaged(Storage(new, STAGED_SCHEMA))) as tables:
+        _copy_staged(source, tables, pace, what)
+    return (target / STAGED).stat().st_size
+
+
+@contextmanager
+def _made_anew(path: Path) -> Iterator[Path]:
+    """Lends a file for the block to make, and puts it in the place of another one, if there is one."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    make_private(new)
+    yield new
+    settle(new)
+    replace(new, path)
 
 
 # -- checking -----------------------------------------------------------------------------------------

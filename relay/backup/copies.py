@@ -1,8 +1,9 @@
 """The two ends of a copy, and its pace: a log is read while another process may write it, and another grows.
 
-A moment is one read transaction of SQLite: it reads one commit, however long it lasts.  It does not hold up
-the writer, but the write-ahead log cannot be used again before it ends.  So copies read what never changes,
-the segments, in many short moments, and only the rest in one.
+A moment is one read transaction of SQLite or PostgreSQL: it reads one commit, however long it lasts.  It does
+not hold up the writer, but SQLite's write-ahead log, and deleted rows of PostgreSQL, cannot be used again
+before it ends.  So copies read what never changes, the segments, in many short moments, and only the rest in
+one.
 
 Always: a segment that is handed out is sealed to the one before it; nothing in the directory is changed.
 """
@@ -13,19 +14,19 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from dataspace.codec import pack
-from relay.log.chain import rows_of_segments
+from dataspace.codec import pack, unpack_own
+from relay.log.chain import Chain, rows_of_segments
 from relay.log.log import SCHEMA
 from relay.log.reader import LogReader
 from relay.log.segments import CHECKSUM_BYTES, EARLIER, FORMAT, Segment
 from relay.log.snapshots import newest_head
 from relay.store.errors import LogDamaged
-from relay.store.header import check_format
-from relay.store.ports import AcknowledgedMark
+from relay.store.header import check_format, unsealed
+from relay.store.ports import AcknowledgedMark, LogTables, Start
 from relay.store.sqlite.acknowledged import AcknowledgedFile
 from relay.store.sqlite.failures import translated
 from relay.store.sqlite.storage import Storage, flush
@@ -55,23 +56,70 @@ class SourceSnapshot(NamedTuple):
     chunks: int
 
 
-class Moment:
-    """A log within one read transaction."""
+class Moment(Protocol):
+    """A log as of one moment.
+
+    ``first`` is the oldest segment that is needed, as ``Chain.first_needed`` says, also by the oldest
+    snapshot.
+    """
+
+    meta: dict[str, Any]
+    identity: str
+    oldest: int
+    reserved: int
+    end: SourceEnd
+    first: int
+
+    def checksum_of(self, segment: int) -> bytes | None:
+        """Returns the checksum of a segment, None if it is not there."""
+
+    def anchor_of(self, segment: int) -> bytes:
+        """Returns the checksum to which a segment is sealed."""
+
+    def first_of(self, segment: int) -> int | None:
+        """Returns the first epoch of a segment, None if it is not there."""
+
+    def bytes_after(self, segment: int) -> int:
+        """Returns the bytes of the segments after one; O(those)."""
+
+    def segments(self, first: int, previous: bytes) -> Iterator[Segment]:
+        """Yields the segments from one on, which is sealed to ``previous``; ``LogDamaged`` at an altered
+        one.
+        """
+
+    def newest_snapshot(self) -> SourceSnapshot | None:
+        """Returns the newest complete snapshot."""
+
+    def chunks(self, snapshot: SourceSnapshot) -> Iterator[Row]:
+        """Yields the chunks of a snapshot in order: its number, theirs, checksum and body."""
+
+    def starts(self) -> list[Start]:
+        """Returns the starts of the log."""
+
+    def readers(self) -> list[Row]:
+        """Returns the named readers."""
+
+
+Moments: TypeAlias = Callable[[], AbstractContextManager[Moment]]
+"""Lends a log as it is now, until the block ends."""
+
+
+class FileMoment:
+    """A log in a file, within one read transaction."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         """Raises ``LogDamaged`` for an altered header or another format."""
         self._connection = connection
         self._path = path
-        self.meta: Final = header_of(connection, path)
+        self.meta = header_of(connection, path)
         check_format(str(path), self.meta, FORMAT, EARLIER)
-        self.identity: Final[str] = self.meta.get("identity", "")
-        self.oldest: Final[int] = self.meta.get("oldest", 1)
-        self.reserved: Final[int] = self.meta.get("reserved", 0)
+        self.identity: str = self.meta.get("identity", "")
+        self.oldest: int = self.meta.get("oldest", 1)
+        self.reserved: int = self.meta.get("reserved", 0)
         rows = self.rows("SELECT segment, last, checksum, until FROM segments ORDER BY segment DESC LIMIT 1")
         anchor = self.meta.get("anchor", bytes(CHECKSUM_BYTES))
-        self.end: Final = SourceEnd(*rows[0]) if rows else SourceEnd(0, 0, anchor, 0)
-        self.first: Final = self._first_needed()
-        """The oldest segment that is needed, as ``Chain.first_needed`` says, also by the oldest snapshot."""
+        self.end = SourceEnd(*rows[0]) if rows else SourceEnd(0, 0, anchor, 0)
+        self.first = self._first_needed()
 
     def _first_needed(self) -> int:
         snapshot = self.rows("SELECT ifnull(min(segment), 0) FROM snapshots WHERE chunks IS NOT NULL")[0][0]
@@ -84,24 +132,22 @@ class Moment:
         return self._connection.execute(question, values).fetchall()
 
     def checksum_of(self, segment: int) -> bytes | None:
-        """Returns the checksum of a segment, None if it is not there."""
         rows = self.rows("SELECT checksum FROM segments WHERE segment = ?", segment)
         return rows[0][0] if rows else None
 
     def anchor_of(self, segment: int) -> bytes:
-        """Returns the checksum to which a segment is sealed."""
         before = self.checksum_of(segment - 1)
         return self.meta.get("anchor", bytes(CHECKSUM_BYTES)) if before is None else before
 
+    def first_of(self, segment: int) -> int | None:
+        rows = self.rows("SELECT first FROM segments WHERE segment = ?", segment)
+        return rows[0][0] if rows else None
+
     def bytes_after(self, segment: int) -> int:
-        """Returns the bytes of the segments after one; O(those)."""
         question = "SELECT ifnull(sum(length(body)), 0) FROM segments WHERE segment > ?"
         return int(self.rows(question, segment)[0][0])
 
     def segments(self, first: int, previous: bytes) -> Iterator[Segment]:
-        """Yields the segments from one on, which is sealed to ``previous``; ``LogDamaged`` at an altered
-        one.
-        """
         question = "SELECT * FROM segments WHERE segment >= ? ORDER BY segment"
         for row in self._connection.execute(question, (first,)):
             segment = Segment(*row)
@@ -121,10 +167,69 @@ class Moment:
         )
         return [SourceSnapshot(*row) for row in self.rows(question)]
 
+    def newest_snapshot(self) -> SourceSnapshot | None:
+        return next(reversed(self.snapshots()), None)
+
     def chunks(self, snapshot: SourceSnapshot) -> Iterator[Row]:
-        """Yields the rows of a snapshot's chunks, in order."""
         question = "SELECT * FROM chunks WHERE snapshot = ? ORDER BY chunk"
         yield from self._connection.execute(question, (snapshot.number,))
+
+    def starts(self) -> list[Start]:
+        return self.rows("SELECT first, before FROM starts")
+
+    def readers(self) -> list[Row]:
+        return self.rows("SELECT name, epoch, seen FROM readers")
+
+
+class TablesMoment:
+    """A log in tables whose answers are all of one moment."""
+
+    def __init__(self, tables: LogTables) -> None:
+        """Raises ``LogDamaged`` for an altered header or another format."""
+        self._tables = tables
+        names, self._starts, ends = tables.moment()
+        check_format(tables.place, names, FORMAT, EARLIER)
+        self.meta = unsealed(names, self._starts, tables.place)
+        self.identity: str = self.meta.get("identity", "")
+        self.oldest: int = self.meta.get("oldest", 1)
+        self.reserved: int = self.meta.get("reserved", 0)
+        self._chain = Chain(tables, self.meta.get("anchor", bytes(CHECKSUM_BYTES)))
+        time = 0 if ends is None else self._chain.head_of(ends.newest).until
+        self.end = SourceEnd(self._chain.last, self._chain.epoch, self._chain.checksum, time)
+        head = newest_head(tables)
+        self._snapshot = None if head is None else SourceSnapshot(*head)
+        needed = self._chain.first_needed(self.oldest, 0 if head is None else head[1])
+        self.first = min(needed, max(1, self.end.segment))
+
+    def checksum_of(self, segment: int) -> bytes | None:
+        return self._tables.checksum_of(segment)
+
+    def anchor_of(self, segment: int) -> bytes:
+        return self._chain.checksum_of(segment - 1)
+
+    def first_of(self, segment: int) -> int | None:
+        rows = self._tables.fetch(segment, None, 1, 1)
+        return rows[0][1] if rows and rows[0][0] == segment else None
+
+    def bytes_after(self, segment: int) -> int:
+        return self._tables.bytes_between(segment + 1, self.end.segment + 1)
+
+    def segments(self, first: int, previous: bytes) -> Iterator[Segment]:
+        return self._chain.walk(first, seal=previous)
+
+    def newest_snapshot(self) -> SourceSnapshot | None:
+        return self._snapshot
+
+    def chunks(self, snapshot: SourceSnapshot) -> Iterator[Row]:
+        with self._tables.newest_snapshot() as found:
+            for chunk, (checksum, body) in enumerate(found.chunks):
+                yield snapshot.number, chunk, checksum, body
+
+    def starts(self) -> list[Start]:
+        return self._starts
+
+    def readers(self) -> list[Row]:
+        return self._tables.readers()
 
 
 class LogSource:
@@ -135,20 +240,14 @@ class LogSource:
         self._storage = Storage(directory / LogReader.FILE)
 
     @contextmanager
-    def moment(self) -> Iterator[Moment]:
-        """Returns the log as it is now, until the block ends."""
+    def moment(self) -> Iterator[FileMoment]:
+        """Lends the log as it is now, until the block ends."""
         with moment_of(self._storage) as connection:
-            yield Moment(connection, self._storage.path)
+            yield FileMoment(connection, self._storage.path)
 
     def close(self) -> None:
         """Closes the file."""
         self._storage.close()
-
-
-def identity_of(directory: Path) -> str:
-    """Returns the identity of the log in a directory."""
-    with closing(LogSource(directory)) as log, log.moment() as now:
-        return now.identity
 
 
 class LogTarget:
@@ -184,15 +283,23 @@ class LogTarget:
             newest = segments[-1]
             self.segment, self.epoch, self.checksum = newest.ordinal, newest.last, newest.checksum
 
-    def holds(self, snapshot: SourceSnapshot) -> bool:
-        """True if this snapshot is the newest one here."""
-        return bool(self.meta.get("snapshot") == pack(tuple(snapshot)))
+    def held(self, snapshot: SourceSnapshot) -> SourceSnapshot | None:
+        """Returns a snapshot as it is numbered here, if it is the newest one here."""
+        packed = self.meta.get("snapshot")
+        head: Any = packed and unpack_own(packed)
+        found = SourceSnapshot(*head) if head else None
+        return found if found is not None and found[1:] == snapshot[1:] else None
 
-    def begin_snapshot(self, snapshot: SourceSnapshot) -> None:
-        """Begins a snapshot, which nothing reads before the header names it."""
+    def begin_snapshot(self, snapshot: SourceSnapshot) -> SourceSnapshot:
+        """Begins a snapshot, which nothing reads before the header names it; returns it as numbered here.
+
+        That is another number if it does not follow those here: a copied home numbers its snapshots anew.
+        """
         with self._storage.transaction() as connection:
-            row = (*snapshot[:4], None)
-            connection.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", row)
+            newest = connection.execute("SELECT ifnull(max(snapshot), 0) FROM snapshots").fetchone()[0]
+            here = snapshot._replace(number=max(snapshot.number, newest + 1))
+            connection.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", (*here[:4], None))
+        return here
 
     def add_chunks(self, rows: Sequence[Row]) -> None:
         """Adds chunks of the snapshot that was begun."""

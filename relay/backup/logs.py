@@ -12,7 +12,7 @@ went on differently, is refused and left unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -21,9 +21,9 @@ from dataspace.errors import DataspaceError
 from dataspace.faults import reach
 from relay.backup.copies import (
     CopyPace,
-    LogSource,
     LogTarget,
     Moment,
+    Moments,
     SourceEnd,
     SourceSnapshot,
     put_mark,
@@ -31,6 +31,7 @@ from relay.backup.copies import (
 )
 from relay.log.reader import LogReader
 from relay.log.segments import FORMAT, Segment
+from relay.log.snapshots import renumbered_chunks
 from relay.store.ports import AcknowledgedMark
 
 PORTION_BYTES: Final = 4 << 20
@@ -81,24 +82,23 @@ class CopiedLog:
     anew: bool
 
 
-def copy_log(source: Path, target: Path, pace: CopyPace, what: str) -> CopiedLog:
+def copy_log(source: Moments, target: Path, pace: CopyPace, what: str) -> CopiedLog:
     """Brings the copy in a directory up to date, or makes one; O(missing segments).  ``what`` names it for
     reports.
 
     Raises ``NotThisLog``, ``LogDamaged`` where the log is not what was written, or ``LogFailed``.
     """
-    with closing(LogSource(source)) as log:
-        for attempt in range(OVERTAKEN + 1):
-            with suppress(_Overtaken):
-                return _Copy(log, target, pace, what, patient=attempt < OVERTAKEN).run()
+    for attempt in range(OVERTAKEN + 1):
+        with suppress(_Overtaken):
+            return _Copy(source, target, pace, what, patient=attempt < OVERTAKEN).run()
     raise AssertionError  # in one moment nothing is deleted
 
 
 class _Copy:
     """One attempt: ``patient`` if it may read in many moments."""
 
-    def __init__(self, log: LogSource, directory: Path, pace: CopyPace, what: str, *, patient: bool) -> None:
-        self._log = log
+    def __init__(self, source: Moments, directory: Path, pace: CopyPace, what: str, *, patient: bool) -> None:
+        self._moment = source
         self._directory = directory
         self._pace = pace
         self._what = what
@@ -107,7 +107,7 @@ class _Copy:
 
     def run(self) -> CopiedLog:
         whole = self._directory / LogReader.FILE
-        with self._log.moment() as now:
+        with self._moment() as now:
             anew = whole.exists() and not self._continues(whole, now)
         path = self._directory / NEW if anew else whole
         if anew:
@@ -116,7 +116,7 @@ class _Copy:
         try:
             if self._patient:
                 self._catch_up(target)
-            with self._log.moment() as now:
+            with self._moment() as now:
                 self._finish(target, now)
                 copied = CopiedLog(
                     now.identity, now.oldest, now.end.epoch, now.end.time, now.reserved, self._added, anew
@@ -155,20 +155,20 @@ class _Copy:
             )
         if checksum is not None:
             return True
-        rows = now.rows("SELECT segment, first FROM segments WHERE segment = ?", held.segment + 1)
-        return bool(rows) and rows[0][1] > held.epoch and now.anchor_of(held.segment + 1) == held.checksum
+        first = now.first_of(held.segment + 1)
+        return first is not None and first > held.epoch and now.anchor_of(held.segment + 1) == held.checksum
 
     def _catch_up(self, target: LogTarget) -> None:
         """Copies segments in short moments, until what is left is small."""
-        with self._log.moment() as now:
+        with self._moment() as now:
             goal = now.end.segment
         for _ in range(ROUNDS):
             while target.segment < goal:
-                with self._log.moment() as now:
+                with self._moment() as now:
                     portion = next(_portions(self._lacking(target, now)), [])
                     self._write(target, portion, now)
                 self._pause(portion)
-            with self._log.moment() as now:
+            with self._moment() as now:
                 goal = now.end.segment
                 if now.bytes_after(target.segment) < SMALL_BYTES:
                     return
@@ -189,7 +189,7 @@ class _Copy:
         header = {"format": FORMAT, "identity": now.identity, "reserved": now.reserved, "clean": 0}
         if begins:
             header |= {"oldest": now.oldest, "anchor": now.anchor_of(now.first)}
-        target.extend(portion, now.rows("SELECT first, before FROM starts"), **header)
+        target.extend(portion, now.starts(), **header)
         self._added += len(portion)
         reach("backup-portion")
 
@@ -202,27 +202,29 @@ class _Copy:
         for portion in _portions(self._lacking(target, now)):
             self._write(target, portion, now)
             self._pause(portion)
-        snapshots = now.snapshots()
-        snapshot = snapshots[-1] if snapshots else None
-        if snapshot is not None and not target.holds(snapshot):
-            self._copy_snapshot(target, now, snapshot)
+        snapshot = now.newest_snapshot()
+        if snapshot is not None:
+            snapshot = target.held(snapshot) or self._copy_snapshot(target, now, snapshot)
         meta = now.meta | {"anchor": now.anchor_of(now.first), "format": FORMAT}
         meta.pop("snapshot", None)
         target.complete(
             snapshot,
             first=now.first,
             kept=KEPT_SNAPSHOTS,
-            starts=now.rows("SELECT first, before FROM starts"),
-            readers=now.rows("SELECT name, epoch, seen FROM readers"),
+            starts=now.starts(),
+            readers=now.readers(),
             meta=meta,
         )
 
-    def _copy_snapshot(self, target: LogTarget, now: Moment, snapshot: SourceSnapshot) -> None:
-        target.begin_snapshot(snapshot)
-        for rows in parts(now.chunks(snapshot), lambda row: len(row[3])):
+    def _copy_snapshot(self, target: LogTarget, now: Moment, snapshot: SourceSnapshot) -> SourceSnapshot:
+        here, chunks = target.begin_snapshot(snapshot), now.chunks(snapshot)
+        if here != snapshot:
+            chunks = renumbered_chunks(chunks, here.number)
+        for rows in parts(chunks, lambda row: len(row[3])):
             target.add_chunks(rows)
             self._pace.spent(self._what, sum([len(row[3]) for row in rows]))
             reach("backup-chunks")
+        return here
 
 
 def _mark(end: SourceEnd, reserved: int) -> AcknowledgedMark:

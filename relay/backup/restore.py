@@ -30,7 +30,7 @@ from dataspace.codec import pack
 from dataspace.errors import UsageError
 from dataspace.faults import reach
 from relay.backup.backup import MAIN, SPACES, beside, copy_staged, copy_topics, damages, spaces_of
-from relay.backup.copies import CopyPace, LogSource, LogTarget, Moment, SourceSnapshot, put_mark, settle
+from relay.backup.copies import CopyPace, FileMoment, LogSource, LogTarget, SourceSnapshot, put_mark, settle
 from relay.backup.logs import parts
 from relay.backup.manifest import Manifest
 from relay.journal.reader import JournalReader
@@ -132,7 +132,7 @@ def restore(backup: Path, target: Path, wanted: RestoreWanted, pace: CopyPace) -
     return restored
 
 
-def _where(log: Moment, wanted: RestoreWanted, space: str) -> Cut:
+def _where(log: FileMoment, wanted: RestoreWanted, space: str) -> Cut:
     try:
         if wanted.epoch is not None:
             return at_epoch(log, wanted.epoch)
@@ -142,7 +142,7 @@ def _where(log: Moment, wanted: RestoreWanted, space: str) -> Cut:
 
 
 def _restore_log(
-    log: Moment, where: Cut, directory: Path, passed: int, pace: CopyPace, what: str
+    log: FileMoment, where: Cut, directory: Path, passed: int, pace: CopyPace, what: str
 ) -> Restored:
     identity = uuid.uuid4().hex
     issued = max(log.reserved, log.end.epoch) + BLOCK + passed * FASTEST // 1_000_000
@@ -212,13 +212,13 @@ class Cut:
     snapshot: SourceSnapshot | None
 
 
-def at_end(log: Moment) -> Cut:
+def at_end(log: FileMoment) -> Cut:
     """Returns the cut at the end of the log."""
     snapshots = log.snapshots()
     return Cut(log.end.epoch, log.end.time, log.end.segment, snapshots[-1] if snapshots else None)
 
 
-def at_epoch(log: Moment, epoch: int) -> Cut:
+def at_epoch(log: FileMoment, epoch: int) -> Cut:
     """Returns the cut after an epoch.  Raises ``UsageError`` if that cannot be restored."""
     if epoch > log.end.epoch:
         raise UsageError(f"epoch {epoch} is wanted, the backup ends with epoch {log.end.epoch}")
@@ -227,7 +227,7 @@ def at_epoch(log: Moment, epoch: int) -> Cut:
     return _cut(log, epoch)
 
 
-def at_time(log: Moment, time: int) -> Cut:
+def at_time(log: FileMoment, time: int) -> Cut:
     """Returns the cut after the last epoch that is not later than a time in microseconds."""
     rows = log.rows("SELECT segment FROM segments WHERE since <= ? ORDER BY segment DESC LIMIT 1", time)
     if not rows:
@@ -236,7 +236,7 @@ def at_time(log: Moment, time: int) -> Cut:
     return _cut(log, max(each.number for each in segment.epochs() if each.time <= time))
 
 
-def _before_all(log: Moment, time: int) -> Cut:
+def _before_all(log: FileMoment, time: int) -> Cut:
     rows = log.rows("SELECT since FROM segments ORDER BY segment LIMIT 1")
     if log.oldest > 1:
         raise UsageError(
@@ -245,7 +245,7 @@ def _before_all(log: Moment, time: int) -> Cut:
     return Cut(0, 0, 0, None)
 
 
-def _cut(log: Moment, epoch: int) -> Cut:
+def _cut(log: FileMoment, epoch: int) -> Cut:
     rows = log.rows("SELECT segment FROM segments WHERE first <= ? ORDER BY segment DESC LIMIT 1", epoch)
     if not rows or rows[0][0] < log.first:
         return Cut(log.end.epoch, log.end.time, log.end.segment, _base(log, epoch, log.end.segment))
@@ -257,7 +257,7 @@ def _cut(log: Moment, epoch: int) -> Cut:
     return Cut(reached, time, ordinal, _base(log, reached, ordinal if whole else ordinal - 1))
 
 
-def _base(log: Moment, epoch: int, last: int) -> SourceSnapshot | None:
+def _base(log: FileMoment, epoch: int, last: int) -> SourceSnapshot | None:
     """Returns the newest snapshot after a segment that is not later than the last whole one."""
     for snapshot in reversed(log.snapshots()):
         if snapshot.segment <= last:
@@ -271,11 +271,11 @@ def _base(log: Moment, epoch: int, last: int) -> SourceSnapshot | None:
     )
 
 
-def _segment(log: Moment, ordinal: int) -> Segment:
+def _segment(log: FileMoment, ordinal: int) -> Segment:
     return next(log.segments(ordinal, log.anchor_of(ordinal)))
 
 
-def kept(log: Moment, where: Cut) -> Iterator[Segment]:
+def kept(log: FileMoment, where: Cut) -> Iterator[Segment]:
     """Yields the segments up to a cut, the last of them made anew where the cut is within it."""
     if where.segment == 0:
         return

@@ -11,7 +11,7 @@ chained by checksums like the segments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from relay.log.notes import SESSION, KnownSession, Note, check_kind, take_in
 from relay.log.segments import CHECKSUM_BYTES, checksum, rows_of, table
 from relay.store.errors import LogDamaged
 from relay.store.header import Header
-from relay.store.ports import LogTables, SnapshotMoment
+from relay.store.ports import LogTables, Row, SnapshotMoment
 
 CHUNK_CLAIMS: Final = 4096
 """Claims, or clients, in one chunk."""
@@ -151,6 +151,17 @@ def _load(
     if read != chunks:
         raise LogDamaged(f"snapshot at epoch {epoch}: chunk {read} of {chunks} was altered or is gone")
     return state
+
+
+def renumbered_chunks(rows: Iterable[Row], number: int) -> Iterator[Row]:
+    """Yields chunks of a snapshot as chunks of one with another number; ``LogDamaged`` at an altered one."""
+    before = after = bytes(CHECKSUM_BYTES)
+    for snapshot, chunk, found, body in rows:
+        before = _chained(before, snapshot, chunk, body)
+        if found != before:
+            raise LogDamaged(f"snapshot {snapshot}: chunk {chunk} was altered")
+        after = _chained(after, number, chunk, body)
+        yield number, chunk, after, body
 
 
 def _chained(previous: bytes, snapshot: int, chunk: int, body: bytes) -> bytes:

@@ -200,13 +200,14 @@ OPERATING: Final = (
         ),
         is_client=False,
     ),
-    Command("backup", "copy the data of a running or stopped daemon to a directory or a URL",
+    Command("backup", "copy the data of running or stopped daemons to a directory or a URL",
         "upkeep:backup",
         (
             word("DIR|URL", "a new directory or an earlier backup, or s3://bucket/ds", name="target",
                    type=a.place),
-            option("--data DIR", "the daemon's directory, on this machine (default ~/.local/state/dataspace)",
-                   type=a.path),
+            option("--data DIR|ADDRESS",
+                   "the daemon's directory, on this machine (default ~/.local/state/dataspace), or its store,"
+                   " such as postgresql://HOST/DB", type=a.place),
             option("--via DIR",
                    "with a URL: the backup on this machine that is copied there (default: DATA.backup)",
                    type=a.path),
@@ -224,7 +225,7 @@ A URL such as s3://bucket/ds needs dataspace-server[remote] and fsspec's backend
         "upkeep:restore",
         (
             word("BACKUP", "directory of the backup, or its URL", type=a.place),
-            word("DIR", "a new or empty directory", name="target", type=a.path),
+            word("DIR", "a new or empty directory", name="target", type=a.place),
             option("--at EPOCH|TIME",
                    "restore the state after this epoch of main, or at this time, such as"
                    " 2026-11-22T14:05:00Z (UTC where no offset is given)", type=a.moment),

@@ -1,16 +1,20 @@
-"""A store as one end of a copy: read as of one moment, or written by a member that leads its spaces."""
+"""A store as one end of a copy: read as of one moment, or written by a member that leads its spaces; and
+as the source of a backup, in many moments."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from dataspace.errors import UsageError
-from relay.backup.backup import MAIN
-from relay.backup.between import CopyEnd
+from relay.backup.backup import MAIN, BackupSource
+from relay.backup.between import CopyEnd, staged_file, topics_file
+from relay.backup.copies import CopyPace, TablesMoment
 from relay.store.address import StoreAddress
 from relay.store.errors import LogFailed
 from relay.store.postgres.database import Database, DatabaseMoment
@@ -46,6 +50,36 @@ def store_source(address: StoreAddress) -> Iterator[CopyEnd]:
             lambda space: PostgresLog(database, spaces[space]),
             lambda: None if topics is None else PostgresTopics(database, topics),
             lambda space: PostgresStaged(database, spaces[space]),
+        )
+
+
+@contextmanager
+def store_backup(address: StoreAddress) -> Iterator[BackupSource]:
+    """Lends a store that is backed up while its daemons write it; ``UsageError`` where there is no log."""
+    with closing(DatabaseMoment(address)) as database:
+        spaces = logs_of(database)
+        topics = spaces.pop(TOPICS, None)
+        if MAIN not in spaces:
+            raise UsageError(f"there is no log of space {MAIN!r} in {address}")
+
+        @contextmanager
+        def moment(space: str) -> Iterator[TablesMoment]:
+            with database.later():
+                yield TablesMoment(PostgresLog(database, spaces[space]))
+
+        def topics_copied(target: Path, pace: CopyPace) -> int:
+            if topics is None:
+                return 0
+            return topics_file(PostgresTopics(database, topics), target, pace)
+
+        yield BackupSource(
+            str(address),
+            list(spaces),
+            lambda space: nullcontext(partial(moment, space)),
+            topics_copied,
+            lambda space, target, pace: staged_file(
+                PostgresStaged(database, spaces[space]), target, pace, f"staged {space}"
+            ),
         )
 
 

@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg import Connection, Cursor, errors
+from psycopg.pq import TransactionStatus
 
 from relay.store.address import StoreAddress
 from relay.store.errors import LogAway, LogDamaged, LogFailed, LogFenced
@@ -220,7 +221,10 @@ class Database:
 
 
 class DatabaseMoment(Database):
-    """One moment of a store: all questions are asked in one transaction, of one thread."""
+    """One moment of a store: all questions are asked in one transaction, of one thread.
+
+    Within ``later`` it is the moment at which that block began.
+    """
 
     def __init__(self, address: StoreAddress) -> None:
         """Raises as ``check``."""
@@ -238,6 +242,17 @@ class DatabaseMoment(Database):
     def moment(self) -> Iterator[Connection[Any]]:
         with self.translated("read"):
             yield self._connection
+
+    @contextmanager
+    def later(self) -> Iterator[None]:
+        """Ends the present transaction, if there is one; the block sees the store as it is now."""
+        with self.translated("read"):
+            if self._connection.info.transaction_status != TransactionStatus.IDLE:
+                self._connection.execute("COMMIT")
+            self._connection.execute(_MOMENT)
+        yield
+        with self.translated("read"):
+            self._connection.execute("COMMIT")
 
     def close(self) -> None:
         super().close()

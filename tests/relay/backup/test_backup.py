@@ -16,7 +16,7 @@ from hypothesis import example, given, settings, strategies as st
 from dataspace.errors import UsageError
 from dataspace.kernel.changes import Epoch
 from relay.backup import logs, restore as restoring
-from relay.backup.backup import back_up, beside, publish, working_directory
+from relay.backup.backup import back_up, beside, of_directory, publish, working_directory
 from relay.backup.copies import CopyPace
 from relay.backup.logs import NotThisLog
 from relay.backup.manifest import Manifest
@@ -48,8 +48,8 @@ def small_portions() -> Iterator[None]:
 
 
 def backed_up(data: Path, target: Path, report: Report | None = None) -> Path:
-    made = working_directory(data, target)
-    back_up(data, made, CopyPace(report=report))
+    made = working_directory(target)
+    back_up(of_directory(data), made, CopyPace(report=report))
     publish(made, target)
     return target
 
@@ -67,7 +67,7 @@ def restored(backup: Path, target: Path, wanted: RestoreWanted = ALL) -> Path:
 def test_what_is_restored_is_the_state_at_that_epoch(turns: Turns, between: list[Any], wanted: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         top = Path(directory)
-        history = History(top / "data", turns)
+        history = History(Log.open(top / "data"), turns)
         with closing(history.log):
             for some in between:  # what the log does while a copy of it is made, after each of its portions
                 left = list(reversed(some))
@@ -144,9 +144,9 @@ def numbers(directory: Path) -> list[int]:
 def test_a_second_backup_copies_what_is_new(log: Log, data: Path, tmp_path: Path) -> None:
     backed_up(data, tmp_path / "backup")
     write(log, 10, 12)
-    done = back_up(data, working_directory(data, tmp_path / "backup"), CopyPace())
+    done = back_up(of_directory(data), working_directory(tmp_path / "backup"), CopyPace())
     assert (done.logs["main"].added, done.logs["main"].epoch, done.logs["main"].anew) == (3, 12, False)
-    assert back_up(data, tmp_path / "backup", CopyPace()).logs["main"].added == 0
+    assert back_up(of_directory(data), tmp_path / "backup", CopyPace()).logs["main"].added == 0
     assert verify(tmp_path / "backup").statistics.last == 12
 
 
@@ -162,7 +162,7 @@ def test_an_interrupted_backup_is_continued(log: Log, data: Path, tmp_path: Path
     with pytest.raises(KeyboardInterrupt):
         backed_up(data, target, interrupt)
     assert not target.exists()
-    done = back_up(data, working_directory(data, target), CopyPace())
+    done = back_up(of_directory(data), working_directory(target), CopyPace())
     assert done.logs["main"].added == 9 - 4
     publish(beside(target), target)
     assert numbers(restored(target, tmp_path / "restored")) == list(range(1, 10))
@@ -208,7 +208,7 @@ def test_a_backup_that_was_overtaken_is_made_anew_in_its_place(log: Log, data: P
     snapshot(log)
     trim(log)
     write(log, 15, 15)
-    done = back_up(data, backup, CopyPace())
+    done = back_up(of_directory(data), backup, CopyPace())
     assert done.logs["main"].anew
     assert verify(backup).statistics.oldest == 14 and not verify(backup).damages
     assert sorted(each.name for each in backup.iterdir() if "log" in each.name) == ["log.sqlite"]
@@ -224,12 +224,12 @@ def test_a_compacted_log_is_copied_anew(data: Path, tmp_path: Path) -> None:
     closed(data)
     backup = backed_up(data, tmp_path / "backup")
     compact(data)
-    done = back_up(data, backup, CopyPace())
+    done = back_up(of_directory(data), backup, CopyPace())
     assert done.logs["main"].anew and not verify(backup).damages
     again = Log.open(data)
     write(again, again.next_epoch, again.next_epoch)
     again.close()
-    assert back_up(data, backup, CopyPace()).logs["main"].added == 1
+    assert back_up(of_directory(data), backup, CopyPace()).logs["main"].added == 1
 
 
 def test_another_log_is_refused_and_the_backup_stays(log: Log, data: Path, tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_another_log_is_refused_and_the_backup_stays(log: Log, data: Path, tmp_p
     write(other, 1, 20)
     other.close()
     with pytest.raises(NotThisLog, match="is a copy of the log"):
-        back_up(tmp_path / "other", backup, CopyPace())
+        back_up(of_directory(tmp_path / "other"), backup, CopyPace())
     assert verify(backup).statistics.last == 9 and not verify(backup).damages
 
 
@@ -251,7 +251,7 @@ def test_a_log_that_has_gone_on_differently_is_refused(data: Path, tmp_path: Pat
         again.close()
     backup = backed_up(data, tmp_path / "backup")
     with pytest.raises(NotThisLog, match="has gone on differently"):
-        back_up(tmp_path / "earlier", backup, CopyPace())
+        back_up(of_directory(tmp_path / "earlier"), backup, CopyPace())
     assert not verify(backup).damages
 
 
@@ -267,10 +267,10 @@ def test_a_directory_with_something_else_in_it_is_refused(data: Path, tmp_path: 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter").touch()
     with pytest.raises(UsageError, match="there is no log in"):
-        working_directory(data, tmp_path / "new")
+        of_directory(data)
     Log.open(data).close()
     with pytest.raises(UsageError, match="is not empty and no backup"):
-        working_directory(data, tmp_path / "mine")
+        working_directory(tmp_path / "mine")
     with pytest.raises(UsageError, match="is not empty; give a new directory"):
         restoring.working_directory(tmp_path / "mine")
     with pytest.raises(UsageError, match="is no backup: there is no backup"):

@@ -11,7 +11,7 @@ import pytest
 
 from dataspace.errors import UsageError
 from relay.backup import blocks
-from relay.backup.backup import back_up, damages
+from relay.backup.backup import back_up, damages, of_directory
 from relay.backup.blocks import fetch, newest, push, wanted
 from relay.backup.copies import CopyPace
 from relay.backup.logs import NotThisLog
@@ -56,7 +56,7 @@ class Life:
             append(log, epoch(number, flight(number)))
         log.close()
         self._epochs += count
-        back_up(self._data, self.backup, CopyPace())
+        back_up(of_directory(self._data), self.backup, CopyPace())
         return self.backup
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from hypothesis import strategies as st
@@ -30,8 +29,8 @@ def claims_of(state: RecoveredState) -> State:
 class History:
     """A log in which a space's epochs are written one by one, with what held after each."""
 
-    def __init__(self, data: Path, turns: Turns) -> None:
-        self.log = Log.open(data)
+    def __init__(self, log: Log, turns: Turns) -> None:
+        self.log = log
         self._left = lived(turns, ())[1]
         self._state = RecoveredState()
         self._after = [(0, 0, claims_of(self._state))]  # segments, their last epochs, and what held then

@@ -67,7 +67,7 @@ def test_everything_is_as_before_in_fewer_segments(tmp_path: Path) -> None:
 def test_what_is_recovered_is_as_before_whatever_came_before(turns: Turns, life: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         data = Path(directory)
-        history = History(data, turns)
+        history = History(Log.open(data), turns)
         for step, count in life:
             step(history, count)
         expected = history.state(history.log.last_segment)

@@ -110,7 +110,7 @@ def fill_on(log: Log, number: int) -> None:
 
 def _trimmed(directory: Path, *, gone: bool) -> None:
     """A log whose second segment has a silent entry that is needed, and no epoch that is; and was altered."""
-    history = History(directory, CLAIMED_AGAIN)
+    history = History(Log.open(directory), CLAIMED_AGAIN)
     for step, count in TRIMMED:
         step(history, count)
     assert (history.log.oldest, _damages(directory)) == (2, "")
