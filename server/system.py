@@ -6,7 +6,7 @@ It has no log. Clients can observe its current facts, and what changes in them f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from itertools import count
 from typing import Final
 
@@ -36,5 +36,18 @@ class SystemSpace:
             self._facts[fact] = handle = next(self._handles)
             actions.append((ASSERT, handle, fact))
         actions += [(RETRACT, self._facts.pop(fact)) for fact in vanished if fact in self._facts]
+        if actions:
+            self.space.commit(_OWNER, actions, self._now())
+
+    def replace(self, stated: dict[Record, int], facts: Set[Record]) -> None:
+        """Has a caller state exactly these facts, in one turn; ``stated`` is its own, empty at first.
+
+        A fact of two callers is there as long as one of them states it.
+        """
+        actions: list[Action] = []
+        for fact in facts - stated.keys():
+            stated[fact] = handle = next(self._handles)
+            actions.append((ASSERT, handle, fact))
+        actions += [(RETRACT, stated.pop(fact)) for fact in stated.keys() - facts]
         if actions:
             self.space.commit(_OWNER, actions, self._now())

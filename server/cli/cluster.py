@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from dataspace.errors import UsageError
 from relay.store.address import StoreAddress
 from server.cli.output import json_line, time_text
 from server.config.units import duration
+
+if TYPE_CHECKING:
+    from server.cluster.overview import SpaceSeen
 
 
 def cluster_status(args: argparse.Namespace) -> int:
@@ -37,11 +41,18 @@ def cluster_status(args: argparse.Namespace) -> int:
         for each in spaces:
             if each.left > 0:
                 since = time_text(datetime.fromtimestamp(each.since, UTC))
-                print(f"space {each.space}  led by {each.leader} since {since}, term {each.term}")
+                print(
+                    f"space {each.space}  led by {each.leader} since {since}, term {each.term}{_after(each)}"
+                )
             else:
                 print(f"space {each.space}  no leader since term {each.term}")
         print(f"durability: {durability.words}")
     return 0 if all(each.left > 0 for each in spaces) else 1
+
+
+def _after(space: SpaceSeen) -> str:
+    """Returns after which leader a daemon leads a space, and why; nothing of the first one."""
+    return f", after {space.before} ({space.why})" if space.before and space.why else ""
 
 
 def cluster_move(args: argparse.Namespace) -> int:

@@ -25,14 +25,14 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, Wanted
 from relay.following.following import Following
 from relay.store.errors import LogFailed
-from server.cluster.reports import HINTED_SECONDS, Reports, numbers, report_of, take_epoch
+from server.cluster.reports import HINTED_SECONDS, Reports, lag_facts, lags, numbers, report_of, take_epoch
 from server.cluster.store import StoreHome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    from index.values.values import Map
+    from index.values.values import Map, Record
     from relay.following.polling import Polled
     from relay.store.postgres.members import Standing
     from server.config.model import ServerTls
@@ -154,6 +154,8 @@ class LeaderConnection:
         self._is_up = False
         self._has_said = False
         """True once it was logged that there are no hints."""
+        self._stated: dict[Record, int] = {}
+        """Facts about followers of this leader, with their handles."""
 
     def end(self) -> None:
         """Ends ``run``."""
@@ -193,6 +195,7 @@ class LeaderConnection:
             return reports.farewell
         finally:
             link.close()
+            self._daemon.system.replace(self._stated, frozenset())
 
     def _hello(self) -> p.Hello:
         token, space = self._home.proof_for(self._leader.nonce), self._leader.spaces[0]
@@ -208,6 +211,7 @@ class LeaderConnection:
             self._is_up, self._has_said = True, False
             logger.info("%s at %s brings hints", self._leader.name, self._leader.url)
             self._poll(HINTED_SECONDS)
+        self._daemon.system.replace(self._stated, lag_facts(lags(answer.get("lags"))))
         epochs = numbers(answer.get("epochs"))
         for name in self._leader.spaces:
             take_epoch(self._daemon.spaces[name], epochs.get(name, 0))

@@ -16,6 +16,7 @@ from relay.store.postgres.durability import SETTINGS, Durability
 from relay.store.postgres.members import SpaceTerms
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
+from server.cluster.overview import MemberSeen, SpaceSeen, members_of, spaces_of
 from server.cluster.store import TOPICS
 
 LOOK_SECONDS: Final = 0.05
@@ -44,46 +45,6 @@ def _opened(address: StoreAddress) -> Iterator[Database]:
     with closing(Database(address)) as database:
         database.check()
         yield database
-
-
-class MemberSeen(NamedTuple):
-    """A daemon that has used a store within the last day."""
-
-    name: str
-    url: str
-    web: str
-    version: str
-    left: float
-    """For how many seconds its lease lasts; negative since it has run out."""
-    settings: str
-    """A digest of the settings in which the daemons of a store agree."""
-
-
-class SpaceSeen(NamedTuple):
-    """A space of a store, and the daemon that leads it, or led it last."""
-
-    space: str
-    term: int
-    leader: str | None
-    url: str | None
-    left: float
-    """As of the leader."""
-    since: float
-    """When the term began, in seconds since 1970."""
-
-
-_MEMBERS: Final = """
-SELECT name, url, web, version, extract(epoch FROM until - clock_timestamp())::float8,
-    encode(config, 'hex')
-FROM {s}.members ORDER BY name, until DESC
-"""
-_SPACES: Final = """
-SELECT s.name, t.term, m.name, m.url,
-    coalesce(extract(epoch FROM m.until - clock_timestamp())::float8, -1),
-    extract(epoch FROM t.since)::float8
-FROM {s}.spaces AS s JOIN {s}.terms AS t USING (space) LEFT JOIN {s}.members AS m USING (nonce)
-WHERE s.name <> '' ORDER BY s.name
-"""
 
 
 class StoreSeen(NamedTuple):
@@ -123,7 +84,7 @@ def seen(address: StoreAddress) -> StoreSeen:
     """Returns the state of a store; ``LogFailed`` if it cannot be read."""
     with _opened(address) as database:
         return StoreSeen(
-            [MemberSeen(*row) for row in database.rows(_MEMBERS, {})],
-            [SpaceSeen(*row) for row in database.rows(_SPACES, {})],
+            members_of(database),
+            spaces_of(database),
             Durability(*database.rows(f"SELECT {SETTINGS}", {})[0]),
         )

@@ -9,15 +9,15 @@ Always: a packet of this session is a reason to look at a log; spaces of a follo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
 from dataspace.errors import ProtocolError, Refused
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session
-from index.values.values import Map, Value
+from index.values.values import Map, Record, Value
 from relay.following.following import Following
 from server.spaces.measures import lag_of
 
@@ -119,6 +119,25 @@ def take_epoch(hosted: HostedSpace, epoch: int) -> None:
     hosted.leader.beats.add(epoch, trio.current_time())
     if isinstance(hosted.commits, Following):
         hosted.commits.expect(epoch)
+
+
+LagRow: TypeAlias = tuple[str, str, int]
+"""A follower, a space, and the seconds by which it is behind there: 1, 2, 4, 8 and so on."""
+
+
+def lag_facts(rows: Iterable[LagRow]) -> set[Record]:
+    """Returns the facts of the space ``system`` about followers that are behind."""
+    return {Record("follower-lag", *row) for row in rows}
+
+
+def lags(value: Value) -> list[LagRow]:
+    """Returns the followers of a leader that are behind, as far as a value of its answer has some."""
+    found: list[LagRow] = []
+    for row in value if isinstance(value, tuple) else ():
+        match row:
+            case (str(name), str(space), int(seconds)):
+                found.append((name, space, seconds))
+    return found
 
 
 def numbers(value: Value) -> dict[str, int]:

@@ -40,6 +40,17 @@ from relay.store.postgres.topics import PostgresTopics
 from server.cluster.agreement import digest
 from server.cluster.errors import SteppedDown
 from server.cluster.lease import MemberLease
+from server.cluster.overview import (
+    ENDED,
+    FIRST,
+    LAPSED,
+    MOVED,
+    SILENT,
+    MemberSeen,
+    SpaceSeen,
+    members_of,
+    spaces_of,
+)
 from server.cluster.proofs import FollowerProofs, proof_of
 from server.cluster.seen import StoreFollowedLog
 from server.config.model import own_name
@@ -289,6 +300,15 @@ class StoreHome:
         found = self._terms.standings([self._spaces[name] for name in self._names])
         return {name: found[self._spaces[name]] for name in self._names}
 
+    def overview(self) -> tuple[list[MemberSeen], list[SpaceSeen]]:
+        """Returns the members of the store and its spaces; raises ``LogFailed``."""
+        return members_of(self._database), spaces_of(self._database)
+
+    @property
+    def settings(self) -> str:
+        """The digest of this daemon's settings, as in ``MemberSeen``."""
+        return self._member.profile.config.hex()
+
     def _may_take(self, name: str, standing: Standing) -> bool:
         """True if no member that lives leads a space, and it is not meant for another one, which has a lease
         for taking it."""
@@ -306,6 +326,13 @@ class StoreHome:
             self._seen[name] = standing, now
         return now - self._seen[name][1] > self._member.lease
 
+    def _why(self, standing: Standing) -> str:
+        """Returns why a space is free that this daemon may take."""
+        if standing.nonce is None:
+            own = standing.wanted == self._member.profile.name
+            return FIRST if standing.term == 0 else MOVED if own else ENDED
+        return SILENT if standing.lives else LAPSED
+
     def _take_share(self, free: Sequence[str]) -> list[str]:
         """Takes one living member's part of these spaces."""
         share = math.ceil(len(free) / max(1, len(self._terms.living())))
@@ -322,7 +349,8 @@ class StoreHome:
                     continue
                 if not taken:
                     self._renew()
-                fence = self._terms.take(self._spaces[name], standings[name], self._member.nonce)
+                why = self._why(standings[name])
+                fence = self._terms.take(self._spaces[name], standings[name], self._member.nonce, why)
                 if fence is not None:
                     taken[name] = fence
             if self._lease.left <= 0:

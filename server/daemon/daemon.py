@@ -39,7 +39,7 @@ from server.connections.connection import Connection, SocketReader
 from server.connections.listeners import Doorkeeper, Listener, accept
 from server.daemon.directory import DirectoryHome
 from server.daemon.followers import Followers, url_of, web_url_of
-from server.daemon.homes import contact_of
+from server.daemon.homes import contact_of, state_cluster
 from server.home import Home
 from server.hosting.actors import HostedActors, hosting_verbs
 from server.hosting.loading import made_flow
@@ -190,6 +190,7 @@ class Daemon(DaemonState):
             self.peers.start_soon(polled.run)
         if self.followed:
             self.peers.start_soon(self.link.run)
+        self.peers.start_soon(state_cluster, self)
 
     def _expect_skips(self, hosted: HostedSpace) -> None:
         hosted.leader.send_away = partial(self._send_away, hosted)

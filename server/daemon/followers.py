@@ -29,12 +29,12 @@ from dataspace.transport.addresses import MAX_PATH, Address, on_this_machine
 from dataspace.wire import packets as p
 from dataspace.wire.arguments import text
 from index.values.values import Map, Record, Value
-from server.cluster.reports import HINTED_SECONDS, Reports, numbers, report_of, take_epoch
+from server.cluster.reports import HINTED_SECONDS, LagRow, Reports, lag_facts, numbers, report_of, take_epoch
 from server.connections.listeners import Listener, open_listener
 from server.spaces.space import now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dataspace.transport.sockets import Link
     from relay.following.polling import Polled
@@ -107,9 +107,14 @@ class FollowerReport:
     def facts(self) -> Iterable[Record]:
         """The facts in the space ``system``: it is there, and where it is a second behind or more."""
         yield Record("follower", self.name, self.url, self.web, self.stand_by)
+        yield from lag_facts(self.lags)
+
+    @property
+    def lags(self) -> Iterable[LagRow]:
+        """Yields where it is a second behind or more, in steps of doubled seconds: few changes tell of it."""
         for space, lag in self.lag.items():
             if lag >= 1000:
-                yield Record("follower-lag", self.name, space, lag // 1000)
+                yield self.name, space, 1 << (lag // 1000).bit_length() - 1
 
     def tell(self) -> None:
         """Queues the hints that are due, unless it has not read earlier packets."""
@@ -143,8 +148,8 @@ class Followers:
         data = daemon.config.data
         self._directory = Directory(data) if isinstance(data, Path) else None
         self._known: dict[int, FollowerReport] = {}
-        self._stated: Set[Record] = frozenset()
-        """Facts about followers."""
+        self._stated: dict[Record, int] = {}
+        """Facts about followers, with their handles."""
         self._hints: socket.socket | None = None
         self._listener: Listener | None = None
 
@@ -203,6 +208,7 @@ class Followers:
                 "url": daemon.url,
                 "web": daemon.web_url,
                 "epochs": Map(led),
+                "lags": tuple([row for each in self._known.values() for row in each.lags]),
             }
         )
 
@@ -263,8 +269,8 @@ class Followers:
 
     def _state(self) -> None:
         """States in the space ``system`` what is known of the followers."""
-        before, self._stated = self._stated, {fact for each in self._known.values() for fact in each.facts}
-        self._daemon.system.state([*self._stated - before], [*before - self._stated])
+        facts = {fact for each in self._known.values() for fact in each.facts}
+        self._daemon.system.replace(self._stated, facts)
 
     def _places(self, spaces: tuple[Value, ...]) -> dict[str, int]:
         """Returns the stream of the hints of each space that a follower lists, and of durable topics."""

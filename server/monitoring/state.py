@@ -8,7 +8,7 @@ end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -63,6 +63,22 @@ class Readiness:
             self._over, self.reason = True, reason
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterFigures:
+    """Counts of the members of a cluster, and its leaders, as seen last; nothing outside of one."""
+
+    members: int = 0
+    """Members whose lease lasts."""
+    gone: int = 0
+    """Members whose lease has run out within the last day."""
+    differing: int = 0
+    """Members with other settings than this daemon."""
+    terms: Mapping[str, int] = field(default_factory=dict)
+    """The term of each space."""
+    led: Mapping[str, int] = field(default_factory=dict)
+    """1 for each space that a living member leads, 0 for others."""
+
+
 class DaemonState(Shared):
     """The spaces, topics and connections of a daemon."""
 
@@ -81,6 +97,7 @@ class DaemonState(Shared):
         self.url = self.web_url = ""
         """Where clients reach it, once it listens."""
         self.readiness = Readiness()
+        self.cluster = ClusterFigures()
         self.rates = Rates()
         """How much each peer has done in the last seconds."""
         self.loop_lag = Durations(BOUNDS)

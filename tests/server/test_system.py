@@ -42,3 +42,19 @@ def test_epochs_begin_at_the_time_of_the_start() -> None:
     system = SystemSpace(lambda: 7_000)
     system.state([Record("topic", "one")], [])
     assert system.space.epoch == 7_001
+
+
+def test_what_two_callers_state_is_there_until_both_have_withdrawn_it() -> None:
+    ticks = count(1_000)
+    system, seen = SystemSpace(lambda: next(ticks)), Seen()
+    system.space.observe(capture(), seen)
+    shared, own, later = Record("lag", 1), Record("lag", 2), Record("lag", 3)
+    one, two = dict[Record, int](), dict[Record, int]()
+    system.replace(one, {shared})
+    system.replace(two, {shared, own})
+    system.replace(one, {later})
+    system.replace(one, {later})
+    system.replace(two, set())
+    assert seen.epochs[0] == ([shared], []) and seen.epochs[1:3] == [([own], []), ([later], [])]
+    assert (seen.epochs[3][0], sorted(map(str, seen.epochs[3][1]))) == ([], sorted(map(str, [shared, own])))
+    assert len(seen.epochs) == 4

@@ -64,7 +64,8 @@ _LIVING: Final = "SELECT name FROM {s}.members WHERE until > clock_timestamp() A
 _WANT: Final = "UPDATE {s}.terms SET wanted = %(wanted)s WHERE space = %(space)s AND nonce IS NOT NULL"
 _NUMBER: Final = "SELECT number FROM {s}.members WHERE nonce = %(nonce)s"
 _TAKE: Final = """
-UPDATE {s}.terms SET term = term + 1, nonce = %(nonce)s, wanted = NULL, since = clock_timestamp()
+UPDATE {s}.terms SET term = term + 1, nonce = %(nonce)s, wanted = NULL, since = clock_timestamp(),
+    before = leader, leader = (SELECT name FROM {s}.members WHERE nonce = %(nonce)s), why = %(why)s
 WHERE space = %(space)s AND term = %(term)s AND nonce IS NOT DISTINCT FROM %(before)s
     AND EXISTS (SELECT FROM {s}.members WHERE nonce = %(nonce)s AND until > clock_timestamp())
 RETURNING term
@@ -248,8 +249,10 @@ class SpaceTerms(_Asking):
         """Returns the name of each member whose lease lasts, and which serves clients already."""
         return [name for (name,) in self._run(_LIVING)]
 
-    def take(self, space: int, seen: Standing, nonce: UUID) -> Fence | None:
+    def take(self, space: int, seen: Standing, nonce: UUID, why: str = "") -> Fence | None:
         """Takes a space for a member; None if another one was quicker, so that the term is not ``seen``.
+
+        ``why`` is a word about the end of the term before.
 
         Whether it may be taken, the caller judges.  It waits for a commit under way, and ends the connection
         that holds up the row for longer than ``LOCK_SECONDS``.
@@ -263,7 +266,7 @@ class SpaceTerms(_Asking):
             timer.daemon = True
             timer.start()
             try:
-                rows = self._run(_TAKE, space=space, term=seen.term, before=seen.nonce, nonce=nonce)
+                rows = self._run(_TAKE, space=space, term=seen.term, before=seen.nonce, nonce=nonce, why=why)
             finally:
                 timer.cancel()
         return Fence(space, int(rows[0][0]), nonce) if rows else None

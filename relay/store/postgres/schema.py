@@ -6,7 +6,8 @@ journal of topics is a space without a name.
     store       the version of these tables
     members     the daemons that use the store, each with its lease
     spaces      the spaces by name
-    terms       who leads a space: the one row that each write holds while it commits
+    terms       who leads a space: the one row that each write holds while it commits; by name who
+                led it last, and before that, and why that changed
     segments, meta, starts, snapshots, chunks, readers, topics, topic_readers, staged
 """
 
@@ -33,7 +34,8 @@ CREATE TABLE {schema}.spaces (
     space int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE, touched bigint NOT NULL
 );
 CREATE TABLE {schema}.terms (
-    space int PRIMARY KEY, term bigint NOT NULL, nonce uuid, wanted text, since timestamptz NOT NULL
+    space int PRIMARY KEY, term bigint NOT NULL, nonce uuid, wanted text, since timestamptz NOT NULL,
+    leader text, before text, why text
 );
 CREATE TABLE {schema}.segments (
     space int, segment bigint,
