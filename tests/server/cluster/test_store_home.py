@@ -66,11 +66,11 @@ def test_a_lease_that_runs_out_between_two_spaces_leaves_nothing_taken(
 ) -> None:
     really, left = home._terms.take, [2]
 
-    def take(space: int, seen: Standing, nonce: object) -> Fence | None:
+    def take(space: int, seen: Standing, nonce: object, why: str) -> Fence | None:
         left[0] -= 1
         if left[0] == 0:
             run_out(home, postgres_url)
-        return really(space, seen, nonce)  # type: ignore[arg-type]  # as it is called
+        return really(space, seen, nonce, why)  # type: ignore[arg-type]  # as it is called
 
     monkeypatch.setattr(home._terms, "take", take)
     assert home._take_free(SPACES) == []
@@ -135,3 +135,26 @@ def test_a_space_goes_to_the_member_that_it_prefers_or_that_an_operator_names(po
         assert one._move() == ("main", "other")
         other._terms.want(other._spaces["b"], "one")
         assert other._move() == ("b", "one"), "an operator's word counts more"
+
+
+def test_the_store_has_why_a_space_was_taken(postgres_url: str) -> None:
+    def why(home: StoreHome, space: str) -> tuple[str | None, str | None, str | None]:
+        [found] = [each for each in home.overview()[1] if each.space == space]
+        return found.before, found.last, found.why
+
+    with joined(postgres_url) as one:
+        one._take_free(SPACES)
+        assert why(one, "a") == (None, "one", "first")
+        with joined(postgres_url, "other") as other:
+            one._terms.give_up(one._fences["a"])
+            assert other._take_free(["a"]) == ["a"] and why(other, "a") == ("one", "other", "ended")
+            one._terms.give_up(one._fences["b"], "other")
+            assert other._take_free(["b"]) == ["b"] and why(other, "b") == ("one", "other", "moved")
+            stands = other.standings()["main"]
+            assert other._why(stands) == "silent", (
+                "its counter stood still, else a living leader is left alone"
+            )
+            run_out(one, postgres_url)
+        with joined(postgres_url, "third") as third:
+            assert third._take_free(["main"]) == ["main"]
+            assert why(third, "main") == ("one", "third", "lapsed")
