@@ -15,7 +15,17 @@ from tests.browser.pages import Tab
 from tests.browser.test_inspector import LAPTOP, PHONE, go
 from tests.server.processes import DaemonProcess
 
-VIEWS: Final = ("overview", "facts", "interest", "rules", "actors", "topics", "sessions", "console")
+VIEWS: Final = (
+    "overview",
+    "facts",
+    "interest",
+    "rules",
+    "actors",
+    "topics",
+    "sessions",
+    "cluster",
+    "console",
+)
 
 AXE = """async () => {
   const { violations } = await axe.run(document, { resultTypes: ["violations"] });

@@ -273,7 +273,7 @@ def test_a_long_rule_can_be_read_to_its_end(
     tab.shot("whole")
 
 
-VIEWS = ("overview", "facts", "interest", "rules", "topics", "actors", "sessions", "console")
+VIEWS = ("overview", "facts", "interest", "rules", "topics", "actors", "sessions", "cluster", "console")
 
 
 @BOTH_WIDTHS

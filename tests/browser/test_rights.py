@@ -15,7 +15,17 @@ from dataspace import Record
 from tests.browser.pages import Tab, web
 from tests.server.processes import DaemonProcess
 
-VIEWS: Final = ("overview", "facts", "interest", "rules", "topics", "actors", "sessions", "console")
+VIEWS: Final = (
+    "overview",
+    "facts",
+    "interest",
+    "rules",
+    "topics",
+    "actors",
+    "sessions",
+    "cluster",
+    "console",
+)
 TOKENS: Final = {
     "operator": "inspect = true\nobserve = true\nadminister = true",
     "looker": 'inspect = true\nobserve = ["at(_, _)"]\ntopics = ["metals"]',

@@ -7,6 +7,7 @@ import interest from "./views/interest.js";
 import rules from "./views/rules.js";
 import topics from "./views/topics.js";
 import actors from "./views/actors.js";
+import cluster from "./views/cluster.js";
 import sessions from "./views/sessions.js";
 
-export const VIEWS = [overview, facts, interest, rules, topics, actors, sessions, commands];
+export const VIEWS = [overview, facts, interest, rules, topics, actors, sessions, cluster, commands];
