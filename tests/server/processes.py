@@ -25,15 +25,22 @@ _running: set[DaemonProcess] = set()
 class DaemonProcess:
     """A daemon on a port that stays the same when it is started again."""
 
-    def __init__(self, data: Path | str, *more: str, program: Sequence[str] = ("-m", "dataspace")) -> None:
+    def __init__(
+        self,
+        data: Path | str,
+        *more: str,
+        program: Sequence[str] = ("-m", "dataspace"),
+        host: str = "127.0.0.1",
+    ) -> None:
         """``data`` is a directory, or the address of a store; ``more`` are further words of its command line.
 
-        ``program`` is what Python runs.
+        ``program`` is what Python runs; it listens at ``host``.
         """
         self.data = Path(data)
         self.place = str(data)
         self.program = program
         self.more = more
+        self.host = host
         self.port = 0
         self.errors = ""
         self.process: subprocess.Popen[str]
@@ -41,12 +48,12 @@ class DaemonProcess:
 
     @property
     def url(self) -> str:
-        return f"tcp://127.0.0.1:{self.port}"
+        return f"tcp://{self.host}:{self.port}"
 
     def start(self, *, fault: str = "") -> None:
         """Starts it and waits until it listens; ``fault`` is where it is to be killed."""
         command = [sys.executable, *self.program, "serve", "--data", self.place]
-        command += ["--listen", f"tcp:127.0.0.1:{self.port}"]
+        command += ["--listen", f"tcp:{self.host}:{self.port}"]
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  until its end is read; a pipe would fill
         self.process = subprocess.Popen(
             [*command, *self.more],
@@ -61,7 +68,7 @@ class DaemonProcess:
         if "listening on" not in line:
             self.wait()
             raise AssertionError(f"the daemon did not start: {line}{self.errors}")
-        self.port = int(line.split("tcp:127.0.0.1:")[1].split(",")[0])
+        self.port = int(line.split(f"tcp:{self.host}:")[1].split(",")[0])
 
     def wait(self) -> int:
         """Waits for its end; what it said on stderr is in ``errors``.

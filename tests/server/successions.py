@@ -10,6 +10,7 @@ import trio
 
 import dataspace
 from dataspace import Record
+from dataspace.client.connect import HEARTBEAT
 from dataspace.client.space import RemoteSpace
 
 
@@ -50,13 +51,17 @@ class Witness:
 
 @asynccontextmanager
 async def witnessed(
-    urls: Sequence[str], at: Sequence[str] | None = None, *, space: str = "main"
+    urls: Sequence[str],
+    at: Sequence[str] | None = None,
+    *,
+    space: str = "main",
+    heartbeat: float = HEARTBEAT,
 ) -> AsyncIterator[Witness]:
     """Clients of these daemons for as long as the block runs; then all that they were told is checked.
 
     The observer is ``at`` other ones, if there are some, else at any of these.
     """
-    connect = partial(dataspace.connect, space=space)
+    connect = partial(dataspace.connect, space=space, heartbeat=heartbeat)
     witness = Witness()
     async with (
         connect(urls, name="keeper", grace=60) as keeper,

@@ -1,0 +1,232 @@
+"""Whichever lines between daemons, their database and their clients are cut: no turn is lost, and none twice.
+
+Each machine has a network namespace of its own; a cut line loses what it carries, and nobody is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+
+pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
+
+import dataspace
+from dataspace import Record
+from tests.postgres.servers import NAME, Server, Servers
+from tests.server.cluster.test_failover import LEASE, SOON, leader_of, leads
+from tests.server.cluster.test_faults import LONG, leads_or_knows, shown
+from tests.server.namespaces import Network, refusal
+from tests.server.processes import DaemonProcess
+from tests.server.successions import Witness, witnessed
+
+pytestmark = pytest.mark.slow
+
+MACHINES = ("clients", "database", "one", "two", "three")
+DAEMONS = MACHINES[2:]
+HEARTBEAT = 1.0
+"""Seconds; a client gives a connection up that was silent for two of them."""
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """Five machines; the test itself is on that of the clients."""
+    if words := refusal():
+        pytest.skip(words)
+    made = Network(*MACHINES)
+    try:
+        with made.at("clients"):
+            yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture
+def server(network: Network, servers: Servers) -> Server:
+    """A database on its machine; the test itself reaches it by a Unix socket."""
+    made = servers.new(listen_addresses=network.hosts["database"])
+    with open(made.data / "pg_hba.conf", "a") as rules:
+        rules.write("host all all 10.213.0.0/16 trust\n")
+    return network.run("database", made.start)
+
+
+class Cluster:
+    """Three daemons, the first of which leads, and the lines between all machines."""
+
+    def __init__(self, network: Network, daemons: dict[str, DaemonProcess]) -> None:
+        self.daemons = daemons
+        self.urls = [each.url for each in daemons.values()]
+        self._network = network
+
+    async def cut(self, one: str, *others: str, back: bool = True) -> None:
+        await trio.to_thread.run_sync(partial(self._network.cut, one, *others, back=back))
+
+    async def mend(self, one: str, *others: str) -> None:
+        await trio.to_thread.run_sync(self._network.mend, one, *others)
+
+
+@asynccontextmanager
+async def cluster(network: Network, server: Server) -> AsyncIterator[Cluster]:
+    with server.schema() as schema:
+        url = f"postgresql://{NAME}@{network.hosts['database']}:{server.port}/{NAME}?schema={schema}"
+        daemons = {name: DaemonProcess(url, host=network.hosts[name]) for name in DAEMONS}
+        try:
+            for name, each in daemons.items():
+                await trio.to_thread.run_sync(partial(network.run, name, each.start))
+            yield Cluster(network, daemons)
+        finally:
+            with trio.CancelScope(shield=True):
+                for each in daemons.values():
+                    if hasattr(each, "process"):
+                        await trio.to_thread.run_sync(each.stop)
+
+
+async def test_a_leader_cut_off_from_the_other_daemons_leads_on(
+    network: Network, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They follow it by the database."""
+    monkeypatch.setenv(LEASE, LONG)
+    with trio.fail_after(SOON * 3):
+        async with cluster(network, server) as made, witnessed(made.urls, heartbeat=HEARTBEAT) as witness:
+            async with dataspace.connect(made.urls[0], owner="map") as space:
+                await witness.answered()
+                await made.cut("one", "two", "three")
+                await space.assert_(Record("map", 1))
+                for name in ("two", "three"):
+                    await shown(made.daemons[name], 1)
+                await witness.answered()
+                await made.mend("one", "two", "three")
+                await space.assert_(Record("map", 2))
+                for name in ("two", "three"):
+                    await shown(made.daemons[name], 1, 2)
+                await witness.answered()
+            assert await leads(made.daemons["one"])
+
+
+@pytest.mark.parametrize("back", [True, False], ids=["both ways", "the answers"])
+async def test_a_leader_cut_off_from_the_database_steps_down(
+    network: Network, server: Server, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    """Although all other daemons and all clients reach it; of some turns the outcome is not known."""
+    monkeypatch.setenv(LEASE, "2s")
+    with trio.fail_after(SOON * 3):
+        async with cluster(network, server) as made, witnessed(made.urls, heartbeat=HEARTBEAT) as witness:
+            await witness.answered()
+            leader = await name_of_leader(made)
+            await made.cut(leader, "database", back=back)
+            await leader_of([each for name, each in made.daemons.items() if name != leader])
+            await witness.answered()
+            await made.mend(leader, "database")
+            await leads_or_knows(made.daemons[leader])
+            await witness.answered()
+
+
+async def test_the_answers_of_the_database_are_lost_within_the_lease(
+    network: Network, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same daemon goes on; it may write again what is there already."""
+    monkeypatch.setenv(LEASE, LONG)
+    with trio.fail_after(SOON * 3):
+        async with cluster(network, server) as made, witnessed(made.urls, heartbeat=HEARTBEAT) as witness:
+            for _ in range(2):
+                await witness.answered()
+                await made.cut("one", "database", back=False)
+                await trio.sleep(0.5)
+                await made.mend("one", "database")
+            await witness.answered()
+            assert await leads(made.daemons["one"])
+
+
+async def test_a_leader_that_is_cut_off_from_everything_is_succeeded(
+    network: Network, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LEASE, "2s")
+    with trio.fail_after(SOON * 3):
+        async with cluster(network, server) as made, witnessed(made.urls, heartbeat=HEARTBEAT) as witness:
+            await witness.answered()
+            leader = await name_of_leader(made)
+            others = [name for name in MACHINES if name != leader]
+            await made.cut(leader, *others)
+            await leader_of([each for name, each in made.daemons.items() if name != leader])
+            await witness.answered()
+            await made.mend(leader, *others)
+            await leads_or_knows(made.daemons[leader])
+            await witness.answered()
+
+
+async def test_readers_cut_off_from_one_daemon_go_to_another(
+    network: Network, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An observer misses nothing and is shown nothing twice."""
+    monkeypatch.setenv(LEASE, LONG)
+    with trio.fail_after(SOON * 3):
+        async with cluster(network, server) as made:
+            places = [made.urls[1], made.urls[2]]
+            ticks: list[object] = []
+
+            async def observe(reader: dataspace.RemoteSpace) -> None:
+                async with reader.observe("tick($n)", quiet=True, after=0, durable=True) as log:
+                    async for change in log:
+                        ticks.extend(change.captures)
+
+            async def seen(witness: Witness) -> None:
+                """Waits until the observer has what has been acknowledged by now."""
+                newest = witness.acknowledged
+                while len(ticks) < newest:  # noqa: ASYNC110  # what another task counts
+                    await trio.sleep(0.01)
+
+            async with (
+                witnessed([made.urls[0]], heartbeat=HEARTBEAT) as witness,
+                dataspace.connect(places, read="leader", heartbeat=HEARTBEAT) as reader,
+                trio.open_nursery() as nursery,
+            ):
+                nursery.start_soon(observe, reader)
+                for _ in range(2):
+                    await witness.answered()
+                    await seen(witness)
+                    place = await place_of(reader, made)
+                    await made.cut("clients", place)
+                    await witness.answered()
+                    await seen(witness)
+                    assert await place_of(reader, made) != place
+                    await made.mend("clients", place)
+                nursery.cancel_scope.cancel()
+            assert ticks == list(range(len(ticks)))
+
+
+@pytest.mark.parametrize("ending", ["the line is mended", "another one leads"])
+async def test_writers_cut_off_from_the_leader_wait_for_it_or_its_successor(
+    network: Network, server: Server, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """Other daemons send them to the leader, whom they do not reach; readers are served meanwhile."""
+    monkeypatch.setenv(LEASE, LONG)
+    with trio.fail_after(SOON * 3):
+        async with cluster(network, server) as made, witnessed(made.urls, heartbeat=HEARTBEAT) as witness:
+            async with dataspace.connect(made.urls[0], owner="map") as space:
+                await space.assert_(Record("map", 1))
+            await witness.answered()
+            await made.cut("clients", "one")
+            await shown(made.daemons["two"], 1)
+            await trio.sleep(3 * HEARTBEAT)
+            before = witness.acknowledged
+            await shown(made.daemons["three"], 1)
+            assert witness.acknowledged == before, "only the leader takes turns"
+            if ending == "the line is mended":
+                await made.mend("clients", "one")
+            else:
+                await trio.to_thread.run_sync(made.daemons["one"].stop)
+            await witness.answered()
+
+
+async def name_of_leader(made: Cluster) -> str:
+    leader = await leader_of([*made.daemons.values()])
+    return next(name for name, each in made.daemons.items() if each is leader)
+
+
+async def place_of(reader: dataspace.RemoteSpace, made: Cluster) -> str:
+    """Returns the name of the daemon that serves a client."""
+    process = (await reader.status())["process"]
+    return next(name for name, each in made.daemons.items() if each.process.pid == process)
