@@ -107,12 +107,16 @@ class Servers:
         return self.place / folder.relative_to(top)
 
     def start(self, *command: str | Path, **more: Any) -> subprocess.Popen[str]:
-        """Starts a program as the user of the servers; one of PostgreSQL's if its name has no slash."""
+        """Starts a program as the user of the servers; one of PostgreSQL's if its name has no slash.
+
+        An ``environment`` is in addition to the little that it has.
+        """
         program, *words = command
+        given = more.pop("environment", {})
         return subprocess.Popen(
             [self._programs / program, *words],
             cwd=self.place,
-            env={"PATH": os.environ["PATH"], "LC_ALL": "C", "TZ": "UTC"},
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C", "TZ": "UTC", **given},
             text=True,
             user=self._user,
             group=self._group,
@@ -184,6 +188,8 @@ class Server:
         self.data: Final = self.folder / "data"
         self.settings: Final = settings
         """For its next start; ``SETTINGS`` hold beside them."""
+        self.environment: dict[str, str] = {}
+        """The same for variables."""
         self.host: Final = "127.0.0.1" if tcp else str(self.folder)
         self.port: Final = _free_port() if tcp else 5432
         self._tcp = tcp
@@ -203,8 +209,9 @@ class Server:
         }
         words = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
         with open(self.folder / "log", "a") as said:
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": said}
             self._process = self.servers.start(
-                "postgres", "-D", self.data, *words, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+                "postgres", "-D", self.data, *words, environment=self.environment, **pipes
             )
         self.wait_until(self._ready)
         return self

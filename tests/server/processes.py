@@ -43,6 +43,8 @@ class DaemonProcess:
         self.host = host
         self.port = 0
         self.errors = ""
+        self.environment: dict[str, str] = {}
+        """For its next start, in addition to that of the test."""
         self.process: subprocess.Popen[str]
         self._said: IO[str]
 
@@ -60,7 +62,7 @@ class DaemonProcess:
             stdout=subprocess.PIPE,
             stderr=self._said,
             text=True,
-            env=os.environ | {"DATASPACE_FAULT": fault},
+            env=os.environ | {"DATASPACE_FAULT": fault} | self.environment,
         )
         _running.add(self)
         assert self.process.stdout is not None  # a pipe, as asked for
