@@ -67,7 +67,7 @@ def layer(
     of these patterns pass, facts of interest included; none passes that matches one of ``forbid``.
     """
     home = turn.actor.engine.home(name)
-    home.depth = turn.home.depth + 1
+    home.depth, home.term = turn.home.depth + 1, turn.home.term
     inner, outer = turn.at(home), turn
     passes = _filter(allow, forbid)
     turn.facet.keep(_Inside(turn.actor.engine, home))

@@ -49,8 +49,11 @@ TRIM_BYTES: Final = 16 << 20
 class Log(LogReader):
     """The log of one space.  One thread at a time appends; any number of threads read meanwhile."""
 
-    def __init__(self, tables: LogTables, *, accept_damage: bool = False) -> None:
-        """Raises as ``open``, and leaves the tables open then."""
+    def __init__(self, tables: LogTables, *, accept_damage: bool = False, term: int = 0) -> None:
+        """Raises as ``open``, and leaves the tables open then.
+
+        Its term is the given one where that is higher than all before, else the next.
+        """
         self._accept_damage = accept_damage
         self._writing = threading.Lock()
         self._is_closed = False
@@ -60,6 +63,7 @@ class Log(LogReader):
         super().__init__(tables, self._face)
         self.readers: Final = Readers(tables)
         self._check_mark()
+        self.term = max(self.term + 1, term)
         self._begin()
 
     @classmethod
@@ -92,7 +96,6 @@ class Log(LogReader):
         self.next_epoch: int = max(self.reserved, self._tables.mark.reserved, self.last) + 1
         self.issued = self.next_epoch - 1
         self.identity = self.identity or uuid.uuid4().hex
-        self.term += 1
         try:
             newest_head(self._tables)  # an altered one might look like one in the making
             self._tables.drop_incomplete_snapshots()

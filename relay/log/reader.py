@@ -73,7 +73,7 @@ class LogReader(StoreReader[LogTables]):
         self._before: int = meta.get("before", 0)  # the time of the newest epoch that is not held any more
         self.reserved: int = meta.get("reserved", 0)
         self.term: int = meta.get("term", -1)
-        """How often the log was opened to be written, but for the first time."""
+        """A number that rises each time that the log is opened to be written."""
         self.clean: bool = bool(meta.get("clean", 1))
 
     def shortfall(self) -> str:

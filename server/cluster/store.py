@@ -375,7 +375,7 @@ class StoreHome:
     def open_log(self, space: str, *, accept_damage: bool) -> Log:
         tables = PostgresLog(self._database, self._spaces[space], self._writer(space), self.places.of(space))
         with closed_on_failure(tables):
-            return Log(tables, accept_damage=accept_damage)
+            return Log(tables, accept_damage=accept_damage, term=self._fences[space].term)
 
     def follow_log(self, space: str, held: ExitStack) -> FollowedLog:
         tables = PostgresLog(self._database, self._spaces[space], state=self.places.of(space))

@@ -307,11 +307,13 @@ async def _name_late(shell: Shell) -> None:
 
 def _home(engine: Engine, hosted: HostedSpace) -> ActorSpace:
     """Returns a space as actors use it: their turns go through the log, like turns of clients."""
-    return engine.home(
+    home = engine.home(
         hosted.space,
         commit=lambda owner, actions, _now: hosted.commit(owner, actions),
         end=lambda owner: hosted.end_owners((owner,)),
     )
+    home.term = hosted.term
+    return home
 
 
 def hosting_verbs(hosting: HostedActors) -> Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]:

@@ -72,12 +72,14 @@ class Guardian:
         self.stuck = False
         """True while one of its turns lasts longer than the limit of the watchdog."""
         self._signs = 0
+        self._term = 0
         self._hang = config.hang_seconds if settings.hang is None else settings.hang
         self._before = (0, 0)
         self._crash = ""
 
     def guard(self, turn: Turn) -> None:
         """Runs the first turn of the guardian: its task ends, or crashes, when the process does."""
+        self._term = turn.term
         turn.task(self._live)
 
     async def _live(self, _outside: Outside) -> None:
@@ -162,6 +164,7 @@ class Guardian:
                 "run": settings.run,
                 "name": settings.title,
                 "space": settings.space,
+                "term": self._term,
                 "arguments": settings.arguments,
                 "stall": config.stall_seconds,
                 "signs": self._hang / PERIODS,

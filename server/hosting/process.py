@@ -109,6 +109,9 @@ def _watch(
     engine: RemoteEngine, order: Map, stack: ExitStack, signs: Signs, reports: Callable[[Value], None]
 ) -> None:
     """Watches the engine, and reports on it, for as long as this process lives."""
+    term = order["term"]
+    assert isinstance(term, int)  # by the guardian
+    engine.there.term = term
     engine.fence = (BaseException,)  # as in the daemon: an actor that calls sys.exit has crashed
     engine.on_end = lambda actor: _note_end(actor, reports)
     stall, trace = order["stall"], order["trace"]

@@ -26,6 +26,11 @@ def echo(turn: Turn) -> None:
         turn.send(Echo(what))
 
 
+def termed(turn: Turn, name: str) -> None:
+    """Says in which term it runs."""
+    turn.assert_(record("term", "name", "n")(name, turn.term))
+
+
 def raiser(turn: Turn) -> None:
     """Raises on every event."""
     turn.assert_(record("raiser", "here")(True))

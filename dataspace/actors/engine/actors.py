@@ -45,13 +45,15 @@ End: TypeAlias = Callable[[str], None]
 class ActorSpace:
     """One space, and how turns are committed to it; a daemon commits through its log."""
 
-    __slots__ = ("commit", "depth", "end", "name", "space")
+    __slots__ = ("commit", "depth", "end", "name", "space", "term")
 
     def __init__(self, space: Space, wall: Callable[[], int], commit: Commit | None, end: End | None) -> None:
         self.space = space
         self.name = checked_name(space.name, "a space")
         self.depth = 0
         """How many layers lie between this space and the outermost one."""
+        self.term = 0
+        """The term of the daemon that leads the outermost one; 0 where no daemon hosts the actors."""
         self.commit: Commit = commit or space.act
         """Commits the actions of an owner; the time is in microseconds since 1970 UTC."""
         self.end: End = end or (lambda owner: (space.end((owner,), wall()), None)[1])

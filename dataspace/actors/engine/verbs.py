@@ -57,11 +57,20 @@ class BasicTurn(Context):
         return self.facet.actor.engine.clock()
 
     @property
+    def term(self) -> int:
+        """The term in which a daemon hosts the actor: a fencing token for resources outside of the space.
+
+        It rises each time that a daemon begins to lead the space, at a restart as well; 0 in other programs.
+        """
+        return self.home.term
+
+    @property
     def inside(self) -> Self:
         """The turn of the same facet for a space that only this actor sees."""
         actor = self.facet.actor
         if actor.inner is None:
             actor.inner = actor.engine.home(f"{actor.name}-inside")
+            actor.inner.term = actor.home.term
         return self.at(actor.inner)
 
     # -- asserting -------------------------------------------------------------------------------------

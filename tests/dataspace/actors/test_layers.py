@@ -398,3 +398,21 @@ def test_interests_inside_hear_exactly_what_they_would_hear_outside(
         assert not room.engine.crashes
         assert settled()["inside"] == settled()["outside"], what
         heard = {"inside": {}, "outside": {}}
+
+
+def test_actors_inside_have_the_term_of_the_outermost_space() -> None:
+    room = Room()
+    terms = list[int]()
+
+    def host(turn: Turn) -> None:
+        turn.home.term = 7
+        layer(turn, inner)
+
+    def inner(turn: Turn) -> None:
+        layer(turn, lambda turn: terms.append(turn.term))
+        terms.extend([turn.term, turn.inside.term])
+
+    room.spawn(lambda turn: terms.append(turn.term))
+    room.spawn(host)
+    room.run()
+    assert terms == [0, 7, 7, 7]
