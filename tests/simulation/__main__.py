@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     for kind, said in (
         (Kind.MEMORY, "with logs and journals in memory"),
         (Kind.FOLLOWERS, "the same, and several daemons"),
+        (Kind.CLUSTER, "with several daemons over a store"),
     ):
         parser.add_argument(
             kind.value, dest="kind", action="store_const", const=kind, default=Kind.FILES, help=said

@@ -8,12 +8,15 @@ Always: a daemon that ends without having been made to is accused.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 import trio
 
+from relay.journal.reader import JournalReader
+from relay.log.reader import LogReader
 from relay.store.errors import LogFailed
 from server.config.model import Config, Limits, SpaceConfig
 from server.daemon.lock import DataUnusable
@@ -22,6 +25,7 @@ from tests.relay.store.memory import move_memories
 from tests.simulation.disks import Volume, mounted
 from tests.simulation.hosts import Host
 from tests.simulation.occurrences import Occurrence
+from tests.simulation.plan import MAIN
 from tests.simulation.world import PORT, World
 
 LIMITS: Final = Limits(heartbeat_seconds=1.0, stalled_seconds=20.0)
@@ -86,6 +90,19 @@ class Supervisor:
     def data(self) -> Path:
         """The directory of the present daemon, or of the last one."""
         return self.volume.place
+
+    def log_of(self, space: str) -> LogReader:
+        """Opens the log of a space, as the daemons have left it."""
+        return LogReader.open(self.data / space if space != MAIN else self.data)
+
+    def journal(self) -> JournalReader:
+        """Opens the journal of topics, likewise."""
+        return JournalReader.open(self.data)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Within the block ``log_of`` and ``journal`` can be called, once all daemons have ended."""
+        yield
 
     def _begin(self, process: int) -> str:
         """Makes the host of the next daemon, and returns the name of that."""

@@ -122,6 +122,7 @@ _REPLACED: Final[list[tuple[ModuleType, str, Callable[..., Any]]]] = [
     (os, "urandom", _urandom),
     (os, "getpid", _getpid),
     (socket, "gethostname", lambda: MACHINE),
+    (random, "_urandom", _urandom),
     (random, "random", _random),
     (random, "getrandbits", _getrandbits),
     (random, "randrange", _randrange),
@@ -132,15 +133,21 @@ _REPLACED: Final[list[tuple[ModuleType, str, Callable[..., Any]]]] = [
 _places: list[tuple[Any, str, object, object]] = []
 
 
+def product_modules() -> list[ModuleType]:
+    """Returns the modules of the product, as far as they are imported."""
+    return [
+        module for name, module in sorted(sys.modules.items()) if name.split(".")[0] in _PRODUCT and module
+    ]
+
+
 def _find_places() -> list[tuple[Any, str, object, object]]:
     """Returns where the real functions are: an object, a name or key, the real one and the other one."""
     others = {id(getattr(module, name)): other for module, name, other in _REPLACED}
     found: list[tuple[Any, str, object, object]] = [
         (module, name, getattr(module, name), other) for module, name, other in _REPLACED
     ]
-    for module_name, module in sorted(sys.modules.items()):
-        if module_name.split(".")[0] not in _PRODUCT or module is None:
-            continue
+    for module in product_modules():
+        module_name = module.__name__
         for name, value in sorted(vars(module).items()):
             if id(value) in others:
                 found.append((module, name, value, others[id(value)]))

@@ -8,7 +8,8 @@ Always: a host that is dead does nothing any more that another one could notice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from random import Random
 from typing import Any, Final
@@ -73,6 +74,16 @@ class Host:
         for told in self.at_death:
             told(power)
         self.scope.cancel()
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """Within the block the present task, and all that it starts, is on no host."""
+    token = _HERE.set(None)
+    try:
+        yield
+    finally:
+        _HERE.reset(token)
 
 
 def here() -> Host | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +21,8 @@ from dataspace.client.completed import CompletedEpoch
 from dataspace.codec import unpack
 from dataspace.kernel.changes import Epoch
 from index.values.values import Value
-from relay.journal.reader import LAST, JournalReader, verify_topics
-from relay.log.reader import LogReader, verify
+from relay.journal.reader import LAST, JournalReader, topics_verdict
+from relay.log.reader import LogReader, verdict
 from relay.store.errors import LogDamaged, LogFailed
 from server.config.model import DURABLE
 from tests.guarantees.validators import broken, judged
@@ -34,6 +35,7 @@ from tests.simulation.entropy import virtual
 from tests.simulation.faults import Faults
 from tests.simulation.hosts import Host, here
 from tests.simulation.kinds import KINDS, LASTING
+from tests.simulation.members import StoreCluster
 from tests.simulation.network import Network
 from tests.simulation.occurrences import Occurrence
 from tests.simulation.plan import MAIN, SIDE, Part, Plan
@@ -109,12 +111,12 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
                 life = _Life(world)
                 run_ordered(f"order {plan.seed}", life.run)
             world.faults.extend(heard.said)
-            for space in (MAIN, *plan.spaces):
-                directory = life.daemons.data / space if space != MAIN else life.daemons.data
+            with life.daemons.reading():
+                for space in (MAIN, *plan.spaces):
+                    with _readable(world):
+                        world.histories[space].log = _read(partial(life.daemons.log_of, space), world)
                 with _readable(world):
-                    world.histories[space].log = _read(directory, world)
-            with _readable(world):
-                world.topic.epochs = _read_topic(life.daemons.data, world)
+                    world.topic.epochs = _read_topic(life.daemons.journal, world)
         if life.daemons.starts == 1:  # else they were shown what a crash has lost
             for name, (space, view) in world.eager.items():
                 world.histories[space].views[name] = view
@@ -153,12 +155,11 @@ def _readable(world: World) -> Iterator[None]:
         world.faults.append(f"what is left cannot be read: {error}")
 
 
-def _read_topic(directory: Path, world: World) -> list[CompletedEpoch]:
+def _read_topic(opened: Callable[[], JournalReader], world: World) -> list[CompletedEpoch]:
     """Returns the completed epochs of the one topic, if there is one."""
-    verdict = verify_topics(directory)
-    if verdict is not None and verdict.damages:
-        world.faults.append(f"the journal of topics is damaged: {verdict.damages}")
-    with closing(JournalReader.open(directory)) as journal:
+    if damages := topics_verdict(opened).damages:
+        world.faults.append(f"the journal of topics is damaged: {damages}")
+    with closing(opened()) as journal:
         slots = journal.slots()
         if len(slots) > 1:
             world.faults.append(f"the journal has {len(slots)} topics of one name")
@@ -176,15 +177,18 @@ def _items(batches: Iterable[bytes]) -> Iterator[Value]:
         yield from items
 
 
-def _read(directory: Path, world: World) -> list[Epoch]:
-    damages = verify(directory).damages
-    if damages:
-        world.faults.append(f"the log is damaged: {damages}")
-    reader = LogReader.open(directory)
-    try:
+def _read(opened: Callable[[], LogReader], world: World) -> list[Epoch]:
+    with closing(opened()) as reader:
+        if damages := verdict(reader).damages:
+            world.faults.append(f"the log is damaged: {damages}")
+    with closing(opened()) as reader:
         return list(reader.read(0))
-    finally:
-        reader.close()
+
+
+def _supervisor(world: World) -> Supervisor:
+    if world.plan.store:
+        return StoreCluster(world)
+    return Cluster(world) if world.plan.roles else Supervisor(world)
 
 
 class _Life:
@@ -201,7 +205,7 @@ class _Life:
         world, plan = self._world, self._world.plan
         async with trio.open_nursery() as nursery:
             world.network = Network(plan.weather, f"network {plan.seed}", nursery, world.trace, world.count)
-            self.daemons = Cluster(world) if plan.roles else Supervisor(world)
+            self.daemons = _supervisor(world)
             async with trio.open_nursery() as supervised:
                 supervised.start_soon(self.daemons.run)
                 while not self.daemons.running:

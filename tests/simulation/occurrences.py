@@ -29,6 +29,8 @@ class Kind(Enum):
     """They are in memory, where a write is one step."""
     FOLLOWERS = "--followers"
     """The same, and several daemons have them, of which one leads."""
+    CLUSTER = "--cluster"
+    """Several daemons on machines of their own have them in a simulated store."""
 
 
 class Occurrence(Enum):
@@ -64,6 +66,13 @@ class Occurrence(Enum):
     PROMOTED = "followers that led after their leader"
     MOVED = "clients that went on at another daemon"
     UNHEARD = "hints to a follower for which there was no room"
+    LOST_BEFORE = "statements that did not reach the store"
+    LOST_AFTER = "answers of the store that were lost"
+    LOCKED = "statements that waited for the row of a term"
+    TERMINATED = "connections that a daemon ended to take a space"
+    UNCONFIRMED = "writes that were seen before the standby had them"
+    STORE_FULL = "writes for which the store had no room"
+    STUCK = "daemons that were killed while they waited for the store"
 
 
 JUDGED: Final = sorted(VALIDATORS.keys() - {"rules", "rights"})
@@ -76,11 +85,23 @@ COUNTED: Final = {each.name: each.value for each in Occurrence} | {
 
 
 _OF_FILES: Final = frozenset([Occurrence.MISSING.name, Occurrence.TORN.name])
-_OF_FOLLOWERS: Final = frozenset([Occurrence.PROMOTED.name, Occurrence.MOVED.name, Occurrence.UNHEARD.name])
+_OF_SEVERAL: Final = frozenset([Occurrence.PROMOTED.name, Occurrence.MOVED.name])
+_OF_FOLLOWERS: Final = frozenset([Occurrence.UNHEARD.name])
+_OF_DISKS: Final = frozenset([Occurrence.AT_WRITE.name, Occurrence.FULL.name, Occurrence.SYNC.name])
+_OF_CLUSTERS: Final = frozenset(
+    [
+        each.name
+        for each in (
+            *(Occurrence.LOST_BEFORE, Occurrence.LOST_AFTER, Occurrence.LOCKED, Occurrence.TERMINATED),
+            *(Occurrence.UNCONFIRMED, Occurrence.STORE_FULL, Occurrence.STUCK),
+        )
+    ]
+)
 _NEVER: Final = {
-    Kind.FILES: _OF_FOLLOWERS,
-    Kind.MEMORY: _OF_FILES | _OF_FOLLOWERS,
-    Kind.FOLLOWERS: _OF_FILES,
+    Kind.FILES: _OF_SEVERAL | _OF_FOLLOWERS | _OF_CLUSTERS,
+    Kind.MEMORY: _OF_FILES | _OF_SEVERAL | _OF_FOLLOWERS | _OF_CLUSTERS,
+    Kind.FOLLOWERS: _OF_FILES | _OF_CLUSTERS,
+    Kind.CLUSTER: _OF_FILES | _OF_DISKS | _OF_FOLLOWERS,
 }
 """What cannot happen in lives of a kind."""
 

@@ -37,6 +37,12 @@ FAULTS: Final = (
 FAULTS_OF_SEVERAL: Final = ("kill", "kill", "kill at a write", "end", "end", "pause daemon", "cut")
 """What goes wrong besides where several daemons have one log."""
 
+FAULTS_OF_CLUSTERS: Final = ("kill", "kill", "power", "end", "pause daemon")
+"""What goes wrong besides in a cluster over a store."""
+
+OF_ONE_MACHINE: Final = ("power", "kill at a write", "power at a write", "full disk", "failed sync", "kill")
+"""What goes wrong with a daemon that has a disk."""
+
 LEADS: Final = "leads"
 STANDS_BY: Final = "stands by"
 FOLLOWS: Final = "follows"
@@ -77,6 +83,10 @@ class Plan:
     """Whether logs and journals are in memory, where a write is one step, in place of SQLite's files."""
     roles: tuple[str, ...] = ()
     """What the daemons of a cluster do; none for a single one."""
+    store: bool = False
+    """Whether they are a cluster over a store, where each may lead."""
+    loss: float = 0.0
+    """How often an answer of the store is lost."""
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -109,6 +119,8 @@ def draw(seed: int, kind: Kind = Kind.FILES) -> Plan:
             return replace(plan, memory=True)
         case Kind.FOLLOWERS:
             return _several(plan)
+        case Kind.CLUSTER:
+            return _stored(plan)
 
 
 def _single(seed: int) -> Plan:
@@ -131,11 +143,7 @@ def _single(seed: int) -> Plan:
 def _several(plan: Plan) -> Plan:
     """Returns the plan with several daemons, of whom more is asked."""
     random = Random(f"several {plan.seed}")
-    number = len(plan.actors)
-    glancers = [
-        Part("glancer", random.getrandbits(32), _instant(random, 1.0), number=number + at, rank=at)
-        for at in range(random.randint(0, 2))
-    ]
+    glancers = _glancers(plan, random)
     roles = [LEADS, STANDS_BY, *random.choices((STANDS_BY, FOLLOWS), k=random.choice((0, 0, 1, 1, 2)))]
     faults = [*plan.faults, *_faults(random, FAULTS_OF_SEVERAL, random.randint(1, 4))]
     faults.sort(key=lambda each: each.at)
@@ -145,6 +153,32 @@ def _several(plan: Plan) -> Plan:
         roles=tuple(roles),
         faults=tuple(faults),
         memory=True,
+    )
+
+
+def _glancers(plan: Plan, random: Random) -> list[Part]:
+    """Returns clients that read from any daemon what they have written."""
+    number = len(plan.actors)
+    return [
+        Part("glancer", random.getrandbits(32), _instant(random, 1.0), number=number + at, rank=at)
+        for at in range(random.randint(0, 2))
+    ]
+
+
+def _stored(plan: Plan) -> Plan:
+    """Returns the plan with a cluster over a store."""
+    random = Random(f"stored {plan.seed}")
+    faults = [each for each in plan.faults if each.kind not in OF_ONE_MACHINE]
+    faults += _faults(random, FAULTS_OF_CLUSTERS, random.randint(1, 4))
+    faults.sort(key=lambda each: each.at)
+    return replace(
+        plan,
+        actors=(*plan.actors, *_glancers(plan, random)),
+        roles=(STANDS_BY,) * random.choice((2, 2, 2, 3, 3, 4)),
+        faults=tuple(faults),
+        show=DURABLE,
+        store=True,
+        loss=random.choice((0.0, 0.0, 0.01, 0.05)),
     )
 
 

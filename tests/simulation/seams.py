@@ -30,6 +30,7 @@ from server.sessions import memory, shared
 from tests.simulation.hosts import here
 from tests.simulation.machine import FOLLOWERS_PORT, HeldError
 from tests.simulation.network import Listening, Network
+from tests.simulation.store.threads import current
 
 T = TypeVar("T")
 
@@ -40,10 +41,14 @@ SLOWEST: Final = 0.02
 """Seconds that a thread waits before its work, and its task after it, at most."""
 
 
-async def _in_thread(function: Callable[..., T], *args: Any, **_options: object) -> T:
+async def _in_thread(
+    function: Callable[..., T], *args: Any, abandon_on_cancel: bool = False, **_options: object
+) -> T:
     """In place of ``trio.to_thread.run_sync``."""
     await trio.lowlevel.checkpoint_if_cancelled()
     await _pause()
+    if (threads := current()) is not None:
+        return await threads.run(function, *args, abandon=abandon_on_cancel)
     try:
         while True:
             try:
