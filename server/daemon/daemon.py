@@ -201,12 +201,12 @@ class Daemon(DaemonState):
 
         The log is read in a thread, and closed with ``held``; facts are taken over in one piece: O(facts).
         """
-        was_leading_all = not self.followed
         log = self.home.follow_log(hosted.name, held)
         held.callback(log.close)
         await trio.to_thread.run_sync(log.read_ahead)
         follower = self._hosted(hosted.settings, log, [*self.spaces])
         assert isinstance(follower.commits, Following)  # by its log
+        was_leading_all = not self.followed
         self.spaces[hosted.name] = follower
         self._expect_skips(follower)
         self.polled.append(follower.commits)

@@ -295,10 +295,10 @@ async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
     while True:
         taken = await daemon.home.wait_turn(held, lambda: daemon.followed)
         began = perf_counter()
-        if len(taken) == len(daemon.followed):
-            daemon.link.end()
         with trio.CancelScope(shield=True):
             await _promote(daemon, held, writers, taken)
+        if not daemon.followed:  # a space may have been handed over meanwhile
+            daemon.link.end()
         daemon.flush()
         seconds = perf_counter() - began
         said = ", ".join(taken)

@@ -52,7 +52,8 @@ LOCK: Final = 1.0
 AWAY: Final = frozenset(["closing", *ELSEWHERE])
 """Codes of a daemon that does not serve a client now."""
 
-OF_THE_DISK: Final = ("disk-full", "disk-failed")
+AWAY_STORE: Final = "store-away"
+OF_THE_DISK: Final = ("disk-full", "disk-failed", AWAY_STORE)
 
 _DURABLE: Final[Any] = {"durable": True, "quiet": True, "policy": "wait", "progress": True}
 
@@ -271,7 +272,7 @@ class Actor:
                 async with space.observe(pattern, **{**_DURABLE, "durable": durable}) as seen:
                     await self._take(seen, pattern, view, asked)
             except Refused as refusal:
-                if refusal.code != "disk-failed":  # the daemon ends, and the next one is asked anew
+                if refusal.code not in ("disk-failed", AWAY_STORE):  # the next daemon is asked anew
                     raise
                 self.world.watched.pop(self._name(pattern), None)
                 await trio.sleep(0.1)

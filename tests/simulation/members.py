@@ -130,6 +130,10 @@ class StoreCluster(Supervisor):
         for each in self.members:
             each.stop()
 
+    def step_clock(self, seconds: float) -> None:
+        """Sets the clock of one of their machines."""
+        self._random.choice(self.running).step_clock(seconds)
+
     def log_of(self, space: str) -> LogReader:
         return LogReader.over(PostgresLog(self._database(), self._number(space)))
 

@@ -30,6 +30,7 @@ DOERS: Final = (
     "writer", "writer", "writer", "guest", "guest", "borrower", "keeper", "locker", "locker", "claimer",
     "claimer", "publisher", "publisher",
 )  # fmt: skip
+OF_TOPICS: Final = ("publisher", "subscriber")
 FAULTS: Final = (
     "kill", "kill", "power", "power", "kill at a write", "power at a write", "cut", "cut", "cut", "mute up",
     "mute down", "pause", "pause daemon", "full disk", "failed sync", "clock",
@@ -171,9 +172,12 @@ def _stored(plan: Plan) -> Plan:
     faults = [each for each in plan.faults if each.kind not in OF_ONE_MACHINE]
     faults += _faults(random, FAULTS_OF_CLUSTERS, random.randint(1, 4))
     faults.sort(key=lambda each: each.at)
+    actors = [  # topics are led with ``main``
+        replace(each, space=MAIN) if each.kind in OF_TOPICS else each for each in plan.actors
+    ]
     return replace(
         plan,
-        actors=(*plan.actors, *_glancers(plan, random)),
+        actors=(*actors, *_glancers(plan, random)),
         roles=(STANDS_BY,) * random.choice((2, 2, 2, 3, 3, 4)),
         faults=tuple(faults),
         show=DURABLE,

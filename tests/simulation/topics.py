@@ -18,7 +18,7 @@ import trio
 import dataspace
 from dataspace.errors import Broken, Closed, Refused
 from tests.guarantees.topics import Seen, Sent
-from tests.simulation.actors import Actor
+from tests.simulation.actors import OF_THE_DISK, Actor
 from tests.simulation.plan import TOPIC
 
 PARTITIONS: Final = 2
@@ -26,7 +26,7 @@ AWAY: Final = 3.0
 END: Final = 1_000_000
 """A time after all that publishers send."""
 
-_MAY_BE: Final = ("disk-full", "disk-failed", "no-producer", "closing")
+_MAY_BE: Final = (*OF_THE_DISK, "no-producer", "closing")
 """Refusals that end a publication and say nothing against the daemon."""
 
 
