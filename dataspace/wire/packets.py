@@ -123,6 +123,9 @@ FOLLOWING: Final = frozenset(["elsewhere", "no-leader", "behind"])
 ELSEWHERE: Final = FOLLOWING | {"moved"}
 """Codes with which a daemon sends a client to another one, named or not; nothing has happened."""
 
+STORE_AWAY: Final = "store-away"
+"""The code of an answer that a daemon cannot give while it does not reach the database of its store."""
+
 PASSING: Final = frozenset(["", "timeout", "stalled", "closing", *ELSEWHERE])
 """Codes of a ``Bye`` after which a client may connect again: only this connection is over."""
 

@@ -109,13 +109,15 @@ async def _frontier(reader: Peer, arguments: Map) -> Value:
         reader.permit.check_reads()
         async with reader.work():
             then["at"] = await trio.to_thread.run_sync(hosted.log.epoch_at, number(arguments, "at"))
+    log, since = hosted.log, max(after, 0)
+    gaps = await trio.to_thread.run_sync(log.gaps, since) if log.may_wait else log.gaps(since)
     return Map(
         {
             **then,
             "epoch": hosted.commits.durable,
             "oldest": hosted.log.oldest,
             "space": hosted.identity,
-            "gaps": hosted.log.gaps(max(after, 0)),
+            "gaps": gaps,
         }
     )
 

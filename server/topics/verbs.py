@@ -50,6 +50,7 @@ class TopicVerbs:
 
     async def join(self, peer: Peer, arguments: Map) -> Value:
         """Makes the connection a producer of a partition of a topic."""
+        self._durable.check_leads()
         answer = self._connections.of(peer).join(_name(peer, arguments, "publish"), arguments)
         await self._durable.writer.wait_durable()
         return answer
@@ -148,6 +149,7 @@ class TopicVerbs:
 
     async def end_topic(self, peer: Peer, arguments: Map) -> Value:
         """Ends a topic that this session made, or a durable one without a publisher."""
+        self._durable.check_leads()
         name = text(arguments, "topic")
         peer.bearer.permit.check_topic_known(name)
         self._connections.of(peer).end_topic(name)

@@ -49,6 +49,8 @@ class Relay:
         """While true, nothing of the daemon reaches the client."""
         self.newest: int | None = None
         """The newest epoch that it admits to have, if it is one behind."""
+        self.away = 0
+        """How often it says instead that it does not reach its store."""
         self.opened: list[int | None] = []
         """What that was when each stream was opened."""
         self._links: set[trio.SocketStream] = set()
@@ -124,6 +126,9 @@ class Relay:
     async def _behind(self, packet: p.Packet) -> p.Packet | None:
         match packet:
             case p.Request(number, "frontier", arguments) if self.newest is not None:
+                if self.away:
+                    self.away -= 1
+                    return p.Denied(number, p.STORE_AWAY, "the database is not reached")
                 after, wait = arguments.get("after", -1), arguments.get("wait", 0)
                 assert isinstance(after, int) and isinstance(wait, int)
                 with trio.move_on_after(wait / 1000):

@@ -52,6 +52,9 @@ LOCK: Final = 1.0
 AWAY: Final = frozenset(["closing", *ELSEWHERE])
 """Codes of a daemon that does not serve a client now."""
 
+CLOCKS: Final = ("clock", "store clock", "store failover", "unconfirmed")
+"""Faults after which a clock may be another one."""
+
 AWAY_STORE: Final = "store-away"
 OF_THE_DISK: Final = ("disk-full", "disk-failed", AWAY_STORE)
 
@@ -158,7 +161,7 @@ class Actor:
                 await space.assert_(Record("borrowed", self.number))
             except Refused:  # the disk is full just now
                 return
-            if not any(fault.kind == "clock" for fault in self.world.plan.faults):  # else times stand still
+            if not any(fault.kind in CLOCKS for fault in self.world.plan.faults):  # else times stand still
                 self.history.terms.append(Term(name, asked + round(LEASE * 1_000_000)))
             await trio.sleep(self.random.choice((0.0, 0.1, 3.0)))
             await self.vanish()

@@ -131,13 +131,13 @@ _REPLACED: Final[list[tuple[ModuleType, str, Callable[..., Any]]]] = [
 ]
 
 _places: list[tuple[Any, str, object, object]] = []
+_searched: list[ModuleType] = []
+"""Where they were looked for."""
 
 
 def product_modules() -> list[ModuleType]:
     """Returns the modules of the product, as far as they are imported."""
-    return [
-        module for name, module in sorted(sys.modules.items()) if name.split(".")[0] in _PRODUCT and module
-    ]
+    return [module for name, module in sorted(sys.modules.items()) if name.split(".")[0] in _PRODUCT]
 
 
 def _find_places() -> list[tuple[Any, str, object, object]]:
@@ -174,8 +174,8 @@ def _defaults(
 @contextmanager
 def virtual() -> Iterator[None]:
     """Has product code read the clock, and take random bytes, of the host that its task is on."""
-    if not _places:
-        _places.extend(_find_places())
+    if _searched != product_modules():
+        _searched[:], _places[:] = product_modules(), _find_places()
     for owner, name, _, other in _places:
         setattr(owner, name, other)
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
@@ -15,8 +15,18 @@ from tests.simulation.daemons import Supervisor
 from tests.simulation.hosts import Host
 from tests.simulation.network import Line
 from tests.simulation.occurrences import Occurrence
-from tests.simulation.plan import Part
+from tests.simulation.plan import MAIN, Part
 from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.simulation.members import StoreCluster
+
+
+SHORT: Final = 1.5
+"""Seconds for which there is no store, at most."""
+
+SLOW: Final = 0.1
+"""Seconds by which what goes to a slow store and comes back is late, about."""
 
 
 class Faults:
@@ -131,6 +141,112 @@ class Faults:
             self._daemons.step_clock(step)
         await trio.lowlevel.checkpoint()
 
+    # -- of a cluster over a store --------------------------------------------------------------------
+
+    @property
+    def _cluster(self) -> StoreCluster:
+        return cast("StoreCluster", self._daemons)  # by the plan
+
+    async def move(self, part: Part) -> None:
+        """An operator has a space move to a daemon."""
+        spaces = (MAIN, *self._world.plan.spaces)
+        self._cluster.want(spaces[part.target % len(spaces)], part.target // 2)
+        await trio.lowlevel.checkpoint()
+
+    async def restart_store(self, part: Part) -> None:
+        """The store ends, and is there again."""
+        async with self._cluster.failing:
+            await self._down(min(part.lasting, SHORT))
+            self._cluster.store.start()
+
+    async def fail_over(self, part: Part) -> None:
+        """The standby of the store takes its place; its clock may be another one."""
+        async with self._cluster.failing:
+            await self._down(min(part.lasting, SHORT))
+            self._fail_over(part)
+
+    def _fail_over(self, part: Part) -> None:
+        store = self._cluster.store
+        self._world.count(Occurrence.FAILED_OVER)
+        store.fail_over()
+        store.offset = Random(part.seed).choice((0.0, 0.0, -3600.0, 3600.0, store.offset))
+        store.start()
+
+    async def _down(self, seconds: float) -> None:
+        self._cluster.store.stop()
+        await trio.sleep(seconds)
+
+    async def slow_store(self, part: Part) -> None:
+        """Answers of the store are late, for a time."""
+        store = self._cluster.store
+        store.slow += SLOW
+        await trio.sleep(part.lasting)
+        store.slow -= SLOW
+
+    async def cut_store(self, part: Part) -> None:
+        """A daemon does not reach the store, for a time."""
+        store, name = self._cluster.store, self._daemons.chosen(part.target).host.name
+        store.bar(name)
+        await trio.sleep(part.lasting)
+        store.admit(name)
+
+    async def fill_store(self, part: Part) -> None:
+        """The disk of the store is full, for a time."""
+        self._cluster.excuse()
+        self._cluster.store.is_full = True
+        await trio.sleep(part.lasting)
+        self._cluster.store.is_full = False
+
+    async def step_store_clock(self, part: Part) -> None:
+        """The clock of the store is set."""
+        self._cluster.store.offset += Random(part.seed).choice((-3600.0, 3600.0))
+        await trio.lowlevel.checkpoint()
+
+    async def lose_standby(self, part: Part) -> None:
+        """The store has no standby, so that no commit returns, for a time."""
+        async with self._cluster.failing:
+            await self._without_standby(part.lasting)
+
+    async def _without_standby(self, seconds: float) -> None:
+        store = self._cluster.store
+        store.has_standby = False
+        await trio.sleep(seconds)
+        store.has_standby = True
+        store.changed.unpark_all()
+
+    async def unconfirm(self, part: Part) -> None:
+        """What no standby has is seen after a restart; then one takes the place of the store."""
+        random = Random(part.seed)
+        async with self._cluster.failing:
+            store = self._cluster.store
+            store.has_standby = False
+            await trio.sleep(0.2)
+            await self._down(0.01)
+            store.has_standby = True
+            store.start()
+            await trio.sleep(random.choice((0.05, 0.1, 0.3, 0.6)))
+            await self._down(0.05)
+            self._fail_over(part)
+
+    async def cut_daemons(self, part: Part) -> None:
+        """Two daemons do not reach each other, for a time."""
+        names = [each.host.name for each in self._daemons.running]
+        first = names[part.target % len(names)]
+        second = names[(part.target + 1) % len(names)]
+        await self._bar(frozenset([first, second]), part.lasting)
+
+    async def cut_client(self, part: Part) -> None:
+        """A client and a daemon do not reach each other, for a time."""
+        clients = [*self._world.clients]
+        daemon = self._daemons.chosen(part.target).host.name
+        await self._bar(frozenset([clients[part.target % len(clients)], daemon]), part.lasting)
+
+    async def _bar(self, pair: frozenset[str], seconds: float) -> None:
+        self._world.count(Occurrence.BARRED)
+        admit = self._world.network.bar(pair)
+        await trio.sleep(seconds)
+        admit()
+
     def _some_line(self, part: Part) -> list[Line]:
         names = [*self._world.clients, *[each.host.name for each in self._daemons.running]]
         lines = [line for name in names for line in self._world.network.of(name)]
@@ -151,4 +267,15 @@ KINDS: Final[Mapping[str, Callable[[Faults, Part], Awaitable[None]]]] = {
     "failed sync": Faults.fail_sync,
     "clock": Faults.step_clock,
     "end": Faults.end,
+    "move": Faults.move,
+    "store restart": Faults.restart_store,
+    "store failover": Faults.fail_over,
+    "store slow": Faults.slow_store,
+    "store cut": Faults.cut_store,
+    "store full": Faults.fill_store,
+    "store clock": Faults.step_store_clock,
+    "no standby": Faults.lose_standby,
+    "unconfirmed": Faults.unconfirm,
+    "daemons cut": Faults.cut_daemons,
+    "client cut": Faults.cut_client,
 }

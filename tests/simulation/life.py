@@ -35,7 +35,6 @@ from tests.simulation.entropy import virtual
 from tests.simulation.faults import Faults
 from tests.simulation.hosts import Host, here
 from tests.simulation.kinds import KINDS, LASTING
-from tests.simulation.members import StoreCluster
 from tests.simulation.network import Network
 from tests.simulation.occurrences import Occurrence
 from tests.simulation.plan import MAIN, SIDE, Part, Plan
@@ -102,13 +101,13 @@ def _listened() -> Iterator[_Complaints]:
 
 def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
     """Lives one life, and judges it."""
-    above = MEMORY if MEMORY.is_dir() else None
+    above, make = MEMORY if MEMORY.is_dir() else None, _made(plan)
     # The names of files are in messages, which have to be the same each time.
     with tempfile.TemporaryDirectory(prefix="life-", dir=above) as place, contextlib.chdir(place):
         world = World(plan, Path(), keep_trace=keep_trace)
         with in_memory(fault_of) if plan.memory else contextlib.nullcontext():
             with _listened() as heard, virtual(), seams(lambda: world.network):
-                life = _Life(world)
+                life = _Life(world, make)
                 run_ordered(f"order {plan.seed}", life.run)
             world.faults.extend(heard.said)
             with life.daemons.reading():
@@ -185,10 +184,13 @@ def _read(opened: Callable[[], LogReader], world: World) -> list[Epoch]:
         return list(reader.read(0))
 
 
-def _supervisor(world: World) -> Supervisor:
-    if world.plan.store:
-        return StoreCluster(world)
-    return Cluster(world) if world.plan.roles else Supervisor(world)
+def _made(plan: Plan) -> Callable[[World], Supervisor]:
+    """Returns what keeps up the daemons of a plan."""
+    if plan.store:
+        from tests.simulation.members import StoreCluster  # other lives need no psycopg
+
+        return StoreCluster
+    return Cluster if plan.roles else Supervisor
 
 
 class _Life:
@@ -196,8 +198,9 @@ class _Life:
 
     daemons: Supervisor
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, make: Callable[[World], Supervisor]) -> None:
         self._world = world
+        self._make = make
         self.seconds = 0.0
 
     async def run(self) -> None:
@@ -205,7 +208,7 @@ class _Life:
         world, plan = self._world, self._world.plan
         async with trio.open_nursery() as nursery:
             world.network = Network(plan.weather, f"network {plan.seed}", nursery, world.trace, world.count)
-            self.daemons = _supervisor(world)
+            self.daemons = self._make(world)
             async with trio.open_nursery() as supervised:
                 supervised.start_soon(self.daemons.run)
                 while not self.daemons.running:

@@ -1,7 +1,7 @@
 """Members: several daemons over one store, each on a machine of its own, of which one leads each space.
 
-Each has a supervisor, an address, a clock and a directory in which it remembers what it has seen.  The store is
-simulated (``store/``); all of the product above psycopg's connections runs, in simulated threads.
+Each has a supervisor, an address, a clock and a directory in which it remembers what it has seen.  The store
+is simulated (``store/``); all of the product above psycopg's connections runs, in simulated threads.
 
 Always: as ``daemons``; a daemon may end by itself only because the store was away at its start, was full, or
 went back to a copy that lacks what the daemon has seen.
@@ -10,7 +10,7 @@ went back to a copy that lacks what the daemon has seen.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Final
 from unittest.mock import patch
 
@@ -21,15 +21,14 @@ from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.store.address import StoreAddress
-from relay.store.errors import LogAway, LogDamaged, LogFailed
+from relay.store.errors import LogAway, LogFailed
 from relay.store.postgres import database, fenced, members
 from relay.store.postgres.database import Database
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
 from server.cluster import store as store_home
 from server.cluster.store import TOPICS
-from server.config.model import DURABLE, Config, SpaceConfig
-from server.config.model import Cluster as ClusterConfig
+from server.config.model import DURABLE, Cluster as ClusterConfig, Config, SpaceConfig
 from server.spaces.space import HostedSpace
 from tests.simulation.daemons import LIMITS, Supervisor
 from tests.simulation.entropy import BEGAN
@@ -71,11 +70,13 @@ class StoreCluster(Supervisor):
         self.store: Final = Store(
             lambda: BEGAN + trio.current_time(),
             random,
-            delay=lambda: 0.0 if (some := random.random()) < 0.3 else weather.delay * random.expovariate(2),
+            delay=lambda: 0.0 if random.random() < 0.3 else weather.delay * random.expovariate(2),
             loss=world.plan.loss,
             trace=world.trace,
             count=lambda name: world.count(Occurrence[name]),
         )
+        self.failing: Final = trio.Lock()
+        """Held while something is wrong with the store as a whole."""
         self.leading: Final[dict[str, Member]] = {}
         """By space, the daemon that led it last."""
         self.members: Final = [Member(self, world, at) for at in range(len(world.plan.roles))]
@@ -139,6 +140,7 @@ class StoreCluster(Supervisor):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
+        self.store.is_up = True  # if the life has ended before a fault had
         with stored(self.store):
             yield
 
@@ -154,10 +156,16 @@ class StoreCluster(Supervisor):
             raise LogFailed(f"the store has no space {space!r}")
         return int(found[0])
 
-    def want(self, space: str, daemon: str) -> None:
-        """Has an operator move a space."""
-        with closing(self.store.connect()) as connection:
-            connection.execute(members._WANT, {"space": self._number(space), "wanted": daemon})
+    def want(self, space: str, daemon: int) -> None:
+        """Has an operator move a space to a daemon, unless there is no store now."""
+        wanted = self.members[daemon % len(self.members)].name
+        with suppress(psycopg.OperationalError, LogFailed), closing(self.store.connect()) as connection:
+            connection.execute(members._WANT, {"space": self._number(space), "wanted": wanted})
+            self._world.count(Occurrence.WANTED)
+
+    def excuse(self) -> None:
+        for each in self.members:
+            each.excuse()
 
 
 class Member(Supervisor):
@@ -206,4 +214,6 @@ class Member(Supervisor):
         )
 
     def _is_planned(self, error: BaseException) -> bool:
-        return isinstance(error, LogAway) or (self._is_excused and isinstance(error, LogFailed))
+        if isinstance(error, LogAway):
+            return True
+        return isinstance(error, LogFailed) and (self._is_excused or self._cluster.store.is_full)

@@ -23,6 +23,9 @@ from trio.lowlevel import ParkingLot
 from tests.simulation.hosts import Host, here
 from tests.simulation.occurrences import Occurrence
 
+UNREACHED: Final = 10.0
+"""Seconds until an attempt to connect fails that nobody answers."""
+
 Trace = Callable[..., None]
 Count = Callable[[Occurrence], None]
 
@@ -363,6 +366,9 @@ class Network:
         self.trace = trace
         self.listening: dict[int, Listening] = {}
         self.lines: list[Line] = []
+        self.barred: dict[frozenset[str], int] = {}
+        """Pairs of hosts between which nothing passes; how often each is barred."""
+        self._admitted = ParkingLot()
         self._seed = seed
         self._numbers: dict[str, int] = {}
 
@@ -370,6 +376,39 @@ class Network:
         """Returns the connections that a host has now."""
         self.lines = [line for line in self.lines if not line.is_reset]
         return [line for line in self.lines if line.hosts[0].name == name]
+
+    def bar(self, pair: frozenset[str]) -> Callable[[], None]:
+        """Lets nothing pass between two hosts, and nobody says so; returns what ends that."""
+        self.barred[pair] = self.barred.get(pair, 0) + 1
+        pipes = [
+            pipe
+            for line in self.lines
+            if {each.name for each in line.hosts} == pair
+            for pipe in (line.up, line.down)
+        ]
+        for each in pipes:
+            each.mute()
+
+        def admit() -> None:
+            self.barred[pair] -= 1
+            for each in pipes:
+                each.speak()
+            self._admitted.unpark_all()
+
+        return admit
+
+    async def _pass(self, near: Host, port: int) -> None:
+        """Returns once a host reaches a port; ``OSError`` if that takes too long."""
+        with trio.move_on_after(UNREACHED):
+            while self._is_barred(near, port):
+                await self._admitted.park()
+            return
+        self.trace("unreached", near.name)
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+    def _is_barred(self, near: Host, port: int) -> bool:
+        far = self.listening.get(port)
+        return far is not None and bool(self.barred.get(frozenset([near.name, far.host.name])))
 
     def note_order(self, written_at: int) -> None:
         """Notes a delivery of what was written at this place among all writes."""
@@ -389,6 +428,7 @@ class Network:
         number = self._numbers[near.name] = self._numbers.get(near.name, 0) + 1
         random = Random(f"{self._seed} {near.name} {number}")
         await trio.sleep(self.weather.delay * random.choice((0, 1, random.expovariate(1))))
+        await self._pass(near, port)
         listening = self.listening.get(port)
         if listening is None:
             self.trace("refused", near.name)

@@ -72,6 +72,9 @@ class Occurrence(Enum):
     TERMINATED = "connections that a daemon ended to take a space"
     UNCONFIRMED = "writes that were seen before the standby had them"
     STORE_FULL = "writes for which the store had no room"
+    FAILED_OVER = "failovers of the store"
+    BARRED = "links between two hosts that were cut"
+    WANTED = "moves of a space that an operator asked for"
     STUCK = "daemons that were killed while they waited for the store"
 
 
@@ -93,7 +96,8 @@ _OF_CLUSTERS: Final = frozenset(
         each.name
         for each in (
             *(Occurrence.LOST_BEFORE, Occurrence.LOST_AFTER, Occurrence.LOCKED, Occurrence.TERMINATED),
-            *(Occurrence.UNCONFIRMED, Occurrence.STORE_FULL, Occurrence.STUCK),
+            *(Occurrence.UNCONFIRMED, Occurrence.STORE_FULL, Occurrence.STUCK, Occurrence.FAILED_OVER),
+            *(Occurrence.BARRED, Occurrence.WANTED),
         )
     ]
 )

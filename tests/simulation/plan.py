@@ -38,7 +38,11 @@ FAULTS: Final = (
 FAULTS_OF_SEVERAL: Final = ("kill", "kill", "kill at a write", "end", "end", "pause daemon", "cut")
 """What goes wrong besides where several daemons have one log."""
 
-FAULTS_OF_CLUSTERS: Final = ("kill", "kill", "power", "end", "pause daemon")
+FAULTS_OF_CLUSTERS: Final = (
+    "kill", "kill", "power", "end", "pause daemon", "pause daemon", "move", "move", "store restart",
+    "store failover", "store failover", "store slow", "store cut", "store cut", "store full", "store clock",
+    "no standby", "unconfirmed", "daemons cut", "client cut",
+)  # fmt: skip
 """What goes wrong besides in a cluster over a store."""
 
 OF_ONE_MACHINE: Final = ("power", "kill at a write", "power at a write", "full disk", "failed sync", "kill")
@@ -170,7 +174,7 @@ def _stored(plan: Plan) -> Plan:
     """Returns the plan with a cluster over a store."""
     random = Random(f"stored {plan.seed}")
     faults = [each for each in plan.faults if each.kind not in OF_ONE_MACHINE]
-    faults += _faults(random, FAULTS_OF_CLUSTERS, random.randint(1, 4))
+    faults += _faults(random, FAULTS_OF_CLUSTERS, random.randint(1, 5))
     faults.sort(key=lambda each: each.at)
     actors = [  # topics are led with ``main``
         replace(each, space=MAIN) if each.kind in OF_TOPICS else each for each in plan.actors

@@ -72,6 +72,12 @@ def test_lives_with_logs_in_memory_break_no_promise(kind: str) -> None:
     assert "16 lives in " in run(kind, "--first", "39", "--seeds", "16", "--processes", "1")
 
 
+@pytest.mark.slow
+def test_lives_of_a_cluster_over_a_store_break_no_promise() -> None:
+    pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
+    assert "16 lives in " in run("--cluster", "--first", "39", "--seeds", "16", "--processes", "1")
+
+
 def test_a_long_run_in_which_something_never_happened_is_found_out() -> None:
     total = Total(0.0, lives=ENOUGH, counts=Counter(dict.fromkeys(COUNTED, 1)))
     assert not total.missing
@@ -79,20 +85,21 @@ def test_a_long_run_in_which_something_never_happened_is_found_out() -> None:
     assert total.missing == [Occurrence.TORN.value]
     total.lives -= 1
     assert not total.missing
-    assert Total(0.0, Kind.FOLLOWERS, total.lives + 1, counts=total.counts).missing == []
+    for kind in (Kind.FOLLOWERS, Kind.CLUSTER):
+        assert Total(0.0, kind, total.lives + 1, counts=total.counts).missing == []
 
 
 @pytest.mark.slow
 @pytest.mark.torture
 @pytest.mark.skipif(not ROUNDS, reason="a thousand lives are a step of .ci/run; make torture has more")
-@pytest.mark.parametrize("kind", [Kind.FILES, Kind.FOLLOWERS])
+@pytest.mark.parametrize("kind", [Kind.FILES, Kind.FOLLOWERS, Kind.CLUSTER])
 def test_further_lives_break_no_promise(kind: Kind) -> None:
     options = filter(None, [kind.value])
     assert f"{20 * ROUNDS} lives in " in run(*options, "--first", "1000", "--seeds", str(20 * ROUNDS))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Kind.FILES, Kind.FOLLOWERS])
+@pytest.mark.parametrize("kind", [Kind.FILES, Kind.FOLLOWERS, Kind.CLUSTER])
 def test_a_life_is_the_same_in_each_process_although_much_happens_at_once(kind: Kind) -> None:
     options = [*filter(None, [kind.value]), "--seed", "22", "--trace"]
     first, second = (run(*options, hashing=hashing) for hashing in "12")

@@ -26,6 +26,10 @@ BEHIND_SECONDS: Final = 5.0
 """How long a daemon that is behind is waited for, before another one is tried."""
 
 
+RETRY_SECONDS: Final = 0.1
+"""How long until a daemon is asked again that does not reach its store."""
+
+
 class ReadingSession(ClientSession):
     """Requests and streams at any daemon of a store; ``seen_by_turns`` returns what its client has seen
     elsewhere."""
@@ -121,6 +125,12 @@ class ReadingSession(ClientSession):
                     answer = await super().request("frontier", Map({"after": least - 1, "wait": wait}))
                 except Broken:
                     await self._wait_up()
+                    continue
+                except Refused as refusal:
+                    if refusal.code != p.STORE_AWAY:
+                        raise
+                    self.uplink.leave(Refused("behind", str(refusal)))
+                    await loop().sleep(RETRY_SECONDS)
                     continue
                 epoch = answer.get("epoch") if isinstance(answer, Map) else None
                 self._reached = max(self._reached, epoch if isinstance(epoch, int) else 0)

@@ -75,6 +75,21 @@ async def test_a_client_reads_what_it_has_written(url: str) -> None:
         assert found == [[(1,), (2,)]] * 3
 
 
+async def test_a_client_reads_on_while_a_daemon_does_not_reach_its_store(url: str) -> None:
+    async with store(url, followers=2) as (space, relays):
+        epoch = (await space.assert_(fact(1))).epoch
+        assert epoch is not None
+        for each in relays:
+            each.newest, each.away = epoch - 1, 2
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(space.matches, "fact($n)")
+            while any(each.away for each in relays):  # noqa: ASYNC110  # a test sets a plain number
+                await trio.sleep(0.01)
+            for each in relays:
+                each.newest = epoch
+        assert await space.matches("fact($n)") == [(1,)]
+
+
 async def test_an_observation_that_ended_meanwhile_is_not_opened(url: str) -> None:
     async with store(url) as (space, [follower]):
         claim = await space.assert_(fact(1))

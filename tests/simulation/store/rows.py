@@ -160,15 +160,21 @@ def _store_sizes(content: Content, _v: Values) -> list[Row]:
         return sum([len(row[column]) for at, row in content[table].items() if at[0] == space])
 
     return [
-        (row[0], size("segments", 8, at) + size("chunks", 1, at) + size("topics", 1, at), size("staged", 1, at))
+        (
+            row[0],
+            size("segments", 8, at) + size("chunks", 1, at) + size("topics", 1, at),
+            size("staged", 1, at),
+        )
         for at, row in sorted(content["spaces"].items())
     ]
 
 
 READS: Final[Mapping[str, Callable[[Content, Values], list[Any]]]] = {
     database._COMMITS: lambda _content, _v: [("on", "on")],
-    f"SELECT format FROM {{s}}.store": lambda _content, _v: [(schema.FORMAT,)],
-    "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'store'": lambda *_: [(1,)],
+    "SELECT format FROM {s}.store": lambda _content, _v: [(schema.FORMAT,)],
+    "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'store'": lambda *_: [
+        (1,)
+    ],
     tables.ENDS: _ends,
     f"SELECT checksum {OF_SPACE} AND segment = %(segment)s": lambda c, v: [row[7:8] for row in _one(c, v)],
     f"SELECT last, until, checksum {OF_SPACE} AND segment = %(segment)s": lambda c, v: [
@@ -210,7 +216,8 @@ READS: Final[Mapping[str, Callable[[Content, Values], list[Any]]]] = {
     " FROM {s}.segments WHERE space = %(space)s": lambda c, v: [
         (sum([row[3] for row in _segments(c, v)]), sum([row[4] for row in _segments(c, v)]))
     ],
-    "SELECT name, number, seen FROM {s}.topic_readers WHERE space = %(space)s AND slot = %(slot)s": lambda c, v: [
+    "SELECT name, number, seen FROM {s}.topic_readers"
+    " WHERE space = %(space)s AND slot = %(slot)s": lambda c, v: [
         (at[1], *row) for at, row in _of(c, "topic_readers", v) if at[0] == v["slot"]
     ],
     f"SELECT coalesce(max(part), 0) + 1 {staged._OF_SPACE} AND key = %(key)b": lambda c, v: [
@@ -240,9 +247,7 @@ READS: Final[Mapping[str, Callable[[Content, Values], list[Any]]]] = {
         (len({row[0] for row in _staged(c, v)}), len(_staged(c, v)))
     ],
     sizes._SIZES: _store_sizes,
-    "SELECT name, space FROM {s}.spaces": lambda c, _v: [
-        (row[0], at) for at, row in c["spaces"].items()
-    ],
+    "SELECT name, space FROM {s}.spaces": lambda c, _v: [(row[0], at) for at, row in c["spaces"].items()],
 }
 """What each question is answered with."""
 
@@ -361,6 +366,9 @@ PARTS: Final[Mapping[str, Callable[[Content, Values, int], list[Change]]]] = {
 """What each part changes, under a term."""
 
 
+FOLLOWS: Final = fenced._FOLLOWS
+
+
 class FencedWrite:
     """One statement of a ``FencedWriter``."""
 
@@ -369,8 +377,8 @@ class FencedWrite:
         lead, _, rest = text.partition("), ")
         self.locks: Final = "FOR SHARE" in lead
         self._compares: Final = [name for name in ("term", "nonce") if f"{name} = %({name})s" in lead]
-        self._follows: Final = rest.startswith(fenced._FOLLOWS) and fenced._FOLLOWS != fenced._UNCONDITIONAL
-        rest = rest.removeprefix(fenced._FOLLOWS if self._follows else fenced._UNCONDITIONAL)
+        self._follows: Final = rest.startswith(FOLLOWS)
+        rest = rest.removeprefix(FOLLOWS if self._follows else fenced._UNCONDITIONAL)
         self._parts: Final = []
         while rest != fenced._OUTCOME:
             rest = rest.removeprefix(", ")
@@ -459,7 +467,9 @@ def _standings(content: Content, v: Values, now: float, _number: int) -> Answer:
     for space, (term, nonce, wanted, _) in content["terms"].items():
         if space in v["spaces"]:
             row = content["members"].get(nonce)
-            said = (row[NAME], row[URL], row[WEB], row[BEAT], row[UNTIL] - now) if row else (None,) * 4 + (-1.0,)
+            said = (
+                (row[NAME], row[URL], row[WEB], row[BEAT], row[UNTIL] - now) if row else (None,) * 4 + (-1.0,)
+            )
             found.append((space, term, nonce, wanted, *said))
     return found, []
 
@@ -494,6 +504,15 @@ def _give_up(content: Content, v: Values, _now: float, _number: int) -> Answer:
     return [], [("terms", v["space"], (row[0], None, v["wanted"], row[3]))]
 
 
+def _leave(_content: Content, v: Values, _now: float, _number: int) -> Answer:
+    return [], [("members", v["nonce"], None)]
+
+
+def _barrier(content: Content, v: Values, _now: float, _number: int) -> Answer:
+    name, touched = content["spaces"][v["space"]]
+    return [], [("spaces", v["space"], (name, touched + 1))]
+
+
 PLAIN: Final[Mapping[str, Callable[[Content, Values, float, int], Answer]]] = {
     members._JOIN: _join,
     members._RENEW: _renew,
@@ -508,11 +527,8 @@ PLAIN: Final[Mapping[str, Callable[[Content, Values, float, int], Answer]]] = {
     members._TAKE: _take,
     members._GIVE_UP: _give_up,
     members._OTHERS: _others,
-    members._LEAVE: lambda _c, v, *_: ([], [("members", v["nonce"], None)]),
-    fenced._BARRIER: lambda c, v, *_: (
-        [],
-        [("spaces", v["space"], (c["spaces"][v["space"]][0], c["spaces"][v["space"]][1] + 1))],
-    ),
+    members._LEAVE: _leave,
+    fenced._BARRIER: _barrier,
 }
 """What statements answer and change without a fence; they get the time, and a number that is new."""
 

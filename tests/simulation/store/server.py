@@ -1,13 +1,13 @@
-"""A store in memory, in place of PostgreSQL: what reaches it when, what is on disk, and what a failover keeps.
+"""A store in memory, in place of PostgreSQL: what comes to it when, what is on disk, what a failover keeps.
 
 A statement is one step at an instant after it was sent.  A fenced write is two: first it looks, and locks the
-row of its term; then it is on the disk of the primary, and once the standby has it, others see it and the lock
-is gone.  So is the row of the term locked in PostgreSQL, and so is a commit there before anybody sees it.
-Statements about members and terms wait for no standby.
+row of its term; then it is on the disk of the primary, and once the standby has it, others see it and the
+lock is gone.  So is the row of the term locked in PostgreSQL, and so is a commit there before anybody sees
+it.  Statements about members and terms wait for no standby.
 
-Answers may be late, or lost before the statement had an effect, or after.  A restart ends all connections; all
-that was on the disk is seen afterwards.  A failover goes on with the copy that the standby has, or with one
-that lacks some commits.
+Answers may be late, or lost before the statement had an effect, or after.  A restart ends all connections;
+all that was on the disk is seen afterwards.  A failover goes on with the copy that the standby has, or with
+one that lacks some commits.
 
 Always: what is seen was written by one statement after the other; a copy is a prefix of what was on disk.
 """
@@ -40,7 +40,7 @@ from tests.simulation.store.rows import (
 from tests.simulation.store.threads import Wait, check_alive, current, pass_time, present
 
 TIMEOUT: Final = 3.0
-"""Seconds after which a connection to a store that does not answer is given up, as by ``tcp_user_timeout``."""
+"""Seconds after which a connection to a silent store is given up, as by ``tcp_user_timeout``."""
 
 LOST: Final = "server closed the connection unexpectedly"
 
@@ -65,7 +65,9 @@ class Store:
         """``loss`` is how often an answer is lost."""
         self._now = now
         self.random: Final = random or Random(0)
-        self.delay = delay
+        self._delay = delay
+        self.slow = 0.0
+        """Seconds by which all is late, about."""
         self.loss: Final = loss
         self.trace: Final = trace
         self.count: Final = count
@@ -99,6 +101,10 @@ class Store:
     def time(self) -> float:
         """Returns its clock, in seconds since 1970."""
         return self._now() + self.offset
+
+    def delay(self) -> float:
+        """Returns how long something takes to come here, to be done, or to go back."""
+        return self._delay() + (self.random.expovariate(1 / self.slow) if self.slow > 1e-9 else 0.0)
 
     # -- connections ----------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Threads of a life: one runs at a time, and stands still while it waits for virtual time.
 
 Product code over a store blocks, so it runs in threads, with locks and timers between them.  Here each such
-thread is a *fiber*: a real thread that runs only while the loop waits for it, in the context of its host.  Where
-it would block it hands control back, and a task of its host has it go on when its wait is over.
+thread is a *fiber*: a real thread that runs only while the loop waits for it, in the context of its host.
+Where it would block it hands control back, and a task of its host has it go on when its wait is over.
 
 The loop's own thread cannot wait for virtual time.  Where it would wait for a fiber, that one goes on without
 any time; where it would wait for time alone, its process is killed.
@@ -365,15 +365,15 @@ class _Threading:
     Event = _Event
 
     @staticmethod
-    def Lock() -> _Held:  # noqa: N802  # as in ``threading``
+    def Lock() -> _Held:  # as in ``threading``
         return _Held(1, again=False)
 
     @staticmethod
-    def RLock() -> _Held:  # noqa: N802
+    def RLock() -> _Held:
         return _Held(1, again=True)
 
     @staticmethod
-    def BoundedSemaphore(value: int) -> _Held:  # noqa: N802
+    def BoundedSemaphore(value: int) -> _Held:
         return _Held(value, again=False)
 
     def __getattr__(self, name: str) -> Any:
