@@ -75,7 +75,7 @@ def test_lives_with_logs_in_memory_break_no_promise(kind: str) -> None:
 @pytest.mark.slow
 def test_lives_of_a_cluster_over_a_store_break_no_promise() -> None:
     pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
-    assert "16 lives in " in run("--cluster", "--first", "39", "--seeds", "16", "--processes", "1")
+    assert "8 lives in " in run("--cluster", "--first", "43", "--seeds", "8", "--processes", "1")
 
 
 def test_a_long_run_in_which_something_never_happened_is_found_out() -> None:

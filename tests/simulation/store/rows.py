@@ -17,6 +17,7 @@ from relay.store.header import SEAL
 from relay.store.ports import KEY_BITS
 from relay.store.postgres import database, fenced, members, schema, sizes, staged, tables, topics
 from relay.store.postgres.tables import NAMES, OF_SPACE
+from server.cluster import overview
 
 Row: TypeAlias = tuple[Any, ...]
 Content: TypeAlias = Mapping[str, Mapping[Any, Row]]
@@ -459,12 +460,13 @@ def _name(content: Content, v: Values, _now: float, number: int) -> Answer:
 
 
 def _first_term(content: Content, v: Values, now: float, _number: int) -> Answer:
-    return [], [] if v["space"] in content["terms"] else [("terms", v["space"], (0, None, None, now))]
+    first = 0, None, None, now, None, None, None
+    return [], [] if v["space"] in content["terms"] else [("terms", v["space"], first)]
 
 
 def _standings(content: Content, v: Values, now: float, _number: int) -> Answer:
     found = []
-    for space, (term, nonce, wanted, _) in content["terms"].items():
+    for space, (term, nonce, wanted, *_) in content["terms"].items():
         if space in v["spaces"]:
             row = content["members"].get(nonce)
             said = (
@@ -487,21 +489,39 @@ def _want(content: Content, v: Values, _now: float, _number: int) -> Answer:
     row = content["terms"].get(v["space"])
     if row is None or row[1] is None:
         return [], []
-    return [], [("terms", v["space"], (*row[:2], v["wanted"], row[3]))]
+    return [], [("terms", v["space"], (*row[:2], v["wanted"], *row[3:]))]
 
 
 def _take(content: Content, v: Values, now: float, _number: int) -> Answer:
     row, member = content["terms"].get(v["space"]), content["members"].get(v["nonce"])
     if row is None or row[:2] != (v["term"], v["before"]) or member is None or member[UNTIL] <= now:
         return [], []
-    return [(row[0] + 1,)], [("terms", v["space"], (row[0] + 1, v["nonce"], None, now))]
+    taken = row[0] + 1, v["nonce"], None, now, member[NAME], row[4], v["why"]
+    return [(row[0] + 1,)], [("terms", v["space"], taken)]
 
 
 def _give_up(content: Content, v: Values, _now: float, _number: int) -> Answer:
     row = content["terms"].get(v["space"])
     if row is None or row[:2] != (v["term"], v["nonce"]):
         return [], []
-    return [], [("terms", v["space"], (row[0], None, v["wanted"], row[3]))]
+    return [], [("terms", v["space"], (row[0], None, v["wanted"], *row[3:]))]
+
+
+def _members_seen(content: Content, _v: Values, now: float, _number: int) -> Answer:
+    rows = [row for row in content["members"].values() if row[UNTIL] > now - 86_400]
+    rows.sort(key=lambda row: (row[NAME], -row[UNTIL]))
+    return [(*row[NAME:CONFIG], row[UNTIL] - now, row[CONFIG].hex()) for row in rows], []
+
+
+def _spaces_seen(content: Content, _v: Values, now: float, _number: int) -> Answer:
+    found = []
+    for space, (name, _) in content["spaces"].items():
+        term = content["terms"].get(space)
+        if name and term is not None:
+            row = content["members"].get(term[1])
+            said = (row[NAME], row[URL], row[UNTIL] - now) if row else (None, None, -1.0)
+            found.append((name, term[0], *said, *term[3:]))
+    return sorted(found, key=lambda each: each[0]), []
 
 
 def _leave(_content: Content, v: Values, _now: float, _number: int) -> Answer:
@@ -527,6 +547,8 @@ PLAIN: Final[Mapping[str, Callable[[Content, Values, float, int], Answer]]] = {
     members._TAKE: _take,
     members._GIVE_UP: _give_up,
     members._OTHERS: _others,
+    overview._MEMBERS: _members_seen,
+    overview._SPACES: _spaces_seen,
     members._LEAVE: _leave,
     fenced._BARRIER: _barrier,
 }
