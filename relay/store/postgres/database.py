@@ -32,6 +32,7 @@ CONNECT_SECONDS: Final = 2
 
 _SETTINGS: Final = {
     "application_name": "dataspace",
+    "client_encoding": "UTF8",  # a database of the encoding SQL_ASCII would return bytes
     "connect_timeout": str(CONNECT_SECONDS),
     "target_session_attrs": "read-write",
     "keepalives_idle": "2",

@@ -139,6 +139,21 @@ def test_the_server_that_can_be_written_is_found(servers: Servers) -> None:
     database.close()
 
 
+@pytest.mark.slow
+def test_text_is_text_in_a_database_without_an_encoding(servers: Servers) -> None:
+    server = servers.new().start()
+    with server.connect(superuser=True) as connection:
+        connection.execute("CREATE DATABASE plain OWNER dataspace TEMPLATE template0 ENCODING 'SQL_ASCII'")
+    url = patient(server.url("test")).replace("/dataspace?", "/plain?")
+    database = Database(StoreAddress.parse(url))
+    database.prepare()
+    terms = SpaceTerms(database)
+    terms.space("Zürich")
+    assert database.rows("SELECT name FROM {s}.spaces", {}) == [("Zürich",)]
+    terms.close()
+    database.close()
+
+
 def test_tables_of_another_version_are_refused(database: Database, postgres_url: str) -> None:
     with connect(postgres_url) as beside:
         beside.execute("UPDATE store SET format = 9")
