@@ -24,7 +24,7 @@ from server.cluster.membership import facts_of, latest_of
 from server.cluster.overview import MemberSeen, SpaceSeen
 from tests.server.processes import DaemonProcess, running
 
-SOON = 60
+SOON = 240
 LEASE = "DATASPACE_SERVE_CLUSTER_LEASE"
 NAMES = ("one", "two", "three")
 LABELS = (
