@@ -105,24 +105,24 @@ def _copy(old: SqliteLog, new: Storage) -> AcknowledgedMark:
     meta = unsealed(names, starts, old.place)
     chain = Chain(old, meta["anchor"])
     head = newest_head(old)
-    boundary = head[1] if head else 0
-    first = min(chain.first_needed(meta["oldest"], boundary), chain.last)
+    joining = Joining(chain, head[1] if head else 0, meta.get("archived_segment", 0))
+    first = min(chain.first_needed(meta["oldest"], joining.snapshot), chain.last)
     mark = AcknowledgedMark(0, chain.last, meta["reserved"], chain.checksum)
-    taken_in = chain.last
     if first > 0:
-        for upto, segment in fuller(chain, first, boundary):
+        for segment in joining.segments(first):
             with new.transaction() as connection:
                 insert_segments(connection, rows_of_segments([segment]))
             mark = AcknowledgedMark(segment.last, segment.ordinal, meta["reserved"], segment.checksum)
-            taken_in = segment.ordinal if upto <= boundary else taken_in
     with new.transaction() as connection, moment_of(old.storage) as source:
         for table in ("starts", "readers"):
             rows = old.storage.rows(f"SELECT * FROM {table}")
             if rows:
                 marks = ", ".join("?" * len(rows[0]))
                 connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
-        snapshot = _copy_snapshot(source, connection, taken_in)
-        put_header(connection, **meta | snapshot | {"anchor": chain.checksum, "format": FORMAT})
+        snapshot = _copy_snapshot(source, connection, joining.snapshot)
+        put_header(
+            connection, **meta | snapshot | joining.names() | {"anchor": chain.checksum, "format": FORMAT}
+        )
     return mark
 
 
@@ -140,24 +140,46 @@ def _copy_snapshot(source: sqlite3.Connection, target: sqlite3.Connection, segme
     return {"snapshot": pack(row)}
 
 
-def fuller(chain: Chain, first: int, boundary: int = 0) -> Iterator[tuple[int, Segment]]:
-    """Yields new segments of as many old ones as fit, with the ordinal of the last of those.
+class Joining:
+    """The segments of a log once more, as few and as full as may be, numbered on from the newest.
 
-    They follow the newest of the chain.  None goes across the ``boundary``, the segment of a snapshot after
-    which recovery begins to read.
+    No new one goes across the segment of the newest snapshot, after which recovery begins to read, nor across
+    the newest archived one; ``snapshot`` and ``archived`` become the ordinals of both among the new ones.
     """
-    group: list[Segment] = []
-    size, ordinal, previous = 0, chain.last + 1, chain.checksum
-    for segment in chain.walk(first):
-        full = size + len(segment.body) > SEGMENT_BYTES or (group and group[-1].ordinal == boundary)
-        if group and full:
-            made = joined(group, ordinal, previous)
-            yield group[-1].ordinal, made
-            group, size, ordinal, previous = [], 0, ordinal + 1, made.checksum
-        group.append(segment)
-        size += len(segment.body)
-    if group:
-        yield group[-1].ordinal, joined(group, ordinal, previous)
+
+    def __init__(self, chain: Chain, snapshot: int, archived: int) -> None:
+        self._chain = chain
+        self._old = {snapshot, archived}
+        self._has_archive = archived > 0
+        self.snapshot, self.archived = snapshot, archived
+
+    def segments(self, first: int) -> Iterator[Segment]:
+        """Yields the new segments, which begin with the old one of an ordinal; once."""
+        chain, group, size = self._chain, list[Segment](), 0
+        made = chain.last, chain.checksum
+        before = self.snapshot, self.archived
+        self.snapshot, self.archived = chain.last, chain.last
+        for segment in chain.walk(first):
+            full = size + len(segment.body) > SEGMENT_BYTES or (group and group[-1].ordinal in self._old)
+            if group and full:
+                yield (joint := joined(group, made[0] + 1, made[1]))
+                made = self._note(group, joint, before)
+                group, size = [], 0
+            group.append(segment)
+            size += len(segment.body)
+        if group:
+            yield (joint := joined(group, made[0] + 1, made[1]))
+            self._note(group, joint, before)
+
+    def _note(self, group: list[Segment], made: Segment, before: tuple[int, int]) -> tuple[int, bytes]:
+        snapshot, archived = before
+        self.snapshot = made.ordinal if group[-1].ordinal <= snapshot else self.snapshot
+        self.archived = made.ordinal if group[-1].ordinal <= archived else self.archived
+        return made.ordinal, made.checksum
+
+    def names(self) -> dict[str, object]:
+        """Returns what changes in the header beside the snapshot."""
+        return {"archived_segment": self.archived} if self._has_archive else {}
 
 
 def _remove(path: Path, *, but_itself: bool = False) -> None:

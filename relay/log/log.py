@@ -86,7 +86,7 @@ class Log(LogReader):
         if shortfall:
             gone = "" if self.identity else " (all of it is gone)"
             self._face(f"{self._tables.place}: {shortfall}{gone}")
-            self.oldest = max(self.reserved, self._tables.mark.reserved, self.last) + 1
+            self.held_from = max(self.reserved, self._tables.mark.reserved, self.last) + 1
 
     def _begin(self) -> None:
         """Continues numbers above every number that may have been issued, and reserves the first block.
@@ -106,7 +106,7 @@ class Log(LogReader):
             "format": FORMAT,
             "identity": self.identity,
             "term": self.term,
-            "oldest": self.oldest,
+            "oldest": self.held_from,
             "anchor": self._chain.anchor,
             "reserved": reserved,
             "clean": 0,
@@ -205,8 +205,8 @@ class Log(LogReader):
     def _face_altered(self, damage: str) -> None:
         """Raises ``LogDamaged`` for an altered segment; if the damage is accepted, history begins anew."""
         self._face(damage)
-        self.oldest = self.next_epoch
-        self._put(oldest=self.oldest)
+        self.held_from = self.next_epoch
+        self._put(oldest=self.held_from)
 
     # -- retention ------------------------------------------------------------------------------------
 
@@ -220,14 +220,21 @@ class Log(LogReader):
         with self._writing:
             return self.readers.forget(reader)
 
+    def note_archived(self, epoch: int, segment: int) -> None:
+        """Notes on disk that an archive has all epochs up to this one, and segments up to that ordinal."""
+        with self._writing:
+            self._put(archived=epoch, archived_segment=segment)
+            self.archived, self.archived_segment = epoch, segment
+
     def trim(self, retention: Retention, now: int) -> Trimmed:
         """Drops some of the oldest segments that need not be kept, about 16 MiB at most; O(those).
 
         Every epoch that stays can still be rebuilt: nothing later than the newest snapshot goes, nor the
-        newest segment.  ``now`` is in microseconds.  Raises ``LogFailed``, and then nothing was dropped.
+        newest segment, nor what an archive has to take in yet.  ``now`` is in microseconds.  Raises
+        ``LogFailed``, and then nothing was dropped.
         """
         chain = self._chain
-        wanted = retention.first_kept(chain, self.readers, now)
+        wanted = retention.first_kept(chain, self.readers, now, self.archived_segment)
         head = newest_head(self._tables)
         snapshot = head[1] if head else 0
         allowed = min(wanted, chain.last, snapshot + 1)
@@ -235,16 +242,16 @@ class Log(LogReader):
         if first > chain.first:
             self._drop_before(first)
         held_back = chain.bytes_between(snapshot + 1, min(wanted, chain.last)) if wanted > snapshot + 1 else 0
-        return Trimmed(self.oldest, size, more=first < allowed, held_back=held_back)
+        return Trimmed(self.held_from, size, more=first < allowed, held_back=held_back)
 
     def _drop_before(self, ordinal: int) -> None:
         newest_dropped = self._chain.head_of(ordinal - 1)
-        oldest = max(self.oldest, newest_dropped.last + 1)
-        before = (self.oldest, self._before)
+        oldest = max(self.held_from, newest_dropped.last + 1)
+        before = (self.held_from, self._before)
         with self._writing:
             # A concurrent reader must find the numbers ahead of the rows, so that it gets ``epoch-gone``
             # and not ``LogDamaged``, or nothing.
-            self.oldest, self._before = oldest, newest_dropped.until
+            self.held_from, self._before = oldest, newest_dropped.until
             try:
                 header = {
                     "oldest": oldest,
@@ -258,7 +265,7 @@ class Log(LogReader):
                     reach("trim-before-write")
                     self._tables.drop_before(ordinal, oldest, names)
             except LogFailed:
-                self.oldest, self._before = before
+                self.held_from, self._before = before
                 raise
         reach("trim-after-write")
 

@@ -21,6 +21,7 @@ from dataspace.errors import Refused
 from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.patterns.text import unparse
 from index.values.values import Value, same
+from relay.log.archived import ArchivedEpochs
 from relay.log.chain import READ_BYTES, Chain
 from relay.log.cursors import Cursors
 from relay.log.notes import SESSION_ENDED, KnownSession, Note, take_in
@@ -28,7 +29,7 @@ from relay.log.segments import CHECKSUM_BYTES, EARLIER, FORMAT, Segment
 from relay.log.snapshots import RecoveredState, newest, newest_head
 from relay.store.errors import LogDamaged, closed_on_failure
 from relay.store.header import Header, check_format, refuse, unsealed
-from relay.store.ports import LogTables
+from relay.store.ports import LogTables, Start
 from relay.store.reader import StoreReader
 from relay.store.sqlite.tables import SqliteLog
 
@@ -58,6 +59,8 @@ class LogReader(StoreReader[LogTables]):
         """Calls ``found`` with each error in the header of the log."""
         super().__init__(tables)
         self.cursors: Final = Cursors()
+        self.archive: ArchivedEpochs | None = None
+        """The archive of this log, which is read for what the log does not hold any more."""
         names, starts, _ = tables.moment()
         self._header: Final = Header(names, starts)
         check_format(tables.place, names, FORMAT, EARLIER)  # before its seal, which may be made differently
@@ -69,12 +72,16 @@ class LogReader(StoreReader[LogTables]):
         """The newest segment that ``tail`` or the state was read up to, and its checksum."""
 
     def _take_numbers(self, meta: Mapping[str, Any]) -> None:
-        self.oldest: int = meta.get("oldest", 1)
+        self.held_from: int = meta.get("oldest", 1)
+        """The oldest epoch that the log itself holds."""
         self._before: int = meta.get("before", 0)  # the time of the newest epoch that is not held any more
         self.reserved: int = meta.get("reserved", 0)
         self.term: int = meta.get("term", -1)
         """A number that rises each time that the log is opened to be written."""
         self.clean: bool = bool(meta.get("clean", 1))
+        self.archived: int = meta.get("archived", 0)
+        """The newest epoch that an archive is known to have, 0 if there is no archive."""
+        self.archived_segment: int = meta.get("archived_segment", 0)
 
     def shortfall(self) -> str:
         mark, chain = self._acknowledged, self._chain
@@ -136,6 +143,14 @@ class LogReader(StoreReader[LogTables]):
     # -- where it is ----------------------------------------------------------------------------------
 
     @property
+    def oldest(self) -> int:
+        """Returns the oldest epoch that can be read, here or in the archive."""
+        archive = self.archive
+        if archive is not None and archive.oldest < self.held_from <= archive.upto + 1:
+            return archive.oldest
+        return self.held_from
+
+    @property
     def last(self) -> int:
         """Returns the newest epoch on disk."""
         return self._chain.epoch
@@ -144,6 +159,23 @@ class LogReader(StoreReader[LogTables]):
     def last_segment(self) -> int:
         """Returns the ordinal of the newest segment."""
         return self._chain.last
+
+    @property
+    def first_segment(self) -> int:
+        """Returns the ordinal of the oldest segment."""
+        return self._chain.first
+
+    def ordinal_after(self, epoch: int) -> int:
+        """Returns the ordinal of the first segment with an epoch later than this; O(log segments)."""
+        return self._chain.beyond(epoch)
+
+    def checksum_of(self, ordinal: int) -> bytes:
+        """Returns the checksum of a segment; the checksum before the oldest for one that is not there."""
+        return self._chain.checksum_of(ordinal)
+
+    def starts(self) -> list[Start]:
+        """Returns the starts: of each the first epoch that it could write, and the newest before it."""
+        return self._tables.starts()
 
     def is_settled(self, epoch: int) -> bool:
         """True if all epochs up to this one are on disk that ever will be, so that its state is final."""
@@ -167,15 +199,21 @@ class LogReader(StoreReader[LogTables]):
 
         The number before the first of a start is no epoch: observers got it with the state of that start.
         """
-        starts = self._tables.starts()
+        starts = self._starts_after(epoch)
         if any(first == epoch + 1 for first, _ in starts):
             return False
         return any(before < epoch < first for first, before in starts)
 
     def gaps(self, after: int) -> list[tuple[int, int]]:
         """Returns the gaps that crashes left beyond ``after``: the epochs before and behind each."""
-        starts = self._tables.starts()
+        starts = self._starts_after(after)
         return [(before, first) for first, before in starts if first > after and first > before + 1]
+
+    def _starts_after(self, epoch: int) -> list[Start]:
+        """Returns the starts of which the first epoch is later, and perhaps others."""
+        archive = self.archive
+        archived = archive.starts() if archive is not None and epoch < self.held_from - 1 else []
+        return archived + [each for each in self._tables.starts() if not archived or each > archived[-1]]
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -195,9 +233,35 @@ class LogReader(StoreReader[LogTables]):
 
         Raises as ``read``.
         """
+        if self.archive is not None and after < self.held_from - 1:
+            return self._across(self.archive, after, upto)
         found = self._chain.after(after, upto)
-        self.check_retained(after)  # only now: what goes meanwhile would have moved that place
+        self._check_held(after)  # only now: what goes meanwhile would have moved that place
         return found
+
+    def _across(self, archive: ArchivedEpochs, after: int, upto: int) -> Iterator[Segment]:
+        """Yields segments of the archive, and then of the log; no epoch twice, however either is cut."""
+        at = after
+        while at < upto:
+            begun = at
+            if at < self.held_from - 1:
+                if at >= archive.upto:
+                    archive.renew()
+                self.check_retained(at)
+                held = min(upto, self.held_from - 1)
+                for segment in archive.segments(at, held):
+                    yield (segment := segment.beyond(at))
+                    at = segment.last
+                at = max(at, min(held, archive.upto))
+                continue
+            try:
+                for segment in self._chain.after(at, upto):
+                    yield (segment := segment.beyond(at))
+                    at = segment.last
+                return
+            except Refused:
+                if at == begun and at >= self.held_from - 1:
+                    raise
 
     def within(self, after: int, upto: int, changes: int) -> int:
         """Returns the last epoch of (after, upto] that ends no later than so many changes after ``after``.
@@ -213,9 +277,15 @@ class LogReader(StoreReader[LogTables]):
         return upto
 
     def check_retained(self, after: int) -> None:
-        """Raises ``Refused`` for an epoch whose successors are not all retained."""
+        """Raises ``Refused`` for an epoch whose successors are not all retained, here or in the archive."""
         if after < self.oldest - 1:
             raise Refused("epoch-gone", f"epochs after {after} are wanted, the oldest held is {self.oldest}")
+
+    def _check_held(self, after: int) -> None:
+        if after < self.held_from - 1:
+            raise Refused(
+                "epoch-gone", f"epochs after {after} are wanted, the oldest held is {self.held_from}"
+            )
 
     def find_turns(self, client: str, wanted: Iterable[int], *, upto: int | None = None) -> dict[int, int]:
         """Returns the epochs of a client's turns, all of them below its highest applied one.
@@ -241,7 +311,7 @@ class LogReader(StoreReader[LogTables]):
                     return found
         except Refused:  # what was next has just gone
             return found
-        return found if self.oldest > 1 else found | dict.fromkeys(left, 0)
+        return found if self.held_from > 1 else found | dict.fromkeys(left, 0)
 
     def _turns_of(self, client: str, upto: int | None) -> Iterator[tuple[int, int]]:
         """Yields a client's turns and their epochs, the newest first."""
@@ -273,6 +343,8 @@ class LogReader(StoreReader[LogTables]):
     def time_of(self, epoch: int) -> int:
         """Returns the time of an epoch, or of the newest before it; 0 before all.  O(log segments)."""
         self.check_retained(epoch)
+        if self.archive is not None and epoch < self.held_from - 1:
+            return self.archive.time_of(epoch)
         time = self._before
         for segment in self._chain.walk(
             max(self._chain.beyond(epoch) - 1, self._chain.first), epoch, limit=2
@@ -289,10 +361,13 @@ class LogReader(StoreReader[LogTables]):
         retained.
         """
         if time < self._before:
+            archive = self.archive if self.oldest < self.held_from else None
+            if archive is not None and (archive.oldest == 1 or time >= archive.time_of(archive.oldest)):
+                return archive.epoch_at(time)
             raise Refused(
                 "epoch-gone", f"what there was at that time is gone, the oldest held is {self.oldest}"
             )
-        found = self.oldest - 1
+        found = self.held_from - 1
         first = self._chain.since(time + 1)  # all before it is at that time or earlier
         for segment in self._chain.walk(max(first - 1, self._chain.first), limit=1):
             for entry in segment.epochs():
@@ -302,8 +377,14 @@ class LogReader(StoreReader[LogTables]):
         return found
 
     def distance(self, one: int, other: int) -> int:
-        """Returns how many segments lie between two epochs."""
-        return abs(self._chain.beyond(one) - self._chain.beyond(other))
+        """Returns how many segments lie between two epochs, or about as many where they are archived."""
+        return abs(self._place(one) - self._place(other))
+
+    def _place(self, epoch: int) -> int:
+        archive = self.archive
+        if archive is None or epoch >= self.held_from - 1:
+            return self._chain.beyond(epoch)
+        return self._chain.first - archive.segments_after(epoch)
 
     def damages(self) -> Iterator[str]:
         """Every error in the retained log, in words; O(log)."""
@@ -312,8 +393,8 @@ class LogReader(StoreReader[LogTables]):
             yield shortfall
         found: list[str] = []
         snapshot = self._newest_snapshot(found.append)
-        start = self._chain.first_needed(self.oldest, snapshot.segment if snapshot else 0)
-        explained = _Explained(snapshot, whole=self.oldest == 1)
+        start = self._chain.first_needed(self.held_from, snapshot.segment if snapshot else 0)
+        explained = _Explained(snapshot, whole=self.held_from == 1)
         for segment in self._chain.walk(start, found=found.append):
             explained.take_in(segment)
         yield from found
@@ -334,8 +415,8 @@ class LogReader(StoreReader[LogTables]):
             state.segment = segment.ordinal
             self._read = segment.ordinal, segment.checksum
             rolled += segment.changes + segment.entries
-        state.oldest = self.oldest
-        state.epoch = max(state.epoch, self.oldest - 1)
+        state.oldest = self.held_from
+        state.epoch = max(state.epoch, self.held_from - 1)
         return state, rolled
 
     def _newest_snapshot(self, found: Callable[[str], None]) -> RecoveredState | None:
@@ -366,7 +447,7 @@ class LogReader(StoreReader[LogTables]):
         except LogDamaged:
             snapshot = 0
         size = self.size()
-        return LogStatistics(self.oldest, self.last, self.reserved, *self._chain.counts(), snapshot, size)
+        return LogStatistics(self.held_from, self.last, self.reserved, *self._chain.counts(), snapshot, size)
 
 
 @dataclass(frozen=True, slots=True)

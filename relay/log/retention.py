@@ -29,7 +29,9 @@ class Retention:
     ``age``: epochs older than this may go.  ``size``: the oldest may go while the file has more than this in
     use, the newest snapshot included.  ``acknowledged``: what every named reader is done with may go (nothing
     while there is no reader).  ``reader_size``: the most that is held for late readers, beyond the other
-    reasons.  ``reader_age``: a reader that has been silent for so long holds nothing back.
+    reasons.  ``reader_age``: a reader that has been silent for so long holds nothing back.  ``archived``:
+    there is an archive, and what is not in it is kept, ``archive_size`` bytes of it at most; what is in it is
+    not kept for readers.
     """
 
     age: float | None = None
@@ -37,19 +39,30 @@ class Retention:
     acknowledged: bool = False
     reader_size: int = 8 << 30
     reader_age: float = 7 * 86_400.0
+    archived: bool = False
+    archive_size: int | None = None
 
     @property
     def endless(self) -> bool:
         """True if nothing is ever deleted."""
         return self.age is None and self.size is None and not self.acknowledged
 
-    def first_kept(self, chain: Chain, readers: Readers, now: int) -> int:
+    def first_kept(self, chain: Chain, readers: Readers, now: int, archived: int = 0) -> int:
         """Returns the ordinal of the first segment to be kept; ``now`` in microseconds.
 
-        O(log segments + what may go).
+        ``archived`` is the ordinal of the newest segment that an archive has.  O(log segments + what may go).
         """
+        wanted = self._past_readers(chain, readers, now, archived)
+        if not self.archived or wanted <= archived + 1:
+            return wanted
+        most = chain.first if self.archive_size is None else _newest_of(chain, self.archive_size)
+        return min(wanted, max(archived + 1, most))
+
+    def _past_readers(self, chain: Chain, readers: Readers, now: int, archived: int) -> int:
         alive = [each.epoch for each in readers if each.seen >= now - self.reader_age * 1e6]
         done = chain.beyond(min(alive)) if alive else None
+        if done is not None and self.archived:
+            done = max(done, archived + 1)
         wanted = chain.first
         if self.age is not None:
             wanted = max(wanted, chain.since(int(now - self.age * 1e6)))

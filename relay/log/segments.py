@@ -115,6 +115,23 @@ class Segment:
         found = [each for each in self._entries() if each[0] <= upto]
         return [_encoded(each) for each in found]
 
+    def beyond(self, epoch: int) -> Segment:
+        """Returns what is new to a reader that has all up to an epoch, under the old seal; itself if all is.
+
+        A silent entry has the number of the epoch before it, and is new where that is in a segment before.
+        """
+        if self.first > epoch or all(each[10] for each in self._entries() if each[0] <= epoch):
+            return self
+        left = [_encoded(each) for each in self._entries() if each[0] > epoch]
+        changes = sum([each.changes for each in left])
+        ends = left[0].number, self.last, len(left), changes, left[0].time, self.until
+        return Segment(self.ordinal, *ends, self.checksum, b"".join([each.body for each in left]))
+
+    def resealed(self, previous: bytes) -> Segment:
+        """Returns the same segment as one that follows another checksum."""
+        head = (self.ordinal, self.first, self.last, self.entries, self.changes, self.since, self.until)
+        return Segment(*head, checksum(previous, head, self.body), self.body)
+
     def changes_after(self, after: int, upto: int) -> Iterator[Change]:
         """Facts and messages of the epochs in (after, upto], without claims and without silent ones."""
         for entry in self._entries():

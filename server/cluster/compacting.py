@@ -11,7 +11,7 @@ from contextlib import closing
 from dataspace.codec import pack
 from dataspace.errors import UsageError
 from relay.log.chain import Chain, rows_of_segments
-from relay.log.compaction import Compacted, fuller, trim
+from relay.log.compaction import Compacted, Joining, trim
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.log.retention import Retention
@@ -53,8 +53,8 @@ def _rewrite(database: Database, space: int, fence: Fence) -> None:
     meta = unsealed(names, starts, tables.place)
     chain = Chain(tables, meta["anchor"])
     head = newest_head(tables)
-    boundary = head[1] if head else 0
-    first = min(chain.first_needed(meta["oldest"], boundary), chain.last)
+    joining = Joining(chain, head[1] if head else 0, meta.get("archived_segment", 0))
+    first = min(chain.first_needed(meta["oldest"], joining.snapshot), chain.last)
     if first < 1:
         return
     old = chain.last
@@ -62,12 +62,10 @@ def _rewrite(database: Database, space: int, fence: Fence) -> None:
     with database.translated("compact"), database.connect(writes=True) as connection:
         with connection.transaction():
             rewriting = Rewriting(database, connection, space, fence)
-            taken_in = old
-            for upto, segment in fuller(chain, first, boundary):
+            for segment in joining.segments(first):
                 rewriting.add(rows_of_segments([segment]))
-                taken_in = segment.ordinal if upto <= boundary else taken_in
-            changed: dict[str, object] = {"anchor": chain.checksum, "format": FORMAT}
+            changed: dict[str, object] = {"anchor": chain.checksum, "format": FORMAT} | joining.names()
             if head is not None:
-                changed["snapshot"] = pack((head[0], taken_in, *head[2:]))
+                changed["snapshot"] = pack((head[0], joining.snapshot, *head[2:]))
             with Header(meta, starts).changing(changed) as written:
-                rewriting.end(old, None if head is None else (head[0], taken_in), written)
+                rewriting.end(old, None if head is None else (head[0], joining.snapshot), written)

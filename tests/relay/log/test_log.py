@@ -141,7 +141,7 @@ def test_the_time_of_an_epoch_is_that_of_the_newest_not_after_it(log: Log) -> No
 
 
 def test_what_is_not_retained_is_refused_with_the_oldest(log: Log) -> None:
-    log.oldest = 5
+    log.held_from = 5
     with pytest.raises(Refused, match="epoch-gone: epochs after 3 are wanted, the oldest held is 5"):
         list(log.read(3))
     assert list(log.read(4)) == []

@@ -187,6 +187,6 @@ def test_silent_epochs_are_not_told(log: Log) -> None:
 
 
 def test_an_epoch_that_is_gone_is_refused_with_the_oldest(log: Log) -> None:
-    log.oldest = 7
+    log.held_from = 7
     with pytest.raises(Refused, match="epochs after 5 are wanted, the oldest held is 7"):
         Replay(log, ANY, 5)

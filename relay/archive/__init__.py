@@ -1,0 +1,1 @@
+"""The archive: sealed epochs of a log in a store of objects, beyond what the daemon keeps."""

@@ -1,0 +1,279 @@
+"""An archive to read: the newest manifest, the ranges that it names, and their segments.
+
+Always: segments are handed out as the log wrote them, each checked against the one before it; memory is one
+group of about a mebibyte for each reader, and the indexes of the objects that were read lately.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from threading import Lock
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from dataspace.errors import UsageError
+from relay.archive.manifest import SEGMENTS, ArchiveManifest, Chapter, Range, chapter_of, manifest_of
+from relay.archive.packing import INDEX_BYTES, Group, groups_of, index_size, segments_of
+from relay.log.segments import Segment
+from relay.objects.objects import NoSuchObject, Objects
+from relay.store.errors import LogDamaged
+from relay.store.ports import Start
+
+MANIFESTS: Final = "manifest"
+
+REMEMBERED: Final = 64
+"""Indexes of objects, and chapters, that are kept in memory."""
+
+
+class ArchivePlace(NamedTuple):
+    """Which log an archive is of: the name of its space, and its identity."""
+
+    space: str
+    identity: str
+
+    @property
+    def folder(self) -> str:
+        """Returns the folder of the archive below its prefix."""
+        return f"{quote(self.space, safe='')}/{self.identity}"
+
+
+def manifest_name(version: int) -> str:
+    """Returns the name of a manifest below the folder of its archive."""
+    return f"{MANIFESTS}/{version:012}.json"
+
+
+class Archive:
+    """The archive of one log.  Any number of threads may read; all calls block."""
+
+    def __init__(self, objects: Objects, place: ArchivePlace) -> None:
+        self.objects: Final = objects
+        self.place: Final = place
+        self.shown: Final = f"{objects.shown.rstrip('/')}/{place.folder}"
+        self._lock: Final = Lock()
+        self._indexes: OrderedDict[str, list[Group]] = OrderedDict()
+        self._chapters: OrderedDict[str, _Loaded] = OrderedDict()
+        self._manifest = ArchiveManifest(place.space, place.identity)
+
+    def name(self, path: str) -> str:
+        """Returns the name in the store of an object of this archive."""
+        return f"{self.place.folder}/{path}"
+
+    # -- manifests ------------------------------------------------------------------------------------
+
+    @property
+    def manifest(self) -> ArchiveManifest:
+        """Returns the manifest that was read last; of version 0 if there was none."""
+        return self._manifest
+
+    def renew(self) -> None:
+        """Reads the newest manifest, and the starts of all chapters."""
+        self.refresh()
+        self.starts()
+
+    def refresh(self) -> ArchiveManifest:
+        """Reads the newest manifest; one listing, and one object if there is a newer one."""
+        versions = self.versions()
+        if versions and versions[-1] != self._manifest.version:
+            self._manifest = self.version(versions[-1])
+        return self._manifest
+
+    def versions(self) -> list[int]:
+        """Returns the versions that there are, in order; one listing."""
+        found = map(_NAMED.fullmatch, self.objects.listed(self.name(MANIFESTS)))
+        return sorted(int(each[1]) for each in found if each)
+
+    def version(self, version: int) -> ArchiveManifest:
+        """Returns a version; ``UsageError`` if there is none, ``LogDamaged`` if it is of another log."""
+        name = self.name(manifest_name(version))
+        try:
+            content = self.objects.get(name)
+        except NoSuchObject:
+            raise UsageError(f"{self.shown} has no version {version}") from None
+        found = manifest_of(content, f"{self.objects.shown}/{name}")
+        if (found.identity, found.version) != (self.place.identity, version):
+            raise LogDamaged(
+                f"{self.objects.shown}/{name} is version {found.version} of the log {found.identity}"
+            )
+        return found
+
+    # -- where it is ----------------------------------------------------------------------------------
+
+    @property
+    def oldest(self) -> int:
+        """Returns the oldest epoch from which on all are here."""
+        return self._manifest.first
+
+    @property
+    def upto(self) -> int:
+        """Returns the newest archived epoch, 0 if there is none."""
+        return self._manifest.upto
+
+    def starts(self) -> list[Start]:
+        """Returns the starts of the log within the archive, by ``first``; reads all chapters."""
+        manifest = self._manifest
+        found = [start for chapter in manifest.chapters for start in self._chapter(chapter).starts]
+        return [*found, *manifest.starts]
+
+    def ranges(self, after: int = 0, upto: int | None = None) -> Iterator[Range]:
+        """Yields the ranges with epochs in (after, upto], in order."""
+        manifest = self._manifest
+        for chapter in manifest.chapters:
+            if chapter.last > after and (upto is None or chapter.first <= upto):
+                yield from _within(self._chapter(chapter).ranges, after, upto)
+        yield from _within(manifest.ranges, after, upto)
+
+    def segments_after(self, epoch: int) -> int:
+        """Returns how many segments the ranges with later epochs have."""
+        return sum([each.segments[1] - each.segments[0] + 1 for each in self.ranges(epoch)])
+
+    def time_of(self, epoch: int) -> int:
+        """Returns the time of an epoch, or of the newest before it; 0 before all."""
+        time, groups = 0, self._groups_from(lambda each: each.last >= epoch)
+        for place, group in groups:
+            if group.first > epoch:
+                return time
+            for segment in self._group(place, group):
+                for number, at in _numbers(segment):
+                    if number > epoch:
+                        return time
+                    time = at
+        return time
+
+    def epoch_at(self, time: int) -> int:
+        """Returns the newest epoch that was made at a time in microseconds, or before it."""
+        found = self.oldest - 1
+        for place, group in self._groups_from(lambda each: each.until > time):
+            for segment in self._group(place, group):
+                for number, at in _numbers(segment):
+                    if at > time:
+                        return found
+                    found = number
+        return found
+
+    def _groups_from(
+        self, wanted: Callable[[Chapter | Range | Group], bool]
+    ) -> Iterator[tuple[Range, Group]]:
+        """Yields the groups from the one before the first for which ``wanted`` is true on, in order."""
+        manifest = self._manifest
+        chapter = next((each for each in manifest.chapters if wanted(each)), None)
+        ranges = manifest.ranges if chapter is None else self._chapter(chapter).ranges
+        place = next((at for at, each in enumerate(ranges) if wanted(each)), len(ranges))
+        for of in ranges[max(0, place - 1) :]:
+            groups = self._groups(of)
+            first = next((at for at, each in enumerate(groups) if wanted(each)), len(groups))
+            for group in groups[max(0, first - 1) :]:
+                yield of, group
+
+    def _chapter(self, chapter: Chapter) -> _Loaded:
+        with self._lock:
+            found = self._chapters.get(chapter.path)
+        if found is None:
+            name = self.name(chapter.path)
+            body = chapter_of(self.objects.get(name), chapter, f"{self.objects.shown}/{name}")
+            found = _Loaded(body.ranges, body.starts)
+            with self._lock:
+                self._chapters[chapter.path] = found
+                if len(self._chapters) > REMEMBERED:
+                    self._chapters.popitem(last=False)
+        return found
+
+    # -- segments -------------------------------------------------------------------------------------
+
+    def segments(self, after: int, upto: int) -> Iterator[Segment]:
+        """Yields the segments with epochs in (after, upto], in order; ``LogDamaged`` at an altered one.
+
+        One request for about a mebibyte of segments, and one for the index of an object.
+        """
+        for each in self.ranges(after, upto):
+            for group in self._groups(each):
+                if group.last > after and group.first <= upto:
+                    for segment in self._group(each, group):
+                        if segment.last > after:
+                            if segment.first > upto:
+                                break
+                            yield segment
+
+    def segments_of(self, of: Range) -> Iterator[Segment]:
+        """Yields the segments of a range, each group checked within itself."""
+        for group in self._groups(of):
+            yield from self._group(of, group)
+
+    def _group(self, of: Range, group: Group) -> Iterator[Segment]:
+        name = self.name(of.file(SEGMENTS).path)
+        frame = self.objects.get_part(name, group.offset, group.offset + group.size)
+        return segments_of(group, frame, f"{self.objects.shown}/{name}")
+
+    def _groups(self, of: Range) -> list[Group]:
+        """Returns the index of a range's segments; one request or two, unless it was read lately."""
+        file = of.file(SEGMENTS)
+        with self._lock:
+            found = self._indexes.get(file.path)
+            if found is not None:
+                self._indexes.move_to_end(file.path)
+                return found
+        name = self.name(file.path)
+        place = f"{self.objects.shown}/{name}"
+        tail = self.objects.get_part(name, max(0, file.size - INDEX_BYTES), file.size)
+        size = index_size(tail, place)
+        if size > len(tail):
+            tail = self.objects.get_part(name, max(0, file.size - size), file.size)
+        found = groups_of(tail, place)
+        with self._lock:
+            self._indexes[file.path] = found
+            if len(self._indexes) > REMEMBERED:
+                self._indexes.popitem(last=False)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    ranges: Sequence[Range]
+    starts: Sequence[Start]
+
+
+_NAMED: Final = re.compile(r"(\d{12})\.json")
+
+
+def _numbers(segment: Segment) -> Iterator[tuple[int, int]]:
+    """Yields number and time of each epoch of a segment."""
+    for number, time, *_ in segment.rows_after(0, segment.last):
+        yield number, time
+
+
+def _within(ranges: Sequence[Range], after: int, upto: int | None) -> Iterator[Range]:
+    for each in ranges[bisect_right(ranges, after, key=attrgetter("last")) :]:
+        if upto is not None and each.first > upto:
+            return
+        yield each
+
+
+def archives_in(objects: Objects, space: str | None = None) -> list[ArchivePlace]:
+    """Returns the archives below a prefix, of one space or of all."""
+    names = objects.folders() if space is None else [quote(space, safe="")]
+    found = [ArchivePlace(unquote(name), identity) for name in names for identity in objects.folders(name)]
+    return sorted(found)
+
+
+def only_archive(objects: Objects, space: str, identity: str = "") -> Archive:
+    """Opens the archive of a space's log; ``UsageError`` where there is none, or several to choose from."""
+    found = [each for each in archives_in(objects, space) if identity in ("", each.identity)]
+    if len(found) > 1:
+        newest = [f"{each.identity} up to epoch {Archive(objects, each).refresh().upto}" for each in found]
+        raise UsageError(
+            f"{objects.shown} has archives of {len(found)} logs of the space {space}: {', '.join(newest)}; "
+            "choose one by its identity"
+        )
+    if not found:
+        there = sorted({each.space for each in archives_in(objects)})
+        raise UsageError(
+            f"{objects.shown} has no archive of the space {space}"
+            + (f"; there are {', '.join(there)}" if there else "")
+        )
+    archive = Archive(objects, found[0])
+    archive.refresh()
+    return archive

@@ -1,0 +1,311 @@
+"""Archiving: the next range of a log's segments becomes an object, and then a manifest names it.
+
+An object is written under a name that no other has, read back and compared, and only then named by a new
+manifest, which is created if there is none of its number.  A process that dies in between leaves objects that
+no manifest names; ``orphans`` deletes them later.
+
+Always: each epoch is in one range, in order, or in a stretch that the manifest says is missing; an archive
+has no epoch that its log does not have, or had.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import zip_longest
+from typing import Final
+
+from dataspace.errors import DataspaceError
+from dataspace.faults import reach
+from relay.archive.archive import Archive, ArchivePlace, manifest_name
+from relay.archive.manifest import (
+    CHAPTER,
+    SEGMENTS,
+    ArchivedFile,
+    ArchiveManifest,
+    Chapter,
+    ChapterBody,
+    Range,
+    manifest_of,
+    packed,
+)
+from relay.archive.packing import SegmentPacker
+from relay.log.chain import READ_BYTES
+from relay.log.reader import LogReader
+from relay.log.segments import Segment
+from relay.objects.objects import NoSuchObject, Objects, StoreFailed
+from relay.objects.opening import check_creation
+
+RANGE_CHANGES: Final = 262_144
+RANGE_BYTES: Final = 64 << 20
+"""Changes, and bytes of segments, after which a range is closed; one segment is never divided."""
+
+RANGE_SECONDS: Final = 3600.0
+"""How long an epoch waits at most for its range to be closed."""
+
+
+class NotThisArchive(DataspaceError):
+    """The archive has epochs that the log does not have, or another process writes it."""
+
+    code: Final = "not-this-archive"
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSizes:
+    """When a range is closed: changes, bytes of its segments, seconds since its first epoch."""
+
+    changes: int = RANGE_CHANGES
+    bytes: int = RANGE_BYTES
+    seconds: float = RANGE_SECONDS
+
+
+class Archiver:
+    """The one writer of an archive, for one log.  For one thread at a time; all calls block.
+
+    It reads each segment once, as ``LogReader.tail`` hands it out, and holds the range that is open,
+    compressed: a fourth of ``RangeSizes.bytes`` or so.
+    """
+
+    def __init__(
+        self, log: LogReader, objects: Objects, space: str, *, term: int = 0, sizes: RangeSizes | None = None
+    ) -> None:
+        """``term`` is that of the daemon that leads the space.  ``log`` is for this archiver alone."""
+        self.log: Final = log
+        self.archive: Final = Archive(objects, ArchivePlace(space, log.identity))
+        self.sizes: Final = sizes or RangeSizes()
+        self._term = term
+        self._open: _OpenRange | None = None
+        self._oldest = 1
+        self._ordinal = 0
+
+    def begin(self) -> ArchiveManifest:
+        """Begins after what is archived, or begins again after an error.
+
+        Raises ``StoreFailed`` where objects can be created twice, and ``NotThisArchive`` if the archive is
+        not of this log.  It reads again what the archive has beyond the log's own note of it, at most.
+        """
+        check_creation(self.archive.objects)
+        self.log.refresh()
+        manifest = self.archive.refresh()
+        self._check_term(manifest)
+        for each in self.archive.ranges(self.log.archived):
+            self._check_same(each)
+        self._open, self._oldest = None, self.log.held_from
+        self._ordinal = archived_segment(self.log, self.archive)
+        return manifest
+
+    def _check_term(self, manifest: ArchiveManifest) -> None:
+        if manifest.term > self._term:
+            raise NotThisArchive(
+                f"{self.archive.shown} is written by a later leader, of term {manifest.term}; "
+                f"this is {self._term}"
+            )
+
+    def _check_same(self, of: Range) -> None:
+        """Raises ``NotThisArchive`` unless the log has the epochs of a range, or had them and let them go."""
+        log = self.log
+        if log.checksum_of(of.segments[1]) == bytes.fromhex(of.checksum) or of.first < log.held_from:
+            return
+        if of.last > log.last or any(one != other for one, other in self._side_by_side(of)):
+            raise NotThisArchive(
+                f"{self.archive.shown} has epochs {of.first} to {of.last}, which are not those of the log: "
+                "another daemon writes this archive from a copy of the directory, or the log went back"
+            )
+
+    def _side_by_side(self, of: Range) -> Iterator[tuple[object, object]]:
+        """Yields the epochs of a range in the archive and in the log, where segments may be others by now."""
+        ends = of.first - 1, of.last
+        sources = self.archive.segments(*ends), self.log.segments(*ends)
+        archived, logged = [(row for each in source for row in each.rows_after(*ends)) for source in sources]
+        return zip_longest(archived, logged)
+
+    # -- a range --------------------------------------------------------------------------------------
+
+    def read(self) -> bool:
+        """Takes some of the segments that wait into the open range; False if none wait, or it is full.
+
+        Raises ``Refused("epoch-gone")`` if the log let them go: then ``begin`` again.
+        """
+        if self._is_full():
+            return False
+        found = self.log.tail(self._ordinal, READ_BYTES)
+        for segment in found:
+            self._ordinal = segment.ordinal
+            if self._open is None:
+                self._open = self._open_with(segment)
+            else:
+                self._open.add(segment)
+            if self._is_full():
+                break
+        return bool(found)
+
+    def _open_with(self, segment: Segment) -> _OpenRange:
+        """Opens a range with a segment.
+
+        The log may have been compacted before it knew what is archived.  Then a segment may have archived
+        epochs as well: what is new of it is sealed anew, and is a range by itself.
+        """
+        previous = self.log.checksum_of(segment.ordinal - 1)
+        new = segment.beyond(self.archive.upto)
+        is_cut = new is not segment
+        made = _OpenRange(segment := new.resealed(previous) if is_cut else segment, previous, is_cut=is_cut)
+        made.add(segment)
+        return made
+
+    def _is_full(self) -> bool:
+        of, sizes = self._open, self.sizes
+        return of is not None and (of.is_cut or of.changes >= sizes.changes or of.bytes >= sizes.bytes)
+
+    def is_due(self, now: int) -> bool:
+        """True if the open range is full, or has waited long enough; ``now`` is in microseconds."""
+        of = self._open
+        return self._is_full() or (of is not None and now - of.since >= self.sizes.seconds * 1e6)
+
+    def close(self) -> Range | None:
+        """Archives the open range; None if it has no epoch.
+
+        Raises ``StoreFailed`` or ``NotThisArchive``; then ``begin`` again.
+        """
+        if self._open is None or self._open.last <= self.archive.upto:
+            return None  # entries without an epoch of their own go with the next epoch
+        self.log.refresh()
+        added, content = self._open.finish()
+        self._put(added.file(SEGMENTS), content)
+        reach("archive-before-manifest")
+        manifest = self.archive.refresh()
+        self._check_term(manifest)
+        if manifest.upto >= added.last or not self._commit(self._following(manifest, added)):
+            raise NotThisArchive(
+                f"{self.archive.shown} got version {manifest.version + 1} from another writer"
+            )
+        reach("archive-after-manifest")
+        self.archive.refresh()
+        self._open, self._oldest = None, 1
+        return added
+
+    def _following(self, manifest: ArchiveManifest, added: Range) -> ArchiveManifest:
+        starts = [each for each in self.log.starts() if manifest.upto < each[0] <= added.last]
+        return self._with_chapter(manifest.followed_by(added, starts, self._oldest))
+
+    def _put(self, file: ArchivedFile, content: bytes) -> None:
+        """Writes an object and reads it back."""
+        name = self.archive.name(file.path)
+        self.archive.objects.put(name, content)
+        reach("archive-after-object")
+        if sha256(self.archive.objects.get(name)).hexdigest() != file.sha256:
+            raise StoreFailed(f"{self.archive.objects.shown}/{name} is not what was written there")
+
+    def _with_chapter(self, manifest: ArchiveManifest) -> ArchiveManifest:
+        """Returns a manifest whose oldest ranges are in a chapter if there are many; writes that."""
+        if len(manifest.ranges) < 2 * CHAPTER:
+            return manifest
+        closed = manifest.ranges[:CHAPTER]
+        starts = tuple(each for each in manifest.starts if each[0] <= closed[-1].last)
+        content = packed(ChapterBody(closed, starts))
+        path = f"chapters/{uuid.uuid4().hex}.json"
+        checksum = sha256(content).hexdigest()
+        self._put(ArchivedFile(path, "chapter", len(content), checksum), content)
+        ends = closed[0].first, closed[-1].last, closed[-1].until
+        chapter = Chapter(path, len(content), checksum, *ends, len(closed))
+        return replace(
+            manifest,
+            chapters=(*manifest.chapters, chapter),
+            ranges=manifest.ranges[CHAPTER:],
+            starts=manifest.starts[len(starts) :],
+        )
+
+    def _commit(self, manifest: ArchiveManifest) -> bool:
+        """Creates a manifest; False if another writer was first.
+
+        An answer that was lost is found out by reading: a manifest with our word is ours.
+        """
+        writer = uuid.uuid4().hex
+        content = packed(replace(manifest, term=self._term, writer=writer))
+        name = self.archive.name(manifest_name(manifest.version))
+        try:
+            if self.archive.objects.create(name, content):
+                return True
+        except StoreFailed:
+            if not self._is_there(name, writer):
+                raise
+            return True
+        return self._is_there(name, writer)
+
+    def _is_there(self, name: str, writer: str) -> bool:
+        try:
+            return manifest_of(self.archive.objects.get(name), name).writer == writer
+        except NoSuchObject:
+            return False
+
+
+class _OpenRange:
+    """The range that is being made: its segments compressed, and what they sum to."""
+
+    def __init__(self, first: Segment, previous: bytes, *, is_cut: bool) -> None:
+        self.is_cut: Final = is_cut
+        self._first = self._last = first
+        self.last = 0
+        self._previous = previous
+        self._packer = SegmentPacker(previous)
+        self.changes = self.bytes = self._entries = 0
+        self.since = first.since
+
+    def add(self, segment: Segment) -> None:
+        """Takes the next segment in; O(its bytes)."""
+        self._packer.add(segment)
+        self._last, self.last = segment, segment.last
+        self._entries += segment.entries
+        self.changes += segment.changes
+        self.bytes += len(segment.body)
+
+    def finish(self) -> tuple[Range, bytes]:
+        """Returns the range, and its object of segments, which has a name of its own in each attempt."""
+        first, last = self._first, self._last
+        content = self._packer.object()
+        name = f"{SEGMENTS}/{first.first:012}-{last.last:012}-{uuid.uuid4().hex[:12]}.dsz"
+        made = Range(
+            first.first,
+            last.last,
+            first.since,
+            last.until,
+            self._entries,
+            self.changes,
+            self.bytes,
+            (first.ordinal, last.ordinal),
+            self._previous.hex(),
+            last.checksum.hex(),
+            (ArchivedFile(name, SEGMENTS, len(content), sha256(content).hexdigest()),),
+        )
+        return made, content
+
+
+def archived_segment(log: LogReader, archive: Archive) -> int:
+    """Returns the ordinal of the newest segment of a log that its archive has, or that the log let go.
+
+    Entries that have no epoch of their own may follow the newest archived epoch, so that does not say it.
+    """
+    upto = archive.upto
+    if log.held_from > upto + 1:
+        return log.ordinal_after(log.held_from - 1) - 1
+    if upto and upto == log.archived:
+        return log.archived_segment
+    for newest in list(archive.ranges(upto - 1))[-1:]:
+        ordinal = newest.segments[1]
+        if ordinal >= log.first_segment and log.checksum_of(ordinal) == bytes.fromhex(newest.checksum):
+            return ordinal
+    return log.ordinal_after(upto) - 1
+
+
+def archive_all(archiver: Archiver, report: Callable[[Range], None]) -> int:
+    """Archives everything that a log has now, and returns how many ranges that made."""
+    count = 0
+    while True:
+        while archiver.read():
+            pass
+        added = archiver.close()
+        if added is None:
+            return count
+        report(added)
+        count += 1

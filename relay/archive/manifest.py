@@ -1,0 +1,195 @@
+"""The manifest of an archive: which ranges of epochs it has, in which objects.
+
+Manifests are numbered and never change.  A new one is created only if there is none of its number, so that of
+two writers one succeeds, and the other reads again.  A manifest names its predecessor by checksum.  So that
+it stays small, all but the newest ranges stand in *chapters*, objects of up to 1 000 ranges that never change
+either.
+
+ARCHIVE.md specifies the form.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from typing import Any, Final
+
+from relay.store.errors import LogDamaged
+from relay.store.ports import Start
+
+FORMAT: Final = 1
+
+SEGMENTS: Final = "segments"
+"""The form of an object with the bytes of the log."""
+
+CHAPTER: Final = 1_000
+"""Ranges that one chapter has; a manifest has up to twice as many itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """One object of a range: its name below the space's folder, its form, its bytes and their SHA-256."""
+
+    path: str
+    form: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Whole segments of a log in a row, numbered and chained as in the log they were read from.
+
+    ``first`` and ``last`` are epochs, ``since`` and ``until`` their times in microseconds since 1970,
+    ``bytes`` those of the segments' bodies.  ``anchor`` is the checksum of the segment before the first, and
+    ``checksum`` that of the last.
+    """
+
+    first: int
+    last: int
+    since: int
+    until: int
+    entries: int
+    changes: int
+    bytes: int
+    segments: tuple[int, int]
+    anchor: str
+    checksum: str
+    files: tuple[ArchivedFile, ...]
+
+    def file(self, form: str) -> ArchivedFile:
+        """Returns the object of a form of which each range has one."""
+        return next(each for each in self.files if each.form == form)
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Up to 1 000 ranges in an object of their own, with their first and last epoch and the time of that."""
+
+    path: str
+    size: int
+    sha256: str
+    first: int
+    last: int
+    until: int
+    ranges: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChapterBody:
+    """The content of a chapter: its ranges, and the starts of the log within them."""
+
+    ranges: tuple[Range, ...]
+    starts: tuple[Start, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveManifest:
+    """One version of an archive.
+
+    All epochs from ``first`` to ``upto`` are here.  ``missing`` has the first and last number of each stretch
+    of epochs that the log let go before they were archived.  ``starts`` are those of the log after the
+    chapters (see ``LogReader``).  ``term`` is that of the daemon that wrote it, and ``writer`` a random word
+    of its own.
+    """
+
+    space: str
+    identity: str
+    version: int = 0
+    previous: str = ""
+    term: int = 0
+    writer: str = ""
+    first: int = 1
+    upto: int = 0
+    chapters: tuple[Chapter, ...] = ()
+    ranges: tuple[Range, ...] = ()
+    starts: tuple[Start, ...] = ()
+    missing: tuple[tuple[int, int], ...] = ()
+    digest: str = field(default="", compare=False)
+    """The SHA-256 of its bytes, as its successor names it."""
+
+    @property
+    def until(self) -> int:
+        """Returns the time of the newest archived epoch, in microseconds; 0 for an empty archive."""
+        held: Sequence[Chapter | Range] = self.ranges or self.chapters
+        return held[-1].until if held else 0
+
+    def followed_by(self, added: Range, starts: Sequence[Start], oldest: int) -> ArchiveManifest:
+        """Returns the next version, with one more range and the starts within it.
+
+        ``oldest`` is the oldest epoch that the log had when the range was begun: what is between it and the
+        newest archived epoch is missing.
+        """
+        gap = oldest > self.upto + 1
+        return replace(
+            self,
+            version=self.version + 1,
+            previous=self.digest,
+            first=oldest if gap or not self.version else self.first,
+            upto=added.last,
+            ranges=(*self.ranges, added),
+            starts=(*self.starts, *starts),
+            missing=(*self.missing, (self.upto + 1, oldest - 1)) if gap and self.version else self.missing,
+            digest="",
+        )
+
+
+def packed(of: ArchiveManifest | ChapterBody) -> bytes:
+    """Returns a manifest or a chapter as its object has it."""
+    body = {"format": FORMAT, **asdict(of)}
+    body.pop("digest", None)
+    return json.dumps(body, separators=(",", ":")).encode() + b"\n"
+
+
+def manifest_of(content: bytes, place: str) -> ArchiveManifest:
+    """Returns the manifest that an object has; ``LogDamaged`` for anything else."""
+    body = _body(content, place)
+    try:
+        return ArchiveManifest(
+            body["space"],
+            body["identity"],
+            int(body["version"]),
+            body["previous"],
+            int(body["term"]),
+            body["writer"],
+            int(body["first"]),
+            int(body["upto"]),
+            tuple([Chapter(**each) for each in body["chapters"]]),
+            tuple(map(_range, body["ranges"])),
+            _pairs(body["starts"]),
+            _pairs(body["missing"]),
+            sha256(content).hexdigest(),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise LogDamaged(f"{place} is no manifest of an archive: {error!r:.200}") from None
+
+
+def chapter_of(content: bytes, chapter: Chapter, place: str) -> ChapterBody:
+    """Returns a chapter's ranges and starts; ``LogDamaged`` unless it is the one that the manifest names."""
+    if sha256(content).hexdigest() != chapter.sha256:
+        raise LogDamaged(f"{place} was altered: its SHA-256 is not that of the manifest")
+    body = _body(content, place)
+    return ChapterBody(tuple(map(_range, body["ranges"])), _pairs(body["starts"]))
+
+
+def _body(content: bytes, place: str) -> Mapping[str, Any]:
+    try:
+        body: Mapping[str, Any] = json.loads(content)
+        found = body["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise LogDamaged(f"{place} cannot be read: {error!r:.200}") from None
+    if found != FORMAT:
+        raise LogDamaged(f"{place} has format {found!r:.20}, this program reads {FORMAT}")
+    return body
+
+
+def _range(body: Mapping[str, Any]) -> Range:
+    first, last = body["segments"]
+    files = tuple([ArchivedFile(**each) for each in body["files"]])
+    return Range(**{**body, "segments": (first, last), "files": files})
+
+
+def _pairs(body: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple([(int(one), int(other)) for one, other in body])
