@@ -82,6 +82,10 @@ class Archive:
             self._manifest = self.version(versions[-1])
         return self._manifest
 
+    def choose(self, version: int) -> None:
+        """Reads from an earlier version from now on, until ``refresh``."""
+        self._manifest = self.version(version)
+
     def versions(self) -> list[int]:
         """Returns the versions that there are, in order; one listing."""
         found = map(_NAMED.fullmatch, self.objects.listed(self.name(MANIFESTS)))

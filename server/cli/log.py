@@ -32,7 +32,14 @@ from server.daemon.lock import locked, unfollowed
 
 
 def verify_log(args: argparse.Namespace) -> int:
-    """Checks the whole log; returns 1 if something is wrong."""
+    """Checks the whole log, or an archive; returns 1 if something is wrong."""
+    if args.archive is not None:
+        from server.archiving.commands import verify  # what reads archives is loaded where it is used
+
+        space, identity = args.space or MAIN, args.identity or ""
+        return verify(args.archive, space, identity, deep=args.deep, as_json=args.json)
+    if args.deep or args.identity:
+        raise UsageError("--deep and --identity are for --archive PREFIX")
     with _reading(args) as (log, topics_of):
         found, topics = verdict(log), topics_of()
     damages = [*found.damages, *(topics.damages if topics else ())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Final
 
 from server.cli import arguments as a
@@ -49,6 +50,50 @@ it: end the daemons of the original first, and serve one of the two. A directory
 is copied as of the moment when this begins, and what its daemons write later is not in the copy. All of it
 is verified. Ctrl-C leaves a part that no daemon starts with; the same command continues.
 """,
+)
+_PREFIX: Final = word("PREFIX", "directory or URL of the archive, such as s3://bucket/prefix")
+_IDENTITY: Final = option("--identity ID", "the archive of this log, where a space has several")
+VERIFY: Final = Command(
+    "log verify", "check that nothing is missing or altered", "cli.log:verify_log",
+    (
+        *STORE,
+        option("--archive PREFIX", "check the archive there instead of a log"),
+        flag("--deep", "check each segment of the archive against the one before as well"),
+        _IDENTITY,
+        JSON,
+    ),
+    is_client=False,
+)
+ARCHIVE: Final = (
+    Command("log archive", "write a log's past to an archive, once", "archiving.commands:archive",
+        (
+            _PREFIX,
+            *STORE[:1],
+            option("--space NAME", "archive the log of this space alone (default: all spaces)"),
+            flag("--for-daemon", argparse.SUPPRESS),
+            JSON,
+            QUIET,
+        ),
+        is_client=False,
+        epilog="""\
+examples:
+  dataspace log archive ./archive --data ./data
+  dataspace log archive s3://bucket/prefix --data 'postgresql://db1,db2/app?schema=ds'
+
+It adds what the archive lacks, reads back what it wrote, and deletes nothing; the daemon may be running. A
+daemon archives by itself with the setting log.archive.
+""",
+    ),
+    Command("log files", "list the objects of an archive", "archiving.commands:files",
+        (
+            _PREFIX,
+            option("--space NAME", "the archive of this space (default main)"),
+            _IDENTITY,
+            option("--version N", "as of this version (default: the newest)", type=a.number),
+            JSON_LINES,
+        ),
+        is_client=False,
+    ),
 )
 OPERATING: Final = (
     Command("serve", "run the daemon in the foreground", "cli.serve:serve_command",

@@ -12,8 +12,8 @@ import argparse
 from typing import Final
 
 from server.cli import arguments as a
-from server.cli.arguments import JSON, JSON_LINES, Argument, Command, flag, one_of, option, repeated, word
-from server.cli.operating import COPY, KEEPING, OPERATING, STORE
+from server.cli.arguments import JSON_LINES, Argument, Command, flag, one_of, option, repeated, word
+from server.cli.operating import ARCHIVE, COPY, KEEPING, OPERATING, STORE, VERIFY
 
 DESCRIPTION: Final = "A shared space of facts. A fact exists as long as at least one owner asserts it."
 
@@ -255,10 +255,7 @@ joined by this command.
         check=_range, follows=True,
         at_prompt=("Look", "log task($n, _) --from 1  print the changes of past epochs"),
     ),
-    Command("log verify", "check that nothing is missing or altered", "cli.log:verify_log",
-        (*STORE, JSON),
-        is_client=False,
-    ),
+    VERIFY,
     Command("log compact", "free disk space; the daemon must not be running", "cli.log:compact_log",
         (*STORE, *KEEPING),
         is_client=False,
@@ -275,6 +272,7 @@ joined by this command.
         is_client=False, check=_range,
     ),
     COPY,
+    *ARCHIVE,
     Command("rule", "add, list and explain rules",
         description="Rules derive facts from facts, for as long as a rule(name, text) is asserted.",
         epilog="""\

@@ -1,0 +1,204 @@
+"""The process that archives for a daemon: it reads the logs beside it, and says what is archived.
+
+It is a process of its own so that compressing and writing take nothing from the daemon's loop.  A line on its
+standard input, a JSON object, says where the logs are, which spaces to archive and under which terms; a new
+line replaces the one before.  On its standard output it says, a JSON object to a line, up to where an archive
+is now, or why it is not.  It ends with its standard input.
+
+Always: what it says is archived was read back; it is never further than what is on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dataspace.errors import DataspaceError, Refused
+from relay.archive.archiver import Archiver, RangeSizes, archived_segment
+from relay.archive.orphans import collect
+from relay.objects.objects import Objects
+from relay.objects.opening import open_objects
+from server.archiving.logs import read_log
+
+LOOK_SECONDS: Final = 1.0
+"""How often it looks for new segments."""
+
+PAUSES: Final = (1.0, 60.0)
+"""Seconds until a space is tried again after an error: twice as many each time, between these."""
+
+COLLECT_SECONDS: Final = 3600.0
+"""How often objects that no manifest names are looked for."""
+
+NICE: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Where the logs and the archive are, the terms of the spaces to archive, and when ranges are closed."""
+
+    data: str
+    is_store: bool
+    prefix: str
+    spaces: dict[str, int]
+    seconds: float
+
+    @property
+    def place(self) -> Path | str:
+        """Returns the place of the logs, as commands take it."""
+        return self.data if self.is_store else Path(self.data)
+
+
+def keep_archiving() -> int:
+    """Archives as the standard input says, until that ends; returns the exit code."""
+    os.nice(NICE)
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read_lines, args=(lines,), name="orders", daemon=True).start()
+    keeper = _Archivers()
+    try:
+        while line := _newest(lines, keeper.pause()):
+            if line != _NOTHING:
+                keeper.take(Orders(**json.loads(line)))
+            keeper.look()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        keeper.close()
+    return 0
+
+
+_NOTHING: Final = "\n"
+
+
+def _read_lines(into: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        into.put(line)
+    into.put("")
+
+
+def _newest(lines: queue.SimpleQueue[str], patience: float) -> str:
+    """Returns the newest order, ``_NOTHING`` if there is no new one in time, an empty text after the last."""
+    try:
+        line = lines.get(timeout=patience)
+        while line and not lines.empty():
+            line = lines.get()
+    except queue.Empty:
+        return _NOTHING
+    return line
+
+
+class _Archivers:
+    """One archiver for each space."""
+
+    def __init__(self) -> None:
+        self._orders = Orders("", False, "", {}, 0.0)
+        self._spaces: dict[str, _Space] = {}
+
+    def take(self, orders: Orders) -> None:
+        """Begins and ends the archiving of spaces."""
+        others = orders.prefix != self._orders.prefix or orders.place != self._orders.place
+        objects = open_objects(orders.prefix)
+        for name in [*self._spaces]:
+            if others or orders.spaces.get(name) != self._spaces[name].term:
+                self._spaces.pop(name).close()
+        self._orders = orders
+        for name, term in orders.spaces.items():
+            if name not in self._spaces:
+                self._spaces[name] = _Space(name, term, orders, objects)
+
+    def look(self) -> None:
+        """Archives what is due."""
+        for each in self._spaces.values():
+            each.look()
+
+    def pause(self) -> float:
+        """Returns after how many seconds to look again."""
+        return LOOK_SECONDS
+
+    def close(self) -> None:
+        """Closes the logs; what is not archived yet is read again by the next process."""
+        for each in self._spaces.values():
+            each.close()
+
+
+class _Space:
+    """The archiver of one space, made anew after an error."""
+
+    def __init__(self, name: str, term: int, orders: Orders, objects: Objects) -> None:
+        self.name: Final = name
+        self.term: Final = term
+        self._orders = orders
+        self._objects = objects
+        self._held = ExitStack()
+        self._archiver: Archiver | None = None
+        self._pause = 0.0
+        self._next = 0.0
+        self._collected = 0.0
+
+    def look(self) -> None:
+        """Reads on, and archives what is due; says what came of it."""
+        if time.monotonic() < self._next:
+            return
+        try:
+            self._look()
+            self._pause = 0.0
+        except (DataspaceError, OSError) as error:
+            self.close()
+            self._pause = min(max(2 * self._pause, PAUSES[0]), PAUSES[1])
+            self._next = time.monotonic() + self._pause
+            if not (isinstance(error, Refused) and error.code == "epoch-gone"):
+                _say({"space": self.name, "error": str(error), "code": getattr(error, "code", "failed")})
+
+    def _look(self) -> None:
+        archiver = self._archiver or self._begun()
+        while archiver.read():
+            pass
+        while archiver.is_due(time.time_ns() // 1000):
+            if archiver.close() is None:
+                break
+            self._say_archived(archiver)
+            while archiver.read():
+                pass
+        if time.monotonic() > self._collected + COLLECT_SECONDS:
+            self._collected = time.monotonic()
+            collect(archiver.archive)
+
+    def _begun(self) -> Archiver:
+        log = self._held.enter_context(read_log(self._orders.place, self.name))
+        sizes = RangeSizes(seconds=self._orders.seconds)
+        archiver = Archiver(log, self._objects, self.name, term=self.term, sizes=sizes)
+        archiver.begin()
+        self._archiver = archiver
+        self._say_archived(archiver)
+        return archiver
+
+    def _say_archived(self, archiver: Archiver) -> None:
+        archive = archiver.archive
+        segment = archived_segment(archiver.log, archive)
+        _say(
+            {
+                "space": self.name,
+                "version": archive.manifest.version,
+                "upto": archive.upto,
+                "until": archive.manifest.until,
+                "segment": segment,
+            }
+        )
+
+    def close(self) -> None:
+        """Closes the log."""
+        self._archiver = None
+        self._held.close()
+        self._held = ExitStack()
+
+
+def _say(what: Mapping[str, Any]) -> None:
+    print(json.dumps(what), flush=True)

@@ -1,0 +1,51 @@
+"""The logs of a home, to be read beside the daemon that writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from dataspace.errors import UsageError
+from relay.backup.backup import spaces_of
+from relay.log.reader import LogReader
+from relay.store.address import StoreAddress
+
+
+@contextmanager
+def read_logs(place: Path | str, space: str | None = None) -> Iterator[dict[str, LogReader]]:
+    """Lends the logs of a directory or of a store by their spaces, or the log of one space.
+
+    Raises ``UsageError`` if there is none.
+    """
+    with ExitStack() as held:
+        names = _spaces_at(place)
+        if space is not None and space not in names:
+            raise UsageError(
+                f"there is no log of space {space!r} in {place}, but of {', '.join(names) or 'none'}"
+            )
+        if not names:
+            raise UsageError(f"there is no log in {place}; give the daemon's directory with --data")
+        wanted = names if space is None else [space]
+        yield {each: held.enter_context(read_log(place, each)) for each in wanted}
+
+
+@contextmanager
+def read_log(place: Path | str, space: str) -> Iterator[LogReader]:
+    """Lends the log of one space."""
+    if isinstance(place, Path):
+        with closing(LogReader.open(spaces_of(place)[space])) as log:
+            yield log
+        return
+    from server.cluster.reading import reading  # psycopg is loaded where it is used
+
+    with reading(StoreAddress.parse(place), space) as (log, _):
+        yield log
+
+
+def _spaces_at(place: Path | str) -> list[str]:
+    if isinstance(place, Path):
+        return list(spaces_of(place))
+    from server.cluster.reading import seen  # as above
+
+    return [each.space for each in seen(StoreAddress.parse(place)).spaces]
