@@ -10,17 +10,18 @@ import re
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from threading import Lock
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from dataspace.errors import UsageError
+from dataspace.errors import Refused, UsageError
 from relay.archive.manifest import SEGMENTS, ArchiveManifest, Chapter, Range, chapter_of, manifest_of
 from relay.archive.packing import INDEX_BYTES, Group, groups_of, index_size, segments_of
 from relay.log.segments import Segment
-from relay.objects.objects import NoSuchObject, Objects
+from relay.objects.objects import NoSuchObject, Objects, StoreFailed
 from relay.store.errors import LogDamaged
 from relay.store.ports import Start
 
@@ -71,9 +72,9 @@ class Archive:
         return self._manifest
 
     def renew(self) -> None:
-        """Reads the newest manifest, and the starts of all chapters."""
-        self.refresh()
-        self.starts()
+        with _reached():
+            self.refresh()
+            self._all_starts()
 
     def refresh(self) -> ArchiveManifest:
         """Reads the newest manifest; one listing, and one object if there is a newer one."""
@@ -118,7 +119,11 @@ class Archive:
         return self._manifest.upto
 
     def starts(self) -> list[Start]:
-        """Returns the starts of the log within the archive, by ``first``; reads all chapters."""
+        """Returns the starts of the log within the archive, by ``first``; reads chapters not read yet."""
+        with _reached():
+            return self._all_starts()
+
+    def _all_starts(self) -> list[Start]:
         manifest = self._manifest
         found = [start for chapter in manifest.chapters for start in self._chapter(chapter).starts]
         return [*found, *manifest.starts]
@@ -133,10 +138,18 @@ class Archive:
 
     def segments_after(self, epoch: int) -> int:
         """Returns how many segments the ranges with later epochs have."""
+        with _reached():
+            return self._segments_after(epoch)
+
+    def _segments_after(self, epoch: int) -> int:
         return sum([each.segments[1] - each.segments[0] + 1 for each in self.ranges(epoch)])
 
     def time_of(self, epoch: int) -> int:
         """Returns the time of an epoch, or of the newest before it; 0 before all."""
+        with _reached():
+            return self._time_of(epoch)
+
+    def _time_of(self, epoch: int) -> int:
         time, groups = 0, self._groups_from(lambda each: each.last >= epoch)
         for place, group in groups:
             if group.first > epoch:
@@ -150,6 +163,10 @@ class Archive:
 
     def epoch_at(self, time: int) -> int:
         """Returns the newest epoch that was made at a time in microseconds, or before it."""
+        with _reached():
+            return self._epoch_at(time)
+
+    def _epoch_at(self, time: int) -> int:
         found = self.oldest - 1
         for place, group in self._groups_from(lambda each: each.until > time):
             for segment in self._group(place, group):
@@ -193,6 +210,10 @@ class Archive:
 
         One request for about a mebibyte of segments, and one for the index of an object.
         """
+        with _reached():
+            yield from self._segments(after, upto)
+
+    def _segments(self, after: int, upto: int) -> Iterator[Segment]:
         for each in self.ranges(after, upto):
             for group in self._groups(each):
                 if group.last > after and group.first <= upto:
@@ -232,6 +253,15 @@ class Archive:
             if len(self._indexes) > REMEMBERED:
                 self._indexes.popitem(last=False)
         return found
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Turns failures of the store into refusals of the request that needed it."""
+    try:
+        yield
+    except StoreFailed as failure:
+        raise Refused("archive-away", f"the archive could not be read: {failure}") from failure
 
 
 @dataclass(frozen=True, slots=True)

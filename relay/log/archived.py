@@ -13,7 +13,10 @@ from relay.store.ports import Start
 
 
 class ArchivedEpochs(Protocol):
-    """The archived epochs of one log.  Any number of threads may read; calls block, properties do not."""
+    """The archived epochs of one log.  Any number of threads may read; calls block, properties do not.
+
+    Raises ``Refused("archive-away")`` if the archive cannot be reached, ``LogDamaged`` if it was altered.
+    """
 
     @property
     def oldest(self) -> int:

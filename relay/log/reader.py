@@ -36,6 +36,10 @@ from relay.store.sqlite.tables import SqliteLog
 __all__ = ["LogReader", "LogStatistics"]
 
 
+PORTION_BYTES: Final = 1 << 20
+"""Bytes of segments that a reader of the archive takes at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogStatistics:
     """What a log holds: epoch numbers, counts of segments and of changes, bytes on disk."""
@@ -262,6 +266,22 @@ class LogReader(StoreReader[LogTables]):
             except Refused:
                 if at == begun and at >= self.held_from - 1:
                     raise
+
+    def archived_portion(self, after: int, upto: int) -> list[Segment]:
+        """Returns some of what the archive has of the epochs in (after, upto]: about a mebibyte; blocks.
+
+        None if the log itself has what comes next, so that a reader in the event loop need not wait for it.
+        """
+        found: list[Segment] = []
+        if self.archive is None or after >= self.held_from - 1:
+            return found
+        size = 0
+        for segment in self.segments(after, min(upto, self.held_from - 1)):
+            found.append(segment)
+            size += len(segment.body)
+            if size >= PORTION_BYTES:
+                break
+        return found
 
     def within(self, after: int, upto: int, changes: int) -> int:
         """Returns the last epoch of (after, upto] that ends no later than so many changes after ``after``.

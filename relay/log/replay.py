@@ -24,7 +24,7 @@ from index.patterns.skeletons import skeleton
 from index.values.values import Value, key
 from relay.log.cursors import Captures, RowCounts, net_counts
 from relay.log.reader import LogReader
-from relay.log.segments import Change, table
+from relay.log.segments import Change, Segment, table
 from relay.log.selections import Counts, Select, flat_selection, records_only
 from relay.store.errors import LogDamaged
 
@@ -114,13 +114,14 @@ class Replay:
             if rows is not None:
                 yield rows
 
-    def steps(self, upto: int) -> Iterator[Rows | None]:
+    def steps(self, upto: int, segments: Sequence[Segment] = ()) -> Iterator[Rows | None]:
         """Does the same, and yields None after every ``LOOKED_AT`` epochs without changes.
 
-        So a caller in the event loop can let others work, whatever part of the log matches.
+        So a caller in the event loop can let others work, whatever part of the log matches.  ``segments`` are
+        those that have these epochs, if the caller has read them already.
         """
         bag, looked_at = self.own_bag(), 0
-        for segment in self._log.segments(self.at, upto) if upto > self.at else ():
+        for segment in segments or (self._log.segments(self.at, upto) if upto > self.at else ()):
             for number, time, counts, rows, plain in segment.rows_after(self.at, upto):
                 came, said, went = self._selected(counts, rows, plain)
                 self.at = number

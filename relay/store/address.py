@@ -51,6 +51,11 @@ class StoreAddress:
             raise UsageError(f"a schema has a name of 1 to {_MOST_SCHEMA} bytes, not {schema!r}")
         return cls(_joined(parts.netloc, parts.path, urlencode(parameters, quote_via=quote)), schema)
 
+    @property
+    def text(self) -> str:
+        """The address as ``parse`` reads it, passwords included."""
+        return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode({'schema': self.schema})}"
+
     def __str__(self) -> str:
         parts = urlsplit(self.url)
         user, at, hosts = parts.netloc.rpartition("@")

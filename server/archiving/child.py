@@ -186,6 +186,7 @@ class _Space:
         _say(
             {
                 "space": self.name,
+                "term": self.term,
                 "version": archive.manifest.version,
                 "upto": archive.upto,
                 "until": archive.manifest.until,

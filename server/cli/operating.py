@@ -151,6 +151,7 @@ OPERATING: Final = (
                 repeated("--host-space NAME", "host another dataspace beside main"),
                 flag("--accept-damage", "start with a log that lost its end, and log what is missing"),
                 *KEEPING,
+                option("--archive PREFIX", "archive history to a directory, or a URL such as s3://bucket/prefix"),
             ),
             *titled("rules, actors and flows",
                 repeated("--rules FILE", "add the rules in FILE; may be given several times", type=a.path,

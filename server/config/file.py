@@ -151,6 +151,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     assert isinstance(data, Path | StoreAddress)  # by its reader
     space_limits = _filled(SpaceLimits, value)
     kept: dict[str, Any] = {field: value[f"log.{each.name}"] for field, each in KEEPING.items()}
+    kept["archived"] = value["log.archive"] is not None
     retention = Retention(**kept)
     main = SpaceConfig(MAIN, data, space_limits, retention, show=value["show"])  # type: ignore[arg-type]  # as below
     spaces = _spaces(document, file, main, args)
@@ -189,6 +190,8 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         quotas=_filled(Quotas, value, "quota"),
         space_limits=space_limits,
         retention=retention,
+        archive=value["log.archive"],  # type: ignore[arg-type]
+        archive_seconds=value["log.archive_every"],  # type: ignore[arg-type]
         show=main.show,
         accept_damage=value["accept_damage"],  # type: ignore[arg-type]
         follow=_filled(Follow, value, "follow"),
@@ -320,11 +323,12 @@ def _space_limits(source: SettingSource, default: SpaceLimits) -> SpaceLimits:
 
 
 def _space_retention(source: SettingSource, default: Retention) -> Retention:
-    return Retention(
+    return replace(
+        default,
         **{
             field: source.take(each.name, each.read, getattr(default, field))
             for field, each in KEEPING.items()
-        }
+        },
     )
 
 

@@ -46,6 +46,7 @@ class Web:
 
 
 DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
+ARCHIVE_SECONDS: Final = 3600.0
 STALL_SECONDS: Final = 0.8
 HANG_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 30.0
@@ -284,6 +285,10 @@ class Config:
     """Limits of the space ``main``, and of each space without its own."""
     retention: Retention = field(default_factory=Retention)
     """Retention of the past of ``main``, and of each space without its own."""
+    archive: Path | str | None = None
+    """The directory or URL of the archive; no epoch is archived without it."""
+    archive_seconds: float = ARCHIVE_SECONDS
+    """How long an epoch waits at most to be archived."""
     show: str | None = None
     """What observers of ``main`` are shown, and of each space that states nothing else."""
     accept_damage: bool = False

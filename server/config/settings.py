@@ -25,6 +25,7 @@ from dataspace.transport.addresses import parse_listen, parse_url
 from relay.log.retention import Retention
 from relay.store.address import StoreAddress, is_store_address
 from server.config.model import (
+    ARCHIVE_SECONDS,
     COMMITTED,
     DEFAULT_LISTEN,
     DURABLE,
@@ -202,6 +203,17 @@ def place(value: object) -> Path | StoreAddress:
     return path(value)
 
 
+def archive_place(value: object) -> Path | str:
+    """Where history is archived: a directory, or a URL that fsspec knows."""
+    if isinstance(value, str) and "://" in value and not value.startswith("file://"):
+        if "@" in value.partition("://")[2].partition("/")[0]:
+            raise UsageError(
+                "a URL without a password is needed; credentials come from where the store's tools have them"
+            )
+        return text(value)
+    return path(value.removeprefix("file://") if isinstance(value, str) else value)
+
+
 def member_name(value: object) -> str:
     """The name of a daemon among the daemons of a store."""
     name = text(value)
@@ -312,6 +324,7 @@ KEEPING: Final = {
     "acknowledged": Setting("keep_unread", flag, False, "keep_unread"),
     "reader_age": Setting("keep_for_readers", seconds, Retention().reader_age),
     "reader_size": Setting("keep_bytes_for_readers", number_of_bytes, Retention().reader_size),
+    "archive_size": Setting("keep_bytes_for_archive", number_of_bytes, None),
 }
 """Settings of retention, by the field of ``Retention`` that they fill.
 
@@ -355,6 +368,8 @@ SETTINGS: Final = (
     Setting("tls.key", path, None, "tls_key"),
     Setting("tls.client_ca", path, None, "tls_client_ca"),
     *[Setting(f"log.{each.name}", each.read, each.default, each.option) for each in KEEPING.values()],
+    Setting("log.archive", archive_place, None, "archive"),
+    Setting("log.archive_every", lasting, ARCHIVE_SECONDS),
     *_limits(),
 )
 BY_NAME: Final = {each.name: each for each in SETTINGS}

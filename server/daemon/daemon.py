@@ -32,6 +32,7 @@ from relay.following.topics import TopicsFollowing
 from relay.log.log import Log
 from relay.store.address import StoreAddress
 from server import claims, publication
+from server.archiving.keeper import ArchiveKeeper
 from server.config.model import Config, SpaceConfig
 from server.config.rights import Permit
 from server.connections.acting import ActingPeer, ClientDoor
@@ -118,6 +119,9 @@ class Daemon(DaemonState):
         self.main = self.spaces[MAIN]
         self.followers = Followers(self, partial(self.serve, trusted=True))
         """The followers of this daemon, while it leads."""
+        self.archiving = (
+            None if config.archive is None else ArchiveKeeper(config, lambda: self.spaces.values())
+        )
         self._leading: dict[str, trio.CancelScope] = {}
         """What runs for the spaces that are led."""
         if self.leads:
@@ -191,6 +195,8 @@ class Daemon(DaemonState):
         if self.followed:
             self.peers.start_soon(self.link.run)
         self.peers.start_soon(state_cluster, self)
+        if self.archiving is not None:
+            self.peers.start_soon(self.archiving.run)
 
     def _expect_skips(self, hosted: HostedSpace) -> None:
         hosted.leader.send_away = partial(self._send_away, hosted)
@@ -315,6 +321,7 @@ class Daemon(DaemonState):
             **status_of(hosted),
             "disk_bytes": sum(self.home.sizes(hosted.name).values()),
             "durability": self.home.durability(),
+            "archive": Map({} if self.archiving is None else self.archiving.status(hosted, now())),
             "rights": permit.whole,
             "version": __version__,
             "compiled": tuple(compiled_parts()),

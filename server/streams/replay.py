@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +35,7 @@ from relay.delivery.outbox import READ_AHEAD_BYTES, OutStream
 from relay.log.columns import Blocks, ColumnReplay
 from relay.log.recent import Retelling
 from relay.log.replay import Live, Replay
+from relay.log.segments import Segment
 from server.lane import Work
 from server.sessions.peer import Peer
 from server.spaces.space import HostedSpace
@@ -281,43 +282,62 @@ class StreamReplay:
         await self.hosted.commits.wait_durable(now)
         difference, size = NetChange(replay.at + 1), 0
         async with self.slots.reading(), self.work:
-            for rows in replay.steps(now):
-                if rows is None:
-                    if self.work.is_over:
-                        await self.work.pass_on()
-                    continue
-                number = rows[0]
-                for part in Changes(*rows).parts(SLICE):
-                    difference.fold(part)
-                    size += len(part.packed) if part.messages else 0
-                    if self.work.is_over:
-                        self._state.holds(replay.held + len(difference))
-                        await self.work.pass_on()
-                if len(difference.messages) >= MESSAGE_LIMIT or size >= BYTE_LIMIT:
-                    self.observation.extend_all(await self.work.go_on(difference.packing()))
-                    difference, size = NetChange(number + 1), 0
-                    self._wake()
+            while replay.at < now:
+                if replay.at < self.hosted.log.held_from - 1:
                     self.work.leave()
-                    await self._wait_room()
+                    upto, segments = await self._archived(replay, now)
                     await self.work.enter()
+                else:
+                    upto, segments = now, ()
+                for rows in replay.steps(upto, segments):
+                    if rows is None:
+                        if self.work.is_over:
+                            await self.work.pass_on()
+                        continue
+                    number = rows[0]
+                    for part in Changes(*rows).parts(SLICE):
+                        difference.fold(part)
+                        size += len(part.packed) if part.messages else 0
+                        if self.work.is_over:
+                            self._state.holds(replay.held + len(difference))
+                            await self.work.pass_on()
+                    if len(difference.messages) >= MESSAGE_LIMIT or size >= BYTE_LIMIT:
+                        self.observation.extend_all(await self.work.go_on(difference.packing()))
+                        difference, size = NetChange(number + 1), 0
+                        self._wake()
+                        self.work.leave()
+                        await self._wait_room()
+                        await self.work.enter()
             values = await self.work.go_on(difference.packing())
         if len(difference):
             self.observation.extend_all(values)
             self._wake()
         return now
 
+    async def _archived(self, replay: Replay, goal: int) -> tuple[int, Sequence[Segment]]:
+        """Returns up to where a replay may go on, and the segments for that if they come from the archive.
+
+        These are read in a thread.
+        """
+        log = self.hosted.log
+        if replay.at >= log.held_from - 1:
+            return goal, ()
+        segments = await trio.to_thread.run_sync(log.archived_portion, replay.at, goal)
+        return (min(goal, segments[-1].last), segments) if segments else (goal, ())
+
     async def _feed(self, replay: Replay, goal: int) -> None:
         """Feeds the stream up to an epoch that is on disk."""
         while replay.at < goal:
+            upto, segments = await self._archived(replay, goal)
             async with self.slots.reading(), self.work:
-                await self._feed_some(replay, goal)
+                await self._feed_some(replay, upto, segments)
             await self._wait_room()
 
-    async def _feed_some(self, replay: Replay, goal: int) -> None:
+    async def _feed_some(self, replay: Replay, goal: int, segments: Sequence[Segment]) -> None:
         """Feeds the stream until the goal, or until it is not read while other replays wait."""
         slice: list[Changes] = []
         size = room = 0
-        for rows in replay.steps(goal):
+        for rows in replay.steps(goal, segments):
             if rows is None:
                 if self.work.is_over:
                     await self.work.pass_on()

@@ -1,0 +1,210 @@
+"""The archive of a daemon: a process archives what it leads, and what is archived can be read here.
+
+Always: a log notes that an epoch is archived only after the process has read it back; a store that is away
+stops neither the daemon nor a start; while it is away the log keeps what is not archived, within its bounds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import trio
+
+from dataspace.errors import DataspaceError
+from relay.archive.archive import Archive, ArchivePlace
+from relay.objects.objects import Objects
+from relay.objects.opening import open_objects
+from relay.store.address import StoreAddress
+from server.archiving.child import Orders
+from server.config.model import Config
+from server.spaces.space import HostedSpace
+
+logger = logging.getLogger("dataspace")
+
+LOOK_SECONDS: Final = 1.0
+"""How often it looks which spaces this daemon leads."""
+
+RENEW_SECONDS: Final = 10.0
+"""How often a daemon that follows looks what is archived, and an archive that was away is tried again."""
+
+PAUSES: Final = (1.0, 60.0)
+"""Seconds until the process is started again: twice as many each time, between these."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveState:
+    """What the process said last about a space: its newest archived epoch and the time of that in
+    microseconds, the version of the archive, and why nothing is archived now, if so."""
+
+    upto: int = 0
+    until: int = 0
+    version: int = 0
+    error: str = ""
+
+
+class ArchiveKeeper:
+    """The archives of the spaces of a daemon, and the process that writes them."""
+
+    def __init__(self, config: Config, spaces: Callable[[], Collection[HostedSpace]]) -> None:
+        """``spaces`` returns the spaces that the daemon has by then."""
+        assert config.archive is not None  # else there is nothing to keep
+        self.place: Final = str(config.archive)
+        self._config = config
+        self._spaces = spaces
+        self._objects: Objects | None = None
+        self._states: dict[str, ArchiveState] = {}
+
+    def state(self, space: str) -> ArchiveState:
+        """Returns what is known of the archive of a space."""
+        return self._states.get(space, ArchiveState())
+
+    def status(self, hosted: HostedSpace, now: int) -> dict[str, object]:
+        """Returns what ``dataspace status`` shows: epochs, the version, how far the archive is behind.
+
+        ``behind_seconds`` is the age of the newest archived epoch, if a newer one is on disk; ``now`` is in
+        microseconds.
+        """
+        state, archive = self.state(hosted.name), hosted.log.archive
+        upto = max(state.upto, 0 if archive is None else archive.upto)
+        behind = max(0, hosted.commits.durable - upto)
+        return {
+            "place": self.place,
+            "oldest": 0 if archive is None else archive.oldest,
+            "upto": upto,
+            "version": state.version,
+            "behind_epochs": behind,
+            "behind_seconds": max(0.0, (now - state.until) / 1e6) if behind and state.until else 0.0,
+            "error": state.error,
+        }
+
+    async def run(self) -> None:
+        """Archives and reads archives, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_reading)
+            nursery.start_soon(self._keep_process)
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    async def _keep_reading(self) -> None:
+        """Lends each log its archive, and keeps that up to date where another daemon leads."""
+        while True:
+            for hosted in self._spaces():
+                if hosted.log.archive is None or not hosted.leads:
+                    await self._renew(hosted)
+            with trio.move_on_after(RENEW_SECONDS):
+                while all(hosted.log.archive is not None for hosted in self._spaces()):  # noqa: ASYNC110  another log may come
+                    await trio.sleep(LOOK_SECONDS)
+            await trio.sleep(LOOK_SECONDS)
+
+    async def _renew(self, hosted: HostedSpace) -> None:
+        log = hosted.log
+        try:
+            archive = log.archive
+            if archive is None:
+                archive = await trio.to_thread.run_sync(self._opened, hosted)
+            await trio.to_thread.run_sync(archive.renew)
+        except DataspaceError as error:
+            self._fails(hosted.name, str(error))
+            return
+        log.archive = archive
+
+    def _opened(self, hosted: HostedSpace) -> Archive:
+        self._objects = self._objects or open_objects(self.place)
+        return Archive(self._objects, ArchivePlace(hosted.name, hosted.identity))
+
+    # -- the process ----------------------------------------------------------------------------------
+
+    async def _keep_process(self) -> None:
+        pause = 0.0
+        while True:
+            while not any(hosted.leads for hosted in self._spaces()):  # noqa: ASYNC110  another daemon may end
+                await trio.sleep(LOOK_SECONDS)
+            began = trio.current_time()
+            try:
+                ended = await self._run_process()
+            except OSError as error:
+                ended = f"cannot be started: {error.strerror}"
+            pause = (
+                PAUSES[0] if trio.current_time() - began > PAUSES[1] else min(max(2 * pause, 1), PAUSES[1])
+            )
+            logger.warning("the archiving process %s; it is started again in %g s", ended, pause)
+            await trio.sleep(pause)
+
+    async def _run_process(self) -> str:
+        """Runs the process until it ends, and returns how; ends it when cancelled."""
+        with trio.CancelScope(shield=True):
+            process = await trio.lowlevel.open_process(
+                [sys.executable, "-m", "dataspace", "log", "archive", "-", "--for-daemon"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                process_group=0,  # so that Ctrl-C ends the daemon, which ends it
+            )
+        try:
+            assert process.stdin is not None and process.stdout is not None  # as just asked for
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._order, process.stdin)
+                await self._listen(process.stdout)
+                nursery.cancel_scope.cancel()
+            return f"ended with exit code {await process.wait()}"
+        finally:
+            with trio.CancelScope(shield=True):
+                process.terminate()
+                with trio.move_on_after(self._config.stop_seconds / 2):
+                    await process.wait()
+                process.kill()
+                await process.wait()
+
+    async def _order(self, stdin: trio.abc.SendStream) -> None:
+        """Tells the process which spaces this daemon leads, whenever that changes."""
+        said: Orders | None = None
+        with suppress(trio.BrokenResourceError):  # it has ended
+            while True:
+                orders = self._orders()
+                if orders != said:
+                    await stdin.send_all(json.dumps(asdict(orders)).encode() + b"\n")
+                    said = orders
+                await trio.sleep(LOOK_SECONDS)
+
+    def _orders(self) -> Orders:
+        config = self._config
+        data, is_store = str(config.data), isinstance(config.data, StoreAddress)
+        if isinstance(config.data, StoreAddress):
+            data = config.data.text
+        led = {hosted.name: hosted.term for hosted in self._spaces() if hosted.leads}
+        return Orders(data, is_store, self.place, led, config.archive_seconds)
+
+    async def _listen(self, stdout: trio.abc.ReceiveStream) -> None:
+        rest = b""
+        async for some in stdout:
+            *lines, rest = (rest + some).split(b"\n")
+            for line in lines:
+                await self._take(json.loads(line))
+
+    async def _take(self, said: dict[str, Any]) -> None:
+        """Notes what the process says of a space."""
+        name = said["space"]
+        if "error" in said:
+            self._fails(name, said["error"])
+            return
+        self._states[name] = ArchiveState(said["upto"], said["until"], said["version"])
+        for hosted in self._spaces():
+            if hosted.name == name and hosted.leads and hosted.term == said["term"] and said["upto"]:
+                await trio.to_thread.run_sync(self._note, hosted, said["upto"], said["segment"])
+                await self._renew(hosted)
+
+    def _note(self, hosted: HostedSpace, upto: int, segment: int) -> None:
+        log = hosted.own_log
+        if (upto, segment) != (log.archived, log.archived_segment):
+            log.note_archived(upto, segment)
+
+    def _fails(self, name: str, error: str) -> None:
+        if self.state(name).error != error:
+            logger.warning("space %s is not archived: %s", name, error, extra={"event": "archive-failed"})
+        self._states[name] = replace(self.state(name), error=error)
