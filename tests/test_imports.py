@@ -56,6 +56,7 @@ relay/topics                dataspace/topics
 relay/journal               dataspace/topics relay/log relay/store relay/store/sqlite relay/topics
 relay/following             dataspace/kernel relay/journal relay/log relay/store relay/topics
 relay/objects               relay/store
+relay/archive               relay/log relay/objects relay/store
 relay/backup                relay/journal relay/log relay/objects relay/store relay/store/sqlite
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning
@@ -87,10 +88,11 @@ server/web/routes           dataspace/kernel dataspace/topics dataspace/transpor
 server/monitoring           dataspace/kernel dataspace/topics dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/home server/owners server/sessions server/spaces server/topics server/web
 server/tracing              dataspace/wire server/config server/sessions server/spaces
 server/cluster              dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/postgres server/config server/monitoring server/spaces
-server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/sqlite server/claims server/cluster server/config server/connections server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
+server/archiving            relay/archive relay/backup relay/log relay/objects relay/store server/cluster server/config server/spaces
+server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/sqlite server/archiving server/claims server/cluster server/config server/connections server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup relay/objects relay/store server/cluster server/config server/daemon
 server/copying              relay/backup relay/journal relay/log relay/store relay/store/sqlite server/cluster server/daemon server/upkeep
-server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/journal relay/log relay/store server/cluster server/config server/daemon server/hosting server/logs
+server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/archive relay/journal relay/log relay/objects relay/store server/archiving server/cluster server/config server/daemon server/hosting server/logs
 server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli server/config
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/wire server/cli server/cli/once server/config
@@ -121,7 +123,7 @@ FACES: Final = frozenset(
 ADMITTED: Final = {
     "msgpack": ("dataspace/wire/", "dataspace/codec.py"),
     "pyspark": ("relay/spark/",),
-    "pyarrow": ("relay/spark/", "relay/log/export.py", "dataspace/client/query/"),
+    "pyarrow": ("relay/spark/", "relay/export.py", "dataspace/client/query/"),
     "py4j": ("relay/spark/",),
     "anyio": ("dataspace/loops/on_asyncio.py",),
     "sqlite3": ("relay/", "server/"),
@@ -131,6 +133,7 @@ ADMITTED: Final = {
     "opentelemetry": ("server/tracing/exporting.py",),
     "orjson": ("server/web/",),
     "starlette": ("server/web/",),
+    "zstandard": ("relay/archive/",),
     "pandas": ("dataspace/client/query/",),
     "numpy": (),
     "rich": ("server/cli/",),

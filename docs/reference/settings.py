@@ -36,6 +36,7 @@ UNITS: dict[Read, str] = {
     read.advertised: "URL",
     read.advertised_web: "URL",
     read.admin_address: "address",
+    read.archive_place: "path or URL",
     read.collector: "URL",
     read.count: "count",
     read.followers: "count",

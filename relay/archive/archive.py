@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 from dataspace.errors import Refused, UsageError
 from relay.archive.manifest import SEGMENTS, ArchiveManifest, Chapter, Range, chapter_of, manifest_of
-from relay.archive.packing import INDEX_BYTES, Group, groups_of, index_size, segments_of
+from relay.archive.packing import INDEX_BYTES, PackedGroup, groups_of, index_size, segments_of
 from relay.log.segments import Segment
 from relay.objects.objects import NoSuchObject, Objects, StoreFailed
 from relay.store.errors import LogDamaged
@@ -56,7 +56,7 @@ class Archive:
         self.place: Final = place
         self.shown: Final = f"{objects.shown.rstrip('/')}/{place.folder}"
         self._lock: Final = Lock()
-        self._indexes: OrderedDict[str, list[Group]] = OrderedDict()
+        self._indexes: OrderedDict[str, list[PackedGroup]] = OrderedDict()
         self._chapters: OrderedDict[str, _Loaded] = OrderedDict()
         self._manifest = ArchiveManifest(place.space, place.identity)
 
@@ -177,8 +177,8 @@ class Archive:
         return found
 
     def _groups_from(
-        self, wanted: Callable[[Chapter | Range | Group], bool]
-    ) -> Iterator[tuple[Range, Group]]:
+        self, wanted: Callable[[Chapter | Range | PackedGroup], bool]
+    ) -> Iterator[tuple[Range, PackedGroup]]:
         """Yields the groups from the one before the first for which ``wanted`` is true on, in order."""
         manifest = self._manifest
         chapter = next((each for each in manifest.chapters if wanted(each)), None)
@@ -228,12 +228,12 @@ class Archive:
         for group in self._groups(of):
             yield from self._group(of, group)
 
-    def _group(self, of: Range, group: Group) -> Iterator[Segment]:
+    def _group(self, of: Range, group: PackedGroup) -> Iterator[Segment]:
         name = self.name(of.file(SEGMENTS).path)
         frame = self.objects.get_part(name, group.offset, group.offset + group.size)
         return segments_of(group, frame, f"{self.objects.shown}/{name}")
 
-    def _groups(self, of: Range) -> list[Group]:
+    def _groups(self, of: Range) -> list[PackedGroup]:
         """Returns the index of a range's segments; one request or two, unless it was read lately."""
         file = of.file(SEGMENTS)
         with self._lock:

@@ -71,7 +71,7 @@ class Archiver:
     def __init__(
         self, log: LogReader, objects: Objects, space: str, *, term: int = 0, sizes: RangeSizes | None = None
     ) -> None:
-        """``term`` is that of the daemon that leads the space.  ``log`` is for this archiver alone."""
+        """``term`` is the number of the leading daemon's term.  ``log`` is for this archiver alone."""
         self.log: Final = log
         self.archive: Final = Archive(objects, ArchivePlace(space, log.identity))
         self.sizes: Final = sizes or RangeSizes()
@@ -145,7 +145,7 @@ class Archiver:
         """Opens a range with a segment.
 
         The log may have been compacted before it knew what is archived.  Then a segment may have archived
-        epochs as well: what is new of it is sealed anew, and is a range by itself.
+        epochs as well: its new part is sealed anew, and is a range by itself.
         """
         previous = self.log.checksum_of(segment.ordinal - 1)
         new = segment.beyond(self.archive.upto)
@@ -241,7 +241,7 @@ class Archiver:
 
 
 class _OpenRange:
-    """The range that is being made: its segments compressed, and what they sum to."""
+    """The range that is being made: its segments, compressed, and their sums."""
 
     def __init__(self, first: Segment, previous: bytes, *, is_cut: bool) -> None:
         self.is_cut: Final = is_cut

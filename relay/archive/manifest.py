@@ -1,9 +1,8 @@
 """The manifest of an archive: which ranges of epochs it has, in which objects.
 
-Manifests are numbered and never change.  A new one is created only if there is none of its number, so that of
-two writers one succeeds, and the other reads again.  A manifest names its predecessor by checksum.  So that
-it stays small, all but the newest ranges stand in *chapters*, objects of up to 1 000 ranges that never change
-either.
+Manifests are numbered and never change.  A manifest is created only if no other has its number, so two
+writers never both write one version.  A manifest names its predecessor by checksum.  So that it stays small,
+all but the newest ranges stand in *chapters*, objects of up to 1 000 ranges that never change either.
 
 ARCHIVE.md specifies the form.
 """
@@ -42,9 +41,9 @@ class ArchivedFile:
 class Range:
     """Whole segments of a log in a row, numbered and chained as in the log they were read from.
 
-    ``first`` and ``last`` are epochs, ``since`` and ``until`` their times in microseconds since 1970,
-    ``bytes`` those of the segments' bodies.  ``anchor`` is the checksum of the segment before the first, and
-    ``checksum`` that of the last.
+    ``first`` and ``last`` are epochs, ``since`` and ``until`` times in microseconds since 1970,
+    ``bytes`` the size of the segments' bodies.  ``anchor`` is the checksum of the segment before the first,
+    ``checksum`` the checksum of the last.
     """
 
     first: int
@@ -60,7 +59,7 @@ class Range:
     files: tuple[ArchivedFile, ...]
 
     def file(self, form: str) -> ArchivedFile:
-        """Returns the object of a form of which each range has one."""
+        """Returns the object of a form; each range has one of that."""
         return next(each for each in self.files if each.form == form)
 
 
@@ -90,9 +89,9 @@ class ArchiveManifest:
     """One version of an archive.
 
     All epochs from ``first`` to ``upto`` are here.  ``missing`` has the first and last number of each stretch
-    of epochs that the log let go before they were archived.  ``starts`` are those of the log after the
-    chapters (see ``LogReader``).  ``term`` is that of the daemon that wrote it, and ``writer`` a random word
-    of its own.
+    of epochs that the log let go before they were archived.  ``starts`` has the starts of the log
+    (see ``LogReader``) after the chapters.  ``term`` is the number of the writing daemon's term, ``writer`` a
+    random word of its own.
     """
 
     space: str
@@ -119,8 +118,8 @@ class ArchiveManifest:
     def followed_by(self, added: Range, starts: Sequence[Start], oldest: int) -> ArchiveManifest:
         """Returns the next version, with one more range and the starts within it.
 
-        ``oldest`` is the oldest epoch that the log had when the range was begun: what is between it and the
-        newest archived epoch is missing.
+        ``oldest`` is the oldest epoch that the log had when the range was begun: the epochs between it and
+        the newest archived one are missing.
         """
         gap = oldest > self.upto + 1
         return replace(
@@ -167,7 +166,7 @@ def manifest_of(content: bytes, place: str) -> ArchiveManifest:
 
 
 def chapter_of(content: bytes, chapter: Chapter, place: str) -> ChapterBody:
-    """Returns a chapter's ranges and starts; ``LogDamaged`` unless it is the one that the manifest names."""
+    """Returns a chapter's ranges and starts; ``LogDamaged`` if it is another than the manifest names."""
     if sha256(content).hexdigest() != chapter.sha256:
         raise LogDamaged(f"{place} was altered: its SHA-256 is not that of the manifest")
     body = _body(content, place)

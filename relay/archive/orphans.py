@@ -1,6 +1,6 @@
 """Orphans: objects that no manifest names, which writers that died have left, and old manifests.
 
-Always: an object that a manifest names is never deleted, nor one that is young, since its manifest may be on
+Always: an object that a manifest names is never deleted, nor a young object, since its manifest may be on
 its way.
 """
 
@@ -26,7 +26,7 @@ FOLDERS: Final = (SEGMENTS, "chapters")
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was deleted: objects without a manifest, their bytes, and manifests."""
+    """Counts of a collection: deleted objects without a manifest, their bytes, and deleted manifests."""
 
     objects: int
     bytes: int

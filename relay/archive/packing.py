@@ -32,7 +32,7 @@ INDEX_BYTES: Final = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PackedGroup:
     """Where a group is in its object, its epochs, its latest time, and the checksum of the segment before."""
 
     offset: int
@@ -88,13 +88,13 @@ def index_size(tail: bytes, place: str) -> int:
     return int.from_bytes(tail[-8:-4]) + _AFTER
 
 
-def groups_of(tail: bytes, place: str) -> list[Group]:
+def groups_of(tail: bytes, place: str) -> list[PackedGroup]:
     """Returns the index that the last ``index_size`` bytes of an object have."""
     index, checksum = tail[-index_size(tail, place) : -_AFTER], tail[-_AFTER:-8]
     if _checksum(index) != checksum:
         raise LogDamaged(f"{place} was altered: its index is not what was written")
     rows: Any = unpack_own(index)
-    return [Group(*each) for each in rows]
+    return [PackedGroup(*each) for each in rows]
 
 
 def _checksum(index: bytes) -> bytes:
@@ -105,7 +105,7 @@ _AFTER: Final = 16
 """Bytes after the index."""
 
 
-def segments_of(group: Group, frame: bytes, place: str) -> Iterator[Segment]:
+def segments_of(group: PackedGroup, frame: bytes, place: str) -> Iterator[Segment]:
     """Yields the segments of a group, each checked against the one before it; ``LogDamaged`` if altered."""
     previous = group.previous
     for segment in _unpacked(frame, place):

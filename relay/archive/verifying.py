@@ -1,7 +1,7 @@
 """Verifying an archive: manifests, ranges, objects, and, where asked, every segment.
 
-Always: an archive that verifies has every epoch from its first to its newest, unaltered, but for those that
-it says are missing.
+Always: an archive that verifies has every epoch from its first to its newest, unaltered, except
+the epochs that it declares missing.
 """
 
 from __future__ import annotations

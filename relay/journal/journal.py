@@ -22,7 +22,7 @@ from relay.journal.reader import JournalReader, verify_topics
 from relay.journal.rows import FORMAT, SCHEMA, Ended, Kept, Noted, Write, joined, renumbered, row_of
 from relay.journal.upgrading import upgrade
 from relay.log.chain import Chain, rows_of_segments
-from relay.log.compaction import Joining
+from relay.log.compaction import SegmentJoiner
 from relay.log.segments import Segment, cut
 from relay.store.errors import LogDamaged, closed_on_failure
 from relay.store.ports import AcknowledgedMark, Row, TopicTables
@@ -185,7 +185,7 @@ def compact_topics(directory: Path) -> tuple[int, int] | None:
             for slot in journal.slots():
                 kept, chain = journal.topic(slot), journal._chain(slot)
                 ends.append(chain.checksum)
-                for segment in Joining(chain, 0, 0).segments(chain.first):
+                for segment in SegmentJoiner(chain, 0, 0).segments(chain.first):
                     insert_segments(connection, rows_of_segments([segment]))
                     ends[-1] = segment.checksum
                 delete_segments(connection, chain.last + 1)

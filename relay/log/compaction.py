@@ -105,7 +105,7 @@ def _copy(old: SqliteLog, new: Storage) -> AcknowledgedMark:
     meta = unsealed(names, starts, old.place)
     chain = Chain(old, meta["anchor"])
     head = newest_head(old)
-    joining = Joining(chain, head[1] if head else 0, meta.get("archived_segment", 0))
+    joining = SegmentJoiner(chain, head[1] if head else 0, meta.get("archived_segment", 0))
     first = min(chain.first_needed(meta["oldest"], joining.snapshot), chain.last)
     mark = AcknowledgedMark(0, chain.last, meta["reserved"], chain.checksum)
     if first > 0:
@@ -140,7 +140,7 @@ def _copy_snapshot(source: sqlite3.Connection, target: sqlite3.Connection, segme
     return {"snapshot": pack(row)}
 
 
-class Joining:
+class SegmentJoiner:
     """The segments of a log once more, as few and as full as may be, numbered on from the newest.
 
     No new one goes across the segment of the newest snapshot, after which recovery begins to read, nor across

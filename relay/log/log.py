@@ -111,8 +111,10 @@ class Log(LogReader):
             "reserved": reserved,
             "clean": 0,
         }
-        with self._header.changing(header, start=(self.next_epoch, self.last)) as names:
-            self._tables.begin_start(self.next_epoch, self.last, names)
+        # an earlier start, after which no epoch was made, knows what was lost before it
+        before = dict(self._tables.starts()).get(self.next_epoch, self.last)
+        with self._header.changing(header, start=(self.next_epoch, before)) as names:
+            self._tables.begin_start(self.next_epoch, before, names)
         self._noted(reserved, sync=True)
 
     def _noted(self, reserved: int, *, sync: bool = False) -> None:

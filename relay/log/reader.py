@@ -174,7 +174,7 @@ class LogReader(StoreReader[LogTables]):
         return self._chain.beyond(epoch)
 
     def checksum_of(self, ordinal: int) -> bytes:
-        """Returns the checksum of a segment; the checksum before the oldest for one that is not there."""
+        """Returns the checksum of a segment; the checksum before the oldest if the segment is not there."""
         return self._chain.checksum_of(ordinal)
 
     def starts(self) -> list[Start]:
@@ -214,7 +214,7 @@ class LogReader(StoreReader[LogTables]):
         return [(before, first) for first, before in starts if first > after and first > before + 1]
 
     def _starts_after(self, epoch: int) -> list[Start]:
-        """Returns the starts of which the first epoch is later, and perhaps others."""
+        """Returns the starts whose first epoch is later, and perhaps others."""
         archive = self.archive
         archived = archive.starts() if archive is not None and epoch < self.held_from - 1 else []
         return archived + [each for each in self._tables.starts() if not archived or each > archived[-1]]

@@ -117,8 +117,8 @@ class Replay:
     def steps(self, upto: int, segments: Sequence[Segment] = ()) -> Iterator[Rows | None]:
         """Does the same, and yields None after every ``LOOKED_AT`` epochs without changes.
 
-        So a caller in the event loop can let others work, whatever part of the log matches.  ``segments`` are
-        those that have these epochs, if the caller has read them already.
+        So a caller in the event loop can let others work, whatever part of the log matches.  ``segments`` has
+        these epochs, if the caller has read them already.
         """
         bag, looked_at = self.own_bag(), 0
         for segment in segments or (self._log.segments(self.at, upto) if upto > self.at else ()):

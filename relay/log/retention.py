@@ -30,8 +30,8 @@ class Retention:
     use, the newest snapshot included.  ``acknowledged``: what every named reader is done with may go (nothing
     while there is no reader).  ``reader_size``: the most that is held for late readers, beyond the other
     reasons.  ``reader_age``: a reader that has been silent for so long holds nothing back.  ``archived``:
-    there is an archive, and what is not in it is kept, ``archive_size`` bytes of it at most; what is in it is
-    not kept for readers.
+    there is an archive; epochs that it lacks are kept, ``archive_size`` bytes of them at most, and archived
+    epochs are not kept for readers.
     """
 
     age: float | None = None

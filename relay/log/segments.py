@@ -128,7 +128,7 @@ class Segment:
         return Segment(self.ordinal, *ends, self.checksum, b"".join([each.body for each in left]))
 
     def resealed(self, previous: bytes) -> Segment:
-        """Returns the same segment as one that follows another checksum."""
+        """Returns the same segment, sealed to another checksum before it."""
         head = (self.ordinal, self.first, self.last, self.entries, self.changes, self.since, self.until)
         return Segment(*head, checksum(previous, head, self.body), self.body)
 

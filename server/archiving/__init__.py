@@ -1,1 +1,1 @@
-"""Archiving the logs of a daemon: the commands, and the process that archives for it."""
+"""Archiving the logs of a daemon: the process that does it, and the daemon's view of that."""

@@ -5,7 +5,7 @@ standard input, a JSON object, says where the logs are, which spaces to archive 
 line replaces the one before.  On its standard output it says, a JSON object to a line, up to where an archive
 is now, or why it is not.  It ends with its standard input.
 
-Always: what it says is archived was read back; it is never further than what is on disk.
+Always: an epoch that it says is archived was read back, and is on disk in the log.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class _Archivers:
         return LOOK_SECONDS
 
     def close(self) -> None:
-        """Closes the logs; what is not archived yet is read again by the next process."""
+        """Closes the logs; the next process reads again what is not archived yet."""
         for each in self._spaces.values():
             each.close()
 

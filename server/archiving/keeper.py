@@ -1,4 +1,4 @@
-"""The archive of a daemon: a process archives what it leads, and what is archived can be read here.
+"""The archive of a daemon: a process archives the spaces that it leads, and it reads all archived epochs.
 
 Always: a log notes that an epoch is archived only after the process has read it back; a store that is away
 stops neither the daemon nor a start; while it is away the log keeps what is not archived, within its bounds.
@@ -77,6 +77,7 @@ class ArchiveKeeper:
         return {
             "place": self.place,
             "oldest": 0 if archive is None else archive.oldest,
+            "held_from": hosted.log.held_from,
             "upto": upto,
             "version": state.version,
             "behind_epochs": behind,

@@ -18,10 +18,10 @@ from typing import BinaryIO
 from dataspace.errors import UsageError
 from dataspace.wire.features import MAIN
 from index.patterns.text import parse_pattern
+from relay.export import export
 from relay.journal.journal import compact_topics
 from relay.journal.reader import TopicsVerdict, topics_verdict, verify_topics
 from relay.log.compaction import Compacted, compact, trim
-from relay.log.export import export
 from relay.log.log import Log
 from relay.log.reader import LogReader, Verdict, verdict
 from relay.store.address import StoreAddress
@@ -34,7 +34,7 @@ from server.daemon.lock import locked, unfollowed
 def verify_log(args: argparse.Namespace) -> int:
     """Checks the whole log, or an archive; returns 1 if something is wrong."""
     if args.archive is not None:
-        from server.archiving.commands import verify  # what reads archives is loaded where it is used
+        from server.cli.archive import verify  # what reads archives is loaded where it is used
 
         space, identity = args.space or MAIN, args.identity or ""
         return verify(args.archive, space, identity, deep=args.deep, as_json=args.json)

@@ -65,7 +65,7 @@ VERIFY: Final = Command(
     is_client=False,
 )
 ARCHIVE: Final = (
-    Command("log archive", "write a log's past to an archive, once", "archiving.commands:archive",
+    Command("log archive", "write a log's past to an archive, once", "cli.archive:archive",
         (
             _PREFIX,
             *STORE[:1],
@@ -84,7 +84,7 @@ It adds what the archive lacks, reads back what it wrote, and deletes nothing; t
 daemon archives by itself with the setting log.archive.
 """,
     ),
-    Command("log files", "list the objects of an archive", "archiving.commands:files",
+    Command("log files", "list the objects of an archive", "cli.archive:files",
         (
             _PREFIX,
             option("--space NAME", "the archive of this space (default main)"),

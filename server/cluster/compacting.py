@@ -11,7 +11,7 @@ from contextlib import closing
 from dataspace.codec import pack
 from dataspace.errors import UsageError
 from relay.log.chain import Chain, rows_of_segments
-from relay.log.compaction import Compacted, Joining, trim
+from relay.log.compaction import Compacted, SegmentJoiner, trim
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.log.retention import Retention
@@ -53,7 +53,7 @@ def _rewrite(database: Database, space: int, fence: Fence) -> None:
     meta = unsealed(names, starts, tables.place)
     chain = Chain(tables, meta["anchor"])
     head = newest_head(tables)
-    joining = Joining(chain, head[1] if head else 0, meta.get("archived_segment", 0))
+    joining = SegmentJoiner(chain, head[1] if head else 0, meta.get("archived_segment", 0))
     first = min(chain.first_needed(meta["oldest"], joining.snapshot), chain.last)
     if first < 1:
         return

@@ -19,7 +19,7 @@ from index.errors import UsageError
 from index.patterns.text import parse_pattern
 from index.values.jsons import from_json
 from index.values.values import Map, Record, Value
-from relay.log.export import export
+from relay.export import export
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.log.retention import Retention

@@ -193,6 +193,22 @@ def test_the_number_with_which_a_start_begins_is_no_lost_epoch(tmp_path: Path) -
         each.close()
 
 
+def test_a_start_without_an_epoch_does_not_hide_what_was_lost_before_it(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    append(log, epoch(1, flight(1)))
+    log.issue(2)  # observed, never written
+    second = Log.open(crashed(tmp_path / "log", tmp_path / "second"))
+    began = second.next_epoch - 1
+    unseen = Epoch(began, began * 10, (), (), (), (Claims("durable:EWR", [(7, "unseen")]),), None, 0, True)
+    append(second, unseen)
+    second.close()
+    third = Log.open(tmp_path / "second")
+    assert third.next_epoch == began + 1
+    assert [third.lost(at) for at in (1, 2, began - 1, began)] == [False, True, True, False]
+    for each in (log, third):
+        each.close()
+
+
 def test_no_epoch_has_the_number_with_which_the_next_start_begins(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
     for number in range(1, 2 * BLOCK):

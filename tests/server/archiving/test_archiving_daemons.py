@@ -1,0 +1,184 @@
+"""A daemon archives beside its work, deletes what is archived, and readers see no border; real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dataspace
+from dataspace import Record, Refused
+from relay.archive.archive import only_archive
+from relay.archive.verifying import verify_archive
+from relay.objects.opening import open_objects
+from tests.server.processes import DaemonProcess, follower, running
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("zstandard", reason="the extra `archive` is not installed")
+
+PATIENCE = 60.0
+PAYLOAD = "x" * 50_000
+"""So that a few facts are worth a snapshot, without which nothing is deleted."""
+
+
+@pytest.fixture
+def archiving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonProcess]:
+    """A daemon that archives every epoch soon, and keeps nothing longer than it must."""
+    monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_EVERY", "0.1")
+    process = DaemonProcess(tmp_path / "data", "--archive", str(tmp_path / "archive"), "--keep-for", "0s")
+    process.start()
+    yield process
+    process.stop()
+
+
+def status(daemon: DaemonProcess) -> dict[str, Any]:
+    with dataspace.connect_blocking(daemon.url) as space:
+        found: dict[str, Any] = json.loads(json.dumps(_plain(space.status())))
+        return found
+
+
+def _plain(value: Any) -> Any:
+    return {str(k): _plain(v) for k, v in value.items()} if hasattr(value, "items") else value
+
+
+def wait(until: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not until():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+def write(daemon: DaemonProcess, first: int, count: int) -> int:
+    """Makes some facts, one a turn, under the durable owner ``plant``; returns the last epoch."""
+    with dataspace.connect_blocking(daemon.url) as space:
+        for number in range(first, first + count):
+            epoch = space.assert_(Record("part", number, PAYLOAD), owner="plant").epoch or 0
+    return epoch
+
+
+def archived(daemon: DaemonProcess, upto: int) -> Callable[[], bool]:
+    return lambda: status(daemon)["archive"]["upto"] >= upto
+
+
+def gone(daemon: DaemonProcess, upto: int) -> Callable[[], bool]:
+    return lambda: status(daemon)["archive"]["held_from"] >= upto
+
+
+def parts(daemon: DaemonProcess, after: int, upto: int) -> list[tuple[int, object]]:
+    """The facts that came in (after, upto], each with its epoch, as an observer gets them."""
+    with dataspace.connect_blocking(daemon.url) as space:
+        return [
+            (change.epoch, change["n"]) for change in space.observe("part($n, _)", after=after, upto=upto)
+        ]
+
+
+def test_readers_see_no_border(archiving: DaemonProcess, tmp_path: Path) -> None:
+    first = write(archiving, 0, 1)
+    last = write(archiving, 1, 29)
+    wait(archived(archiving, last), "it is archived")
+    later = write(archiving, 30, 30)
+    wait(archived(archiving, later), "that as well")
+    wait(gone(archiving, last), "what is archived is deleted")
+    assert status(archiving)["oldest_epoch"] == 1
+    expected = [(first + number, number) for number in range(60)]
+    assert parts(archiving, 0, later) == expected
+    archiving.kill()
+    archiving.start()
+    wait(lambda: status(archiving)["oldest_epoch"] == 1, "the archive is read again")
+    assert parts(archiving, 0, later) == expected
+    newest = write(archiving, 60, 10)
+    assert parts(archiving, 3, newest) == [(at, number) for at, number in expected if at > 3] + [
+        (newest - 9 + at, 60 + at) for at in range(10)
+    ]
+    with dataspace.connect_blocking(archiving.url) as space:
+        for epoch in (first, first + 7, last, later, newest):
+            rows = space.query("part($n, _)", as_of=epoch)
+            assert sorted(row[0] for row in rows if isinstance(row[0], int)) == [
+                n for at, n in expected if at <= epoch
+            ] + [60 + at for at in range(10) if newest - 9 + at <= epoch]
+    shown = command("log", "part($n, _)", "--from", "1", "--who", "--json", daemon=archiving)
+    assert len(shown.splitlines()) == 70 and '"durable:plant"' in shown
+    command("log", "verify", "--archive", str(tmp_path / "archive"), "--deep")
+
+
+def command(*words: str, daemon: DaemonProcess | None = None) -> str:
+    url = {} if daemon is None else {"DATASPACE_URL": daemon.url}
+    done = subprocess.run(
+        [sys.executable, "-m", "dataspace", *words],
+        capture_output=True,
+        text=True,
+        env=os.environ | url,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def children(daemon: DaemonProcess) -> list[int]:
+    """The processes that a daemon has started."""
+    threads = Path(f"/proc/{daemon.process.pid}/task").iterdir()
+    return [int(each) for thread in threads for each in (thread / "children").read_text().split()]
+
+
+def test_the_process_is_started_again_wherever_it_is_killed(archiving: DaemonProcess, tmp_path: Path) -> None:
+    first = last = write(archiving, 0, 1)
+    killed: set[int] = set()
+    for round in range(3):
+        last = write(archiving, 1 + 10 * round, 10)
+        wait(lambda: bool({*children(archiving)} - killed), "the process runs")
+        for each in {*children(archiving)} - killed:
+            os.kill(each, signal.SIGKILL)
+            killed.add(each)
+    wait(archived(archiving, last), "all of it is archived")
+    archive = only_archive(open_objects(tmp_path / "archive"), "main")
+    assert verify_archive(archive, deep=True).damages == ()
+    numbers = [e.number for each in archive.segments(0, last) for e in each.epochs() if not e.silent]
+    assert sorted(set(numbers)) == numbers == [*range(first, last + 1)]
+    archiving.stop()
+    wait(lambda: not _alive(archiving), "the process ends with its daemon")
+
+
+def _alive(daemon: DaemonProcess) -> bool:
+    return Path(f"/proc/{daemon.process.pid}").exists()
+
+
+def test_a_store_that_is_away_stops_nothing(archiving: DaemonProcess, tmp_path: Path) -> None:
+    last = write(archiving, 0, 5)
+    wait(archived(archiving, last), "it is archived")
+    later = write(archiving, 5, 5)
+    wait(gone(archiving, last), "what is archived is deleted")
+    (tmp_path / "archive").rename(tmp_path / "elsewhere")
+    (tmp_path / "archive").write_text("no directory")
+    newest = write(archiving, 10, 5)
+    wait(lambda: "archive" in status(archiving)["archive"]["error"], "it says so")
+    with pytest.raises(Refused, match="archive-away"):
+        parts(archiving, 0, later)
+    assert [n for _, n in parts(archiving, newest - 5, newest)] == [*range(10, 15)]
+    archiving.stop()
+    archiving.start()
+    assert status(archiving)["archive"]["held_from"] > 1
+    (tmp_path / "archive").unlink()
+    (tmp_path / "elsewhere").rename(tmp_path / "archive")
+    wait(archived(archiving, newest), "it goes on")
+    wait(lambda: status(archiving)["oldest_epoch"] == 1, "and can be read")
+    assert [n for _, n in parts(archiving, 0, newest)] == [*range(15)]
+    assert status(archiving)["archive"]["error"] == ""
+
+
+def test_a_follower_reads_what_its_leader_has_archived(archiving: DaemonProcess, tmp_path: Path) -> None:
+    last = write(archiving, 0, 20)
+    wait(archived(archiving, last), "it is archived")
+    later = write(archiving, 20, 5)
+    wait(gone(archiving, last), "what is archived is deleted")
+    with running(other := follower(archiving.data, "--archive", str(tmp_path / "archive"))):
+        wait(lambda: status(other)["oldest_epoch"] == 1, "the follower reads the archive")
+        assert [n for _, n in parts(other, 0, later)] == [*range(25)]
+        assert not children(other)
