@@ -52,7 +52,7 @@ relay/store
 relay/store/sqlite          relay/store
 relay/store/postgres        relay/store relay/store/sqlite
 relay/log                   dataspace/kernel dataspace/transport relay/delivery relay/store relay/store/sqlite
-relay/export                dataspace/kernel relay/log
+relay/export                relay/log
 relay/topics                dataspace/topics
 relay/journal               dataspace/topics relay/log relay/store relay/store/sqlite relay/topics
 relay/following             dataspace/kernel relay/journal relay/log relay/store relay/topics
