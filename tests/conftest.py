@@ -78,9 +78,19 @@ def servers(all_servers: Servers) -> Iterator[Servers]:
 
 
 @pytest.fixture(scope="session")
-def postgres(all_servers: Servers) -> Server:
-    """The server of PostgreSQL that tests share; none of them breaks it."""
-    return all_servers.new().start()
+def postgres(all_servers: Servers) -> Iterator[Server]:
+    """The server of PostgreSQL that tests share; none of them breaks it.
+
+    With ``POSTGRES_POOLED`` in the environment they reach it through PgBouncer.
+    """
+    server = all_servers.new().start()
+    if "POSTGRES_POOLED" not in os.environ:
+        yield server
+        return
+    from tests.postgres.pooler import pooled
+
+    with pooled(server):
+        yield server
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
 
 import trio
 
-from dataspace.errors import UsageError
+from dataspace.errors import Refused, UsageError
 from server.monitoring.metrics import Reading, readings
 from server.monitoring.survey import Frontiers, survey
 
@@ -61,20 +62,25 @@ class AdminPages:
         self._read_at = -math.inf
 
     async def answer(self, path: str, headers: Iterable[tuple[str, str]] = ()) -> Answer:
-        """Returns what is answered to a GET of a path, whose query is ignored; 404 for another one.
+        """Returns the answer to a GET of a path; 404 for another one.  ``/readyz`` alone reads its query.
 
         Raises ``UsageError`` if metrics are asked for and cannot be written here.
         """
         await trio.lowlevel.checkpoint()
-        match path.partition("?")[0]:
+        page, _, query = path.partition("?")
+        match page:
             case "/metrics":
                 accept = ",".join([value for name, value in headers if name.lower() == "accept"])
                 return await self._metrics(accept)
             case "/healthz":
                 return _verdict(list(ailments(self._daemon)))
             case "/readyz":
+                role = dict(parse_qsl(query)).get("role", "")
+                if role not in ROLES:
+                    return _text(400, f"role is {role!r:.20}, give leader or reader\n")
                 reason = self._daemon.readiness.reason
-                return _verdict([*([reason] if reason else []), *ailments(self._daemon)])
+                unfit = ROLES[role](self._daemon)
+                return _verdict([*([reason] if reason else []), *ailments(self._daemon), *unfit])
         return _text(404, f"there is no such page, but {', '.join(PATHS)}\n")
 
     async def _metrics(self, accept: str) -> Answer:
@@ -87,6 +93,34 @@ class AdminPages:
                 self._read_at = trio.current_time()
         kind, body = self._exposition.text(self._read, accept)
         return 200, [("Content-Type", kind)], body
+
+
+def _any(_daemon: DaemonState) -> Iterator[str]:
+    yield from ()
+
+
+def _leader(daemon: DaemonState) -> Iterator[str]:
+    """Yields why turns should be sent to another daemon."""
+    if not daemon.leads:
+        yield "main is followed here"
+
+
+def _reader(daemon: DaemonState) -> Iterator[str]:
+    """Yields why new readers should be sent to another daemon."""
+    for name, hosted in daemon.spaces.items():
+        try:
+            if not hosted.leads:
+                hosted.leader.check_lag(hosted.commits.durable)
+        except Refused:
+            yield f"space {name} is more than {hosted.leader.most_lag:g} s behind"
+
+
+ROLES: Final[Mapping[str, Callable[[DaemonState], Iterator[str]]]] = {
+    "": _any,
+    "leader": _leader,
+    "reader": _reader,
+}
+"""What a probe may ask for in the query of ``/readyz``."""
 
 
 def _verdict(reasons: list[str]) -> Answer:

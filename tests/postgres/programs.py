@@ -47,6 +47,20 @@ def _folders() -> Iterator[Path]:
 
 
 @cache
+def programs_with_tls() -> Path | None:
+    """Returns the first folder whose server has TLS, which the wheel's has not; None if there is none."""
+    return next((each for each in _folders() if _has_tls(each)), None)
+
+
+def _has_tls(folder: Path) -> bool:
+    try:
+        said = subprocess.run([folder / "pg_config", "--configure"], capture_output=True, text=True).stdout
+    except OSError:
+        return False
+    return "openssl" in said
+
+
+@cache
 def version(folder: Path) -> int:
     """Returns the major version of the programs in a folder; 0 if there are none."""
     try:

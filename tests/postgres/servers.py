@@ -71,8 +71,9 @@ WAITING: Final = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = '
 class Servers:
     """The servers of a test run, and the directory in which they are."""
 
-    def __init__(self) -> None:
-        found = programs()
+    def __init__(self, found: Path | None = None) -> None:
+        """``found`` are other programs than those that all tests run."""
+        found = found or programs()
         assert found is not None, "no PostgreSQL: a test that needs one is skipped"
         self.version: Final = version(found)
         self._user = "nobody" if os.geteuid() == 0 else None
@@ -192,6 +193,8 @@ class Server:
         """The same for variables."""
         self.host: Final = "127.0.0.1" if tcp else str(self.folder)
         self.port: Final = _free_port() if tcp else 5432
+        self.public: tuple[str, int] = (self.host, self.port)
+        """Where daemons reach it."""
         self._tcp = tcp
         self._process: subprocess.Popen[str] | None = None
         self._schemas = itertools.count(1)
@@ -376,7 +379,7 @@ def wait_until(true: Callable[[], bool], said: Callable[[], str] = str) -> None:
 
 def address(servers: list[Server], schema: str) -> str:
     """Returns the address of a schema on whichever of several servers can be written."""
-    hosts = ",".join([f"{quote(each.host, safe='')}:{each.port}" for each in servers])
+    hosts = ",".join([f"{quote(host, safe='')}:{port}" for host, port in [each.public for each in servers]])
     return f"postgresql://{NAME}@{hosts}/{NAME}?schema={schema}"
 
 

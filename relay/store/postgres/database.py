@@ -1,7 +1,8 @@
 """Connections to PostgreSQL: a few that read, lent from a pool, and what its errors mean.
 
 Calls block, so the loop's own thread makes no call.  Nothing is bound to a session: no prepared
-transaction, no lock, no temporary table outlives a statement.
+transaction, no lock, no temporary table outlives a statement.  Behind a pooler, whose connections to the
+server are shared, nothing is set and nothing is prepared either.
 
 Always: a connection on which anything went wrong is not lent again; at most ``READERS`` read at once.
 """
@@ -42,7 +43,9 @@ _SETTINGS: Final = {
 }
 """What an address does not say itself; a promoted standby is found by its being writable."""
 
-_COMMITS: Final = "SELECT current_setting('synchronous_commit'), current_setting('fsync')"
+_COMMITS: Final = """
+SELECT current_setting('synchronous_commit'), current_setting('fsync'), pg_backend_pid()
+"""
 
 _WEAKER: Final = ("off", "local", "remote_write")
 """Values of ``synchronous_commit`` with which a commit may return before it is on the disk of a standby."""
@@ -78,6 +81,8 @@ class Database:
         self._lock: Final = threading.Lock()
         self._closed = False
         self._is_abandoned = False
+        self.is_pooled = False
+        """True if the last connection was to a pooler, such as PgBouncer, and not to the server."""
 
     def statement(self, text: str) -> str:
         """Returns a statement in which the names of tables stand as ``{s}.NAME``."""
@@ -108,18 +113,29 @@ class Database:
         with self._lock:
             self._open.add(connection)
         try:
-            found = connection.execute(_COMMITS).fetchone()
-            if writes and found is not None and found[1] != "on":
+            commits, fsync, process = connection.execute(_COMMITS).fetchall()[0]
+            if writes and fsync != "on":
                 raise LogFailed(
                     f"{self.place} has fsync = off, so that a crash may lose acknowledged turns, or all;"
                     " switch it on (a database for tests may have its files in memory instead)"
                 )
-            if found is not None and found[0] in _WEAKER:
+            self.is_pooled = process != connection.info.backend_pid
+            if self.is_pooled:
+                connection.prepare_threshold = None
+            if commits in _WEAKER:
+                self._check_pooled(commits)
                 connection.execute("SET synchronous_commit TO on")
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _check_pooled(self, commits: str) -> None:
+        if self.is_pooled:
+            raise LogFailed(
+                f"{self.place} is reached through a pooler, where synchronous_commit is {commits} and cannot"
+                " be set for a connection: ALTER ROLE … SET synchronous_commit = on"
+            )
 
     @contextmanager
     def translated(self, verb: str) -> Iterator[None]:

@@ -159,10 +159,14 @@ class _Asking:
                     lent = False
 
     def _connected(self) -> psycopg.Connection[Any]:
-        """Returns the connection; its commits wait for no standby, since a fence guards what is written."""
+        """Returns the connection; its commits wait for no standby, since a fence guards what is written.
+
+        Behind a pooler they do, since a writer might get the connection to the server afterwards.
+        """
         if self._connection is None:
             self._connection = self._database.connect()
-            self._connection.execute("SET synchronous_commit TO local")
+            if not self._database.is_pooled:
+                self._connection.execute("SET synchronous_commit TO local")
         return self._connection
 
 
@@ -264,7 +268,8 @@ class SpaceTerms(_Asking):
                 pid = self._connected().info.backend_pid
             timer = threading.Timer(LOCK_SECONDS, self._end_blockers, (pid,))
             timer.daemon = True
-            timer.start()
+            if not self._database.is_pooled:  # else the number is the pooler's
+                timer.start()
             try:
                 rows = self._run(_TAKE, space=space, term=seen.term, before=seen.nonce, nonce=nonce, why=why)
             finally:

@@ -143,7 +143,8 @@ async def page(daemon: ServingDaemon, request: Request) -> Response:
         async with inner_session(daemon, Asked(request, ()).caller, MAIN) as session:
             await session.request("sessions", {"most": 0})  # the right that it needs is the one to inspect
     try:
-        status, headers, body = await daemon.pages.answer(path, request.headers.items())
+        asked = f"{path}?{request.url.query}"
+        status, headers, body = await daemon.pages.answer(asked, request.headers.items())
     except UsageError as error:
         raise Problem("bad-request", str(error), 501) from None
     return Response(body, status, dict(headers))

@@ -127,6 +127,14 @@ async def got(web: str, path: str) -> tuple[int, dict[str, str], bytes]:
         return await plain.response()
 
 
+ROLES = ("", "?role=reader", "?role=leader")
+
+
+async def ready(web: str, role: str) -> int:
+    """Returns the status of what a probe asks."""
+    return (await got(web, f"/readyz{role}"))[0]
+
+
 async def test_new_readers_go_to_the_leader_while_others_stay(
     held: Held, addresses: tuple[list[str], list[str]], home: Path | StoreAddress
 ) -> None:
@@ -149,6 +157,8 @@ async def test_new_readers_go_to_the_leader_while_others_stay(
             status_code, headers, body = await got(follower_web, path)
             assert (status_code, json.loads(body)["code"]) == (307, "behind")
             assert headers["location"] == web + path
+            assert [await ready(follower_web, role) for role in ROLES] == [200, 503, 503]
+            assert [await ready(web, role) for role in ROLES] == [200, 200, 200]
 
             tellers = [url] if isinstance(home, Path) else [url, follower_url]  # each member of a cluster
             for each in tellers:
@@ -173,3 +183,4 @@ async def test_new_readers_go_to_the_leader_while_others_stay(
             assert found == {(0,), (1,), (2,)}, "it is still connected"
             assert (await told(asking, late=False))["lag_seconds"] == 0.0
             assert len(await asking.matches("fact($n)")) == 3
+            assert [await ready(follower_web, role) for role in ROLES] == [200, 200, 503]

@@ -23,10 +23,11 @@ from tests.server.monitoring.scraping import all_of, get, read_page
 
 
 async def test_a_daemon_that_works_is_healthy_and_ready(served: Served) -> None:
-    for path in ("/healthz", "/readyz", "/readyz?verbose"):
+    for path in ("/healthz", "/readyz", "/readyz?verbose", "/readyz?role=leader", "/readyz?role=reader"):
         page = await get(served.admin, path)
         assert (page.status, page.text) == (200, "ok\n")
     assert (await get(served.admin, "/")).status == 404
+    assert (await get(served.admin, "/readyz?role=king")).status == 400
 
 
 async def test_what_is_no_request_is_answered_with_why(served: Served) -> None:

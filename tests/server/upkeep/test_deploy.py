@@ -25,7 +25,13 @@ SERVING = {
         name: json.loads(
             re.findall(r"(?:CMD|command:|args:) (\[\"serve\".*\])", (FOLDER / name).read_text())[0]
         )
-        for name in ("Containerfile", "compose.yaml", "compose.cluster.yaml", "kubernetes.yaml")
+        for name in (
+            "Containerfile",
+            "compose.yaml",
+            "compose.cluster.yaml",
+            "kubernetes.yaml",
+            "kubernetes.cluster.yaml",
+        )
     },
 }
 
@@ -65,15 +71,16 @@ def test_the_registry_is_named_at_one_place() -> None:
         path.name for path in FOLDER.iterdir() for line in path.read_text().splitlines() if REGISTRY in line
     ]
     assert places == ["kustomization.yaml"]
-    for name in ("kubernetes.yaml", "compose.yaml", "compose.cluster.yaml"):
+    for name in ("kubernetes.yaml", "kubernetes.cluster.yaml", "compose.yaml", "compose.cluster.yaml"):
         images = re.findall(r" image: (\S+)", (FOLDER / name).read_text())
         assert [each for each in images if not each.startswith("postgres:")] == ["dataspace"]
 
 
 def test_kubernetes_is_reached_by_tls_alone() -> None:
-    listens = [words for words in SERVING["kubernetes.yaml"] if re.match(r"\w+:.*:\d+$", words)]
-    assert listens == ["tls:0.0.0.0:7443", "tcp:127.0.0.1:7377"], "without TLS only within the pod"
-    assert "{name: dataspace, containerPort: 7443}" in (FOLDER / "kubernetes.yaml").read_text()
+    for name in ("kubernetes.yaml", "kubernetes.cluster.yaml"):
+        listens = [words for words in SERVING[name] if re.match(r"\w+:.*:\d+$", words)]
+        assert listens == ["tls:0.0.0.0:7443", "tcp:127.0.0.1:7377"], "without TLS only within the pod"
+        assert "{name: dataspace, containerPort: 7443}" in (FOLDER / name).read_text()
 
 
 @pytest.mark.slow
@@ -84,6 +91,7 @@ def test_kubernetes_is_reached_by_tls_alone() -> None:
         ("check-jsonschema", ("--builtin-schema", "vendor.compose-spec", "compose.yaml")),
         ("check-jsonschema", ("--builtin-schema", "vendor.compose-spec", "compose.cluster.yaml")),
         ("kubernetes-validate", ("--strict", "kubernetes.yaml")),
+        ("kubernetes-validate", ("--strict", "kubernetes.cluster.yaml")),
     ],
 )
 def test_other_linters_find_nothing(name: str, words: tuple[str, ...]) -> None:
@@ -119,7 +127,7 @@ def test_the_commands_of_the_container_run_and_its_health_check_is_answered(tmp_
     assert SERVING["Containerfile"] == SERVING["compose.yaml"]
     text = (FOLDER / "Containerfile").read_text()
     health = json.loads(text.split("HEALTHCHECK")[1].split("CMD ")[1].splitlines()[0])
-    for file in ("compose.yaml", "compose.cluster.yaml", "kubernetes.yaml"):
+    for file in ("compose.yaml", "compose.cluster.yaml", "kubernetes.yaml", "kubernetes.cluster.yaml"):
         assert json.dumps(health)[1:] in (FOLDER / file).read_text(), "the same check everywhere"
     with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
         port, secure = free.getsockname()[1], other.getsockname()[1]
