@@ -89,7 +89,7 @@ server/web/routes           dataspace/kernel dataspace/topics dataspace/transpor
 server/monitoring           dataspace/kernel dataspace/topics dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/home server/owners server/sessions server/spaces server/topics server/web
 server/tracing              dataspace/wire server/config server/sessions server/spaces
 server/cluster              dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/postgres server/config server/monitoring server/spaces
-server/archiving            relay/archive relay/backup relay/log relay/objects relay/store server/cluster server/config server/spaces
+server/archiving            relay/archive relay/backup relay/log relay/objects relay/store server/cluster server/config server/monitoring server/spaces
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/sqlite server/archiving server/claims server/cluster server/config server/connections server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup relay/objects relay/store server/cluster server/config server/daemon
 server/copying              relay/backup relay/journal relay/log relay/store relay/store/sqlite server/cluster server/daemon server/upkeep

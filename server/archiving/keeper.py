@@ -24,6 +24,7 @@ from relay.objects.opening import open_objects
 from relay.store.address import StoreAddress
 from server.archiving.child import Orders
 from server.config.model import Config
+from server.monitoring.state import ArchiveLag
 from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace")
@@ -71,19 +72,27 @@ class ArchiveKeeper:
         ``behind_seconds`` is the age of the newest archived epoch, if a newer one is on disk; ``now`` is in
         microseconds.
         """
-        state, archive = self.state(hosted.name), hosted.log.archive
-        upto = max(state.upto, 0 if archive is None else archive.upto)
-        behind = max(0, hosted.commits.durable - upto)
+        state, archive, lag = self.state(hosted.name), hosted.log.archive, self._lag(hosted, now)
         return {
             "place": self.place,
             "oldest": 0 if archive is None else archive.oldest,
             "held_from": hosted.log.held_from,
-            "upto": upto,
+            "upto": hosted.commits.durable - lag.epochs,
             "version": state.version,
-            "behind_epochs": behind,
-            "behind_seconds": max(0.0, (now - state.until) / 1e6) if behind and state.until else 0.0,
+            "behind_epochs": lag.epochs,
+            "behind_seconds": lag.seconds,
             "error": state.error,
         }
+
+    def lags(self, now: int) -> dict[str, ArchiveLag]:
+        """Returns how far the archive of each space is behind; ``now`` is in microseconds."""
+        return {hosted.name: self._lag(hosted, now) for hosted in self._spaces()}
+
+    def _lag(self, hosted: HostedSpace, now: int) -> ArchiveLag:
+        state, archive = self.state(hosted.name), hosted.log.archive
+        behind = max(0, hosted.commits.durable - max(state.upto, 0 if archive is None else archive.upto))
+        seconds = max(0.0, (now - state.until) / 1e6) if behind and state.until else 0.0
+        return ArchiveLag(behind, seconds, bool(state.error))
 
     async def run(self) -> None:
         """Archives and reads archives, until cancelled."""

@@ -47,7 +47,7 @@ from server.hosting.loading import made_flow
 from server.logs import Throttle
 from server.monitoring.pages import AdminPages
 from server.monitoring.sessions import session_verbs
-from server.monitoring.state import DaemonState
+from server.monitoring.state import ArchiveLag, DaemonState
 from server.sessions.counts import Counts
 from server.sessions.memory import resident_bytes
 from server.sessions.peer import Peer
@@ -65,6 +65,7 @@ QUESTIONS: Final = frozenset(["status", "index", "actors", "rules"])
 INSPECTED: Final = frozenset(
     [
         "addresses",
+        "archive",
         "followers",
         "leader",
         "process",
@@ -165,6 +166,11 @@ class Daemon(DaemonState):
     def traces(self) -> bool:
         """True if spans are made of turns."""
         return self.tracing is not None
+
+    @property
+    def archive_lags(self) -> Mapping[str, ArchiveLag]:
+        """The lags of the archives of all spaces; empty where nothing is archived."""
+        return {} if self.archiving is None else self.archiving.lags(now())
 
     @property
     def spans(self) -> tuple[int, int]:

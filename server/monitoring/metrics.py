@@ -46,7 +46,7 @@ class Buckets:
         return cls(tuple(durations.cumulative()), durations.total)
 
 
-Read: TypeAlias = float | Buckets | Mapping[str, str] | Mapping[str, int]
+Read: TypeAlias = float | Buckets | Mapping[str, str] | Mapping[str, float]
 """A value: a number, a histogram, the texts of an info, or a number for each value of the last label."""
 
 
@@ -153,6 +153,13 @@ OF_DAEMON: Final[tuple[Metric[DaemonFigures], ...]] = (
            lambda of: of.daemon.cluster.terms, ("space",)),
     Metric("dataspace_cluster_led", "gauge", "1 while a living member leads the space.",
            lambda of: of.daemon.cluster.led, ("space",)),
+    Metric("dataspace_archive_behind_epochs", "gauge", "Epochs on disk that the archive lacks.",
+           lambda of: {name: each.epochs for name, each in of.daemon.archive_lags.items()}, ("space",)),
+    Metric("dataspace_archive_behind_seconds", "gauge",
+           "Age of the newest archived epoch, while the archive lacks a later one.",
+           lambda of: {name: each.seconds for name, each in of.daemon.archive_lags.items()}, ("space",)),
+    Metric("dataspace_archive_failing", "gauge", "1 while nothing is archived because of an error.",
+           lambda of: {name: int(each.fails) for name, each in of.daemon.archive_lags.items()}, ("space",)),
     Metric("dataspace_loop_lag_seconds", "histogram", "How late the event loop ran a task that was ready.",
            lambda of: Buckets.of(of.daemon.loop_lag)),
     Metric("dataspace_lane_waiting", "gauge", "Pieces of background work that wait for a turn.",

@@ -79,6 +79,16 @@ class ClusterFigures:
     """1 for each space that a living member leads, 0 for others."""
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveLag:
+    """How far the archive of a space is behind its log: epochs on disk that it lacks, the age of its newest
+    epoch in seconds if it lacks any, and whether archiving fails now."""
+
+    epochs: int
+    seconds: float
+    fails: bool
+
+
 class DaemonState(Shared):
     """The spaces, topics and connections of a daemon."""
 
@@ -102,6 +112,11 @@ class DaemonState(Shared):
         """How much each peer has done in the last seconds."""
         self.loop_lag = Durations(BOUNDS)
         """How late the event loop was."""
+
+    @property
+    def archive_lags(self) -> Mapping[str, ArchiveLag]:
+        """The lags of the archives of all spaces; empty where nothing is archived."""
+        return {}
 
     @property
     def spans(self) -> tuple[int, int]:

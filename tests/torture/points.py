@@ -11,8 +11,19 @@ import server
 
 LAYERS = (dataspace, relay, server)
 
-ELSEWHERE = ("spark-", "trim-", "backup-", "copy-", "push-", "fetch-", "restore-", "upgrade-", "database-")
-"""Points that tests of their own strike: in ``spark``, ``log``, ``upkeep``, ``upgrade``, ``cluster``."""
+ELSEWHERE = (
+    "spark-",
+    "trim-",
+    "backup-",
+    "copy-",
+    "push-",
+    "fetch-",
+    "restore-",
+    "upgrade-",
+    "database-",
+    "archive-",
+)
+"""Points that tests of their own strike: of Spark, the log, upkeep, upgrades, clusters and archives."""
 
 
 def named_points() -> list[str]:

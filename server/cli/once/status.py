@@ -133,7 +133,21 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
         ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
         ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}{full}"),
         *([("durability", text("durability"))] if fields.get("durability") else []),
+        *_archive(fields),
     ]
+
+
+def _archive(told: dict[Value, Value]) -> list[tuple[str, str]]:
+    """Returns a line for the archive, if there is one."""
+    archive = told.get("archive")
+    if not isinstance(archive, Map) or not archive:
+        return []
+    lag, seconds = archive["behind_epochs"], archive["behind_seconds"]
+    assert isinstance(lag, int) and isinstance(seconds, float)  # by WIRE.md
+    held = f"epochs {archive['oldest']!s} to {archive['upto']!s} in {archive['place']!s}"
+    parts = [held if archive["upto"] else "no epoch yet", _behind(lag, seconds)]
+    parts += [f"FAILING: {archive['error']!s}"] if archive["error"] else []
+    return [("archive", tame(", ".join(parts)))]
 
 
 def _role(told: dict[Value, Value]) -> list[tuple[str, str]]:
