@@ -49,6 +49,7 @@ STATUS: Final = {
     "unknown-handle": 409,
     "writer-taken": 409,
     "epoch-gone": 410,
+    "archive-away": 503,
     "epoch-lost": 410,
     "limit": 429,
     "overrun": 429,
