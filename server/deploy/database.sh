@@ -30,8 +30,11 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
     if peer_can_be_written; then
         find "$PGDATA" -mindepth 1 -delete # what an interrupted copy has left
         # Writes standby.signal, and how to follow the primary.
-        pg_basebackup -D "$PGDATA" -d "host=$PEER application_name=$NAME" -R -X stream -c fast
+        pg_basebackup -D "$PGDATA/copy" -d "host=$PEER application_name=$NAME" -R -X stream -c fast
         psql -qh "$PEER" -c "ALTER SYSTEM SET synchronous_standby_names = '\"$NAME\"'" -c "SELECT pg_reload_conf()" >/dev/null
+        find "$PGDATA/copy" -mindepth 1 -maxdepth 1 ! -name PG_VERSION -exec mv {} "$PGDATA" ';'
+        mv "$PGDATA/copy/PG_VERSION" "$PGDATA" # the last one: now it is whole
+        rmdir "$PGDATA/copy"
     fi
 elif [ ! -e "$PGDATA/standby.signal" ] && peer_can_be_written; then
     echo "$PEER has taken the place of this database: delete its data, then it becomes a standby" >&2

@@ -228,6 +228,9 @@ async def test_a_turn_is_on_both_databases_and_the_standby_takes_over(
 ) -> None:
     """Then the lost one comes back as the standby, once its data was deleted, and not before."""
     database, standby = containers
+    assert (
+        standby.run(["sh", "-c", 'mkdir "$PGDATA/copy" && touch "$PGDATA/copy/of an interrupted start"']) == 0
+    )
     for each in (standby, database):  # they start at one moment
         await trio.to_thread.run_sync(each.start)
     for each in (database, standby):
