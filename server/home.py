@@ -41,6 +41,9 @@ class Home(Protocol):
     stands_by: bool
     """True if a daemon that follows here leads once its leader has ended."""
 
+    leads_each: bool
+    """True if each space is led by itself, so that topics may be led by another daemon than a space."""
+
     async def enter(self, held: ExitStack) -> Collection[str]:
         """Begins the use of the home, until ``held`` ends it; returns the spaces that this daemon leads.
 

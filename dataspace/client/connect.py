@@ -26,6 +26,7 @@ from dataspace.client.session.identity import ClientIdentity
 from dataspace.client.session.reading import ReadingSession
 from dataspace.client.session.session import ClientSession
 from dataspace.client.space import RemoteSpace
+from dataspace.client.topics import TopicSessions
 from dataspace.errors import UsageError
 from dataspace.loops.here import is_asyncio, running_loop
 from dataspace.transport.candidates import READ, parse_urls
@@ -222,6 +223,9 @@ async def connect(
     topics go over a connection of their own, to any daemon of the store; they wait until it has the epochs
     that this client has seen.
 
+    In a cluster a client of another space than ``main`` opens a further connection when it first uses a
+    topic, to the daemon that leads the topics.
+
     Raises ``UsageError`` where neither trio nor asyncio runs, ``Unreachable`` if nothing answers in time,
     ``ProtocolError`` if the daemon refuses the session, with the code ``unauthorized`` where the token is not
     one of its own.
@@ -259,16 +263,29 @@ async def connect(
     kept = session.lease
     try:
         async with loop.open_nursery() as nursery:
+
+            async def beside() -> ClientSession:
+                known = ClientIdentity(
+                    name, f"~{uuid.uuid4().hex}", "", space, heartbeat, 0.0, 0.0, reads=True
+                )
+                apart = ClientSession(
+                    addresses, known, credentials, reconnect=True, wait=wait, timeout=timeout
+                )
+                apart.start_soon = nursery.start_soon
+                await nursery.start(apart.uplink.run)
+                return apart
+
             session.start_soon = nursery.start_soon
             await nursery.start(session.uplink.run)
             if reads is not None:
                 reads.start_soon = nursery.start_soon
                 await nursery.start(reads.uplink.run)
+            topics = TopicSessions(session, reads, beside)
             try:
                 if kept is not None:
                     await kept.wait()
                     nursery.start_soon(kept.keep)
-                yield RemoteSpace(session, reads)
+                yield RemoteSpace(session, reads, topics)
                 await session.drain()
             finally:
                 if kept is not None:

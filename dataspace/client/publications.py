@@ -28,6 +28,7 @@ from index.values.values import Map, Value
 
 if TYPE_CHECKING:
     from dataspace.client.session.session import ClientSession
+    from dataspace.client.topics import TopicSessions
 
 WINDOW: Final = 256 << 10
 """Bytes that a publication sends before it waits for answers."""
@@ -393,9 +394,9 @@ class Publication(Lasting):
 
 
 @asynccontextmanager
-async def publishing(session: ClientSession, asked: Joining) -> AsyncIterator[Publication]:
+async def publishing(topics: TopicSessions, asked: Joining) -> AsyncIterator[Publication]:
     """See ``RemoteSpace.publish``."""
-    publication = Publication(session, asked)
+    publication = Publication(await topics.session(), asked)
     await publication.join()
     try:
         yield publication

@@ -25,6 +25,7 @@ from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import ClientSession
 from dataspace.client.session.turns import Claim, Draft, HandleNumbers, Others, Ticket
 from dataspace.client.subscriptions import OPEN_BYTES, Subscription
+from dataspace.client.topics import TopicSessions
 from dataspace.errors import Refused, Unreachable, UsageError
 from dataspace.facts import put_fact
 from dataspace.kernel.actions import Action
@@ -65,8 +66,13 @@ class Observing(TypedDict, total=False):
 class RemoteSpace:
     """A space in a daemon, with the verbs that an actor has; made by ``connect``."""
 
-    def __init__(self, session: ClientSession, reads: ClientSession | None = None) -> None:
-        """``reads`` serves quiet observations, if that is another session."""
+    def __init__(
+        self,
+        session: ClientSession,
+        reads: ClientSession | None = None,
+        topics: TopicSessions | None = None,
+    ) -> None:
+        """``reads`` serves quiet observations, ``topics`` has the sessions for topics."""
         who = session.identity
         self.name = who.name
         self.client = who.client
@@ -74,6 +80,7 @@ class RemoteSpace:
         self.space = who.space
         self._session = session
         self._reads = reads or session
+        self._topics = topics or TopicSessions(session, reads)
         self._puts = Puts(session, who.owner, self.draft, self.commit)
         self._durable = HandleNumbers.durable()
         self._handles = self._durable if who.owner and not who.lease else HandleNumbers(1)
@@ -375,7 +382,7 @@ class RemoteSpace:
             raise UsageError("only a publication to a durable topic has a name and may be away")
         known = name or (uuid.uuid4().hex if away else "")
         shape = (partition, partitions, dimensions, time, retain, durable, age)
-        return publishing(self._session, Joining(topic, *shape, known, away))
+        return publishing(self._topics, Joining(topic, *shape, known, away))
 
     def subscribe(
         self,
@@ -402,9 +409,8 @@ class RemoteSpace:
         epochs that a producer holds open have more than ``open_bytes``, it ends with ``Refused("limit")``.
         """
         return Subscription(
-            self._session,
+            self._topics,
             topic,
-            reads=self._reads,
             partitions=partitions,
             atomic=atomic,
             as_of=as_of,
@@ -420,14 +426,15 @@ class RemoteSpace:
         By default from the oldest retained to the newest completed.  A number stands for the same time and
         items each time.  Raises ``Refused``: ``no-topic``, ``not-durable``, ``epoch-gone``, ``epoch-ahead``.
         """
-        return CompletedEpochs(self._reads, topic, after, upto)
+        return CompletedEpochs(self._topics, topic, after, upto)
 
     async def end_topic(self, topic: str) -> None:
         """Ends a topic that this session made, or a durable one without publishers.
 
         All its publishers and subscribers are notified; its retained items are deleted.
         """
-        await self.request("end-topic", Map({"topic": topic}))
+        session = await self._topics.session()
+        await session.request("end-topic", Map({"topic": topic}))
 
     @overload
     async def matches(self, pattern: Pattern | str, *, row: None = None) -> list[tuple[Value, ...]]: ...

@@ -34,6 +34,7 @@ from index.values.values import Map, Value
 
 if TYPE_CHECKING:
     from dataspace.client.session.session import ClientSession
+    from dataspace.client.topics import TopicSessions
 
 ASKED: Final = 1024
 ASKED_BYTES: Final = 1 << 20
@@ -55,10 +56,9 @@ class Subscription:
 
     def __init__(
         self,
-        session: ClientSession,
+        topics: TopicSessions,
         topic: str,
         *,
-        reads: ClientSession | None = None,
         partitions: Iterable[int] | None,
         atomic: bool,
         as_of: Iterable[Time] | Time | None,
@@ -67,10 +67,9 @@ class Subscription:
         timeout: float,
         open_bytes: int = OPEN_BYTES,
     ) -> None:
-        """``reads`` is a session at any daemon of the store, which is used if the topic is durable."""
         self.topic = topic
-        self._session = session
-        self._reads = reads or session
+        self._topics = topics
+        self._session: ClientSession
         self._wanted = None if partitions is None else tuple(partitions)
         self._atomic = atomic
         self._as_of = _times(as_of)
@@ -116,9 +115,9 @@ class Subscription:
 
         Returns once the beginning of the subscription is known: items sent from then on are not missed.
         """
-        self._found = await _look_up(self._reads, self.topic, self._timeout)
-        if self._found.get("durable") is True:
-            self._session = self._reads
+        reads = await self._topics.reading()
+        self._found = await _look_up(reads, self.topic, self._timeout)
+        self._session = reads if self._found.get("durable") is True else await self._topics.session()
         count = self._found["partitions"]
         assert isinstance(count, int)  # by WIRE.md
         self.partitions = tuple(range(count)) if self._wanted is None else self._wanted

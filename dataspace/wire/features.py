@@ -38,7 +38,8 @@ class Wanted:
     ``spoken``: whether the daemon lists what it understands.
     ``attempt``: which of the connections this is that a process, known by some bytes of its own, has tried.
     ``reads``, on the wire ``read``: whether the client sends no turns.  ``leader``: whether only a daemon may
-    serve it that does not follow another one.
+    serve it that does not follow another one.  ``topics``: whether the client may have a connection apart for
+    topics.
     """
 
     heartbeat: float = math.inf
@@ -50,6 +51,7 @@ class Wanted:
     spoken: bool = False
     reads: bool = False
     leader: bool = False
+    topics: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -64,6 +66,7 @@ class Wanted:
             spoken=features.get("spoken") is True,
             reads=features.get("read") is True,
             leader=features.get("leader") is True,
+            topics=features.get("topics") is True,
         )
 
     def packed(self) -> Map:
@@ -87,6 +90,8 @@ class Wanted:
             wanted["read"] = True
         if self.leader:
             wanted["leader"] = True
+        if self.topics:
+            wanted["topics"] = True
         return Map(wanted)
 
 
@@ -99,7 +104,7 @@ class Granted:
     """What the daemon grants: ``secret`` is what to come back with, ``resumed`` says that one did.
 
     ``spoken`` lists what it understands, empty unless that was asked for; see WIRE.md.  ``follows`` says that
-    it applies no turn of this connection.
+    it applies no turn of this connection, ``topics`` that topics need a connection apart.
     """
 
     heartbeat: float = math.inf
@@ -108,6 +113,7 @@ class Granted:
     resumed: bool = False
     spoken: Map = EMPTY
     follows: bool = False
+    topics: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -122,6 +128,7 @@ class Granted:
             resumed=features.get("resumed") is True,
             spoken=spoken if isinstance(spoken := features.get("spoken"), Map) else EMPTY,
             follows=features.get("follows") is True,
+            topics=features.get("topics") is True,
         )
 
     def packed(self) -> Map:
@@ -137,6 +144,8 @@ class Granted:
             granted["spoken"] = self.spoken
         if self.follows:
             granted["follows"] = True
+        if self.topics:
+            granted["topics"] = True
         return Map(granted)
 
 

@@ -123,6 +123,9 @@ FOLLOWING: Final = frozenset(["elsewhere", "no-leader", "behind"])
 ELSEWHERE: Final = FOLLOWING | {"moved"}
 """Codes with which a daemon sends a client to another one, named or not; nothing has happened."""
 
+TOPICS_ELSEWHERE: Final = "topics-elsewhere"
+"""The code where another daemon leads the topics, for a session about a space that stays where it is."""
+
 STORE_AWAY: Final = "store-away"
 """The code of an answer that a daemon cannot give while it does not reach the database of its store."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -23,7 +23,7 @@ from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.faults import reach
 from dataspace.kernel.actions import ACTIONS, are_by_handle
 from dataspace.wire import packets as p
-from dataspace.wire.features import EMPTY, SYSTEM, WANTED, Granted, Wanted
+from dataspace.wire.features import EMPTY, MAIN, SYSTEM, WANTED, Granted, Wanted
 from dataspace.wire.observing import OPTIONS as OBSERVED, Policy
 from dataspace.wire.session import ALL_HEARD
 from index.values.values import Map
@@ -40,7 +40,7 @@ from server.spaces.measures import limits_of
 from server.spaces.sessions import SessionState
 from server.streams.observations import Observations
 from server.streams.replay import ReplaySlots
-from server.topics.following import OPTIONS as FOLLOWED, TopicConnection, TopicConnections
+from server.topics.following import OPTIONS as FOLLOWED, TopicConnection, TopicConnections, stays
 
 if TYPE_CHECKING:
     from server.config.model import Limits
@@ -272,7 +272,7 @@ class ActingPeer(Peer):
         self.permit, self.trusted = self.bearer.permit, self.trusted or follower is not None
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
-        self.name = hello.name
+        self.name, self.reads = hello.name, wanted.reads
         self.shared.greeted(self)
         self.quota.enter(self)
         self.state, resumed = self.hosted.sessions.greet(self, admitted.client, wanted)
@@ -370,7 +370,8 @@ class ActingPeer(Peer):
             self.quota.take_stream(self.streams)
             self.streams[packet.stream] = stream
             self._feeder(packet.spec).open(stream, packet.spec)
-        except Refused as refusal:
+        except Refused as refused:
+            refusal = stays(self, refused) if packet.spec.get("kind") == "topic" else refused
             self.fail(stream, refusal.code, refusal.text, refusal.url)
         except UsageError as error:
             self.fail(stream, "bad-request", str(error))
@@ -428,6 +429,7 @@ def admit(shared: Shared, hello: p.Hello, peer: Principal, permit: Permit | None
     if not hello.client:
         raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
     wanted = Wanted.read(hello.features)
+    wanted = wanted if shared.leads_each else replace(wanted, topics=False)
     if permit is None:
         permit = shared.keys.admit(wanted.token)
     bearer = Bearer(permit, permit.principal or peer)
@@ -488,6 +490,7 @@ def welcome(
             resumed,
             listed,
             state.follows,
+            wanted.topics and hosted.name != MAIN,
         ).packed(),
     )
 

@@ -84,9 +84,10 @@ FOLLOWED: Final = frozenset(
         *("status", "sync", "index", "frontier", "within", "who"),
         *("sessions", "end-session", "actors", "drain"),
         *("lookup", "topic-frontier", "topic-epochs", "topic-number"),
+        *("join", "end-topic", "topic-acknowledge"),  # where the topics are led, whatever else is
     ]
 )
-"""Verbs that a daemon answers while it follows."""
+"""Verbs that a daemon answers while it follows the space of a session."""
 
 
 class Daemon(DaemonState):
@@ -106,6 +107,7 @@ class Daemon(DaemonState):
         self.tracing: Final = tracing
         self.is_sure = self.home.is_sure
         self.follower = self.home.follower
+        self.leads_each = self.home.leads_each
         self.started = now()
         self.listeners: list[Listener] = []
         self.draining = Draining()

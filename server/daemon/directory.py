@@ -44,6 +44,7 @@ class DirectoryHome:
         self._spaces: Final = {each.name: Path(each.data) for each in config.all_spaces()}  # type: ignore[arg-type]
         self._follows: Final = config.follow.data is not None
         self.stands_by: bool = config.follow.stand_by
+        self.leads_each: bool = False
 
     async def enter(self, held: ExitStack) -> Collection[str]:
         if is_backup(self.directory):

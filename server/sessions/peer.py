@@ -139,6 +139,8 @@ class Peer(ABC):
         self.hosted: HostedSpace = shared.main
         """The space that the session is about; ``main`` until the hello names another."""
         self.trusted = trusted
+        self.reads = False
+        """True if the client has said that it sends no turns, so that it goes wherever it is sent."""
         self.door: Final = door
         self.address: Final = door.address
         self.number = number

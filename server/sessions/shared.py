@@ -112,6 +112,8 @@ class Shared:
         self.recorder = recorder
         """Where turns are traced; None where they are not."""
         self.flushing = flushing = Flushing(None if recorder is None else recorder.flushed)
+        self.leads_each = False
+        """True if each space is led by itself, so that topics may be led by another daemon than a space."""
         self.is_sure: Callable[[], bool] = always
         """True unless another daemon may lead by now: see ``Home``."""
         self.follower: Callable[[str], Awaitable[str | None]] = no_follower

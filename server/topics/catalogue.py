@@ -177,6 +177,11 @@ class Topics:
             raise self._elsewhere() or none
         return entry
 
+    def check_led(self) -> None:
+        """Raises ``Refused`` unless this daemon leads the topics."""
+        if (refusal := self._elsewhere()) is not None:
+            raise refusal
+
     def behind(self, entry: TopicEntry) -> Refused:
         """Returns the refusal of a reader that has seen more of a followed topic elsewhere."""
         if not self.is_listed(entry):

@@ -139,11 +139,6 @@ class DurableTopics:
             del self._entries[entry.ledger.slot]
             self.writer.end(entry.ledger)
 
-    def check_leads(self) -> None:
-        """Raises ``Refused`` where another daemon writes the topics."""
-        if not self.is_open:
-            raise Refused("no-space", "topics are led with space 'main': publish in a session about that one")
-
     def check_room(self) -> None:
         """Raises ``Refused`` while the disk is full."""
         if self.writer.full is not None:

@@ -21,6 +21,7 @@ from dataspace.topics import messages as forms
 from dataspace.topics.messages import changes_of
 from dataspace.topics.times import Order
 from dataspace.wire import packets as p
+from dataspace.wire.features import MAIN
 from index.values.values import Map, Record, Value
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogFailed
@@ -66,6 +67,14 @@ class Producer:
 
     entry: TopicEntry
     unanswered: int = 0
+
+
+def stays(peer: Peer, refusal: Refused) -> Refused:
+    """Returns a refusal about topics for a peer: a session about a space that is led apart does not move."""
+    moves = peer.reads or peer.hosted.name == MAIN or not peer.shared.leads_each
+    if moves or refusal.code not in p.FOLLOWING:
+        return refusal
+    return Refused(p.TOPICS_ELSEWHERE, f"topics are led with space {MAIN!r}: {refusal.text}", refusal.url)
 
 
 class TopicConnection:

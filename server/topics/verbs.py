@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -18,8 +18,9 @@ from relay.store.errors import LogDamaged
 from relay.topics.steps import StepLog
 from relay.topics.topic import MAX_PARTITIONS
 from server.sessions.peer import Peer
+from server.sessions.requests import Verb
 from server.topics.catalogue import MAX_WAIT, TopicEntry
-from server.topics.following import TopicConnections
+from server.topics.following import TopicConnections, stays
 
 MOST: Final = 64
 """Partitions, producers and subscribers that are listed."""
@@ -36,21 +37,32 @@ class TopicVerbs:
         self._topics = connections.topics
         self._durable = connections.durable
 
-    def table(self) -> Mapping[str, Callable[[Peer, Map], Awaitable[Value]]]:
+    def table(self) -> Mapping[str, Verb]:
         """Returns them by the names that they have on the wire."""
-        return {
-            "join": self.join,
+        anywhere = {
             "lookup": self.lookup,
-            "end-topic": self.end_topic,
             "topic-frontier": self.frontier,
             "topic-epochs": self.epochs,
             "topic-number": self.number_at,
-            "topic-acknowledge": self.acknowledge,
         }
+        led = {"join": self.join, "end-topic": self.end_topic, "topic-acknowledge": self.acknowledge}
+        return {name: self._of_topics(verb, leads=name in led) for name, verb in (anywhere | led).items()}
+
+    def _of_topics(self, verb: Verb, *, leads: bool) -> Verb:
+        """Returns a verb that is refused as the session of its peer needs it, where it is refused."""
+
+        async def asked(peer: Peer, arguments: Map) -> Value:
+            try:
+                if leads:
+                    self._topics.check_led()
+                return await verb(peer, arguments)
+            except Refused as refusal:
+                raise stays(peer, refusal) from None
+
+        return asked
 
     async def join(self, peer: Peer, arguments: Map) -> Value:
         """Makes the connection a producer of a partition of a topic."""
-        self._durable.check_leads()
         answer = self._connections.of(peer).join(_name(peer, arguments, "publish"), arguments)
         await self._durable.writer.wait_durable()
         return answer
@@ -149,7 +161,6 @@ class TopicVerbs:
 
     async def end_topic(self, peer: Peer, arguments: Map) -> Value:
         """Ends a topic that this session made, or a durable one without a publisher."""
-        self._durable.check_leads()
         name = text(arguments, "topic")
         peer.bearer.permit.check_topic_known(name)
         self._connections.of(peer).end_topic(name)

@@ -65,6 +65,7 @@ class Hellos:
             token=self._token,
             attempt=(self._attempts, self._process),
             reads=who.reads,
+            topics=who.space not in (MAIN, SYSTEM),
         )
         return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
 

@@ -116,7 +116,7 @@ class ClientSession:
         self.hello: Final = self._hellos.next
         """Returns the first packet of a connection."""
         self._seen = 0
-        self._follows = False
+        self.granted = Granted()
         self._returned: tuple[float, str] | None = None
         """When data last came from the daemon before the loss, and which space it was; None once that was
         reported."""
@@ -332,9 +332,8 @@ class ClientSession:
         before, self.welcome = self.welcome, welcome
         self.patience.returned()
         self.in_flight.limits = TurnLimits.read(welcome.limits)
-        granted = Granted.read(welcome.features)
+        self.granted = granted = Granted.read(welcome.features)
         self._hellos.answered(welcome.session, granted)
-        self._follows = granted.follows
         moved = before is not None and before.space != welcome.space
         if before is not None and moved:
             self._abandon(before.space, welcome.space)
@@ -489,7 +488,7 @@ class ClientSession:
         kind = _DeniedHereError if self.uplink.is_elsewhere else Broken
         waiting = kind(f"{error}, before the answer")
         self.patience.lost()
-        self.in_flight.lose(is_elsewhere=self.uplink.is_elsewhere or self._follows)
+        self.in_flight.lose(is_elsewhere=self.uplink.is_elsewhere or self.granted.follows)
         questions, self._requests = self._requests, {}
         for question in questions.values():
             question.fail(waiting)

@@ -33,6 +33,7 @@ STATUS: Final = {
     "no-producer": 404,
     "epoch-ahead": 404,
     "elsewhere": 307,
+    "topics-elsewhere": 421,
     "timeout": 408,
     "stalled": 408,
     "closed": 409,

@@ -14,7 +14,7 @@ import dataspace
 from dataspace import Record
 from dataspace.client.observations import Observation
 from dataspace.client.space import RemoteSpace
-from dataspace.errors import Broken, Refused
+from dataspace.errors import Broken
 from index.values.values import Map
 from tests.server.processes import DaemonProcess, running
 
@@ -102,19 +102,6 @@ async def move(daemons: list[DaemonProcess], space: str, successor: str) -> None
     )
     assert done.returncode == 0, done.stderr.decode()
     assert f"space {space}  led by {successor} at " in done.stdout.decode()
-
-
-async def test_topics_are_refused_where_another_daemon_leads_main(pair: list[DaemonProcess]) -> None:
-    with trio.fail_after(SOON):
-        await move(pair, "a", "two")
-        async with dataspace.connect(pair[1].url, space="a", reconnect=False) as space:
-            for durable in (True, False):
-                with pytest.raises(Refused, match="no-space: topics are led with space 'main'"):
-                    async with space.publish("news", durable=durable):
-                        pass
-            await space.send(Record("said", 1))
-        async with dataspace.connect(pair[1].url) as main, main.publish("news", durable=True) as topic:
-            await topic.finish("item", then=1)
 
 
 async def test_a_space_moves_there_and_back_and_only_it(pair: list[DaemonProcess]) -> None:
