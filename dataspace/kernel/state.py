@@ -8,7 +8,7 @@ Always: a fact is in the index as many times as there are claims on it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from typing import Final
 
 from dataspace.errors import InternalError, UsageError
@@ -18,10 +18,14 @@ from dataspace.kernel.handles import FRESH, ClaimPlaces, Handles, Held
 from dataspace.kernel.interests import Interest, Interests, tell_each
 from dataspace.kernel.limits import SpaceLimits, SpaceStatistics, size_of, weight_of, weights
 from dataspace.kernel.rule_facts import RuleQuotas, bounds_of, rules_in
+from dataspace.steps import batched
 from index.patterns.patterns import skeleton
 from index.trie.nodes import all_at
 from index.trie.trie import Index
 from index.values.values import Value
+
+RESTORED: Final = 256
+"""Facts that are put back in one step."""
 
 
 class SpaceState:
@@ -51,17 +55,35 @@ class SpaceState:
 
     def restore(self, owners: Mapping[str, Mapping[int, Value]], epoch: int, time: int) -> None:
         """Puts back what a log holds, into a space that is still empty; calls no observer."""
+        for _ in self.restoring(owners, epoch, time):
+            pass
+
+    def restoring(
+        self, owners: Mapping[str, Mapping[int, Value]], epoch: int, time: int
+    ) -> Generator[None, None, None]:
+        """Does it in steps of some facts; the space is not to be used before the last."""
         if self._claimed or self.epoch:
             raise UsageError(f"space {self.name} is not empty")
-        self._claims = {
-            owner: Handles(claims.items()) for owner, claims in owners.items() if claims and owner != RULES
-        }
-        facts = [value for claims in owners.values() for value in claims.values()]
-        if RULES in owners or rules_in(facts):  # a rule need not have derived anything yet
+        facts: list[list[Value]] = []
+        has_rules = RULES in owners  # a rule need not have derived anything yet
+        for owner, claims in owners.items():
+            held = Handles()
+            for some in batched(claims.items(), RESTORED):
+                values = [value for _, value in some]
+                has_rules = has_rules or rules_in(values)
+                facts.append(values)
+                held.update(some)
+                held.size += size_of(len(values), weight_of(values))
+                yield
+            if held and owner != RULES:
+                self._claims[owner] = held
+        if has_rules:
             self.rules.adopt(owners.get(RULES, {}))
-        self.facts_bytes = self._count()
-        self._claimed = len(facts)
-        self.index.patch(facts, ())
+        self.facts_bytes = sum([held.size for held in self._claims.values()])
+        self._claimed = sum(map(len, facts))
+        for values in facts:
+            self.index.patch(values, ())
+            yield
         self.epoch, self.time = epoch, time
 
     def follow(self, epoch: Epoch) -> None:

@@ -38,20 +38,11 @@ FEW: Final = 4
 class FollowedLog(LogReader):
     """A log that another process writes.  Any number of threads may read it."""
 
-    _ahead: RecoveredState | None = None
-
-    def read_ahead(self) -> None:
-        """Reads in a thread what ``recover`` will return; raises as that does."""
-        self._ahead = self.recover()
-
     def recover(self) -> RecoveredState:
         """Returns the state after the newest segment; O(state + later changes).
 
         Raises ``LogDamaged``, and ``Refused`` if the log was trimmed faster than it was read.
         """
-        if self._ahead is not None:
-            ahead, self._ahead = self._ahead, None
-            return ahead
         self.refresh()
         before, _ = self._read
         state, _ = self._rolled_forward(refuse)

@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused, UsageError
+from dataspace.kernel.space import Space
 from dataspace.transport.addresses import WEB_EXTRA, parse_listen
 from dataspace.transport.reactor import is_available
 from dataspace.transport.sockets import Link, SocketLink
@@ -52,6 +53,7 @@ from server.sessions.counts import Counts
 from server.sessions.memory import resident_bytes
 from server.sessions.peer import Peer
 from server.sessions.requests import Verb, timed
+from server.spaces.leader import FilledSpace
 from server.spaces.measures import status_of
 from server.spaces.space import HostedSpace, now
 from server.streams import verbs as past
@@ -213,12 +215,15 @@ class Daemon(DaemonState):
     async def follow(self, hosted: HostedSpace, held: ExitStack) -> None:
         """Has a follower take the place of a space that is led; its old peers stay with the old one.
 
-        The log is read in a thread, and closed with ``held``; facts are taken over in one piece: O(facts).
+        The log is read in a thread, and closed with ``held``; facts are taken over in slices of the lane.
         """
         log = self.home.follow_log(hosted.name, held)
         held.callback(log.close)
-        await trio.to_thread.run_sync(log.read_ahead)
-        follower = self._hosted(hosted.settings, log, [*self.spaces])
+        state = await trio.to_thread.run_sync(log.recover)
+        space = Space(hosted.name, limits=hosted.settings.limits)
+        async with self.lane.work(self) as work:
+            await work.go_on(space.restoring(state.owners, state.epoch, state.time))
+        follower = self._hosted(hosted.settings, log, [*self.spaces], (space, state))
         assert isinstance(follower.commits, Following)  # by its log
         was_leading_all = not self.followed
         self.spaces[hosted.name] = follower
@@ -256,7 +261,13 @@ class Daemon(DaemonState):
             if peer.hosted is hosted:
                 peer.dismiss("behind", "this follower was too far behind its leader", hosted.leader.url)
 
-    def _hosted(self, its: SpaceConfig, log: Log | FollowedLog, names: Sequence[str]) -> HostedSpace:
+    def _hosted(
+        self,
+        its: SpaceConfig,
+        log: Log | FollowedLog,
+        names: Sequence[str],
+        filled: FilledSpace | None = None,
+    ) -> HostedSpace:
         config = self.config
         return HostedSpace(
             its,
@@ -272,6 +283,7 @@ class Daemon(DaemonState):
             room=self.delivery.room,
             returning=self.returning,
             recorder=self.recorder,
+            filled=filled,
         )
 
     # -- connections ----------------------------------------------------------------------------------

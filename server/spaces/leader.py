@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import trio
 
@@ -15,7 +15,9 @@ from dataspace.kernel.changes import Claims, Epoch
 from dataspace.kernel.space import Space
 from index.values.values import Value, same
 from relay.following.following import FollowedLog, Following
+from relay.log.log import Log
 from relay.log.snapshots import RecoveredState
+from server.config.model import SpaceConfig
 
 logger = logging.getLogger("dataspace")
 
@@ -100,10 +102,22 @@ class Leader:
         return Refused("elsewhere", f"space {self.space!r} is followed here: ask {self.url}", self.url)
 
 
-def follow(log: FollowedLog, space: Space, leader: Leader, flush: Callable[[], None]) -> Following:
-    """Fills a space with what a log holds, and returns what applies to it each epoch that is new there."""
+FilledSpace: TypeAlias = tuple[Space, RecoveredState]
+"""A space with the facts of a log, and what else the log holds."""
+
+
+def filled_from(log: Log | FollowedLog, settings: SpaceConfig) -> FilledSpace:
+    """Returns a new space with the state of a log; O(state + later changes)."""
     state = log.recover()
+    space = Space(settings.name, limits=settings.limits)
     space.restore(state.owners, state.epoch, state.time)
+    return space, state
+
+
+def follow(
+    log: FollowedLog, space: Space, state: RecoveredState, leader: Leader, flush: Callable[[], None]
+) -> Following:
+    """Returns what applies to a space, which has the state of a log, each epoch that is new there."""
     state.owners = {}
 
     def jump(later: RecoveredState) -> None:

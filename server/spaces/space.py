@@ -25,7 +25,6 @@ from dataspace.errors import Closed, Refused
 from dataspace.flows.flows import Flow
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.changes import Epoch
-from dataspace.kernel.space import Space
 from dataspace.kernel.turns import Admit, Part
 from dataspace.wire.features import SYSTEM
 from relay.delivery.gate import Gate
@@ -47,7 +46,7 @@ from server.owners.leases import Leases
 from server.owners.turn_numbers import Client, Clients
 from server.spaces.conditions import Conditions
 from server.spaces.endings import Departures, Endings
-from server.spaces.leader import Leader, follow, no_space
+from server.spaces.leader import FilledSpace, Leader, filled_from, follow, no_space
 from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
 from server.spaces.recalling import Recalling, find_turns
@@ -85,13 +84,15 @@ class HostedSpace:
         room: MemoryBudget,
         returning: Returning,
         recorder: Recorder | None = None,
+        filled: FilledSpace | None = None,
     ) -> None:
         """``flush`` is called after turns; ``names`` are the names of all spaces of the daemon.
 
         With a ``FollowedLog`` the space follows it, until ``lead``.
         What takes long is done in the ``lane``.  ``admit`` raises ``Refused`` for turns that add more than
         the daemon has memory for; ``room`` is the memory for what waits for observers.  ``returning`` decides
-        on sessions of an earlier daemon.  The ``recorder`` has the traces of turns.
+        on sessions of an earlier daemon.  The ``recorder`` has the traces of turns.  ``filled`` is the space
+        with the state of the log, if the caller has recovered that.
         """
         self._admit = admit
         self._home = home
@@ -118,7 +119,7 @@ class HostedSpace:
         self.leases = Leases(
             self, most=limits.leases, longest=limits.lease_seconds, name_bytes=limits.name_bytes
         )
-        self.space = Space(settings.name, limits=settings.limits)
+        self.space, state = filled or filled_from(log, settings)
         self.searches = Searches(self.space)
         self.space.rule_quotas.exempt = frozenset({OWNER})
         self.conditions = Conditions(self.space.index)
@@ -136,12 +137,10 @@ class HostedSpace:
         self.flows = HostedFlows(flows)
         self.commits: GroupCommit | Following
         if isinstance(log, FollowedLog):
-            self.commits = follow(log, self.space, self.leader, flush)
+            self.commits = follow(log, self.space, state, self.leader, flush)
             self.showing = Showing(self.space, self.commits, self.gate, COMMITTED)  # all of that is on disk
             self.clients = Clients(self.commits.state.clients, most=limits.identities)
         else:
-            state = log.recover()
-            self.space.restore(state.owners, state.epoch, state.time)
             self.lead(log)
 
     # -- roles ----------------------------------------------------------------------------------------
