@@ -88,8 +88,8 @@ class Home(Protocol):
     def tell(self, url: str, web: str, config: Config) -> None:
         """Notes where clients reach this daemon, and the configuration by which it serves them."""
 
-    async def wait_log(self, space: str) -> None:
-        """Returns once there is a log of a space to follow."""
+    async def wait_log(self, space: str) -> bool:
+        """Returns False once there is a log of a space to follow, True once this daemon leads it instead."""
 
     def open_log(self, space: str, *, accept_damage: bool) -> Log:
         """Opens the log of a space to write it.  Raises ``LogFailed`` and ``LogDamaged``."""

@@ -365,10 +365,13 @@ class StoreHome:
 
     # -- what is there --------------------------------------------------------------------------------
 
-    async def wait_log(self, space: str) -> None:
+    async def wait_log(self, space: str) -> bool:
         while not await trio.to_thread.run_sync(self._has_log, space):
             logger.warning("there is no log of space %s in %s yet", space, self.place)
             await trio.sleep(LOOK_SECONDS)
+            if await trio.to_thread.run_sync(self._take_free, [space]):  # its leader has made none
+                return True
+        return False
 
     def _has_log(self, space: str) -> bool:
         return bool(PostgresLog(self._database, self._spaces[space]).moment().names)

@@ -106,13 +106,14 @@ class DirectoryHome:
     def tell(self, url: str, web: str, config: Config) -> None:
         """Does nothing: followers ask over the socket in the directory."""
 
-    async def wait_log(self, space: str) -> None:
+    async def wait_log(self, space: str) -> bool:
         directory = self._spaces[space]
         files = [directory / FollowedLog.FILE]
         files += [directory / JournalReader.FILE] if directory == self.directory else []
         while not all(each.exists() for each in files):
             logger.warning("there is no log in %s yet, waiting for its leader", directory)
             await trio.sleep(WAIT_SECONDS)
+        return False
 
     def open_log(self, space: str, *, accept_damage: bool) -> Log:
         return Log.open(self._spaces[space], accept_damage=accept_damage)

@@ -156,10 +156,9 @@ async def _opened(
 ) -> Log | FollowedLog:
     """Opens a log to write it, or to follow it once there is one; it is closed with ``held``."""
     log: Log | FollowedLog
-    if leads:
+    if leads or await home.wait_log(space):
         log = home.open_log(space, accept_damage=config.accept_damage)
     else:
-        await home.wait_log(space)
         log = home.follow_log(space, held)
     held.callback(log.close)
     return log

@@ -111,10 +111,12 @@ class Faults:
 
     async def _pause(self, host: Host, lasting: float, occurrence: Occurrence) -> None:
         host.pause()
-        await trio.sleep(lasting)
-        if host.held:
-            self._world.count(occurrence)
-        host.go_on()
+        try:
+            await trio.sleep(lasting)
+        finally:  # also where the life ends before
+            if host.held:
+                self._world.count(occurrence)
+            host.go_on()
 
     async def fill_disk(self, part: Part) -> None:
         """The disk of the daemon is full, for a time."""
@@ -172,6 +174,14 @@ class Faults:
         store.offset = Random(part.seed).choice((0.0, 0.0, -3600.0, 3600.0, store.offset))
         store.start()
 
+    async def go_back(self, part: Part) -> None:
+        """A copy that lacks commits takes the place of the store, as without a synchronous standby."""
+        async with self._cluster.failing:
+            await self._down(0.05)
+            self._world.may_be_lost = set(self._world.asked)
+            self._cluster.store.fail_over(1 + part.target % 3)
+            self._cluster.store.start()
+
     async def _down(self, seconds: float) -> None:
         self._cluster.store.stop()
         await trio.sleep(seconds)
@@ -181,7 +191,7 @@ class Faults:
         store = self._cluster.store
         store.slow += SLOW
         await trio.sleep(part.lasting)
-        store.slow -= SLOW
+        store.slow = max(0.0, store.slow - SLOW)
 
     async def cut_store(self, part: Part) -> None:
         """A daemon does not reach the store, for a time."""
@@ -222,11 +232,19 @@ class Faults:
             store.has_standby = False
             await trio.sleep(0.2)
             await self._down(0.01)
-            store.has_standby = True
             store.start()
-            await trio.sleep(random.choice((0.05, 0.1, 0.3, 0.6)))
+            await trio.sleep(random.choice((0.1, 0.3, 0.6)))
             await self._down(0.05)
+            store.has_standby = True
             self._fail_over(part)
+
+    async def leave_unfinished(self, part: Part) -> None:
+        """A leader is killed while its commits wait for a standby, which comes back once another one leads."""
+        async with self._cluster.failing:
+            self._cluster.store.has_standby = False
+            await trio.sleep(0.3)
+            self._daemons.chosen(1 + 3 * part.target).host.die(power=False)
+            await self._without_standby(3.0)
 
     async def cut_daemons(self, part: Part) -> None:
         """Two daemons do not reach each other, for a time."""
@@ -270,12 +288,14 @@ KINDS: Final[Mapping[str, Callable[[Faults, Part], Awaitable[None]]]] = {
     "move": Faults.move,
     "store restart": Faults.restart_store,
     "store failover": Faults.fail_over,
+    "store went back": Faults.go_back,
     "store slow": Faults.slow_store,
     "store cut": Faults.cut_store,
     "store full": Faults.fill_store,
     "store clock": Faults.step_store_clock,
     "no standby": Faults.lose_standby,
     "unconfirmed": Faults.unconfirm,
+    "unfinished": Faults.leave_unfinished,
     "daemons cut": Faults.cut_daemons,
     "client cut": Faults.cut_client,
 }

@@ -25,7 +25,8 @@ from relay.journal.reader import LAST, JournalReader, topics_verdict
 from relay.log.reader import LogReader, verdict
 from relay.store.errors import LogDamaged, LogFailed
 from server.config.model import DURABLE
-from tests.guarantees.validators import broken, judged
+from tests.guarantees.history import History
+from tests.guarantees.validators import broken, durability, judged
 from tests.relay.store.memory import in_memory
 from tests.simulation.actors import Actor
 from tests.simulation.cluster import Cluster
@@ -109,7 +110,8 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
             with _listened() as heard, virtual(), seams(lambda: world.network):
                 life = _Life(world, make)
                 run_ordered(f"order {plan.seed}", life.run)
-            world.faults.extend(heard.said)
+            if not world.is_cut_short:
+                world.faults.extend(heard.said)
             with life.daemons.reading():
                 for space in (MAIN, *plan.spaces):
                     with _readable(world):
@@ -121,7 +123,7 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
                 world.histories[space].views[name] = view
     _count(world)
     return Outcome(
-        (*world.faults, *[said for history in world.histories.values() for said in broken(history)]),
+        (*world.faults, *_broken(world)),
         world.digest,
         world.events,
         sum(len(each.log) for each in world.histories.values()),
@@ -130,6 +132,18 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
         tuple(world.lines or ()),
         tuple(sorted(world.counts.items())),
     )
+
+
+def _broken(world: World) -> Iterator[str]:
+    """Yields what is wrong by the histories; of a life that was cut short, what was acknowledged and is gone."""
+    for space, history in world.histories.items():
+        if world.is_cut_short:
+            turns = [
+                each for each in history.turns if (space, each.client, each.sequence) not in world.may_be_lost
+            ]
+            yield from [f"durability: {said}" for said in durability(History(turns=turns, log=history.log))]
+        else:
+            yield from broken(history)
 
 
 def _count(world: World) -> None:
@@ -216,7 +230,7 @@ class _Life:
                 world.scope.deadline = trio.current_time() + PATIENCE
                 with world.scope:
                     await self._act()
-                if world.scope.cancelled_caught and not world.faults:
+                if world.scope.cancelled_caught and not world.faults and not world.is_cut_short:
                     world.accuse(f"not done after {PATIENCE:g} s")
                     for each in self.daemons.running:
                         each.host.scope.cancel()

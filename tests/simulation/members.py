@@ -21,7 +21,7 @@ from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.store.address import StoreAddress
-from relay.store.errors import LogAway, LogFailed
+from relay.store.errors import LogAway, LogDamaged, LogFailed
 from relay.store.postgres import database, fenced, members
 from relay.store.postgres.database import Database
 from relay.store.postgres.tables import PostgresLog
@@ -128,6 +128,7 @@ class StoreCluster(Supervisor):
         return self.running[number // 3 % len(self.running)]
 
     def stop(self) -> None:
+        self.store.mend()  # where the life has ended before a fault had
         for each in self.members:
             each.stop()
 
@@ -214,6 +215,10 @@ class Member(Supervisor):
         )
 
     def _is_planned(self, error: BaseException) -> bool:
+        store = self._cluster.store
+        if store.went_back and isinstance(error, LogDamaged | LogFailed):
+            self._world.cut_short(lost=store.lost_acknowledged)
+            return True
         if isinstance(error, LogAway):
             return True
-        return isinstance(error, LogFailed) and (self._is_excused or self._cluster.store.is_full)
+        return isinstance(error, LogFailed) and (self._is_excused or store.is_full)

@@ -41,7 +41,8 @@ FAULTS_OF_SEVERAL: Final = ("kill", "kill", "kill at a write", "end", "end", "pa
 FAULTS_OF_CLUSTERS: Final = (
     "kill", "kill", "power", "end", "pause daemon", "pause daemon", "move", "move", "store restart",
     "store failover", "store failover", "store slow", "store cut", "store cut", "store full", "store clock",
-    "no standby", "unconfirmed", "daemons cut", "client cut",
+    "no standby", "unconfirmed", "unconfirmed", "unfinished", "unfinished", "store went back",
+    "store went back", "daemons cut", "client cut",
 )  # fmt: skip
 """What goes wrong besides in a cluster over a store."""
 

@@ -201,6 +201,97 @@ def clients_sent_to_itself(held: ExitStack) -> None:
     held.enter_context(patch.object(LeaderLink, "_take", take))
 
 
+# -- of a cluster over a store ------------------------------------------------------------------------------
+
+
+def _with_lead(held: ExitStack, *changes: tuple[str, str]) -> None:
+    """Has fenced writes begin with another question about their term."""
+    from relay.store.postgres import fenced  # other lives need no psycopg
+
+    lead = fenced._LEAD
+    for before, after in changes:
+        assert before in lead
+        lead = lead.replace(before, after)
+    held.enter_context(patch.object(fenced, "_LEAD", lead))
+
+
+def no_fence(held: ExitStack) -> None:
+    """A write does not ask under which term it is."""
+    _with_lead(held, (" AND term = %(term)s AND nonce = %(nonce)s FOR SHARE", ""))
+
+
+def fence_without_lock(held: ExitStack) -> None:
+    """A write reads the row of its term, and another daemon may take the space before the write is there."""
+    _with_lead(held, (" FOR SHARE", ""))
+
+
+def no_predecessor(held: ExitStack) -> None:
+    """A segment is written although the one before it is missing."""
+    from relay.store.postgres import fenced
+    from tests.simulation.store import rows  # the store knows the right form
+
+    assert rows.FOLLOWS != fenced._UNCONDITIONAL
+
+    held.enter_context(patch.object(fenced, "_FOLLOWS", fenced._UNCONDITIONAL))
+
+
+def no_barrier(held: ExitStack) -> None:
+    """A write that is found to be there is acknowledged although the standby may lack it."""
+    from relay.store.postgres.fenced import _BARRIER, FencedWriter
+
+    really = FencedWriter._committed
+
+    def committed(self: FencedWriter, connection: Any, statement: str, values: Any) -> Any:
+        is_barrier = statement == self._database.statement(_BARRIER)
+        return [] if is_barrier else really(self, connection, statement, values)
+
+    held.enter_context(patch.object(FencedWriter, "_committed", committed))
+
+
+def members_sent_to_themselves(held: ExitStack) -> None:
+    """A daemon that follows sends its clients to its own address in place of the leader's."""
+    from server.cluster.contact import StoreContact
+
+    really = StoreContact._leaders
+
+    def leaders(self: StoreContact, standings: Any) -> Any:
+        own = self._daemon.url
+        found = really(self, standings)
+        for hosted in self._daemon.spaces.values():
+            if not hosted.leads and hosted.leader.url:
+                hosted.leader.url = own
+        return found
+
+    held.enter_context(patch.object(StoreContact, "_leaders", leaders))
+
+
+def contact_ended_too_early(held: ExitStack) -> None:
+    """A daemon that takes its last space asks no more who leads, although it hands one over meanwhile."""
+    from server.daemon import serve
+
+    really = serve._promote
+
+    async def promote(daemon: Any, held: Any, writers: Any, taken: Any) -> None:
+        if len(taken) == len(daemon.followed):
+            daemon.link.end()
+        await really(daemon, held, writers, taken)
+
+    held.enter_context(patch.object(serve, "_promote", promote))
+
+
+OF_CLUSTERS: Final[Mapping[str, int]] = {
+    "no_fence": 40,
+    "fence_without_lock": 40,
+    "no_predecessor": 40,
+    "no_barrier": 120,
+    "members_sent_to_themselves": 40,
+    "contact_ended_too_early": 120,
+}
+"""The mistakes that only a cluster can show, and the lives within which each is found.
+
+A term by its number alone is planted in ``tests/relay/store/postgres/test_wrong_forms.py``.
+"""
+
 OF_FOLLOWERS: Final = ("half_a_segment_shown", "clients_sent_to_itself")
 """The mistakes that only lives with followers can show."""
 
@@ -224,6 +315,12 @@ PLANTED: Final[Mapping[str, Callable[[ExitStack], None]]] = {
         conditions_unchecked,
         half_a_segment_shown,
         clients_sent_to_itself,
+        no_fence,
+        fence_without_lock,
+        no_predecessor,
+        no_barrier,
+        members_sent_to_themselves,
+        contact_ended_too_early,
     )
 }
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.simulation.occurrences import COUNTED, ENOUGH, Kind, Occurrence, Total, counted
 from tests.simulation.plan import draw
-from tests.simulation.planted import OF_FOLLOWERS, PLANTED
+from tests.simulation.planted import OF_CLUSTERS, OF_FOLLOWERS, PLANTED
 from tests.simulation.scheduling import check_trio
 
 CHECKOUT: Final = Path(__file__).parents[2]
@@ -110,6 +110,17 @@ def test_a_life_is_the_same_in_each_process_although_much_happens_at_once(kind: 
 
 
 @pytest.mark.slow
+@pytest.mark.torture
+@pytest.mark.skipif(not ROUNDS, reason="for make torture")
+@pytest.mark.parametrize(
+    "name", ["gate_open", "secret_unchecked", "grace_not_renewed", "half_a_segment_shown"]
+)
+def test_a_cluster_shows_what_is_wrong_with_one_daemon_too(name: str) -> None:
+    pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
+    run("--cluster", "--seeds", "80", "--plant", name, status=1)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(each, marks=[] if each in AT_ONCE else [pytest.mark.torture]) for each in PLANTED],
@@ -117,8 +128,12 @@ def test_a_life_is_the_same_in_each_process_although_much_happens_at_once(kind: 
 def test_a_planted_mistake_is_found_and_shrunk(name: str) -> None:
     if name not in AT_ONCE and not ROUNDS:
         pytest.skip("the others are for make torture")
+    if name in OF_CLUSTERS:
+        pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
     kind = [Kind.FOLLOWERS.value] if name in OF_FOLLOWERS else []
-    said = run(*kind, "--seeds", str(SEEDS), "--processes", "1", "--plant", name, status=1)
+    kind = [Kind.CLUSTER.value] if name in OF_CLUSTERS else kind
+    seeds = OF_CLUSTERS.get(name, SEEDS)
+    said = run(*kind, "--seeds", str(seeds), "--processes", "1", "--plant", name, status=1)
     command = re.search(r"python -m tests\.simulation (.*) --trace", said)
     assert command is not None, said
     assert "--without-" in command[1], "something could be left out"

@@ -161,8 +161,24 @@ async def end(actor: Actor) -> None:
             except (Broken, Closed):  # a daemon that dies at a write does so late, perhaps
                 await trio.sleep(0.1)
             else:
+                await _wait_complete(space, time)
                 actor.world.topic_end = time
                 return
+
+
+async def _wait_complete(space: dataspace.RemoteSpace, time: int) -> None:
+    """Returns once an epoch is complete: producers that have vanished may be away for a while before."""
+    while True:
+        try:
+            async with space.subscribe(TOPIC, as_of=time, timeout=60) as epochs:
+                await anext(epochs)
+                return
+        except (Broken, Closed):
+            await trio.sleep(0.1)
+        except Refused as refusal:
+            if refusal.code not in (*_MAY_BE, "epoch-ahead"):
+                raise
+            await trio.sleep(0.1)
 
 
 async def _finish(actor: Actor, space: dataspace.RemoteSpace, time: int) -> None:

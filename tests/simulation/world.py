@@ -57,6 +57,12 @@ class World:
         self.events = 0
         self.last = dict.fromkeys(SPACES, 0)
         """The latest epoch of each space that was acknowledged."""
+        self.asked: Final[set[tuple[str, str, int]]] = set()
+        """Turns that were sent: space, client and number."""
+        self.may_be_lost: set[tuple[str, str, int]] = set()
+        """The turns that had been sent when the store went back to a copy that lacked some."""
+        self.is_cut_short = False
+        """True if the life ended because a daemon has found and said that the store went back."""
         self.changed = trio.Event()
         self._digest = blake2b(digest_size=16)
 
@@ -95,6 +101,16 @@ class World:
         self.trace("wrong:", what)
         self.faults.append(what)
         self.scope.cancel()
+
+    def cut_short(self, *, lost: bool) -> None:
+        """Ends the life, since a daemon has said that the store went back; ``lost`` if what was acknowledged
+        may be gone."""
+        if not self.is_cut_short:
+            self.trace("cut short")
+            self.count(Occurrence.WENT_BACK)
+            self.is_cut_short = True
+            self.may_be_lost = self.may_be_lost if lost else set()
+            self.scope.cancel()
 
     def reach(self, space: str, epoch: int) -> None:
         """Notes that an epoch was acknowledged."""

@@ -335,12 +335,28 @@ class PostgresLog(PostgresChains):
         self._write(f"{_PUT_START}, {PUT_NAMES}", first=first, before=before, **put(names))
 
     def put_header(self, names: Names) -> None:
-        self._write(PUT_NAMES, **put(names))
+        self._write_above(PUT_NAMES, **put(names))
+
+    def _write_above(self, changes: str, **values: object) -> None:
+        """Writes only if the newest segment is there: what is written comes from a memory that has its epochs,
+        which a database that went back may lack."""
+        head = self._heads.get(0)
+        heads = [] if head is None else [head]
+        self._led().write(
+            changes,
+            {
+                "space": self._space,
+                "previous": [ordinal for ordinal, _ in heads],
+                "sums": [checksum for _, checksum in heads],
+                **values,
+            },
+            follows=bool(heads),
+        )
 
     def drop_before(self, ordinal: int, oldest: int, names: Names) -> None:
         low = (ordinal - 1) >> KEY_BITS << KEY_BITS
         size = 0 if self._used is None else self.bytes_between(low + 1, ordinal)
-        self._write(f"{_DROP}, {PUT_NAMES}", low=low, high=ordinal, oldest=oldest, **put(names))
+        self._write_above(f"{_DROP}, {PUT_NAMES}", low=low, high=ordinal, oldest=oldest, **put(names))
         self._counted_out(size)
 
     # -- snapshots ------------------------------------------------------------------------------------
@@ -369,7 +385,7 @@ class PostgresLog(PostgresChains):
         self._write(_PUT_CHUNK, snapshot=snapshot, chunk=chunk, checksum=checksum, body=body)
 
     def complete_snapshot(self, snapshot: int, chunks: int, names: Names) -> None:
-        self._write(f"{_COMPLETE}, {PUT_NAMES}", snapshot=snapshot, chunks=chunks, **put(names))
+        self._write_above(f"{_COMPLETE}, {PUT_NAMES}", snapshot=snapshot, chunks=chunks, **put(names))
         self._used = None
 
     def drop_incomplete_snapshots(self) -> None:

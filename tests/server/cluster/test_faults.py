@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,9 @@ import trio
 import dataspace
 from dataspace import Record
 from dataspace.errors import Refused
+from relay.store.address import StoreAddress
+from relay.store.postgres.database import Database
+from relay.store.postgres.members import Membership, Profile, SpaceTerms
 from server.cli.main import main
 from tests.postgres.servers import NAME, Server, Servers, address
 from tests.server.cluster.test_failover import LEASE, SOON, leader_of, leads
@@ -170,6 +173,23 @@ async def test_of_daemons_that_start_at_one_moment_on_an_empty_store_one_leads(
                 async with dataspace.connect(each.url, owner="map") as space:
                     await space.assert_(Record("map", n))
                     assert sorted(await space.matches("map($n)")) == [(m,) for m in range(n + 1)]
+
+
+async def test_a_space_whose_first_leader_has_made_no_log_is_led_by_the_next_daemon(
+    postgres_url: str,
+) -> None:
+    with closing(Database(StoreAddress.parse(postgres_url))) as database:
+        database.prepare()
+        member, terms = Membership(database, Profile("first"), 3.0), SpaceTerms(database)
+        space = terms.space("main")
+        member.join()
+        assert terms.take(space, terms.standing(space), member.nonce) is not None
+        terms.close()
+        member.close()  # it is killed
+    daemon = DaemonProcess(postgres_url)
+    with trio.fail_after(SOON):
+        async with started(daemon), dataspace.connect(daemon.url) as client:
+            await client.assert_(Record("there", 1))
 
 
 async def test_daemons_that_should_be_alike_and_are_not_are_told_of(

@@ -95,8 +95,12 @@ class Store:
         self.pids = 0
         self.changed: Final = trio.lowlevel.ParkingLot()
         """Wakes what waits for a lock, a standby, a link or the store."""
-        self.lacking = 0
-        """Segments that failovers have lost although they had been acknowledged."""
+        self._shown: set[int] = set()
+        """The places in the log of what others see."""
+        self.went_back = False
+        """True once a failover has lost segments that somebody may have seen."""
+        self.lost_acknowledged = False
+        """True once it has lost segments that the standby had as well."""
 
     def time(self) -> float:
         """Returns its clock, in seconds since 1970."""
@@ -127,7 +131,7 @@ class Store:
 
     def admit(self, host: str) -> None:
         """Ends one ``bar``."""
-        self.barred[host] -= 1
+        self.barred[host] = self.barred.get(host, 1) - 1
         self.changed.unpark_all()
 
     # -- what is on disk ------------------------------------------------------------------------------
@@ -138,18 +142,28 @@ class Store:
         self.written = changed(self.written, changes)
         return len(self.log)
 
-    def show(self, changes: Sequence[Change]) -> None:
-        """Has everybody see changes."""
+    def show(self, place: int, changes: Sequence[Change]) -> None:
+        """Has everybody see the changes at a place of the log."""
+        self._shown.add(place)
         self.seen = changed(self.seen, changes)
 
     def replay(self, upto: int) -> None:
         """Goes on with a copy of so much of the log."""
         self.log = self.log[:upto]
+        self._shown = {place for place in self._shown if place <= upto}
         self.copied = upto
         content = EMPTY
         for changes in self.log:
             content = changed(content, changes)
         self.written = self.seen = content
+
+    def mend(self) -> None:
+        """Ends all that is wrong with it."""
+        self.has_standby, self.is_full, self.slow = True, False, 0.0
+        self.barred.clear()
+        if not self.is_up:
+            self.start()
+        self.changed.unpark_all()
 
     # -- faults ---------------------------------------------------------------------------------------
 
@@ -167,18 +181,22 @@ class Store:
         """Recovers what is on the disk."""
         self.life += 1
         self.seen = self.written
+        self._shown.update(range(1, len(self.log) + 1))
         self.is_up = True
         self.trace("store", "started", len(self.log))
         self.changed.unpark_all()
 
     def fail_over(self, lacking: int = 0) -> None:
         """Goes on with the copy of the standby, or with one that lacks so many commits of segments."""
-        upto = self.random.randint(self.copied, len(self.log))
-        lost = 0
-        while lost < lacking and upto:
-            upto -= 1
-            lost += any(table == "segments" and row for table, _, row in self.log[upto])
-        self.lacking += lost
+        # The numbers of the spaces, which daemons keep in memory, are lost in no life.
+        made = [at for at, each in enumerate(self.log, 1) if any(table == "spaces" for table, *_ in each)]
+        upto, lost = self.random.randint(max(self.copied, *made[-1:], 0), len(self.log)), 0
+        places = [at for at in range(self.copied) if _has_segments(self.log[at])]
+        if lacking and len(places) > lacking:
+            upto, lost = places[-lacking], lacking
+        gone = [at + 1 for at in range(upto, len(self.log)) if _has_segments(self.log[at])]
+        self.went_back |= bool(self._shown.intersection(gone))
+        self.lost_acknowledged |= lost > 0
         self.trace("store", "fails over to", upto, "of", len(self.log), "without", lost)
         self.replay(upto)
 
@@ -194,6 +212,10 @@ class Store:
     def holders(self, space: int | None) -> list[Request]:
         """Returns the requests that hold the row of a term."""
         return [each for each in self.active if each.holds is not None and each.holds == space]
+
+
+def _has_segments(changes: Sequence[Change]) -> bool:
+    return any(table == "segments" and row for table, _, row in changes)
 
 
 class Request(Wait):
@@ -260,7 +282,7 @@ class Request(Wait):
     def show(self) -> None:
         """Has everybody see a write, since the standby has it."""
         self._store.copied = max(self._store.copied, self._place)
-        self._store.show(self._changes)
+        self._store.show(self._place, self._changes)
         self._finish()
 
     def _run(self, text: str, content: Content) -> None:
@@ -276,7 +298,7 @@ class Request(Wait):
             self.answer, self._changes = PLAIN[text](content, v, store.time(), store.numbers)
             if self._changes:
                 self._place = store.write(self._changes)
-                store.show(self._changes)
+                store.show(self._place, self._changes)
             if text in SYNCHRONOUS:
                 store.copied = max(store.copied, self._place)
         elif "pg_terminate_backend" in text:
@@ -299,7 +321,7 @@ class Request(Wait):
         if not self.is_over:
             if self._place:
                 self._store.count("UNCONFIRMED")
-                self._store.show(self._changes)
+                self._store.show(self._place, self._changes)
             self._finish()
         self.lose(why)
 

@@ -260,6 +260,27 @@ def failed_over(
     return standby, leader
 
 
+@pytest.mark.parametrize(
+    "write_above",
+    [
+        lambda tables: tables.complete_snapshot(1, 0, {}),
+        lambda tables: tables.put_header({}),
+        lambda tables: tables.drop_before(1, 0, {}),
+    ],
+)
+def test_nothing_from_memory_is_written_once_its_segments_are_gone(
+    postgres_url: str, write_above: Callable[[PostgresLog], None]
+) -> None:
+    with leaders(postgres_url) as (one, _), connect(postgres_url) as beside:
+        log = one.log()
+        write(log, 1)
+        tables = log._tables
+        assert isinstance(tables, PostgresLog) and tables.begin_snapshot(1, 1, 0) == 1
+        beside.execute(b"DELETE FROM segments")
+        with pytest.raises(LogDamaged, match="lacks segments"):
+            write_above(tables)
+
+
 @pytest.mark.slow
 def test_a_term_whose_number_has_come_back_is_fenced(servers: Servers) -> None:
     later: list[Log] = []
