@@ -239,7 +239,7 @@ class Faults:
             self._fail_over(part)
 
     async def leave_unfinished(self, part: Part) -> None:
-        """A leader is killed while its commits wait for a standby, which comes back once another one leads."""
+        """A leader is killed while its commits wait for a standby, which comes back once another leads."""
         async with self._cluster.failing:
             self._cluster.store.has_standby = False
             await trio.sleep(0.3)

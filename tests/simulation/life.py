@@ -135,7 +135,7 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
 
 
 def _broken(world: World) -> Iterator[str]:
-    """Yields what is wrong by the histories; of a life that was cut short, what was acknowledged and is gone."""
+    """Yields what is wrong by the histories; of a life that was cut short, what was acknowledged and lost."""
     for space, history in world.histories.items():
         if world.is_cut_short:
             turns = [

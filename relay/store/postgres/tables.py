@@ -338,8 +338,8 @@ class PostgresLog(PostgresChains):
         self._write_above(PUT_NAMES, **put(names))
 
     def _write_above(self, changes: str, **values: object) -> None:
-        """Writes only if the newest segment is there: what is written comes from a memory that has its epochs,
-        which a database that went back may lack."""
+        """Writes only if the newest segment is there, since what is written comes from a memory that has its
+        epochs, which a database that went back may lack."""
         head = self._heads.get(0)
         heads = [] if head is None else [head]
         self._led().write(
