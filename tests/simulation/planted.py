@@ -228,10 +228,9 @@ def fence_without_lock(held: ExitStack) -> None:
 def no_predecessor(held: ExitStack) -> None:
     """A segment is written although the one before it is missing."""
     from relay.store.postgres import fenced
-    from tests.simulation.store import rows  # the store knows the right form
+    from tests.simulation.store import rows
 
-    assert rows.FOLLOWS != fenced._UNCONDITIONAL
-
+    assert rows.FOLLOWS == fenced._FOLLOWS  # the store knows the right form before the wrong one is here
     held.enter_context(patch.object(fenced, "_FOLLOWS", fenced._UNCONDITIONAL))
 
 

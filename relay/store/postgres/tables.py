@@ -335,7 +335,7 @@ class PostgresLog(PostgresChains):
         self._write(f"{_PUT_START}, {PUT_NAMES}", first=first, before=before, **put(names))
 
     def put_header(self, names: Names) -> None:
-        self._write_above(PUT_NAMES, **put(names))
+        self._write(PUT_NAMES, **put(names))
 
     def _write_above(self, changes: str, **values: object) -> None:
         """Writes only if the newest segment is there, since what is written comes from a memory that has its

@@ -264,7 +264,6 @@ def failed_over(
     "write_above",
     [
         lambda tables: tables.complete_snapshot(1, 0, {}),
-        lambda tables: tables.put_header({}),
         lambda tables: tables.drop_before(1, 0, {}),
     ],
 )
