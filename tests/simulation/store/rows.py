@@ -15,7 +15,7 @@ import psycopg
 
 from relay.store.header import SEAL
 from relay.store.ports import KEY_BITS
-from relay.store.postgres import database, fenced, members, schema, sizes, staged, tables, topics
+from relay.store.postgres import fenced, members, schema, sizes, staged, tables, topics
 from relay.store.postgres.tables import NAMES, OF_SPACE
 from server.cluster import overview
 
@@ -171,7 +171,6 @@ def _store_sizes(content: Content, _v: Values) -> list[Row]:
 
 
 READS: Final[Mapping[str, Callable[[Content, Values], list[Any]]]] = {
-    database._COMMITS: lambda _content, _v: [("on", "on")],
     "SELECT format FROM {s}.store": lambda _content, _v: [(schema.FORMAT,)],
     "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'store'": lambda *_: [
         (1,)

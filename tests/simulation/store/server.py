@@ -21,7 +21,7 @@ from typing import Any, Final
 import psycopg
 import trio
 
-from relay.store.postgres.database import _MOMENT
+from relay.store.postgres.database import _COMMITS, _MOMENT
 from relay.store.postgres.schema import quoted
 from tests.simulation.hosts import Host, here, outside
 from tests.simulation.store.rows import (
@@ -291,6 +291,8 @@ class Request(Wait):
             connection.moment = content
         elif text == "COMMIT":
             connection.moment = None
+        elif text == _COMMITS:
+            self.answer = [("on", "on", connection.pid)]
         elif text in READS:
             self.answer = READS[text](content, v)
         elif text in PLAIN:
