@@ -128,6 +128,8 @@ class History:
     """By term of the log, its first epoch."""
     leaders: dict[str, int] = field(default_factory=dict)
     """By process, the term of the log in which it leads; empty if processes are not noted."""
+    chain: list[tuple[int, int]] = field(default_factory=list)
+    """The term in the store under which each segment of the log was written, and its first epoch."""
     rights: Mapping[str, str] = field(default_factory=dict)
     """By tenant, the label of the facts and messages that it may make; it puts ``by-TENANT`` into each."""
     secret: frozenset[str] = frozenset()

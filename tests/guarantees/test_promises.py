@@ -203,6 +203,11 @@ def deposed_leader(history: History) -> None:
     history.turns[at] = replace(history.turns[at], at="first")
 
 
+def earlier_term(history: History) -> None:
+    """A leader writes to the store once the next one has."""
+    history.chain += [(1, 1), (2, 5), (1, 9)]
+
+
 def session_stolen(history: History) -> None:
     """A session is resumed by a client that does not know its secret."""
     history.stolen.append("near")
@@ -286,6 +291,7 @@ PLANTED: Final[dict[Callable[[History], None], str]] = {
     fact_that_is_away: "graces",
     state_of_a_process_that_is_behind: "observation",
     deposed_leader: "durability",
+    earlier_term: "durability",
     session_stolen: "graces",
     condition_that_did_not_hold: "conditions",
     turn_of_another_space: "spaces",

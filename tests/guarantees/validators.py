@@ -116,6 +116,11 @@ def durability(history: History) -> Iterator[str]:
         if count > 1:
             yield f"{count} epochs have the number {number}"
     yield from _leaders(history)
+    newest = 0
+    for term, first in history.chain:
+        if term < newest:
+            yield f"epoch {first} was written under term {term}, after one of term {newest}"
+        newest = max(newest, term)
 
 
 def order(history: History) -> Iterator[str]:

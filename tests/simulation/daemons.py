@@ -95,6 +95,10 @@ class Supervisor:
         """Opens the log of a space, as the daemons have left it."""
         return LogReader.open(self.data / space if space != MAIN else self.data)
 
+    def chain_of(self, space: str) -> list[tuple[int, int]]:
+        """Returns the term of each segment in a store, and its first epoch."""
+        return []
+
     def journal(self) -> JournalReader:
         """Opens the journal of topics, likewise."""
         return JournalReader.open(self.data)

@@ -115,6 +115,7 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
             with life.daemons.reading():
                 for space in (MAIN, *plan.spaces):
                     with _readable(world):
+                        world.histories[space].chain = life.daemons.chain_of(space)
                         world.histories[space].log = _read(partial(life.daemons.log_of, space), world)
                 with _readable(world):
                     world.topic.epochs = _read_topic(life.daemons.journal, world)

@@ -139,6 +139,11 @@ class StoreCluster(Supervisor):
     def log_of(self, space: str) -> LogReader:
         return LogReader.over(PostgresLog(self._database(), self._number(space)))
 
+    def chain_of(self, space: str) -> list[tuple[int, int]]:
+        number = self._number(space)
+        rows = sorted((at[1], row) for at, row in self.store.seen["segments"].items() if at[0] == number)
+        return [(row[9], row[1]) for _, row in rows]
+
     @contextmanager
     def reading(self) -> Iterator[None]:
         self.store.is_up = True  # if the life has ended before a fault had
