@@ -177,12 +177,9 @@ def _stored(plan: Plan) -> Plan:
     faults = [each for each in plan.faults if each.kind not in OF_ONE_MACHINE]
     faults += _faults(random, FAULTS_OF_CLUSTERS, random.randint(1, 5))
     faults.sort(key=lambda each: each.at)
-    actors = [  # topics are led with ``main``
-        replace(each, space=MAIN) if each.kind in OF_TOPICS else each for each in plan.actors
-    ]
     return replace(
         plan,
-        actors=(*actors, *_glancers(plan, random)),
+        actors=(*plan.actors, *_glancers(plan, random)),
         roles=(STANDS_BY,) * random.choice((2, 2, 2, 3, 3, 4)),
         faults=tuple(faults),
         show=DURABLE,
