@@ -7,11 +7,12 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+from urllib.parse import quote
 
 import psycopg
 import pytest
 
-from tests.postgres.servers import NAME, PATIENCE, Server, _free_port, wait_until
+from tests.postgres.servers import BEHIND, NAME, PATIENCE, Server, _free_port, wait_until
 
 PROGRAM: Final = shutil.which("pgbouncer")
 
@@ -49,6 +50,7 @@ def pooled(server: Server) -> Iterator[Server]:
     process = servers.start(PROGRAM, settings, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     before = server.public
     server.public = ("127.0.0.1", own)
+    BEHIND[f"127.0.0.1:{own}"] = f"{quote(server.host, safe='')}:{server.port}"
     try:
         wait_until(lambda: _answers(server))
         yield server

@@ -65,6 +65,9 @@ LEFT_OPEN: Final = """SELECT pg_terminate_backend(pid, 5000)
 STREAMING: Final = "SELECT state = 'streaming' FROM pg_stat_replication WHERE application_name = %s"
 SYNCHRONOUS: Final = "SELECT sync_state = 'sync' FROM pg_stat_replication WHERE application_name = %s"
 
+BEHIND: Final[dict[str, str]] = {}
+"""Hosts and ports of servers by those of the poolers in front, which the questions of tests go around."""
+
 WAITING: Final = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
@@ -394,6 +397,8 @@ def connect(url: str, **options: Any) -> Connection:
     query = dict(parse_qsl(parts.query))
     search = f"-csearch_path={query.pop('schema')}"
     bare = parts._replace(query=urlencode(query)).geturl()
+    for pooler, server in BEHIND.items():
+        bare = bare.replace(pooler, server)
     how = {"options": search, "target_session_attrs": "read-write", **options}
     return psycopg.connect(bare, autocommit=True, **how)
 
