@@ -30,6 +30,7 @@ default_pool_size = 5
 max_client_conn = 500
 server_login_retry = 0.1
 logfile = {folder}/log
+pidfile = {folder}/data/postmaster.pid
 """
 
 
@@ -40,7 +41,7 @@ def pooled(server: Server) -> Iterator[Server]:
         pytest.skip("pgbouncer is not installed")
     servers, own = server.servers, _free_port()
     folder = servers.place / f"pooler-{own}"
-    folder.mkdir()
+    (folder / "data").mkdir(parents=True)  # as a server's, so that `keeper` ends it with them
     settings = folder / "settings"
     settings.write_text(_SETTINGS.format(host=server.host, port=server.port, own=own, folder=folder))
     (folder / "users").write_text(f'"{NAME}" ""\n')
