@@ -14,14 +14,17 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Final
 
 from dataspace.errors import DataspaceError
 from dataspace.faults import reach
 from relay.archive.archive import Archive, ArchivePlace, manifest_name
+from relay.archive.columns import Types, columns_of
 from relay.archive.manifest import (
     CHAPTER,
+    COLUMNS,
     SEGMENTS,
     ArchivedFile,
     ArchiveManifest,
@@ -31,7 +34,7 @@ from relay.archive.manifest import (
     manifest_of,
     packed,
 )
-from relay.archive.packing import SegmentPacker
+from relay.archive.packing import SegmentPacker, segments_in
 from relay.log.chain import READ_BYTES
 from relay.log.reader import LogReader
 from relay.log.segments import Segment
@@ -76,6 +79,7 @@ class Archiver:
         self.archive: Final = Archive(objects, ArchivePlace(space, log.identity))
         self.sizes: Final = sizes or RangeSizes()
         self._term = term
+        self._makes_columns = find_spec("pyarrow") is not None
         self._open: _OpenRange | None = None
         self._oldest = 1
         self._ordinal = 0
@@ -171,12 +175,15 @@ class Archiver:
         if self._open is None or self._open.last <= self.archive.upto:
             return None  # entries without an epoch of their own go with the next epoch
         self.log.refresh()
-        added, content = self._open.finish()
-        self._put(added.file(SEGMENTS), content)
-        reach("archive-before-manifest")
         manifest = self.archive.refresh()
         self._check_term(manifest)
-        if manifest.upto >= added.last or not self._commit(self._following(manifest, added)):
+        added, content = self._open.finish()
+        self._put(added.file(SEGMENTS), content)
+        types: dict[str, str] = {}
+        if self._makes_columns:
+            added, types = self._with_columns(added, content, manifest.types)
+        reach("archive-before-manifest")
+        if manifest.upto >= added.last or not self._commit(self._following(manifest, added, types)):
             raise NotThisArchive(
                 f"{self.archive.shown} got version {manifest.version + 1} from another writer"
             )
@@ -185,9 +192,21 @@ class Archiver:
         self._open, self._oldest = None, 1
         return added
 
-    def _following(self, manifest: ArchiveManifest, added: Range) -> ArchiveManifest:
+    def _with_columns(self, added: Range, content: bytes, types: Types) -> tuple[Range, dict[str, str]]:
+        """Writes the columns of a range; returns the range with them, and newly settled classes."""
+        name = f"{added.first:012}-{added.last:012}-{uuid.uuid4().hex[:12]}.parquet"
+        made, settled = columns_of(segments_in(content, self.archive.shown), types)
+        files = list(added.files)
+        for each in made:
+            size, checksum = len(each.content), sha256(each.content).hexdigest()
+            path = f"{each.folder}/{name}"
+            files.append(ArchivedFile(path, COLUMNS, size, checksum, each.label, each.arity, each.rows))
+            self._put(files[-1], each.content)
+        return replace(added, files=tuple(files)), settled
+
+    def _following(self, manifest: ArchiveManifest, added: Range, types: Types) -> ArchiveManifest:
         starts = [each for each in self.log.starts() if manifest.upto < each[0] <= added.last]
-        return self._with_chapter(manifest.followed_by(added, starts, self._oldest))
+        return self._with_chapter(manifest.followed_by(added, starts, self._oldest, types))
 
     def _put(self, file: ArchivedFile, content: bytes) -> None:
         """Writes an object and reads it back."""

@@ -23,18 +23,28 @@ FORMAT: Final = 1
 SEGMENTS: Final = "segments"
 """The form of an object with the bytes of the log."""
 
+COLUMNS: Final = "columns"
+"""The form of an object in Parquet."""
+
 CHAPTER: Final = 1_000
 """Ranges that one chapter has; a manifest has up to twice as many itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """One object of a range: its name below the space's folder, its form, its bytes and their SHA-256."""
+    """One object of a range: its name below the space's folder, its form, its bytes and their SHA-256.
+
+    Columns have a label and the number of their fields, None and -1 for all rows without an object of their
+    own, and the number of rows.
+    """
 
     path: str
     form: str
     size: int
     sha256: str
+    label: str | None = None
+    arity: int = -1
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +101,7 @@ class ArchiveManifest:
     All epochs from ``first`` to ``upto`` are here.  ``missing`` has the first and last number of each stretch
     of epochs that the log let go before they were archived.  ``starts`` has the starts of the log
     (see ``LogReader``) after the chapters.  ``term`` is the number of the writing daemon's term, ``writer`` a
-    random word of its own.
+    random word of its own.  ``types`` has the class of each field of columns, by ``label/arity``.
     """
 
     space: str
@@ -106,6 +116,7 @@ class ArchiveManifest:
     ranges: tuple[Range, ...] = ()
     starts: tuple[Start, ...] = ()
     missing: tuple[tuple[int, int], ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
     digest: str = field(default="", compare=False)
     """The SHA-256 of its bytes, as its successor names it."""
 
@@ -115,11 +126,13 @@ class ArchiveManifest:
         held: Sequence[Chapter | Range] = self.ranges or self.chapters
         return held[-1].until if held else 0
 
-    def followed_by(self, added: Range, starts: Sequence[Start], oldest: int) -> ArchiveManifest:
+    def followed_by(
+        self, added: Range, starts: Sequence[Start], oldest: int, types: Mapping[str, str]
+    ) -> ArchiveManifest:
         """Returns the next version, with one more range and the starts within it.
 
         ``oldest`` is the oldest epoch that the log had when the range was begun: the epochs between it and
-        the newest archived one are missing.
+        the newest archived one are missing.  ``types`` are newly settled.
         """
         gap = oldest > self.upto + 1
         return replace(
@@ -130,6 +143,7 @@ class ArchiveManifest:
             upto=added.last,
             ranges=(*self.ranges, added),
             starts=(*self.starts, *starts),
+            types={**self.types, **types},
             missing=(*self.missing, (self.upto + 1, oldest - 1)) if gap and self.version else self.missing,
             digest="",
         )
@@ -159,6 +173,7 @@ def manifest_of(content: bytes, place: str) -> ArchiveManifest:
             tuple(map(_range, body["ranges"])),
             _pairs(body["starts"]),
             _pairs(body["missing"]),
+            dict(body["types"]),
             sha256(content).hexdigest(),
         )
     except (KeyError, TypeError, ValueError) as error:

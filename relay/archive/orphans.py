@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relay.archive.archive import MANIFESTS, Archive, manifest_name
-from relay.archive.manifest import SEGMENTS
+from relay.archive.manifest import COLUMNS, SEGMENTS
 from relay.objects.objects import PROBE
 
 KEPT_VERSIONS: Final = 1_000
@@ -20,8 +20,6 @@ KEPT_VERSIONS: Final = 1_000
 
 GRACE: Final = 86_400.0
 """Seconds for which an object that no manifest names is kept, by the clock of the store."""
-
-FOLDERS: Final = (SEGMENTS, "chapters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ def collect(archive: Archive, *, versions: int = KEPT_VERSIONS, grace: float = G
     archive.objects.delete([archive.name(manifest_name(each)) for each in old])
     named = {*_named(archive)}  # of all versions, since ranges are only added
     count = size = 0
-    for folder in FOLDERS:
+    for folder in _folders(archive):
         found = {
             f"{folder}/{name}": each
             for name, each in archive.objects.listed(archive.name(folder)).items()
@@ -55,6 +53,15 @@ def collect(archive: Archive, *, versions: int = KEPT_VERSIONS, grace: float = G
         archive.objects.delete(map(archive.name, found))
         count, size = count + len(found), size + sum([each.size for each in found.values()])
     return Collected(count, size, len(old))
+
+
+def _folders(archive: Archive) -> Iterator[str]:
+    """Yields the folders that objects are in: of segments, chapters, and columns by label and fields."""
+    yield from (SEGMENTS, "chapters")
+    for label in archive.objects.folders(archive.name(COLUMNS)):
+        yield f"{COLUMNS}/{label}"
+        for arity in archive.objects.folders(archive.name(f"{COLUMNS}/{label}")):
+            yield f"{COLUMNS}/{label}/{arity}"
 
 
 def _named(archive: Archive) -> Iterator[str]:

@@ -115,6 +115,12 @@ def segments_of(group: PackedGroup, frame: bytes, place: str) -> Iterator[Segmen
         previous = segment.checksum
 
 
+def segments_in(content: bytes, place: str) -> Iterator[Segment]:
+    """Yields the segments of a whole object."""
+    for group in groups_of(content, place):
+        yield from segments_of(group, content[group.offset : group.offset + group.size], place)
+
+
 def _unpacked(frame: bytes, place: str) -> Sequence[Segment]:
     zstd = _zstd()
     try:
