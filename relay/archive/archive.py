@@ -18,9 +18,21 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from dataspace.errors import Refused, UsageError
-from relay.archive.manifest import SEGMENTS, ArchiveManifest, Chapter, Range, chapter_of, manifest_of
+from index.patterns.skeletons import skeleton
+from index.values.values import Value
+from relay.archive.manifest import (
+    COLUMNS,
+    SEGMENTS,
+    ArchivedFile,
+    ArchiveManifest,
+    Chapter,
+    Range,
+    chapter_of,
+    manifest_of,
+)
 from relay.archive.packing import INDEX_BYTES, PackedGroup, groups_of, index_size, segments_of
 from relay.log.segments import Segment
+from relay.log.selections import Flat, flat_selection
 from relay.objects.objects import NoSuchObject, Objects, StoreFailed
 from relay.store.errors import LogDamaged
 from relay.store.ports import Start
@@ -135,6 +147,19 @@ class Archive:
             if chapter.last > after and (upto is None or chapter.first <= upto):
                 yield from _within(self._chapter(chapter).ranges, after, upto)
         yield from _within(manifest.ranges, after, upto)
+
+    def files(self, pattern: Value = None) -> Iterator[tuple[Range, ArchivedFile]]:
+        """Yields all objects of this version, or those in columns that may have facts of a pattern.
+
+        A fact with more fields matches as well.  Raises ``UsageError`` for a pattern without a label.
+        """
+        flat = None if pattern is None else flat_selection(skeleton(pattern))
+        if pattern is not None and (flat is None or not isinstance(flat.label, str)):
+            raise UsageError("a pattern with a label is needed, whose fields are captures, constants or _")
+        for each in self.ranges():
+            for file in each.files:
+                if flat is None or _may_have(file, flat):
+                    yield each, file
 
     def segments_after(self, epoch: int) -> int:
         """Returns how many segments the ranges with later epochs have."""
@@ -271,6 +296,13 @@ class _Loaded:
 
 
 _NAMED: Final = re.compile(r"(\d{12})\.json")
+
+
+def _may_have(file: ArchivedFile, flat: Flat) -> bool:
+    """True if an object in columns may have facts of a pattern."""
+    if file.form != COLUMNS:
+        return False
+    return file.label is None or (file.label == flat.label and file.arity >= flat.parts - 1)
 
 
 def _numbers(segment: Segment) -> Iterator[tuple[int, int]]:

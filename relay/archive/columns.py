@@ -99,7 +99,7 @@ def columns_of(segments: Iterable[Segment], types: Types) -> tuple[list[ColumnOb
 
 
 def _gathered(segments: Iterable[Segment]) -> tuple[dict[tuple[str, int], _Rows], _Rows]:
-    """Returns changes by label and number of fields, and those of values that are no such records."""
+    """Returns changes by label and number of fields, and the changes of all other values."""
     found: dict[tuple[str, int], _Rows] = {}
     others = _Rows()
     for segment in segments:
@@ -124,7 +124,7 @@ def _gathered(segments: Iterable[Segment]) -> tuple[dict[tuple[str, int], _Rows]
 
 
 def _own_labels(found: Mapping[tuple[str, int], _Rows], types: Types) -> set[str]:
-    """Returns the labels that have folders of their own; of those that differ in case only, one has."""
+    """Returns the labels that have folders of their own; one of several that differ in case only."""
     counts: dict[str, int] = {}
     for (label, _), rows in found.items():
         counts[label] = counts.get(label, 0) + len(rows.rows)
@@ -207,7 +207,7 @@ def _common(rows: _Rows) -> tuple[list[str], list[Any]]:
 
 
 def _typed(column: Sequence[Value], letter: str) -> tuple[Any, Any]:
-    """Returns a field as an array of its class, and as an array of what does not fit, None if all does."""
+    """Returns a field as an array of its class, and an array of other values, None if there are none."""
     arrow, wanted, fits = _arrow(), _type(letter), _FITS[letter]
     if all(map(fits, column)):
         return arrow.array(column, wanted), None

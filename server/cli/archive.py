@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 
+from index.patterns.text import parse_pattern
 from relay.archive.archive import Archive, only_archive
 from relay.archive.archiver import Archiver, archive_all
-from relay.archive.manifest import Range
+from relay.archive.manifest import ArchivedFile, Range
 from relay.archive.verifying import ArchiveVerdict, verify_archive
 from relay.objects.objects import Objects
 from relay.objects.opening import open_objects
@@ -89,12 +90,12 @@ def files(args: argparse.Namespace) -> int:
     archive = only_archive(objects, args.space or "main", args.identity or "")
     if args.version is not None:
         archive.choose(args.version)
-    for each in archive.ranges():
-        for file in each.files:
-            address = objects.address(archive.name(file.path))
-            if args.json:
-                said = {"file": address, "form": file.form, "bytes": file.size, "sha256": file.sha256}
-                print(json_line(said | {"first": each.first, "last": each.last, "changes": each.changes}))
-            else:
-                print(address)
+    pattern = None if args.pattern is None else parse_pattern(args.pattern)
+    for each, file in archive.files(pattern):
+        address = objects.address(archive.name(file.path))
+        if args.json:
+            said = {"file": address, "first": each.first, "last": each.last}
+            print(json_line(said | {name: getattr(file, name) for name in ArchivedFile.__slots__[1:]}))
+        else:
+            print(address)
     return 0

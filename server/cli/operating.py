@@ -58,7 +58,7 @@ VERIFY: Final = Command(
     (
         *STORE,
         option("--archive PREFIX", "check the archive there instead of a log"),
-        flag("--deep", "check each segment of the archive against the one before as well"),
+        flag("--deep", "check each segment of the archive, and its columns against the segments, as well"),
         _IDENTITY,
         JSON,
     ),
@@ -84,9 +84,12 @@ It adds what the archive lacks, reads back what it wrote, and deletes nothing; t
 daemon archives by itself with the setting log.archive.
 """,
     ),
-    Command("log files", "list the objects of an archive", "cli.archive:files",
+    Command("log files", "list the objects of an archive, for other programs to read",
+        "cli.archive:files",
         (
             _PREFIX,
+            word("PATTERN", "list only the Parquet files that may have facts of it, such as 'flight($id, _)'",
+                 nargs="?"),
             option("--space NAME", "the archive of this space (default main)"),
             _IDENTITY,
             option("--version N", "as of this version (default: the newest)", type=a.number),

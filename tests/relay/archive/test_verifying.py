@@ -10,6 +10,7 @@ import pytest
 
 from relay.archive import archiver as archiving
 from relay.archive.archive import Archive, ArchivePlace
+from relay.archive.columns import exact_changes
 from relay.archive.manifest import Range
 from relay.archive.orphans import collect
 from relay.archive.verifying import ArchiveVerdict, verify_archive
@@ -68,6 +69,23 @@ def test_what_is_altered_or_gone_is_named(kept: ArchivedLog, kind: str, tmp_path
         gone = path in (*manifests[:1], *manifests[-1:])  # old ones are deleted, and one may be the newest
         assert verdict(kept).damages or gone, path
         path.write_bytes(whole)
+    assert verdict(kept).damages == ()
+
+
+def test_columns_that_are_not_what_the_segments_say_are_named(
+    kept: ArchivedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = exact_changes
+    for planted in (
+        lambda content: list(whole(content))[1:],
+        lambda content: [*whole(content)] * 2,
+        lambda content: [(*each[:2], each[2] + 1, *each[3:]) for each in whole(content)],
+        lambda content: [(*each[:4], "another") for each in whole(content)],
+        lambda content: [(*each[:3], "delete", each[4]) for each in whole(content)],
+    ):
+        monkeypatch.setattr("relay.archive.verifying.exact_changes", planted)
+        assert "are not what its segment says" in str(verdict(kept).damages)
+    monkeypatch.setattr("relay.archive.verifying.exact_changes", whole)
     assert verdict(kept).damages == ()
 
 

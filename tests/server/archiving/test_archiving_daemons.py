@@ -107,6 +107,12 @@ def test_readers_see_no_border(archiving: DaemonProcess, tmp_path: Path) -> None
     shown = command("log", "part($n, _)", "--from", "1", "--who", "--json", daemon=archiving)
     assert len(shown.splitlines()) == 70 and '"durable:plant"' in shown
     command("log", "verify", "--archive", str(tmp_path / "archive"), "--deep")
+    dataset = pytest.importorskip("pyarrow.dataset", reason="the extra `archive` is not installed")
+    archive = str(tmp_path / "archive")
+    wait(archived(archiving, newest), "all of it is archived")
+    table = dataset.dataset(command("log", "files", archive, "part($n, _)").split()).to_table()
+    found = {(row["_epoch"], row["f0"]) for row in table.to_pylist()}
+    assert found == {*expected} and {*table.column("_change_type").to_pylist()} == {"insert"}
 
 
 def command(*words: str, daemon: DaemonProcess | None = None) -> str:
