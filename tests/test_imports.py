@@ -124,7 +124,7 @@ FACES: Final = frozenset(
 ADMITTED: Final = {
     "msgpack": ("dataspace/wire/", "dataspace/codec.py"),
     "pyspark": ("relay/spark/",),
-    "pyarrow": ("relay/spark/", "relay/export.py", "dataspace/client/query/"),
+    "pyarrow": ("relay/spark/", "relay/archive/", "relay/export.py", "dataspace/client/query/"),
     "py4j": ("relay/spark/",),
     "anyio": ("dataspace/loops/on_asyncio.py",),
     "sqlite3": ("relay/", "server/"),
