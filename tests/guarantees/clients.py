@@ -104,9 +104,9 @@ class Clients:
         ):
 
             async def submit(draft: dataspace.Draft) -> None:
-                asked = caller.asks()
+                known = caller.asks(), self.notes.answered
                 ticket = await space.submit(draft)
-                nursery.start_soon(self.notes.note_turn, f"owner:{name}", ticket, caller, asked)
+                nursery.start_soon(self.notes.note_turn, f"owner:{name}", ticket, caller, *known)
 
             mine: dataspace.Claim | None = None
             held: list[dataspace.Claim] = []
@@ -207,10 +207,11 @@ class Clients:
         async with self.notes.connected(url, name, read="any", owner=name) as (space, caller):
             mine: dataspace.Claim | None = None
             while not self.stopping:
-                draft, asked = space.draft(), caller.asks()
+                draft, asked, after = space.draft(), caller.asks(), self.notes.answered
                 fact = Record("glanced", name, asked)
                 mine = draft.assert_(fact) if mine is None else draft.replace(mine, fact)
-                await self.notes.note_turn(f"owner:{name}", await space.submit(draft), caller, asked)
+                ticket = await space.submit(draft)
+                await self.notes.note_turn(f"owner:{name}", ticket, caller, asked, after)
                 for _ in range(self.random.randint(1, 4)):
                     await self._look(space, caller)
                     await trio.sleep(self.random.choice((0.0, 0.01)))

@@ -50,11 +50,13 @@ class Turn:
     expected: Sequence[Expectation] = ()
     at: str = ""
     """The process that answered it, if that was noted."""
+    after: int = 0
+    """An epoch with which some turn had been answered when this one was submitted."""
 
     @classmethod
-    def of(cls, client: str, ticket: Ticket, answer: int | str | None, at: str = "") -> Turn:
+    def of(cls, client: str, ticket: Ticket, answer: int | str | None, at: str = "", after: int = 0) -> Turn:
         """Returns a turn as it was submitted."""
-        return cls(client, ticket.sequence, ticket.actions, answer, ticket.others, ticket.expected, at)
+        return cls(client, ticket.sequence, ticket.actions, answer, ticket.others, ticket.expected, at, after)
 
     @property
     def all_actions(self) -> list[tuple[Any, ...]]:

@@ -103,11 +103,17 @@ class Notes:
             yield space, caller
 
     async def note_turn(
-        self, client: str, ticket: dataspace.Ticket, caller: Caller | None = None, asked: int = 0
+        self,
+        client: str,
+        ticket: dataspace.Ticket,
+        caller: Caller | None = None,
+        asked: int = 0,
+        after: int = 0,
     ) -> int | str:
         """Waits for the answer to a turn and notes both; returns its epoch, or the code of its refusal.
 
-        ``asked`` is what ``caller.asks`` returned before the turn was submitted.
+        ``asked`` is what ``caller.asks`` returned before the turn was submitted, ``after`` what ``answered``
+        was then.
         """
         try:
             answer: int | str = await ticket.wait()
@@ -118,7 +124,7 @@ class Notes:
             answer = refusal.code
         at = "" if caller is None else caller.process
         is_known = answer != "old-sequence"  # else the log does not go back to it any more, and nobody knows
-        self.history.turns.append(Turn.of(client, ticket, answer if is_known else None, at))
+        self.history.turns.append(Turn.of(client, ticket, answer if is_known else None, at, after))
         self.wake()
         return answer
 

@@ -11,12 +11,12 @@ from typing import Final
 
 import pytest
 
-from dataspace import unchanged
+from dataspace import absent, unchanged
 from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.changes import Claims
 from index.values.values import Record
 from tests.guarantees.clients import FACTS, TOPIC
-from tests.guarantees.history import Heard, History
+from tests.guarantees.history import Heard, History, Turn
 from tests.guarantees.recording import record
 from tests.guarantees.rules import DERIVED
 from tests.guarantees.validators import VALIDATORS, broken, judged
@@ -220,6 +220,19 @@ def condition_that_did_not_hold(history: History) -> None:
     history.turns[at] = replace(history.turns[at], expected=[unchanged("busy(_, _)", since=0)])
 
 
+def refused_for_nothing(history: History) -> None:
+    """A turn is refused, although what it expected held all the time."""
+    known = max(turn.answer for turn in history.turns if isinstance(turn.answer, int))
+    refused = Turn("owner:Alice", 1_000_001, (), "expectation", (), [absent("nobody(_)")], after=known // 2)
+    history.turns.append(refused)
+
+
+def later_turn_in_an_earlier_epoch(history: History) -> None:
+    """A turn is in an epoch before one that was answered when it was submitted."""
+    at, turn = next((at, turn) for at, turn in enumerate(history.turns) if isinstance(turn.answer, int))
+    history.turns[at] = replace(turn, after=turn.answer + 1)  # type: ignore[operator]  # as just chosen
+
+
 def turn_of_another_space(history: History) -> None:
     """The log has a turn that was sent to another space."""
     _with(history, -1, client="owner:Alice", sequence=1_000_000)
@@ -294,6 +307,8 @@ PLANTED: Final[dict[Callable[[History], None], str]] = {
     earlier_term: "durability",
     session_stolen: "graces",
     condition_that_did_not_hold: "conditions",
+    refused_for_nothing: "conditions",
+    later_turn_in_an_earlier_epoch: "order",
     turn_of_another_space: "spaces",
     claim_that_was_lost: "outcome",
     epoch_of_topic_lost: "topics",

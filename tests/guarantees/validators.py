@@ -124,7 +124,14 @@ def durability(history: History) -> Iterator[str]:
 
 
 def order(history: History) -> Iterator[str]:
-    """Epochs ascend, their times never go back, and what one adds it does not remove."""
+    """Epochs ascend, their times never go back, and what one adds it does not remove.
+
+    A turn that was submitted after another one was answered is in a later epoch; or in the same one if it
+    changed no fact.
+    """
+    for turn in history.turns:
+        if isinstance(turn.answer, int) and turn.answer < turn.after:
+            yield f"{_name(turn)} is in epoch {turn.answer}, submitted when {turn.after} was answered"
     number = time = 0
     for epoch in history.log:
         if epoch.number < number + (not epoch.silent):

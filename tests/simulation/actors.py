@@ -111,7 +111,8 @@ class Actor:
                 if number % 4 != 3 and self.random.random() < 0.2:
                     fact = Record("shared", self.random.randrange(3))
                     held.append(draft.assert_(fact, owner=f"{owner}'s store"))
-                nursery.start_soon(self.note, f"owner:{owner}", await space.submit(draft))
+                after = self.world.last[self.part.space]
+                nursery.start_soon(self.note, f"owner:{owner}", await space.submit(draft), after)
                 if number % 10 == 5:
                     wrong = space.draft()
                     wrong.send(Record("never", name, number))
@@ -120,8 +121,8 @@ class Actor:
                 if self.random.random() < 0.7:
                     await trio.sleep(pause)
 
-    async def note(self, client: str, ticket: dataspace.Ticket) -> None:
-        """Records a turn, once it is answered."""
+    async def note(self, client: str, ticket: dataspace.Ticket, after: int = 0) -> None:
+        """Records a turn, once it is answered; ``after`` was acknowledged when it was submitted."""
         entry = client, ticket
         self.world.asked.add((self.part.space, client, ticket.sequence))
         self._tickets.append(entry)
@@ -133,7 +134,7 @@ class Actor:
             answer = refusal.code
         self._tickets.remove(entry)
         self.world.trace("answer", client, ticket.sequence, answer)
-        self.history.turns.append(Turn.of(client, ticket, answer, self._process))
+        self.history.turns.append(Turn.of(client, ticket, answer, self._process, after))
 
     def _hears(self, epoch: int, asked: int) -> None:
         """Notes an epoch that it hears of, where it had heard of so many when it asked."""

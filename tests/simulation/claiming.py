@@ -38,8 +38,9 @@ async def claim(actor: Actor) -> None:
                 taken = draft.assert_(Record("seat", seat, me))
                 stored = draft.assert_(Record("stored", seat, me), owner=f"store{actor.part.rank}")
                 held[seat] = [taken, stored]
+            after = actor.world.last[actor.part.space]
             ticket = await space.submit(draft)
-            await actor.note(f"owner:claimer{actor.part.rank}", ticket)
+            await actor.note(f"owner:claimer{actor.part.rank}", ticket, after)
             try:
                 epoch = await ticket.wait()
             except ExpectationFailed:

@@ -44,9 +44,17 @@ async def led_apart(pair: list[DaemonProcess]) -> None:
         with suppress(Broken, Unreachable):
             async with dataspace.connect(one.url, space="system", read="leader") as system:
                 rows = await system.matches("leader($space, $name, _, _, _)")
-            if {tuple(each) for each in rows} == {("main", "one"), ("b", "two")}:
-                return
+            said = {tuple(each) for each in rows} == {("main", "one"), ("b", "two")}
+            if said and await leads(one, "main") and await leads(pair[1], "b"):
+                return  # what is said of a leader may come before it leads
         await trio.sleep(0.05)
+
+
+async def leads(daemon: DaemonProcess, space: str) -> bool:
+    """True if a daemon leads a space itself."""
+    async with dataspace.connect(daemon.url, space=space, read="leader") as asked:
+        told = await asked.status()
+    return told["leads"] is True and told["process"] == daemon.process.pid
 
 
 async def leader(space: dataspace.RemoteSpace) -> object:
