@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,12 +73,14 @@ class Caller:
 class Notes:
     """Notes of one run in one space; ``history`` is replaced when a part of it was judged."""
 
-    def __init__(self, directory: Path, process_at: Callable[[str], str] = lambda _: "") -> None:
-        """``directory`` is where the log of the space is; ``process_at`` as for ``Caller``."""
+    def __init__(
+        self, log: Path | Callable[[], LogReader], process_at: Callable[[str], str] = lambda _: ""
+    ) -> None:
+        """``log`` is the directory of the space's log, or opens the log; ``process_at`` as for ``Caller``."""
         self.history = History()
         self.answered: int = 0
         """The latest epoch with which a turn was answered."""
-        self._directory = directory
+        self._open = partial(LogReader.open, log) if isinstance(log, Path) else log
         self._process_at = process_at
         self._observing: set[str] = set()
         """The names of the views that grow."""
@@ -181,7 +184,7 @@ class Notes:
 
         An entry that changes no fact repeats the number of the epoch before, so that epoch is read again.
         """
-        reader = LogReader.open(self._directory)
+        reader = self._open()
         try:
             last, known = self._read, self._entries
             for epoch in reader.read(max(0, last - 1)):

@@ -19,7 +19,7 @@ from typing import Final
 
 import trio
 
-from relay.log.reader import verify
+from relay.log.reader import LogReader, verify
 from tests.guarantees.clients import TOPIC, Clients
 from tests.guarantees.history import History
 from tests.guarantees.notes import Notes
@@ -39,32 +39,47 @@ SEEN: Final = 20
 """Turns that are accepted after each strike."""
 
 
-class Succession(Clients):
-    """One data directory and its daemons; ``history`` is whole after ``run``."""
+class Successions(Clients):
+    """Three daemons with one log under load; ``history`` is whole after ``run``."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
-        super().__init__(Notes(directory, self._process_at), seed)
-        self._directory = directory
-        self.leader = DaemonProcess(directory)
-        self.stand_by = stand_by(directory)
-        self.follower = follower(directory)
-        self._standing_by: Final = self.stand_by.more
-        self._daemons: Final = (self.leader, self.stand_by, self.follower)
+    leader: DaemonProcess
+    """The daemon that leads now."""
+
+    def __init__(
+        self,
+        log: Path | Callable[[], LogReader],
+        daemons: tuple[DaemonProcess, DaemonProcess, DaemonProcess],
+        seed: int,
+    ) -> None:
+        super().__init__(Notes(log, self._process_at), seed)
+        self._daemons: Final = daemons
         self.struck: Counter[str] = Counter()
         self.promotions = 0
+
+    def plan(self, promotions: int) -> list[str]:
+        """Returns the strikes to come, in no order."""
+        raise NotImplementedError
+
+    async def strike(self, what: str) -> None:
+        """Strikes, and returns once turns were accepted since then."""
+        raise NotImplementedError
+
+    async def begin(self) -> None:
+        """Starts the daemons."""
+        raise NotImplementedError
+
+    async def end(self) -> None:
+        """Ends the daemons in order, and checks the log."""
+        raise NotImplementedError
 
     def _process_at(self, url: str) -> str:
         return next(f"{url} {each.process.pid}" for each in self._daemons if each.url == url)
 
     async def run(self, promotions: int) -> History:
         """Has the leadership pass on so many times, with as many strikes between that change no leader."""
-        plan = [name for name in LEADING for _ in range(promotions // len(LEADING))]
-        plan += [KILLED] * (promotions - len(plan))
-        plan += [name for name in OTHERS for _ in range(promotions // 5)]
+        plan = self.plan(promotions)
         self.random.shuffle(plan)
-        for each in self._daemons:
-            await trio.to_thread.run_sync(each.start)
-        self._leads()
+        await self.begin()
         async with trio.open_nursery() as nursery:
             urls = [",".join(each.url for each in order) for order in self._orders()]
             await self.add_rule(urls[0])
@@ -86,7 +101,7 @@ class Succession(Clients):
                     for number, what in enumerate(plan):
                         logger.info("%d: %s, at epoch %d", number, what, self.notes.answered)
                         await trio.sleep(self.random.uniform(0.0, 0.2))
-                        await STRIKES[what](self)
+                        await self.strike(what)
                         self.struck[what] += 1
                     self.stopping = True
                 await self._wait(lambda: len(self.history.lock.grants) > promotions)
@@ -100,15 +115,9 @@ class Succession(Clients):
                 await self.notes.wait_shown()
             nursery.cancel_scope.cancel()
         await trio.to_thread.run_sync(self.notes.read_topic, self.leader.url, TOPIC)
-        for each in (self.follower, self.stand_by, self.leader):
-            assert await trio.to_thread.run_sync(each.stop) == 0, each.errors
-        assert verify(self._directory).damages == ()
-        self.notes.read_log()
+        await self.end()
+        await trio.to_thread.run_sync(self.notes.read_log)
         return self.history
-
-    def _leads(self) -> None:
-        """Notes which process leads now."""
-        self.history.leaders[self._process_at(self.leader.url)] = self.promotions
 
     def _orders(self) -> list[tuple[DaemonProcess, ...]]:
         first, second, third = self._daemons
@@ -127,6 +136,39 @@ class Succession(Clients):
         with trio.fail_after(SOON):
             while not reached():
                 await self.notes.wait_changed()
+
+
+class Succession(Successions):
+    """The daemons of one data directory: one leads, one stands by, one only follows."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        daemons = DaemonProcess(directory), stand_by(directory), follower(directory)
+        super().__init__(directory, daemons, seed)
+        self._directory = directory
+        self.leader, self.stand_by, self.follower = daemons
+        self._standing_by: Final = self.stand_by.more
+
+    def plan(self, promotions: int) -> list[str]:
+        plan = [name for name in LEADING for _ in range(promotions // len(LEADING))]
+        plan += [KILLED] * (promotions - len(plan))
+        return plan + [name for name in OTHERS for _ in range(promotions // 5)]
+
+    async def strike(self, what: str) -> None:
+        await STRIKES[what](self)
+
+    async def begin(self) -> None:
+        for each in self._daemons:
+            await trio.to_thread.run_sync(each.start)
+        self._leads()
+
+    async def end(self) -> None:
+        for each in (self.follower, self.stand_by, self.leader):
+            assert await trio.to_thread.run_sync(each.stop) == 0, each.errors
+        assert verify(self._directory).damages == ()
+
+    def _leads(self) -> None:
+        """Notes which process leads now."""
+        self.history.leaders[self._process_at(self.leader.url)] = self.promotions
 
     async def _accepts(self, daemon: DaemonProcess) -> None:
         """Returns once some turns more were accepted, and by this process."""
