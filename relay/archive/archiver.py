@@ -175,18 +175,19 @@ class Archiver:
         if self._open is None or self._open.last <= self.archive.upto:
             return None  # entries without an epoch of their own go with the next epoch
         self.log.refresh()
+        known = self.archive.manifest.version
         manifest = self.archive.refresh()
         self._check_term(manifest)
+        if manifest.version != known:  # it may have a part of the open range by now
+            raise self._overtaken(known)
         added, content = self._open.finish()
         self._put(added.file(SEGMENTS), content)
         types: dict[str, str] = {}
         if self._makes_columns:
             added, types = self._with_columns(added, content, manifest.types)
         reach("archive-before-manifest")
-        if manifest.upto >= added.last or not self._commit(self._following(manifest, added, types)):
-            raise NotThisArchive(
-                f"{self.archive.shown} got version {manifest.version + 1} from another writer"
-            )
+        if not self._commit(self._following(manifest, added, types)):
+            raise self._overtaken(known)
         reach("archive-after-manifest")
         self.archive.refresh()
         self._open, self._oldest = None, 1
@@ -203,6 +204,9 @@ class Archiver:
             files.append(ArchivedFile(path, COLUMNS, size, checksum, each.label, each.arity, each.rows))
             self._put(files[-1], each.content)
         return replace(added, files=tuple(files)), settled
+
+    def _overtaken(self, known: int) -> NotThisArchive:
+        return NotThisArchive(f"{self.archive.shown} got version {known + 1} from another writer")
 
     def _following(self, manifest: ArchiveManifest, added: Range, types: Types) -> ArchiveManifest:
         starts = [each for each in self.log.starts() if manifest.upto < each[0] <= added.last]

@@ -282,6 +282,27 @@ def test_of_two_archivers_one_writes_a_version(kept: ArchivedLog, monkeypatch: p
     check(kept)
 
 
+def test_what_another_archiver_wrote_meanwhile_is_not_written_again(kept: ArchivedLog) -> None:
+    kept.write(4)
+    one = archiving.Archiver(LogReader.open(kept.data), kept.objects, "main")
+    other = archiving.Archiver(LogReader.open(kept.data), kept.objects, "main")
+    one.begin(), other.begin()
+    assert one.read()
+    kept.write(4)
+    while other.read():
+        pass
+    assert one.close()
+    with pytest.raises(NotThisArchive, match="got version 1 from another writer"):
+        other.close()
+    other.begin()
+    while other.read():
+        pass
+    assert other.close()
+    numbers = [e.number for s in kept.reader().segments(0, 8) for e in s.epochs() if not e.silent]
+    assert numbers == [*range(1, 9)]
+    check(kept)
+
+
 def test_archives_are_found_by_the_name_of_their_space(kept: ArchivedLog, tmp_path: Path) -> None:
     objects = open_objects(tmp_path / "archive")
     kept.write(4)
