@@ -19,9 +19,11 @@ import trio
 
 from dataspace.errors import DataspaceError
 from relay.archive.archive import Archive, ArchivePlace
+from relay.log.log import Log
 from relay.objects.objects import Objects
 from relay.objects.opening import open_objects
 from relay.store.address import StoreAddress
+from relay.store.errors import LogFailed
 from server.archiving.child import Orders
 from server.config.model import Config
 from server.monitoring.state import ArchiveLag
@@ -63,7 +65,7 @@ class ArchiveKeeper:
         self._states: dict[str, ArchiveState] = {}
 
     def state(self, space: str) -> ArchiveState:
-        """Returns what is known of the archive of a space."""
+        """Returns the state of a space's archive."""
         return self._states.get(space, ArchiveState())
 
     def status(self, hosted: HostedSpace, now: int) -> dict[str, object]:
@@ -206,13 +208,18 @@ class ArchiveKeeper:
         self._states[name] = ArchiveState(said["upto"], said["until"], said["version"])
         for hosted in self._spaces():
             if hosted.name == name and hosted.leads and hosted.term == said["term"] and said["upto"]:
-                await trio.to_thread.run_sync(self._note, hosted, said["upto"], said["segment"])
+                await self._note(hosted.own_log, said["upto"], said["segment"])
                 await self._renew(hosted)
 
-    def _note(self, hosted: HostedSpace, upto: int, segment: int) -> None:
-        log = hosted.own_log
-        if (upto, segment) != (log.archived, log.archived_segment):
-            log.note_archived(upto, segment)
+    async def _note(self, log: Log, upto: int, segment: int) -> None:
+        """Notes what is archived in the log; without room there, what is archived next will be noted."""
+        if (upto, segment) == (log.archived, log.archived_segment):
+            return
+        try:
+            await trio.to_thread.run_sync(log.note_archived, upto, segment)
+        except LogFailed as failure:
+            if not failure.full:
+                raise
 
     def _fails(self, name: str, error: str) -> None:
         if self.state(name).error != error:

@@ -412,6 +412,8 @@ def check_extras(config: Config) -> None:
         raise UsageError("loop = 'reader' needs epoll and eventfd, as Linux has them; 'auto' does without")
     if isinstance(config.data, StoreAddress) and find_spec("psycopg") is None:
         raise UsageError("data in PostgreSQL needs psycopg: pip install 'dataspace-server[postgres]'")
+    if config.archive is not None and find_spec("zstandard") is None:
+        raise UsageError("an archive needs zstandard: pip install 'dataspace-server[archive]'")
     if not any(parse_listen(each).web for each in config.listen):
         return
     missing = [name for name in WEB_EXTRA if find_spec(name) is None]
