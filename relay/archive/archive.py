@@ -11,10 +11,9 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import attrgetter
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from dataspace.errors import Refused, UsageError
@@ -26,6 +25,7 @@ from relay.archive.manifest import (
     ArchivedFile,
     ArchiveManifest,
     Chapter,
+    ChapterBody,
     Range,
     chapter_of,
     manifest_of,
@@ -36,6 +36,8 @@ from relay.log.selections import Flat, flat_selection
 from relay.objects.objects import NoSuchObject, Objects, StoreFailed
 from relay.store.errors import LogDamaged
 from relay.store.ports import Start
+
+T = TypeVar("T")
 
 MANIFESTS: Final = "manifest"
 
@@ -67,9 +69,8 @@ class Archive:
         self.objects: Final = objects
         self.place: Final = place
         self.shown: Final = f"{objects.shown.rstrip('/')}/{place.folder}"
-        self._lock: Final = Lock()
-        self._indexes: OrderedDict[str, list[PackedGroup]] = OrderedDict()
-        self._chapters: OrderedDict[str, _Loaded] = OrderedDict()
+        self._indexes: Final = _Remembered[list[PackedGroup]](self._read_index)
+        self._chapters: Final = _Remembered[ChapterBody](self._read_chapter)
         self._manifest = ArchiveManifest(place.space, place.identity)
 
     def name(self, path: str) -> str:
@@ -215,18 +216,12 @@ class Archive:
             for group in groups[max(0, first - 1) :]:
                 yield of, group
 
-    def _chapter(self, chapter: Chapter) -> _Loaded:
-        with self._lock:
-            found = self._chapters.get(chapter.path)
-        if found is None:
-            name = self.name(chapter.path)
-            body = chapter_of(self.objects.get(name), chapter, f"{self.objects.shown}/{name}")
-            found = _Loaded(body.ranges, body.starts)
-            with self._lock:
-                self._chapters[chapter.path] = found
-                if len(self._chapters) > REMEMBERED:
-                    self._chapters.popitem(last=False)
-        return found
+    def _chapter(self, chapter: Chapter) -> ChapterBody:
+        return self._chapters.get(chapter)
+
+    def _read_chapter(self, chapter: Chapter) -> ChapterBody:
+        name = self.name(chapter.path)
+        return chapter_of(self.objects.get(name), chapter, f"{self.objects.shown}/{name}")
 
     # -- segments -------------------------------------------------------------------------------------
 
@@ -260,24 +255,16 @@ class Archive:
 
     def _groups(self, of: Range) -> list[PackedGroup]:
         """Returns the index of a range's segments; one request or two, unless it was read lately."""
-        file = of.file(SEGMENTS)
-        with self._lock:
-            found = self._indexes.get(file.path)
-            if found is not None:
-                self._indexes.move_to_end(file.path)
-                return found
+        return self._indexes.get(of.file(SEGMENTS))
+
+    def _read_index(self, file: ArchivedFile) -> list[PackedGroup]:
         name = self.name(file.path)
         place = f"{self.objects.shown}/{name}"
         tail = self.objects.get_part(name, max(0, file.size - INDEX_BYTES), file.size)
         size = index_size(tail, place)
         if size > len(tail):
             tail = self.objects.get_part(name, max(0, file.size - size), file.size)
-        found = groups_of(tail, place)
-        with self._lock:
-            self._indexes[file.path] = found
-            if len(self._indexes) > REMEMBERED:
-                self._indexes.popitem(last=False)
-        return found
+        return groups_of(tail, place)
 
 
 @contextmanager
@@ -289,10 +276,26 @@ def _reached() -> Iterator[None]:
         raise Refused("archive-away", f"the archive could not be read: {failure}") from failure
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    ranges: Sequence[Range]
-    starts: Sequence[Start]
+class _Remembered(Generic[T]):
+    """The content of objects by their paths; the objects that were used last are in memory."""
+
+    def __init__(self, read: Callable[[Any], T]) -> None:
+        self._read = read
+        self._lock: Final = Lock()
+        self._known: OrderedDict[str, T] = OrderedDict()
+
+    def get(self, of: ArchivedFile | Chapter) -> T:
+        """Returns what an object holds; reads it if it is not in memory."""
+        with self._lock:
+            if of.path in self._known:
+                self._known.move_to_end(of.path)
+                return self._known[of.path]
+        found = self._read(of)
+        with self._lock:
+            self._known[of.path] = found
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return found
 
 
 _NAMED: Final = re.compile(r"(\d{12})\.json")

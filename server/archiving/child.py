@@ -64,7 +64,7 @@ def keep_archiving() -> int:
     threading.Thread(target=_read_lines, args=(lines,), name="orders", daemon=True).start()
     keeper = _Archivers()
     try:
-        while line := _newest(lines, keeper.pause()):
+        while line := _newest(lines, LOOK_SECONDS):
             if line != _NOTHING:
                 keeper.take(Orders(**json.loads(line)))
             keeper.look()
@@ -118,10 +118,6 @@ class _Archivers:
         """Archives what is due."""
         for each in self._spaces.values():
             each.look()
-
-    def pause(self) -> float:
-        """Returns after how many seconds to look again."""
-        return LOOK_SECONDS
 
     def close(self) -> None:
         """Closes the logs; the next process reads again what is not archived yet."""

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import trio
 
@@ -26,7 +25,7 @@ from relay.store.address import StoreAddress
 from relay.store.postgres.database import Database
 from relay.store.postgres.tables import PostgresLog
 from tests.server.processes import DaemonProcess
-from tests.torture.successions import SEEN, Successions
+from tests.torture.successions import SEEN, Strikes, Successions
 
 NAMES: Final = ("one", "two", "three")
 
@@ -58,14 +57,6 @@ class ClusterSuccession(Successions):
     def _log(self) -> LogReader:
         [(number,)] = self._database.rows("SELECT space FROM {s}.spaces WHERE name = 'main'", {})
         return LogReader.over(PostgresLog(self._database, number))
-
-    def plan(self, promotions: int) -> list[str]:
-        plan = [name for name in LEADING for _ in range(promotions // len(LEADING))]
-        plan += [KILLED] * (promotions - len(plan))
-        return plan + [name for name in OTHERS for _ in range(promotions // 5)]
-
-    async def strike(self, what: str) -> None:
-        await STRIKES[what](self)
 
     async def begin(self) -> None:
         for each in self._daemons:
@@ -166,16 +157,13 @@ class ClusterSuccession(Successions):
         await trio.sleep(seconds)
         daemon.process.send_signal(signal.SIGCONT)
 
-
-KILLED: Final = "a leader, killed"
-LEADING: Final[Mapping[str, Callable[[ClusterSuccession], Awaitable[None]]]] = {
-    KILLED: ClusterSuccession.kill_leader,
-    "a leader, ended in order": ClusterSuccession.end_leader,
-    "a leader, stopped beyond its lease": ClusterSuccession.stop_leader_for_long,
-    "a leader, that hands over": ClusterSuccession.move,
-}
-OTHERS: Final[Mapping[str, Callable[[ClusterSuccession], Awaitable[None]]]] = {
-    "a leader, stopped for a while": ClusterSuccession.stop_leader,
-    "a follower, killed": ClusterSuccession.kill_follower,
-}
-STRIKES: Final = {**LEADING, **OTHERS}
+    LEADING: ClassVar[Strikes] = {
+        "a leader, killed": kill_leader,
+        "a leader, ended in order": end_leader,
+        "a leader, stopped beyond its lease": stop_leader_for_long,
+        "a leader, that hands over": move,
+    }
+    OTHERS: ClassVar[Strikes] = {
+        "a leader, stopped for a while": stop_leader,
+        "a follower, killed": kill_follower,
+    }

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import logging
 import signal
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import trio
 
@@ -38,12 +39,21 @@ PASSES: Final = 100
 SEEN: Final = 20
 """Turns that are accepted after each strike."""
 
+Strikes: TypeAlias = dict[str, Callable[[Any], Awaitable[None]]]
+"""What befalls the daemons of a succession, by name."""
 
-class Successions(Clients):
+
+class Successions(Clients, ABC):
     """Three daemons with one log under load; ``history`` is whole after ``run``."""
 
     leader: DaemonProcess
     """The daemon that leads now."""
+
+    LEADING: ClassVar[Strikes]
+    """The strikes that end a leader, which a succession is; the first is struck most."""
+
+    OTHERS: ClassVar[Strikes]
+    """The strikes that do not."""
 
     def __init__(
         self,
@@ -56,29 +66,32 @@ class Successions(Clients):
         self.struck: Counter[str] = Counter()
         self.promotions = 0
 
-    def plan(self, promotions: int) -> list[str]:
-        """Returns the strikes to come, in no order."""
-        raise NotImplementedError
-
-    async def strike(self, what: str) -> None:
-        """Strikes, and returns once turns were accepted since then."""
-        raise NotImplementedError
-
+    @abstractmethod
     async def begin(self) -> None:
         """Starts the daemons."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def end(self) -> None:
         """Ends the daemons in order, and checks the log."""
-        raise NotImplementedError
+
+    @classmethod
+    def strikes(cls) -> Strikes:
+        """Returns all strikes; each ends once turns were accepted since then."""
+        return {**cls.LEADING, **cls.OTHERS}
+
+    def _plan(self, promotions: int) -> list[str]:
+        plan = [name for name in self.LEADING for _ in range(promotions // len(self.LEADING))]
+        plan += [next(iter(self.LEADING))] * (promotions - len(plan))
+        plan += [name for name in self.OTHERS for _ in range(promotions // 5)]
+        self.random.shuffle(plan)
+        return plan
 
     def _process_at(self, url: str) -> str:
         return next(f"{url} {each.process.pid}" for each in self._daemons if each.url == url)
 
     async def run(self, promotions: int) -> History:
         """Has the leadership pass on so many times, with as many strikes between that change no leader."""
-        plan = self.plan(promotions)
-        self.random.shuffle(plan)
+        plan = self._plan(promotions)
         await self.begin()
         async with trio.open_nursery() as nursery:
             urls = [",".join(each.url for each in order) for order in self._orders()]
@@ -101,7 +114,7 @@ class Successions(Clients):
                     for number, what in enumerate(plan):
                         logger.info("%d: %s, at epoch %d", number, what, self.notes.answered)
                         await trio.sleep(self.random.uniform(0.0, 0.2))
-                        await self.strike(what)
+                        await self.strikes()[what](self)
                         self.struck[what] += 1
                     self.stopping = True
                 await self._wait(lambda: len(self.history.lock.grants) > promotions)
@@ -147,14 +160,6 @@ class Succession(Successions):
         self._directory = directory
         self.leader, self.stand_by, self.follower = daemons
         self._standing_by: Final = self.stand_by.more
-
-    def plan(self, promotions: int) -> list[str]:
-        plan = [name for name in LEADING for _ in range(promotions // len(LEADING))]
-        plan += [KILLED] * (promotions - len(plan))
-        return plan + [name for name in OTHERS for _ in range(promotions // 5)]
-
-    async def strike(self, what: str) -> None:
-        await STRIKES[what](self)
 
     async def begin(self) -> None:
         for each in self._daemons:
@@ -232,16 +237,13 @@ class Succession(Successions):
         for _ in range(PASSES):  # else an answer of this process might be noted for the next one there
             await trio.lowlevel.checkpoint()
 
-
-KILLED: Final = "a leader, killed"
-LEADING: Final[Mapping[str, Callable[[Succession], Awaitable[None]]]] = {
-    KILLED: Succession.kill_leader,
-    "a leader, ended in order": Succession.end_leader,
-    "a leader, killed while it was stopped": Succession.kill_stopped_leader,
-}
-OTHERS: Final[Mapping[str, Callable[[Succession], Awaitable[None]]]] = {
-    "a leader, stopped for a while": Succession.stop_leader,
-    "a follower, stopped for a while": Succession.stop_follower,
-    "a follower, killed": Succession.kill_follower,
-}
-STRIKES: Final = {**LEADING, **OTHERS}
+    LEADING: ClassVar[Strikes] = {
+        "a leader, killed": kill_leader,
+        "a leader, ended in order": end_leader,
+        "a leader, killed while it was stopped": kill_stopped_leader,
+    }
+    OTHERS: ClassVar[Strikes] = {
+        "a leader, stopped for a while": stop_leader,
+        "a follower, stopped for a while": stop_follower,
+        "a follower, killed": kill_follower,
+    }

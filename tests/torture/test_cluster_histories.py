@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.guarantees.validators import VALIDATORS, broken, judged
-from tests.torture.cluster_successions import STRIKES, ClusterSuccession
+from tests.torture.cluster_successions import ClusterSuccession
 
 pytestmark = [pytest.mark.slow, pytest.mark.torture]
 
@@ -25,5 +25,5 @@ async def test_no_promise_is_broken_by_ten_successions(postgres_url: str, tmp_pa
     print(seed, dict(succession.struck))
     assert broken(history) == []
     assert judged(history) == VALIDATORS.keys() - {"rights"}, "tenants are for tests/abuse"
-    assert succession.struck.keys() == STRIKES.keys()
+    assert succession.struck.keys() == ClusterSuccession.strikes().keys()
     assert len({term for term, _ in history.chain}) > PROMOTIONS // 2, "many daemons wrote"

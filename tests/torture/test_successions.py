@@ -9,7 +9,7 @@ import pytest
 
 from tests.guarantees.history import History
 from tests.guarantees.validators import VALIDATORS, broken, judged
-from tests.torture.successions import STRIKES, Succession
+from tests.torture.successions import Succession
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
 PROMOTIONS = 10
@@ -22,7 +22,7 @@ async def lived(directory: Path, seed: int) -> History:
     print(dict(succession.struck))
     assert broken(history) == []
     assert judged(history) == VALIDATORS.keys() - {"rights"}, "tenants are for tests/abuse"
-    assert succession.struck.keys() == STRIKES.keys()
+    assert succession.struck.keys() == Succession.strikes().keys()
     return history
 
 
