@@ -31,8 +31,7 @@ from index.values.values import Record, Value
 from relay.delivery.memory import MemoryBudget
 from relay.delivery.packed import joined
 from relay.log.cursors import Captures, RowCounts
-from relay.log.reader import LogReader
-from relay.log.replay import Live, Replay, Selected
+from relay.log.replay import Live, Replay, ReplayedLog, Selected
 from relay.log.segments import Rows, Segment
 from relay.log.selections import Counts, Flat, records_only
 
@@ -65,7 +64,7 @@ class ColumnBlock:
 class ColumnReplay(Replay):
     """A replay that answers with blocks.  For one thread at a time; all calls block."""
 
-    def __init__(self, log: LogReader, pattern: Value, after: int, *, live: Live | None = None) -> None:
+    def __init__(self, log: ReplayedLog, pattern: Value, after: int, *, live: Live | None = None) -> None:
         super().__init__(log, pattern, after, live=live)
         captures = skeleton(pattern).captures
         self._width = len(captures)
@@ -165,7 +164,7 @@ class _Watch(Replay):
     Its bag stays empty; an empty bag that was left under its name says that there were none.
     """
 
-    def __init__(self, log: LogReader, flat: Flat, after: int, live: Live | None) -> None:
+    def __init__(self, log: ReplayedLog, flat: Flat, after: int, live: Live | None) -> None:
         super().__init__(log, DISCARD, after, live=live)
         self._name = self.name_of(flat)
         self._label, self._fields = flat.label, flat.parts - 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from dataspace.kernel.changes import Epoch
 from dataspace.steps import batched
@@ -22,8 +22,7 @@ from index.patterns.patterns import capture
 from index.patterns.readers import match_reader
 from index.patterns.skeletons import skeleton
 from index.values.values import Value, key
-from relay.log.cursors import Captures, RowCounts, net_counts
-from relay.log.reader import LogReader
+from relay.log.cursors import Captures, Cursors, RowCounts, net_counts
 from relay.log.segments import Change, Segment, table
 from relay.log.selections import Counts, Select, flat_selection, records_only
 from relay.store.errors import LogDamaged
@@ -65,13 +64,43 @@ PACE_VALUES: Final = 512
 """Values of a state that are read between two calls of ``Replay.pace``."""
 
 
+class ReplayedLog(Protocol):
+    """The epochs that a replay reads: a log, or an archive without one.  Calls block."""
+
+    @property
+    def cursors(self) -> Cursors:
+        """Returns the states that earlier readers left."""
+
+    @property
+    def oldest(self) -> int:
+        """Returns the oldest epoch that can be read."""
+
+    def check_retained(self, after: int) -> None:
+        """Raises ``Refused("epoch-gone")`` for an epoch whose successors are not all there."""
+
+    def segments(self, after: int, upto: int) -> Iterator[Segment]:
+        """Returns the segments that hold the epochs in (after, upto], and more at both ends."""
+
+    def distance(self, one: int, other: int) -> int:
+        """Returns about how many segments lie between two epochs."""
+
+    def is_settled(self, epoch: int) -> bool:
+        """True if all epochs up to this one are there that ever will be."""
+
+    def snapshot_epoch(self) -> int | None:
+        """Returns the epoch of the newest state that is kept, or None."""
+
+    def snapshot_facts(self) -> tuple[int, list[Value]]:
+        """Returns that epoch and the facts that held after it; O(state)."""
+
+
 class Replay:
     """One reader of one pattern, at an epoch.  For one thread at a time; all calls but ``tail`` block.
 
     ``pace`` is called again and again while the bag is made, and may block so that others can work.
     """
 
-    def __init__(self, log: LogReader, pattern: Value, after: int, *, live: Live | None = None) -> None:
+    def __init__(self, log: ReplayedLog, pattern: Value, after: int, *, live: Live | None = None) -> None:
         """Raises ``UsageError`` for no pattern, ``Refused("epoch-gone")`` for a beginning not retained."""
         log.check_retained(after)
         self.at = after
@@ -277,7 +306,7 @@ def _undo(bag: RowCounts, difference: Mapping[Hashable, tuple[int, Captures]]) -
         bag.change([row] * -by, [row] * by)
 
 
-def state_at(log: LogReader, epoch: int) -> list[Value]:
+def state_at(log: ReplayedLog, epoch: int) -> list[Value]:
     """Returns the facts that held after an epoch, in no certain order.
 
     O(distance to the nearest known state).

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from dataspace.errors import Broken, DataspaceError, Refused
+from dataspace.errors import Broken, Refused
 from relay.spark.common.connections import AWAY, DaemonPeer, RetryPatience, asked, lent
+from relay.spark.common.fitting import fitted
 from relay.spark.common.schema import (
     CHANGE_TYPE,
     CRASHED,
@@ -32,7 +33,6 @@ from relay.spark.common.schema import (
     TIME,
     Column,
     Columns,
-    Unfit,
 )
 from relay.spark.source import offsets
 from relay.spark.source.offsets import Span
@@ -41,7 +41,6 @@ from relay.spark.source.readings import reading_of
 if TYPE_CHECKING:
     from dataspace.client.bulk.blocks import Block
     from dataspace.client.bulk.client import BulkClient
-    from index.values.values import Value
     from relay.spark.common.options import ReadOptions, StreamOptions
     from relay.spark.common.parsing import Malformed
 
@@ -322,10 +321,6 @@ CHANGE_TYPES: Final = ["insert", "message", "delete"]
 """In the order in which the changes of an epoch come."""
 
 
-class Misfit(DataspaceError):
-    """A fact holds a value that the column for it cannot hold."""
-
-
 def batches(
     blocks: Iterable[Block], columns: Columns, rows: int, *, peer: DaemonPeer | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -359,7 +354,7 @@ def batch(block: Block, columns: Columns, *, peer: DaemonPeer | None = None) -> 
     bad: set[int] = set()
     made = pa.RecordBatch.from_arrays(
         [
-            own[column.name]() if column.capture is None else _array(column, block, columns.malformed, bad)
+            own[column.name]() if column.capture is None else _captured(column, block, columns.malformed, bad)
             for column in columns.all
         ],
         schema=columns.arrow,
@@ -416,32 +411,11 @@ def _ascending(count: int) -> pa.Array:
     return compute.subtract(compute.cumulative_sum(ones), 1)
 
 
-def _array(column: Column, block: Block, malformed: Malformed, bad: set[int]) -> pa.Array:
+def _captured(column: Column, block: Block, malformed: Malformed, bad: set[int]) -> pa.Array:
     """Returns the values of a capture; values that do not fit are null and in ``bad``, if they do not
     fail."""
     assert column.capture is not None  # as the caller has seen
-    values = block.columns[column.capture]
-    try:
-        if not column.misfits(values):
-            return pa.array(column.encoded(values), column.arrow)
-    except (pa.ArrowInvalid, OverflowError, Unfit):
-        pass  # one of them is other than its class promised
-    if malformed == "fail" or (malformed == "null" and type(None) not in (column.fits or ())):
-        raise _misfit(column, block)
-    fitting = [column.holds(value) for value in values]
-    bad.update([at for at, fits in enumerate(fitting) if not fits])
-    kept = [value if fits else None for value, fits in zip(values, fitting, strict=True)]
-    return pa.array(column.encoded(kept), column.arrow)
-
-
-def _misfit(column: Column, block: Block) -> Misfit:
-    """Which value it was; looked for only now, one by one."""
-    values = block.columns[column.capture or 0]
-    at = next(at for at, value in enumerate(values) if not column.holds(value))
-    return Misfit(
-        f"epoch {_epoch_of(block, at)} has {_brief(values[at])} for column {column.name}, "
-        f"which is {column.spark.simpleString()}: {column.remedy(values[at])}"
-    )
+    return fitted(column, block.columns[column.capture], malformed, bad, partial(_epoch_of, block))
 
 
 def _epoch_of(block: Block, row: int) -> int:
@@ -450,8 +424,3 @@ def _epoch_of(block: Block, row: int) -> int:
             return number
         row -= count
     raise IndexError(row)
-
-
-def _brief(value: Value) -> str:
-    said = repr(value)
-    return f"{type(value).__name__} {said if len(said) <= 60 else said[:57] + '…'}"

@@ -14,8 +14,9 @@ from hypothesis import given, strategies as st
 from dataspace.client.bulk.blocks import Block
 from index.values.values import Record, Value
 from relay.spark.common.connections import DaemonPeer
+from relay.spark.common.fitting import Misfit
 from relay.spark.common.schema import Columns, columns, inferred
-from relay.spark.source.tasks import Misfit, SortedState, batches
+from relay.spark.source.tasks import SortedState, batches
 from tests.relay.spark.schemas import ddl
 
 Rows = Sequence[tuple[Value, ...]]

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
 from relay.spark.common.connections import close_all
+from relay.spark.common.fitting import Misfit
 from relay.spark.common.options import stream_options
 from relay.spark.common.schema import inferred
 from relay.spark.source import source
 from relay.spark.source.source import CarriedPartition, ChangesStream, SpanPartition
-from relay.spark.source.tasks import Misfit
 from relay.spark.tuning import internals
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import Row, Seen, run_now, stream

@@ -1,0 +1,74 @@
+"""An archive read as a log: replays without the log that it was made from.
+
+Readers that have no daemon, or want to spare it, replay a pattern from segments alone.  What a replay needs
+to know of the state where it begins, it counts from the first epoch on.
+
+Always: what a replay of an archive yields equals what a replay of its log yielded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from dataspace.errors import InternalError, Refused
+from index.values.values import Value
+from relay.archive.archive import Archive
+from relay.log.cursors import Cursors
+from relay.log.segments import Segment
+
+
+class ReadArchive:
+    """The epochs of one archive for replays.  Any number of threads may read; all calls block."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.archive: Final = archive
+        self.cursors: Final = Cursors()
+
+    @property
+    def oldest(self) -> int:
+        return self.archive.oldest
+
+    def check_retained(self, after: int) -> None:
+        if after < self.oldest - 1:
+            raise Refused(
+                "epoch-gone", f"epochs after {after} are wanted, the oldest archived is {self.oldest}"
+            )
+
+    def segments(self, after: int, upto: int) -> Iterator[Segment]:
+        self.check_retained(after)
+        at = after
+        for segment in self.archive.segments(after, upto):
+            yield (segment := segment.beyond(at))
+            at = segment.last
+
+    def distance(self, one: int, other: int) -> int:
+        low, high = sorted((one, other))
+        return self.archive.segments_after(low) - self.archive.segments_after(high)
+
+    def is_settled(self, epoch: int) -> bool:
+        return epoch <= self.archive.upto
+
+    def snapshot_epoch(self) -> int | None:
+        return None
+
+    def snapshot_facts(self) -> tuple[int, list[Value]]:
+        raise InternalError("an archive has no snapshot, as was said")
+
+    def within(self, after: int, upto: int, changes: int) -> int:
+        """Returns the last epoch of (after, upto] that ends no later than so many changes after ``after``.
+
+        At least one epoch that changes something.  Reads one range; O(ranges + its changes).
+        """
+        last, seen = after, 0
+        for each in self.archive.ranges(after, upto):
+            if each.first > after and each.last <= upto and seen + each.changes <= changes:
+                last, seen = each.last, seen + each.changes
+                continue
+            for segment in self.segments(last, min(upto, each.last)):
+                for number, _, counts, _, _ in segment.rows_after(last, min(upto, each.last)):
+                    if seen and seen + sum(counts) > changes:
+                        return last
+                    last, seen = number, seen + sum(counts)
+            last = min(upto, each.last)
+        return upto
