@@ -51,7 +51,9 @@ def frame(
     Further options are the options of SPARK.md, by their names.
     """
     reader = (spark.readStream if stream else spark.read).format("dataspace").option("pattern", pattern)
-    for name, value in {"url": url or default_option(), **options}.items():
+    if url is not None or "archive" not in options:
+        options = {"url": url or default_option(), **options}
+    for name, value in options.items():
         reader = reader.option(name, value)
     return (reader if schema is None else reader.schema(schema)).load()
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -147,6 +148,8 @@ class DaemonPeer:
     """A daemon, one of its spaces, and the credentials for it.
 
     ``others`` are further addresses of the same store; with ``read="any"`` each of them serves what is read.
+    ``archive`` is where the space is archived, if that is to be read, and ``identity`` says of which log.
+    Without an ``url`` there is no daemon, and the archive is all.
     """
 
     url: str
@@ -155,6 +158,13 @@ class DaemonPeer:
     space: str = MAIN
     others: tuple[str, ...] = ()
     read: str = "leader"
+    archive: str = ""
+    identity: str = ""
+
+    @property
+    def shown(self) -> str:
+        """Returns what is read, for people: the daemon, else the archive without a password."""
+        return self.url or re.sub(r"//[^/@]*:[^/@]*@", "//…@", self.archive)
 
     def link(self) -> BulkClient:
         """Returns a new link; raises what ``BulkClient`` does, with Spark's options named for a token."""

@@ -10,6 +10,7 @@ name; a value that makes no sense fails with the accepted values.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -241,6 +242,8 @@ _SHARED: Final = (
 _SOURCE: Final = (
     *_SHARED,
     "read",
+    "archive",
+    "archiveIdentity",
     "pattern",
     "topic",
     "spaces",
@@ -274,7 +277,10 @@ _KNOWN: Final = {
 
 def _stores(read: OptionBag) -> tuple[tuple[str, ...], ...]:
     """The addresses of each daemon that is read, or of each store: by the first address it is known."""
-    stores = tuple([_store(each) for each in _said_url(read).split(",")])
+    said = _said_url(read)
+    if said is None:
+        return (("",),)
+    stores = tuple([_store(each) for each in said.split(",")])
     urls = [url for store in stores for url in store]
     for url in urls:
         if urls.count(url) > 1:
@@ -289,17 +295,22 @@ def _store(text: str) -> tuple[str, ...]:
 
 def _written(read: OptionBag) -> tuple[str, ...]:
     """The addresses of the one store that is written to."""
-    said = _said_url(read)
+    said = _said_url(read) or ""
     if "," in said:
         raise UsageError(f"option url is {said!r}, but a result goes to one daemon")
     return _store(said)
 
 
-def _said_url(read: OptionBag) -> str:
-    """Where the daemon is: ``url``, or what ``load()`` was given, or DATASPACE_URL, or the default."""
+def _said_url(read: OptionBag) -> str | None:
+    """Where the daemon is: ``url``, or what ``load()`` was given, or DATASPACE_URL, or the default.
+
+    None where only an archive is named: then there is no daemon.
+    """
     url, path = read.text("url"), read.text("path")
     if url is not None and path is not None and url != path:
         raise UsageError(f"the daemon is named twice, as url {url!r} and as path {path!r}")
+    if not (url or path or os.environ.get("DATASPACE_URL")) and read.text("archive") is not None:
+        return None
     return url or path or default_option()
 
 
@@ -315,6 +326,16 @@ def _topic(read: OptionBag) -> str | None:
         if topic is not None and read.has(name):
             raise UsageError(f"option {name} is about the facts of a space, and topic {topic} has items")
     return topic
+
+
+def _archive(read: OptionBag) -> tuple[str, str]:
+    """The prefix of the archive and the identity that chooses one of its logs, empty where not given."""
+    archive, identity = read.text("archive") or "", read.text("archiveIdentity") or ""
+    if identity and not archive:
+        raise UsageError("option archiveIdentity chooses a log of an archive: give archive too")
+    if archive and read.has("topic"):
+        raise UsageError("option archive has the epochs of spaces, and a topic is read from its daemon")
+    return archive, identity
 
 
 def _pattern(read: OptionBag) -> str:
@@ -365,9 +386,10 @@ def _peers(
         key=read.text("tlsKey") or default.key,
         server_name=read.text("tlsServerName") or default.server_name,
     )
+    archive, identity = _archive(read)
     return tuple(
         [
-            DaemonPeer(url, token, tls, space, tuple(others))
+            DaemonPeer(url, token, tls, space, tuple(others), archive=archive, identity=identity)
             for url, *others in stores
             for space in spaces or (read.text("space") or MAIN,)
         ]

@@ -32,6 +32,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from dataspace.errors import UsageError
+from relay.spark.cold.archives import SourceFrontier, archive_of, archived_frontier, widened
+from relay.spark.cold.plans import ColdPlan, planned
 from relay.spark.common.connections import DaemonPeer, asked, close_all
 from relay.spark.common.errors import plain_rows, plainly
 from relay.spark.common.schema import Columns, columns
@@ -39,7 +41,7 @@ from relay.spark.source import offsets
 from relay.spark.source.offsets import Json, Span, offsets_by_name, offsets_of, place, state_at
 from relay.spark.source.readings import reading_of
 from relay.spark.source.spaces import names_of
-from relay.spark.source.tasks import Task, rows
+from relay.spark.source.tasks import Task, cold_rows, rows
 from relay.spark.tuning import internals
 from relay.spark.tuning.internals import carrier, spare_collections
 
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from dataspace.client.bulk.client import LogFrontier
     from relay.spark.common.options import ReadOptions, StreamOptions
     from relay.spark.common.parsing import Last, Start
 
@@ -62,8 +63,8 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._done: Sequence[offsets.Offset | None] = ()
         self._later: dict[int, offsets.Offset] = {}
         self._beginning: Json | None = None
-        self._target: Sequence[LogFrontier] | None = None
-        self._seen: Sequence[LogFrontier] = ()
+        self._target: Sequence[SourceFrontier] | None = None
+        self._seen: Sequence[SourceFrontier] = ()
         self._newest: Json | None = None
         self._riding: list[pa.RecordBatch] = []
         self._permitted = False
@@ -125,7 +126,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = [each for each in spans if not each.span.empty]
         riding = carried(wanted, self._options, self._columns) if self._has_seen(wanted) else None
         if riding is None:
-            return [part for each in wanted for part in partitions_of(each, self._options)]
+            return [part for each in wanted for part in partitions_of(each, self._options, self._columns)]
         if not riding:
             return []
         self._riding = riding
@@ -160,7 +161,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     asked(peer, self._options.connect_timeout, says)
             self._done = done
 
-    def _begun(self, peer: DaemonPeer, start: Start, now: LogFrontier) -> offsets.Offset:
+    def _begun(self, peer: DaemonPeer, start: Start, now: SourceFrontier) -> offsets.Offset:
         """Where reading begins at one daemon."""
         if isinstance(start, tuple):
             return offsets.beginning_after(before_time(peer, self._options, start, now.space), now)
@@ -193,7 +194,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_of(said, [peer.url for peer in self._options.peers], self._options.pattern)
 
     def _following(
-        self, peer: DaemonPeer, here: offsets.Offset, now: LogFrontier, *, limited: bool
+        self, peer: DaemonPeer, here: offsets.Offset, now: SourceFrontier, *, limited: bool
     ) -> offsets.Offset:
         """Where the next batch ends for one daemon; ``here`` where there is nothing to read."""
         options = self._options
@@ -204,20 +205,20 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = offsets.following(here, now, options.max_epochs if limited else None)
         if limited and options.max_changes is not None and end.epoch > here.reached + 1:
             most = options.max_changes
-            upto = asked(
-                peer, options.connect_timeout, lambda link: link.within(here.reached, end.epoch, most)
-            )
+            upto = within(peer, options, here, end.epoch, most)
             end = offsets.Offset(upto, end.space, end.origin)
         return end
 
     def _has_seen(self, parts: Sequence[SpanPartition]) -> bool:
         """True if this process has just seen all epochs to be read, and need not ask for them again."""
         return bool(self._seen) and all(
-            part.space == self._seen[part.at].space and part.span.upto <= self._seen[part.at].epoch
-            for part in parts
+            part.space == seen.space
+            and part.span.upto <= seen.epoch
+            and part.span.after >= seen.held_from - 1
+            for part, seen in [(part, self._seen[part.at]) for part in parts]
         )
 
-    def _awaited(self, here: Sequence[offsets.Offset]) -> Sequence[LogFrontier]:
+    def _awaited(self, here: Sequence[offsets.Offset]) -> Sequence[SourceFrontier]:
         """The frontiers as soon as one is past ``here``, or after ``pollTimeout``."""
         timeout = self._options.poll_timeout if all(map(_waits, here)) else 0.0
         after = [each.reached for each in here]
@@ -232,7 +233,7 @@ def _waits(here: offsets.Offset) -> bool:
     return here.pending is None or here.pending.kind == "after"
 
 
-def _is_news(here: offsets.Offset, now: LogFrontier) -> bool:
+def _is_news(here: offsets.Offset, now: SourceFrontier) -> bool:
     return not _waits(here) or now.epoch > here.reached or now.space != here.space
 
 
@@ -276,10 +277,10 @@ class ChangesReader(DataSourceReader):
         for at, now in enumerate(watch(options).now()):
             span = self._range(at, now) if options.as_of is None else state_at(options.as_of[at], now)
             if not span.empty:
-                made += partitions_of(SpanPartition(at, span, now.space), options)
+                made += partitions_of(SpanPartition(at, span, now.space), options, self._columns)
         return made
 
-    def _range(self, at: int, now: LogFrontier) -> Span:
+    def _range(self, at: int, now: SourceFrontier) -> Span:
         """The epochs of one daemon that the options ask for."""
         options, first = self._options, self._options.firsts[at]
         if isinstance(first, tuple):
@@ -292,7 +293,7 @@ class ChangesReader(DataSourceReader):
         return rows_of(partition, self._options, self._columns)
 
 
-def _range(first: int, ending: Last, now: LogFrontier) -> Span:
+def _range(first: int, ending: Last, now: SourceFrontier) -> Span:
     last = now.epoch if ending == "latest" else ending
     if last > now.epoch:
         raise UsageError(f"endingEpoch {last} has not come yet, the newest epoch is {now.epoch}")
@@ -330,6 +331,14 @@ def columns_of(options: StreamOptions | ReadOptions, schema: StructType) -> Colu
     )
 
 
+class ColdPartition(InputPartition):
+    """Archived epochs of one daemon's space that one task reads."""
+
+    def __init__(self, at: int, plan: ColdPlan) -> None:
+        self.at = at
+        self.plan = plan
+
+
 def rows_of(
     partition: InputPartition, options: StreamOptions | ReadOptions, columns: Columns
 ) -> Iterator[pa.RecordBatch]:
@@ -337,11 +346,21 @@ def rows_of(
     if isinstance(partition, SpanPartition):  # else it is Spark's own stand-in for "no partitions"
         peer = replace(options.peers[partition.at], read=options.read)
         yield from rows(Task(options, columns, peer, partition.span, partition.space))
+    elif isinstance(partition, ColdPartition):
+        peer = options.peers[partition.at]
+        yield from cold_rows(
+            partition.plan, columns, peer, bound=options.connect_timeout, batch_rows=options.batch_rows
+        )
     spare_collections()
 
 
-def partitions_of(part: SpanPartition, options: StreamOptions | ReadOptions) -> list[SpanPartition]:
-    """Returns a span as the partitions that tasks read, or nothing; ``DataLoss`` for missing epochs."""
+def partitions_of(
+    part: SpanPartition, options: StreamOptions | ReadOptions, columns: Columns
+) -> list[InputPartition]:
+    """Returns a span as the partitions that tasks read, or nothing; ``DataLoss`` for missing epochs.
+
+    What is archived comes from the archive, but for the newest state, which the daemon has at hand.
+    """
     peer, span, space = options.peers[part.at], part.span, part.space
     now = frontier(peer, options, span.after)
     left: Span | None = span
@@ -352,7 +371,20 @@ def partitions_of(part: SpanPartition, options: StreamOptions | ReadOptions) -> 
     if left is None or left.empty:
         return []
     count = -(-options.partitions // len(options.peers))
-    return [SpanPartition(part.at, each, space) for each in offsets.divided(left, count, now.gaps)]
+    made: list[InputPartition] = []
+    if left.as_of is not None and left.as_of <= now.archived and not (peer.url and left.as_of == now.epoch):
+        made.append(ColdPartition(part.at, ColdPlan(space, left.as_of, left.as_of, state=True)))
+        left = Span(left.after, left.upto)
+    if left.as_of is None and left.after < min(now.archived, left.upto):
+        cold = archive_of(peer, options.connect_timeout, space)
+        assert cold is not None  # since something is archived
+        upto = min(now.archived, left.upto)
+        plans = planned(cold.archive, columns.pattern, left.after, upto, count)
+        made += [ColdPartition(part.at, each) for each in plans]
+        left = Span(upto, left.upto)
+    if not left.empty:
+        made += [SpanPartition(part.at, each, space) for each in offsets.divided(left, count, now.gaps)]
+    return made
 
 
 def watch(options: StreamOptions | ReadOptions) -> FrontierWatch:
@@ -362,7 +394,7 @@ def watch(options: StreamOptions | ReadOptions) -> FrontierWatch:
 
 def _frontier_at(
     options: StreamOptions | ReadOptions, at: int, after: int | None, timeout: float
-) -> LogFrontier:
+) -> SourceFrontier:
     return frontier(options.peers[at], options, after, timeout)
 
 
@@ -370,15 +402,18 @@ def check_rights(options: StreamOptions | ReadOptions, columns: Columns) -> None
     """Raises ``Refused`` on the driver for what a task would be refused, with all daemons asked at once."""
     reading, bound = reading_of(options.topic), options.connect_timeout
     check = partial(reading.check_rights, pattern=columns.pattern)
-    together([partial(asked, peer, bound, check) for peer in options.peers])
+    together([partial(asked, peer, bound, check) for peer in options.peers if peer.url])
 
 
 def frontier(
     peer: DaemonPeer, options: StreamOptions | ReadOptions, after: int | None = None, timeout: float = 0.0
-) -> LogFrontier:
-    """How far a daemon is, as soon as that is beyond an epoch or the seconds are over."""
-    reading = reading_of(options.topic)
-    return asked(peer, options.connect_timeout, lambda link: reading.frontier(link, after, timeout))
+) -> SourceFrontier:
+    """How far a space is, as soon as that is beyond an epoch or the seconds are over."""
+    reading, bound = reading_of(options.topic), options.connect_timeout
+    if not peer.url:
+        return archived_frontier(peer, bound, after, timeout)
+    now = asked(peer, bound, lambda link: reading.frontier(link, after, timeout))
+    return widened(peer, bound, now, after)
 
 
 def before_time(
@@ -387,6 +422,15 @@ def before_time(
     """The epoch of a topic after which those at or after a time begin."""
     reading = reading_of(options.topic)
     return asked(peer, options.connect_timeout, lambda link: reading.before(link, time, space))
+
+
+def within(peer: DaemonPeer, options: StreamOptions, here: offsets.Offset, upto: int, changes: int) -> int:
+    """The last epoch up to ``upto`` that so many changes lead to, but at least one epoch."""
+    bound = options.connect_timeout
+    cold = archive_of(peer, bound, here.space) if peer.archive else None
+    if cold is None or here.reached >= cold.archive.upto:
+        return asked(peer, bound, lambda link: link.within(here.reached, upto, changes))
+    return cold.log.within(here.reached, min(upto, cold.archive.upto), changes)
 
 
 EPOCHS: Final = 256
@@ -446,20 +490,20 @@ class FrontierWatch:
     ``ask(at, after, timeout)`` returns how far one is, once that is beyond ``after`` or the time is over.
     """
 
-    def __init__(self, count: int, ask: Callable[[int, int | None, float], LogFrontier]) -> None:
+    def __init__(self, count: int, ask: Callable[[int, int | None, float], SourceFrontier]) -> None:
         self._ask: Final = ask
         self._count: Final = count
-        self._known: dict[int, LogFrontier] = {}
-        self._open: dict[int, Future[LogFrontier]] = {}
+        self._known: dict[int, SourceFrontier] = {}
+        self._open: dict[int, Future[SourceFrontier]] = {}
 
-    def now(self) -> list[LogFrontier]:
+    def now(self) -> list[SourceFrontier]:
         """Returns the frontiers of all; takes as long as the slowest daemon, and raises the error of a
         daemon."""
         return together([partial(self._ask, at, None, 0.0) for at in range(self._count)])
 
     def beyond(
-        self, after: Sequence[int], is_news: Callable[[int, LogFrontier], bool], timeout: float
-    ) -> list[LogFrontier]:
+        self, after: Sequence[int], is_news: Callable[[int, SourceFrontier], bool], timeout: float
+    ) -> list[SourceFrontier]:
         """How far all are known to be, as soon as one is news or the seconds are over."""
         if self._count == 1:
             return [self._ask(0, after[0], timeout)]
@@ -487,6 +531,8 @@ class FrontierWatch:
 
 def together(questions: Sequence[Callable[[], T]]) -> list[T]:
     """The answers to some questions asked at the same time; raises the first error in their order."""
+    if not questions:
+        return []
     first, *others = questions
     running = [_started(each) for each in others]
     return [first(), *[each.result() for each in running]]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dataspace.errors import UsageError
 from dataspace.wire.features import MAIN
 from index.values.values import Map
+from relay.spark.cold.archives import archived_spaces
 from relay.spark.common.connections import DaemonPeer, asked
 from relay.spark.common.options import ReadOptions, StreamOptions
 
@@ -41,15 +42,18 @@ def names_of(options: StreamOptions) -> list[str]:
 def resolved(options: Options) -> Options:
     """Returns the options with the spaces that there are in place of patterns.
 
-    Asks a daemon of each store where there is a pattern.  Raises ``UsageError`` where it finds nothing, and
-    for epochs that are given by name.
+    Asks a daemon of each store, or its archive, where there is a pattern.  Raises ``UsageError`` where it
+    finds nothing, and for epochs that are given by name.
     """
     if not any(char in name for name in options.spaces for char in WILD):
         return options
     found: list[DaemonPeer] = []
     for store in {each.url: each for each in options.peers}.values():
-        here = asked(replace(store, space=MAIN), options.connect_timeout, _spaces)
-        found += [replace(store, space=name) for name in _matching(options.spaces, here, store.url)]
+        if store.url:
+            here = asked(replace(store, space=MAIN), options.connect_timeout, _spaces)
+        else:
+            here = archived_spaces(store)
+        found += [replace(store, space=name) for name in _matching(options.spaces, here, store.shown)]
     if isinstance(options, StreamOptions):
         return replace(options, peers=tuple(found), starts=_for_all(options.starts, found))
     as_of = None if options.as_of is None else _for_all(options.as_of, found)

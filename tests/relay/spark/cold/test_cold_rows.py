@@ -1,0 +1,203 @@
+"""Rows out of an archive are the rows that the log's own replay gives, for every pattern and every span."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import combinations
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dataspace.client.bulk.blocks import block
+from dataspace.codec import unpack_own
+from dataspace.kernel.changes import Epoch
+from index.patterns.text import parse_pattern
+from index.values.values import Record, Value
+from relay.archive.archive import Archive, ArchivePlace
+from relay.archive.archiver import Archiver, RangeSizes, archive_all
+from relay.log.columns import ColumnReplay
+from relay.log.log import Log
+from relay.log.reader import LogReader
+from relay.objects.opening import open_objects
+from relay.spark.cold.plans import planned
+from relay.spark.common.connections import DaemonPeer
+from relay.spark.common.fitting import Misfit
+from relay.spark.common.schema import SEQ, Columns, columns, inferred
+from relay.spark.source.tasks import batches, cold_rows
+from tests.relay.log.histories import append
+
+AT = datetime(2026, 11, 27, 1, 2, 3, 4, tzinfo=UTC)
+
+Turn = tuple[Sequence[Value], Sequence[Value], Sequence[Value]]
+
+
+def r(label: Value, *fields: Value) -> Record:
+    return Record(label, *fields)
+
+
+# Each fact is there once at a time, as in the log; fields have odd values, and one label becomes wide late.
+TURNS: list[Turn] = [
+    ([r("p", 1, "a"), r("p", 2, "b"), r("q", 1.5, AT), "bare"], [r("say", "hello")], []),
+    ([r("p", 1, "c"), r("q", -0.0, AT), r("q", math.nan, None)], [r("p", 1, "a")], [r("p", 1, "a")]),
+    ([r("p", True, "a"), r("p", 1.0, "a"), r("p", 2**70, "a"), r("one", b"\x00")], [], [r("p", 2, "b")]),
+    ([r("p", None, None), r("q", 0.0, "x"), r("w", 1)], [], [r("q", -0.0, AT), "bare"]),
+    ([r("p", 1, ("seq",)), r("p", 1, r("in", 1)), r("w", 2)], [r("w", 9)], [r("p", None, None)]),
+    ([r("w", 1, 2), r("w", 1, 3)], [], [r("w", 1), r("p", True, "a")]),
+    ([r("p", 7, 'é\n"')], [], [r("w", 1, 2), r("q", math.nan, None)]),
+    ([r("P", 1, "a"), r(5, 1, "a"), r("none"), r("p", 1, "a")], [r("say", "bye")], [r("w", 1, 3)]),
+]
+
+PATTERNS = [
+    "p($n:int, $s:str)",
+    "p($n, $s)",
+    'p($n:int, "a")',
+    "p(1, $s)",
+    "p(1, $s:str)",
+    "p($n, null)",
+    "p($n:float, $s)",
+    "p(true, $s)",
+    "p(1180591620717411303424, $s)",
+    "q($v:float, $t:time)",
+    "q($v:float, $t)",
+    "q($v, $t)",
+    "q(-0.0, $t)",
+    "p($n, _)",
+    "p(_, $s)",
+    "p(_, _)",
+    "p($n)",
+    "w($n:int)",
+    "w($n, $m)",
+    "say($what:str)",
+    "one($b:bytes)",
+    "none()",
+    "P($n, $s)",
+    "<5>($n, $s)",
+    "$anything",
+    "p($n, in($m))",
+    "absent($n)",
+]
+
+
+class Kept:
+    """A log with an archive of several ranges."""
+
+    def __init__(self, folder: Path, changes: int) -> None:
+        (folder / "data").mkdir(parents=True)
+        self.log = Log.open(folder / "data")
+        for at, (added, sent, removed) in enumerate(TURNS, 1):
+            append(
+                self.log, Epoch(at, at * 1_000_000, tuple(added), tuple(sent), tuple(removed), (), None, 0)
+            )
+        reader = LogReader.open(folder / "data")
+        archiver = Archiver(
+            reader, open_objects(folder / "archive"), "main", sizes=RangeSizes(changes=changes)
+        )
+        archiver.begin()
+        archive_all(archiver, lambda _: None)
+        reader.close()
+        self.peer = DaemonPeer("", archive=str(folder / "archive"))
+        self.archive = Archive(open_objects(folder / "archive"), ArchivePlace("main", self.log.identity))
+        self.archive.renew()
+
+
+@pytest.fixture(scope="module", params=[1, 9, 100], ids=["ranges of one epoch", "of two", "one range"])
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    made = Kept(tmp_path_factory.mktemp("kept"), request.param)
+    yield made
+    made.log.close()
+
+
+def columns_for(pattern: str, *, malformed: str = "null", whole: bool = False) -> Columns:
+    schema = inferred(pattern, include_value=whole)
+    return columns(pattern, schema, include_value=whole, malformed=malformed)  # type: ignore[arg-type]
+
+
+def told(log: Log, wanted: Columns, after: int, upto: int) -> list[object]:
+    """The rows as the log's own replay gives them."""
+    replay = ColumnReplay(log, wanted.pattern, after)
+    blocks = [block(unpack_own(each.packed)) for each in replay.blocks(upto)]
+    return shown(batches(blocks, wanted, 1, peer=DaemonPeer("")))
+
+
+def shown(made: Iterator[pa.RecordBatch]) -> list[object]:
+    """Rows as texts, which tell -0.0 from 0.0, without their place in the epoch."""
+    rows = [row for batch in made for row in batch.to_pylist()]
+    return [repr({name: value for name, value in row.items() if name != SEQ}) for row in rows]
+
+
+def read(kept: Kept, wanted: Columns, after: int, upto: int, count: int = 1) -> list[object]:
+    """The rows of all tasks, in order."""
+    plans = planned(kept.archive, wanted.pattern, after, upto, count)
+    return [
+        row for plan in plans for row in shown(cold_rows(plan, wanted, kept.peer, bound=1.0, batch_rows=2))
+    ]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_rows_are_those_of_the_log(kept: Kept, pattern: str) -> None:
+    for whole in (False, True):
+        wanted = columns_for(pattern, whole=whole)
+        for after, upto in combinations(range(len(TURNS) + 1), 2):
+            expected = told(kept.log, wanted, after, upto)
+            assert read(kept, wanted, after, upto) == expected, (after, upto)
+            assert read(kept, wanted, after, upto, count=8) == expected, (after, upto)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_places_in_the_epoch_ascend(kept: Kept, pattern: str) -> None:
+    wanted = columns_for(pattern)
+    for plan in planned(kept.archive, wanted.pattern, 0, len(TURNS), 8):
+        rows = [
+            (row["_epoch"], row["_seq"])
+            for batch in cold_rows(plan, wanted, kept.peer, bound=1.0, batch_rows=2)
+            for row in batch.to_pylist()
+        ]
+        assert rows == sorted(set(rows))
+
+
+def test_columns_answer_where_captures_and_constants_are_all_fields(kept: Kept) -> None:
+    """Else the tests above compare a replay with itself."""
+    by_columns = {
+        pattern
+        for pattern in PATTERNS
+        if all(
+            plan.files is not None for plan in planned(kept.archive, parse_pattern(pattern), 0, len(TURNS), 1)
+        )
+    }
+    assert {"p($n:int, $s:str)", "q(-0.0, $t)", "w($n, $m)", "none()", "one($b:bytes)"} <= by_columns
+    assert not by_columns & {"p($n, _)", "w($n:int)", "$anything", "<5>($n, $s)", "p($n, in($m))"}
+
+
+def test_a_value_that_does_not_fit_fails_with_its_epoch(kept: Kept) -> None:
+    wanted = columns_for("p($n:int, $s)", malformed="fail")
+    with pytest.raises(Misfit, match="epoch 3 has int 1180591620717411303424 for column n"):
+        read(kept, wanted, 0, len(TURNS))
+    dropped = read(kept, columns_for("p($n:int, $s)", malformed="drop"), 0, len(TURNS))
+    assert dropped == told(kept.log, columns_for("p($n:int, $s)", malformed="drop"), 0, len(TURNS))
+
+
+def test_the_state_at_an_epoch_is_that_of_the_log(kept: Kept) -> None:
+    from relay.spark.cold.plans import ColdPlan
+
+    for pattern in PATTERNS:
+        wanted = columns_for(pattern)
+        for at in range(1, len(TURNS) + 1):
+            plan = ColdPlan(kept.archive.place.identity, at, at, state=True)
+            found = shown(cold_rows(plan, wanted, kept.peer, bound=1.0, batch_rows=2))
+            replay = ColumnReplay(kept.log, wanted.pattern, at)
+            blocks = [block(unpack_own(each.packed)) for each in replay.state(at * 1_000_000)]
+            assert sorted(found) == sorted(shown(batches(blocks, wanted, 1, peer=DaemonPeer(""))))  # type: ignore[type-var]
+
+
+def test_objects_of_rare_labels_are_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one label of its own, all others of these ranges are in the object for rare labels."""
+    monkeypatch.setattr("relay.archive.columns.MOST_LABELS", 1)
+    kept = Kept(tmp_path, 100)
+    for pattern in PATTERNS:
+        wanted = columns_for(pattern)
+        for after, upto in [(0, 8), (2, 5), (5, 8)]:
+            assert read(kept, wanted, after, upto) == told(kept.log, wanted, after, upto), pattern
+    kept.log.close()
