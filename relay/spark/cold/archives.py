@@ -24,6 +24,7 @@ from relay.archive.reading import ReadArchive
 from relay.objects.objects import Listed, NoSuchObject, Objects, StoreFailed
 from relay.objects.opening import open_objects
 from relay.spark.common.connections import FIRST_PAUSE, LONGEST_PAUSE, DaemonPeer
+from relay.spark.common.frontiers import SourceFrontier
 
 T = TypeVar("T")
 
@@ -34,17 +35,6 @@ FRESH_SECONDS: Final = 10.0
 
 ALONE_SECONDS: Final = 1.0
 """The same where there is no daemon to tell of newer epochs."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFrontier(LogFrontier):
-    """How far a space extends: ``oldest`` is the oldest epoch in the archive or the log.
-
-    ``held_from`` is the oldest that the daemon has, and ``archived`` the newest one in the archive.
-    """
-
-    held_from: int = 0
-    archived: int = 0
 
 
 @dataclass(slots=True)
@@ -191,7 +181,7 @@ def archived_frontier(peer: DaemonPeer, bound: float, after: int | None, timeout
 
 def widened(peer: DaemonPeer, bound: float, now: LogFrontier, after: int | None) -> SourceFrontier:
     """Returns a daemon's frontier with what its archive has beside."""
-    cold = archive_of(peer, bound, now.space) if peer.archive else None
+    cold = archive_of(peer, bound, now.space)
     if cold is None:
         return SourceFrontier(now.epoch, now.oldest, now.space, now.gaps, now.oldest, 0)
     archive = cold.upto(now.oldest - 1).archive

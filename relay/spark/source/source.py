@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from threading import Thread
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -32,16 +32,15 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from dataspace.errors import UsageError
-from relay.spark.cold.archives import SourceFrontier, archive_of, archived_frontier, widened
-from relay.spark.cold.plans import ColdPlan, planned
 from relay.spark.common.connections import DaemonPeer, asked, close_all
 from relay.spark.common.errors import plain_rows, plainly
+from relay.spark.common.frontiers import SourceFrontier
 from relay.spark.common.schema import Columns, columns
 from relay.spark.source import offsets
 from relay.spark.source.offsets import Json, Span, offsets_by_name, offsets_of, place, state_at
 from relay.spark.source.readings import reading_of
 from relay.spark.source.spaces import names_of
-from relay.spark.source.tasks import Task, cold_rows, rows
+from relay.spark.source.tasks import Task, rows
 from relay.spark.tuning import internals
 from relay.spark.tuning.internals import carrier, spare_collections
 
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from relay.spark.cold.plans import ColdPlan
     from relay.spark.common.options import ReadOptions, StreamOptions
     from relay.spark.common.parsing import Last, Start
 
@@ -331,8 +331,8 @@ def columns_of(options: StreamOptions | ReadOptions, schema: StructType) -> Colu
     )
 
 
-class ColdPartition(InputPartition):
-    """Archived epochs of one daemon's space that one task reads."""
+class ArchivedPartition(InputPartition):
+    """Archived epochs of one daemon's space that one task reads, as a plan says."""
 
     def __init__(self, at: int, plan: ColdPlan) -> None:
         self.at = at
@@ -346,11 +346,10 @@ def rows_of(
     if isinstance(partition, SpanPartition):  # else it is Spark's own stand-in for "no partitions"
         peer = replace(options.peers[partition.at], read=options.read)
         yield from rows(Task(options, columns, peer, partition.span, partition.space))
-    elif isinstance(partition, ColdPartition):
-        peer = options.peers[partition.at]
-        yield from cold_rows(
-            partition.plan, columns, peer, bound=options.connect_timeout, batch_rows=options.batch_rows
-        )
+    elif isinstance(partition, ArchivedPartition):
+        from relay.spark.source import archived  # as above
+
+        yield from archived.cold_rows(partition.plan, columns, options.peers[partition.at], options)
     spare_collections()
 
 
@@ -372,22 +371,17 @@ def partitions_of(
         return []
     count = -(-options.partitions // len(options.peers))
     made: list[InputPartition] = []
-    if left.as_of is not None and left.as_of <= now.archived and not (peer.url and left.as_of == now.epoch):
-        made.append(ColdPartition(part.at, ColdPlan(space, left.as_of, left.as_of, state=True)))
-        left = Span(left.after, left.upto)
-    if left.as_of is None and left.after < min(now.archived, left.upto):
-        cold = archive_of(peer, options.connect_timeout, space)
-        assert cold is not None  # since something is archived
-        upto = min(now.archived, left.upto)
-        plans = planned(cold.archive, columns.pattern, left.after, upto, count)
-        made += [ColdPartition(part.at, each) for each in plans]
-        left = Span(upto, left.upto)
+    if now.archived:
+        from relay.spark.source import archived  # loaded where there is an archive
+
+        plans, left = archived.divided(part.at, left, now, options, columns)
+        made += [ArchivedPartition(part.at, each) for each in plans]
     if not left.empty:
         made += [SpanPartition(part.at, each, space) for each in offsets.divided(left, count, now.gaps)]
     return made
 
 
-def watch(options: StreamOptions | ReadOptions) -> FrontierWatch:
+def watch(options: StreamOptions | ReadOptions) -> FrontierWatch[SourceFrontier]:
     """What knows how far all daemons are."""
     return FrontierWatch(len(options.peers), partial(_frontier_at, options))
 
@@ -410,10 +404,15 @@ def frontier(
 ) -> SourceFrontier:
     """How far a space is, as soon as that is beyond an epoch or the seconds are over."""
     reading, bound = reading_of(options.topic), options.connect_timeout
-    if not peer.url:
-        return archived_frontier(peer, bound, after, timeout)
-    now = asked(peer, bound, lambda link: reading.frontier(link, after, timeout))
-    return widened(peer, bound, now, after)
+    if peer.url:
+        now = asked(peer, bound, lambda link: reading.frontier(link, after, timeout))
+        if not peer.archive:
+            return SourceFrontier(now.epoch, now.oldest, now.space, now.gaps, now.oldest)
+    from relay.spark.cold import archives  # loaded where there is one
+
+    if peer.url:
+        return archives.widened(peer, bound, now, after)
+    return archives.archived_frontier(peer, bound, after, timeout)
 
 
 def before_time(
@@ -427,10 +426,13 @@ def before_time(
 def within(peer: DaemonPeer, options: StreamOptions, here: offsets.Offset, upto: int, changes: int) -> int:
     """The last epoch up to ``upto`` that so many changes lead to, but at least one epoch."""
     bound = options.connect_timeout
-    cold = archive_of(peer, bound, here.space) if peer.archive else None
-    if cold is None or here.reached >= cold.archive.upto:
-        return asked(peer, bound, lambda link: link.within(here.reached, upto, changes))
-    return cold.log.within(here.reached, min(upto, cold.archive.upto), changes)
+    if peer.archive:
+        from relay.spark.cold import archives  # as above
+
+        cold = archives.archive_of(peer, bound, here.space)
+        if cold is not None and here.reached < cold.archive.upto:
+            return cold.log.within(here.reached, min(upto, cold.archive.upto), changes)
+    return asked(peer, bound, lambda link: link.within(here.reached, upto, changes))
 
 
 EPOCHS: Final = 256
@@ -479,31 +481,30 @@ def _large(part: SpanPartition) -> bool:
 
 
 T = TypeVar("T")
+F = TypeVar("F")
 
 _MARGIN: Final = 0.05
 """Seconds that an answer may come late: a daemon that has waited as long as it was asked to still answers."""
 
 
-class FrontierWatch:
+class FrontierWatch(Generic[F]):
     """Keeps the frontiers of ``count`` daemons, and asks several daemons at the same time.
 
     ``ask(at, after, timeout)`` returns how far one is, once that is beyond ``after`` or the time is over.
     """
 
-    def __init__(self, count: int, ask: Callable[[int, int | None, float], SourceFrontier]) -> None:
+    def __init__(self, count: int, ask: Callable[[int, int | None, float], F]) -> None:
         self._ask: Final = ask
         self._count: Final = count
-        self._known: dict[int, SourceFrontier] = {}
-        self._open: dict[int, Future[SourceFrontier]] = {}
+        self._known: dict[int, F] = {}
+        self._open: dict[int, Future[F]] = {}
 
-    def now(self) -> list[SourceFrontier]:
+    def now(self) -> list[F]:
         """Returns the frontiers of all; takes as long as the slowest daemon, and raises the error of a
         daemon."""
         return together([partial(self._ask, at, None, 0.0) for at in range(self._count)])
 
-    def beyond(
-        self, after: Sequence[int], is_news: Callable[[int, SourceFrontier], bool], timeout: float
-    ) -> list[SourceFrontier]:
+    def beyond(self, after: Sequence[int], is_news: Callable[[int, F], bool], timeout: float) -> list[F]:
         """How far all are known to be, as soon as one is news or the seconds are over."""
         if self._count == 1:
             return [self._ask(0, after[0], timeout)]

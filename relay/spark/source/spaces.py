@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeVar
 from dataspace.errors import UsageError
 from dataspace.wire.features import MAIN
 from index.values.values import Map
-from relay.spark.cold.archives import archived_spaces
 from relay.spark.common.connections import DaemonPeer, asked
 from relay.spark.common.options import ReadOptions, StreamOptions
 
@@ -52,6 +51,8 @@ def resolved(options: Options) -> Options:
         if store.url:
             here = asked(replace(store, space=MAIN), options.connect_timeout, _spaces)
         else:
+            from relay.spark.cold.archives import archived_spaces  # loaded where there is an archive
+
             here = archived_spaces(store)
         found += [replace(store, space=name) for name in _matching(options.spaces, here, store.shown)]
     if isinstance(options, StreamOptions):

@@ -20,11 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from dataspace.errors import Broken, Refused
-from relay.spark.cold.archives import archive_of
-from relay.spark.cold.columns import ColumnTask, column_batches
-from relay.spark.cold.forms import column_form
-from relay.spark.cold.plans import ColdPlan
-from relay.spark.cold.segments import segment_blocks
 from relay.spark.common.connections import AWAY, DaemonPeer, RetryPatience, asked, lent
 from relay.spark.common.fitting import fitted
 from relay.spark.common.schema import (
@@ -78,30 +73,6 @@ def rows(task: Task) -> Iterator[pa.RecordBatch]:
         task = replace(task, span=Span(task.span.after, task.span.upto))
     if not task.span.empty:
         yield from batches(blocks(task), columns, options.batch_rows, peer=task.peer)
-
-
-def cold_rows(
-    plan: ColdPlan, columns: Columns, peer: DaemonPeer, *, bound: float, batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a task that reads an archive; raises ``Misfit`` as ``rows``."""
-    cold = archive_of(peer, bound, plan.identity)
-    assert cold is not None  # as the driver has seen
-    if plan.files is not None:
-        form = column_form(columns.pattern)
-        assert form is not None  # as the plan says
-        task = ColumnTask(cold.objects, form, columns, plan.after, plan.upto, peer.shown, peer.space)
-        yield from column_batches(task, plan.files)
-        return
-    read = batches(
-        segment_blocks(cold.upto(plan.upto).log, plan, columns.pattern), columns, batch_rows, peer=peer
-    )
-    if not plan.state:
-        yield from read
-        return
-    state = SortedState(columns)
-    for batch in read:
-        state.add(batch)
-    yield from state.batches(batch_rows)
 
 
 def _state(link: BulkClient, task: Task) -> SortedState:

@@ -22,11 +22,13 @@ from relay.log.columns import ColumnReplay
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.objects.opening import open_objects
-from relay.spark.cold.plans import planned
+from relay.spark.cold.plans import ColdPlan, planned
 from relay.spark.common.connections import DaemonPeer
 from relay.spark.common.fitting import Misfit
+from relay.spark.common.options import read_options
 from relay.spark.common.schema import SEQ, Columns, columns, inferred
-from relay.spark.source.tasks import batches, cold_rows
+from relay.spark.source.archived import cold_rows
+from relay.spark.source.tasks import batches
 from tests.relay.log.histories import append
 
 AT = datetime(2026, 11, 27, 1, 2, 3, 4, tzinfo=UTC)
@@ -81,6 +83,9 @@ PATTERNS = [
 ]
 
 
+OPTIONS = read_options({"pattern": "p($)", "arrowBatchRows": "2"})
+
+
 class Kept:
     """A log with an archive of several ranges."""
 
@@ -131,9 +136,7 @@ def shown(made: Iterator[pa.RecordBatch]) -> list[object]:
 def read(kept: Kept, wanted: Columns, after: int, upto: int, count: int = 1) -> list[object]:
     """The rows of all tasks, in order."""
     plans = planned(kept.archive, wanted.pattern, after, upto, count)
-    return [
-        row for plan in plans for row in shown(cold_rows(plan, wanted, kept.peer, bound=1.0, batch_rows=2))
-    ]
+    return [row for plan in plans for row in shown(cold_rows(plan, wanted, kept.peer, OPTIONS))]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -152,7 +155,7 @@ def test_places_in_the_epoch_ascend(kept: Kept, pattern: str) -> None:
     for plan in planned(kept.archive, wanted.pattern, 0, len(TURNS), 8):
         rows = [
             (row["_epoch"], row["_seq"])
-            for batch in cold_rows(plan, wanted, kept.peer, bound=1.0, batch_rows=2)
+            for batch in cold_rows(plan, wanted, kept.peer, OPTIONS)
             for row in batch.to_pylist()
         ]
         assert rows == sorted(set(rows))
@@ -180,13 +183,11 @@ def test_a_value_that_does_not_fit_fails_with_its_epoch(kept: Kept) -> None:
 
 
 def test_the_state_at_an_epoch_is_that_of_the_log(kept: Kept) -> None:
-    from relay.spark.cold.plans import ColdPlan
-
     for pattern in PATTERNS:
         wanted = columns_for(pattern)
         for at in range(1, len(TURNS) + 1):
             plan = ColdPlan(kept.archive.place.identity, at, at, state=True)
-            found = shown(cold_rows(plan, wanted, kept.peer, bound=1.0, batch_rows=2))
+            found = shown(cold_rows(plan, wanted, kept.peer, OPTIONS))
             replay = ColumnReplay(kept.log, wanted.pattern, at)
             blocks = [block(unpack_own(each.packed)) for each in replay.state(at * 1_000_000)]
             assert sorted(found) == sorted(shown(batches(blocks, wanted, 1, peer=DaemonPeer(""))))  # type: ignore[type-var]

@@ -42,7 +42,7 @@ def daemons() -> Iterator[Daemons]:
         each.set()
 
 
-def beyond(watch: FrontierWatch, *after: int, timeout: float = 0.0) -> list[int]:
+def beyond(watch: FrontierWatch[LogFrontier], *after: int, timeout: float = 0.0) -> list[int]:
     told = watch.beyond(after, lambda at, now: now.epoch > after[at], timeout)
     return [each.epoch for each in told]
 

@@ -1,0 +1,74 @@
+"""Archived epochs of a batch: which tasks read them, and how such a task makes its rows.
+
+Apart from the source because processes of a query without an archive do not load this.
+
+Always: what the archive and the daemon both have is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from relay.spark.cold.archives import archive_of
+from relay.spark.cold.columns import ColumnTask, column_batches
+from relay.spark.cold.forms import column_form
+from relay.spark.cold.plans import ColdPlan, planned
+from relay.spark.cold.segments import segment_blocks
+from relay.spark.source.offsets import Span
+from relay.spark.source.tasks import SortedState, batches
+
+if TYPE_CHECKING:
+    from relay.spark.common.connections import DaemonPeer
+    from relay.spark.common.frontiers import SourceFrontier
+    from relay.spark.common.options import ReadOptions, StreamOptions
+    from relay.spark.common.schema import Columns
+
+
+def divided(
+    at: int, span: Span, now: SourceFrontier, options: StreamOptions | ReadOptions, columns: Columns
+) -> tuple[list[ColdPlan], Span]:
+    """Returns the plans of tasks that read the archived part of a span, and the rest of the span.
+
+    The newest state is left to the daemon, which has it at hand.
+    """
+    peer = options.peers[at]
+    made: list[ColdPlan] = []
+    if span.as_of is not None:
+        if span.as_of > now.archived or (peer.url and span.as_of == now.epoch):
+            return made, span
+        made.append(ColdPlan(now.space, span.as_of, span.as_of, state=True))
+        span = Span(span.after, span.upto)
+    upto = min(now.archived, span.upto)
+    if span.after < upto:
+        cold = archive_of(peer, options.connect_timeout, now.space)
+        assert cold is not None  # since something is archived
+        count = -(-options.partitions // len(options.peers))
+        made += planned(cold.archive, columns.pattern, span.after, upto, count)
+        span = Span(upto, span.upto)
+    return made, span
+
+
+def cold_rows(
+    plan: ColdPlan, columns: Columns, peer: DaemonPeer, options: StreamOptions | ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task that reads an archive; raises ``Misfit`` for a value that does not fit."""
+    cold = archive_of(peer, options.connect_timeout, plan.identity)
+    assert cold is not None  # as the driver has seen
+    if plan.files is not None:
+        form = column_form(columns.pattern)
+        assert form is not None  # as the plan says
+        task = ColumnTask(cold.objects, form, columns, plan.after, plan.upto, peer.shown, peer.space)
+        yield from column_batches(task, plan.files)
+        return
+    blocks = segment_blocks(cold.upto(plan.upto).log, plan, columns.pattern)
+    read = batches(blocks, columns, options.batch_rows, peer=peer)
+    if not plan.state:
+        yield from read
+        return
+    state = SortedState(columns)
+    for batch in read:
+        state.add(batch)
+    yield from state.batches(options.batch_rows)
