@@ -201,7 +201,9 @@ class Archiver:
         for each in made:
             size, checksum = len(each.content), sha256(each.content).hexdigest()
             path = f"{each.folder}/{name}"
-            files.append(ArchivedFile(path, COLUMNS, size, checksum, each.label, each.arity, each.rows))
+            files.append(
+                ArchivedFile(path, COLUMNS, size, checksum, each.label, each.arity, each.rows, each.others)
+            )
             self._put(files[-1], each.content)
         return replace(added, files=tuple(files)), settled
 

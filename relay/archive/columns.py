@@ -49,12 +49,16 @@ Types = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ColumnObject:
-    """One object in Parquet: its label and number of fields, None and -1 for the object of all other rows."""
+    """One object in Parquet: its label and number of fields, None and -1 for the object of all other rows.
+
+    ``others`` are the fields that have values of other classes.
+    """
 
     label: str | None
     arity: int
     rows: int
     content: bytes
+    others: tuple[int, ...] | None = None
 
     @property
     def folder(self) -> str:
@@ -91,8 +95,8 @@ def columns_of(segments: Iterable[Segment], types: Types) -> tuple[list[ColumnOb
         name = f"{label}/{arity}"
         columns = list(zip(*rows.rows, strict=True))[1:]
         classes = types.get(name) or settled.setdefault(name, "".join(map(_class_of, columns)))
-        content = _written(label, arity, rows, columns, classes)
-        made.append(ColumnObject(label, arity, len(rows.rows), content))
+        content, fields = _written(label, arity, rows, columns, classes)
+        made.append(ColumnObject(label, arity, len(rows.rows), content, fields))
     if others.rows:
         made.append(ColumnObject(None, -1, len(others.rows), _rest(others)))
     return made, settled
@@ -161,8 +165,11 @@ def _class_of(column: Sequence[Value]) -> str:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def _written(label: str, arity: int, rows: _Rows, columns: Sequence[Sequence[Value]], classes: str) -> bytes:
-    arrow = _arrow()
+def _written(
+    label: str, arity: int, rows: _Rows, columns: Sequence[Sequence[Value]], classes: str
+) -> tuple[bytes, tuple[int, ...]]:
+    """Returns an object, and the fields that have values of other classes."""
+    arrow, others = _arrow(), list[int]()
     names, arrays = _common(rows)
     for at, (column, letter) in enumerate(zip(columns, classes, strict=True)):
         typed, other = _typed(column, letter)
@@ -171,8 +178,9 @@ def _written(label: str, arity: int, rows: _Rows, columns: Sequence[Sequence[Val
         if other is not None:
             names.append(f"f{at}_other")
             arrays.append(other)
+            others.append(at)
     told = {"label": label, "arity": arity, "classes": classes}
-    return _parquet(arrow.table(arrays, names=names), told)
+    return _parquet(arrow.table(arrays, names=names), told), tuple(others)
 
 
 def _rest(others: _Rows) -> bytes:

@@ -35,7 +35,7 @@ class ArchivedFile:
     """One object of a range: its name below the space's folder, its form, its bytes and their SHA-256.
 
     Columns have a label and the number of their fields, None and -1 for all rows without an object of their
-    own, and the number of rows.
+    own, the number of rows, and the fields with values of other classes (None where that is not known).
     """
 
     path: str
@@ -45,6 +45,7 @@ class ArchivedFile:
     label: str | None = None
     arity: int = -1
     rows: int = 0
+    others: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +202,13 @@ def _body(content: bytes, place: str) -> Mapping[str, Any]:
 
 def _range(body: Mapping[str, Any]) -> Range:
     first, last = body["segments"]
-    files = tuple([ArchivedFile(**each) for each in body["files"]])
+    files = tuple(map(_file, body["files"]))
     return Range(**{**body, "segments": (first, last), "files": files})
+
+
+def _file(body: Mapping[str, Any]) -> ArchivedFile:
+    others = body.get("others")
+    return ArchivedFile(**{**body, "others": None if others is None else tuple(others)})
 
 
 def _pairs(body: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:

@@ -54,6 +54,9 @@ class ColdFile:
     own: bool
     """False for the object of the labels that have none of their own."""
 
+    others: tuple[int, ...] | None = None
+    """The fields with values of other classes, None where that is not known."""
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnTask:

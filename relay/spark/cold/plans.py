@@ -49,7 +49,7 @@ def planned(archive: Archive, pattern: Value, after: int, upto: int, count: int)
     O(ranges); looks into the objects of rare labels where there are some.
     """
     form = column_form(pattern)
-    files = None if form is None else _files(archive, form, after, upto)
+    files = None if form is None else column_files(archive, form, after, upto)
     ranges = list(archive.ranges(after, upto))
     identity = archive.place.identity
     if files is None and not _is_apart(pattern):
@@ -87,7 +87,7 @@ def _is_apart(pattern: Value) -> bool:
     return () in skeleton(pattern).captures or (form is not None and form.exact)
 
 
-def _files(archive: Archive, form: ColumnForm, after: int, upto: int) -> dict[int, ColdFile] | None:
+def column_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> dict[int, ColdFile] | None:
     """Returns the columns to be read, by the first epoch of their range; None if they do not suffice.
 
     They do not where a range has segments alone, and where there may be facts with more fields.
@@ -121,7 +121,8 @@ def _files(archive: Archive, form: ColumnForm, after: int, upto: int) -> dict[in
 
 
 def _cold(archive: Archive, of: Range, file: ArchivedFile) -> ColdFile:
-    return ColdFile(archive.name(file.path), file.size, of.first, of.last, file.label is not None)
+    own = file.label is not None
+    return ColdFile(archive.name(file.path), file.size, of.first, of.last, own, file.others)
 
 
 def _together(look: Callable[[ColdFile], int], files: Iterable[ColdFile]) -> list[int]:
