@@ -11,22 +11,24 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from dataspace.errors import UsageError
 from relay.spark.common.connections import asked
-from relay.spark.common.options import default_option, sink_options
-from relay.spark.common.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ, SPACE
+from relay.spark.common.options import default_option, read_options, sink_options
+from relay.spark.common.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ, SPACE, inferred
 from relay.spark.sink.sink import query_owner
+from relay.spark.source import offsets
+from relay.spark.source.source import ChangesReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.types import StructType
 
 Option = str | int | float | bool
 
@@ -48,14 +50,57 @@ def frame(
 ) -> DataFrame:
     """Returns the changes of a pattern, or, with ``asOfEpoch``, a state; with ``stream``, as they come.
 
-    Further options are the options of SPARK.md, by their names.
+    Further options are the options of SPARK.md, by their names.  With ``archive``, Spark itself scans what is
+    archived where the pattern allows it, and the daemon's part is united with it.
     """
+    if not stream and any(name.lower() == "archive" for name in options):
+        made = _scanned(
+            spark, {**options, "pattern": pattern, **({} if url is None else {"url": url})}, schema
+        )
+        if made is not None:
+            return made
     reader = (spark.readStream if stream else spark.read).format("dataspace").option("pattern", pattern)
     if url is not None or "archive" not in options:
         options = {"url": url or default_option(), **options}
     for name, value in options.items():
         reader = reader.option(name, value)
     return (reader if schema is None else reader.schema(schema)).load()
+
+
+def _scanned(
+    spark: SparkSession, options: Mapping[str, Option], schema: str | StructType | None
+) -> DataFrame | None:
+    """Returns a frame whose archived part Spark scans itself, None where the format is needed for it."""
+    from relay.spark.cold.archives import archive_of  # loaded where there is an archive
+    from relay.spark.cold.native import native_scan
+
+    read = read_options({name: _text(value) for name, value in options.items()})
+    if len(read.peers) != 1 or read.spaces or read.as_of is not None or read.include_value:
+        return None
+    wanted = inferred(read.pattern) if schema is None else schema
+    if isinstance(wanted, str):
+        wanted = cast(StructType, StructType.fromDDL(wanted))
+    reader = ChangesReader(read, wanted)
+    span, now = reader.span(0)
+    upto = min(now.archived, span.upto)
+    if span.after >= upto or offsets.missing(span, now.space, now) is not None:
+        return None
+    cold = archive_of(read.peers[0], read.connect_timeout, now.space)
+    assert cold is not None  # since something is archived
+    made = native_scan(spark, cold.archive, reader.columns, span.after, upto)
+    if made is None or span.upto == upto:
+        return made
+    rest = {name: value for name, value in options.items() if name.lower() not in _OF_THE_WHOLE}
+    tail = spark.read.format("dataspace").options(**rest).schema(reader.schema)
+    return made.union(tail.option("startingEpoch", upto + 1).option("endingEpoch", span.upto).load())
+
+
+_OF_THE_WHOLE: Final = frozenset(["archive", "archiveidentity", "startingepoch", "endingepoch"])
+"""Options that the daemon's part of a frame has otherwise."""
+
+
+def _text(value: Option) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def current_state(changes: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -61,7 +61,7 @@ class ColdArchive:
         return self
 
     def upto(self, epoch: int) -> ColdArchive:
-        """Reads the newest manifest if the one that was read ends before an epoch; returns itself."""
+        """Reads the newest manifest if the known manifest ends before an epoch; returns itself."""
         return self if self.archive.upto >= epoch else self.fresh()
 
     def gaps(self, after: int) -> list[tuple[int, int]]:
@@ -124,7 +124,7 @@ _open: Final[dict[tuple[int, str, str, str], ColdArchive]] = {}
 def archive_of(peer: DaemonPeer, bound: float, identity: str = "") -> ColdArchive | None:
     """Returns the archive of a peer's space; None where nothing of this space was archived yet.
 
-    ``identity`` is that of the log, where a daemon has told it.  Raises ``UsageError`` where there is no
+    ``identity`` names its log, where a daemon has told so.  Raises ``UsageError`` where there is no
     daemon and not exactly one archive of the space, or where there are archives of other logs only.
     """
     key = (os.getpid(), peer.archive, peer.space, identity or peer.identity)

@@ -60,7 +60,7 @@ class ColdFile:
 
 @dataclass(frozen=True, slots=True)
 class ColumnTask:
-    """What is read from some columns, and how rows are shown."""
+    """The epochs to be read from some columns, and the form of the rows."""
 
     objects: Objects
     form: ColumnForm

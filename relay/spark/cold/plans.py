@@ -31,7 +31,7 @@ READERS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ColdPlan:
-    """What one task reads of an archive: the epochs in (after, upto], or the state at ``after``.
+    """The part of an archive for one task: the epochs in (after, upto], or the state at ``after``.
 
     From columns where ``files`` are given, else from segments.
     """
@@ -122,7 +122,7 @@ def column_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> d
 
 def _cold(archive: Archive, of: Range, file: ArchivedFile) -> ColdFile:
     own = file.label is not None
-    return ColdFile(archive.name(file.path), file.size, of.first, of.last, own, file.others)
+    return ColdFile(archive.name(file.path), file.size, max(of.first, 1), of.last, own, file.others)
 
 
 def _together(look: Callable[[ColdFile], int], files: Iterable[ColdFile]) -> list[int]:

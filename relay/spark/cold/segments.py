@@ -1,6 +1,6 @@
 """Segments: archived epochs replayed in a task, for patterns that columns alone do not answer.
 
-It is the replay of the daemon itself, over the archive, so its rows are those that the daemon would send.
+The daemon's own replay reads the archive here, so the rows are the rows that the daemon would send.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class DaemonPeer:
     """A daemon, one of its spaces, and the credentials for it.
 
     ``others`` are further addresses of the same store; with ``read="any"`` each of them serves what is read.
-    ``archive`` is where the space is archived, if that is to be read, and ``identity`` says of which log.
+    ``archive`` is the place of an archive to be read too, and ``identity`` chooses one of its logs.
     Without an ``url`` there is no daemon, and the archive is all.
     """
 

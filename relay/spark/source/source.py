@@ -266,19 +266,29 @@ class ChangesReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         # A state is there or not: unlike a range of epochs, it has no part that could be left.
         self._options = options if options.as_of is None else replace(options, fail_on_loss=True)
-        self._columns = columns_of(options, schema)
+        self.schema: Final = schema
+        self.columns: Final = columns_of(options, schema)
 
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
         """Returns the epochs of each daemon; raises ``Refused`` for what the token may not observe."""
         options = self._options
-        check_rights(options, self._columns)
+        check_rights(options, self.columns)
         made: list[InputPartition] = []
         for at, now in enumerate(watch(options).now()):
-            span = self._range(at, now) if options.as_of is None else state_at(options.as_of[at], now)
+            span = self._span(at, now)
             if not span.empty:
-                made += partitions_of(SpanPartition(at, span, now.space), options, self._columns)
+                made += partitions_of(SpanPartition(at, span, now.space), options, self.columns)
         return made
+
+    def span(self, at: int) -> tuple[Span, SourceFrontier]:
+        """Returns what is to be read of one daemon now, and how far that is."""
+        now = frontier(self._options.peers[at], self._options)
+        return self._span(at, now), now
+
+    def _span(self, at: int, now: SourceFrontier) -> Span:
+        as_of = self._options.as_of
+        return self._range(at, now) if as_of is None else state_at(as_of[at], now)
 
     def _range(self, at: int, now: SourceFrontier) -> Span:
         """The epochs of one daemon that the options ask for."""
@@ -290,7 +300,7 @@ class ChangesReader(DataSourceReader):
     @plain_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a partition, on an executor."""
-        return rows_of(partition, self._options, self._columns)
+        return rows_of(partition, self._options, self.columns)
 
 
 def _range(first: int, ending: Last, now: SourceFrontier) -> Span:
@@ -358,7 +368,7 @@ def partitions_of(
 ) -> list[InputPartition]:
     """Returns a span as the partitions that tasks read, or nothing; ``DataLoss`` for missing epochs.
 
-    What is archived comes from the archive, but for the newest state, which the daemon has at hand.
+    Archived epochs come from the archive; the newest state comes from the daemon, which has it at hand.
     """
     peer, span, space = options.peers[part.at], part.span, part.space
     now = frontier(peer, options, span.after)

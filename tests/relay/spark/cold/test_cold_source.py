@@ -1,0 +1,168 @@
+"""Spark reads archived epochs from the archive and later ones from the daemon, each epoch once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+
+import dataspace.spark
+from relay.archive.archiver import Archiver, RangeSizes, archive_all
+from relay.log.reader import LogReader
+from relay.objects.opening import open_objects
+from tests.relay.spark.daemons import Daemon
+from tests.relay.spark.queries import Row, Seen, run_now
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+FLIGHT = "flight($n:int, $from:str, $dist:float)"
+PATTERNS = [
+    FLIGHT,
+    'flight($n:int, "ATL", $dist:float)',
+    "flight($n:int, _, $dist)",
+    "flight($n, $from, $dist)",
+    "odd($x:float)",
+    "absent($x:int)",
+]
+TURNS = 40
+ARCHIVED = 30
+
+
+@dataclass
+class World:
+    """A daemon whose first epochs are archived in ranges of ten."""
+
+    daemon: Daemon
+    archive: str
+
+    def frame(
+        self, spark: SparkSession, pattern: str, *, alone: bool = False, **options: object
+    ) -> DataFrame:
+        """What the format reads with the archive, and with the daemon unless ``alone``."""
+        reader = spark.read.format("dataspace").option("pattern", pattern).option("archive", self.archive)
+        for name, value in options.items():
+            reader = reader.option(name, str(value))
+        return (reader if alone else reader.option("url", self.daemon.url)).load()
+
+
+def turn(daemon: Daemon, at: int) -> None:
+    """One epoch: a flight comes, an earlier one goes, and odd numbers of several classes."""
+    operations = [f'+flight({at}, "{("ATL", "SFO", "DEN")[at % 3]}", {at / 4})', f'!flight({at}, "ATL", 1.5)']
+    if at >= 5:
+        gone = at - 5
+        operations.append(f'-flight({gone}, "{("ATL", "SFO", "DEN")[gone % 3]}", {gone / 4})')
+    operations.append(f"+odd({('1.5', '-0.0', 'nan', '7', 'null', '0.0')[at % 6]}, {at})")
+    operations.append(f"+odd({('1.5', '-0.0', 'nan', '7', 'null', '0.0')[at % 6]})")
+    daemon.turn(*operations[: None if at < 6 else -1])
+
+
+def archive(daemon_data: Path, place: Path) -> None:
+    with closing(LogReader.open(daemon_data)) as log:
+        archiver = Archiver(log, open_objects(place), "main", sizes=RangeSizes(changes=40))
+        archiver.begin()
+        archive_all(archiver, lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("world")
+    with Daemon(folder / "daemon") as daemon:
+        for at in range(ARCHIVED):
+            turn(daemon, at)
+        archive(daemon.data, folder / "archive")
+        for at in range(ARCHIVED, TURNS):
+            turn(daemon, at)
+        yield World(daemon, str(folder / "archive"))
+
+
+def rows(frame: DataFrame) -> list[str]:
+    """Rows in order of their epochs, with floats as they are."""
+    return sorted(map(repr, map(tuple, frame.drop("_seq").collect())))
+
+
+def hot(world: World, spark: SparkSession, pattern: str, **options: object) -> list[str]:
+    return rows(dataspace.spark.frame(spark, pattern, url=world.daemon.url, **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_archive_and_the_daemon_are_read_as_one(world: World, spark: SparkSession, pattern: str) -> None:
+    expected = hot(world, spark, pattern)
+    assert rows(world.frame(spark, pattern)) == expected
+    assert rows(world.frame(spark, pattern, minPartitions=3)) == expected
+    both = dataspace.spark.frame(spark, pattern, url=world.daemon.url, archive=world.archive)
+    assert rows(both) == expected
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_archive_alone_has_all_up_to_its_newest_epoch(
+    world: World, spark: SparkSession, pattern: str
+) -> None:
+    expected = hot(world, spark, pattern, endingEpoch=ARCHIVED)
+    assert rows(world.frame(spark, pattern, alone=True)) == expected
+    assert rows(dataspace.spark.frame(spark, pattern, archive=world.archive)) == expected
+    expected = hot(world, spark, pattern, startingEpoch=7, endingEpoch=22)
+    some = dataspace.spark.frame(spark, pattern, archive=world.archive, startingEpoch=7, endingEpoch=22)
+    assert rows(some) == expected
+
+
+def plan(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().toString())
+
+
+def test_spark_scans_columns_itself_where_the_pattern_allows_it(world: World, spark: SparkSession) -> None:
+    """And skips row groups by constants and conditions."""
+    native = dataspace.spark.frame(spark, 'flight($n:int, "ATL", $dist:float)', archive=world.archive)
+    said = plan(native.where("n > 3"))
+    assert "BatchScan" not in said
+    assert "EqualTo(f1,ATL)" in said
+    assert "GreaterThan(f0,3)" in said
+    assert "BatchScan" in plan(dataspace.spark.frame(spark, "flight($n:int, _, _)", archive=world.archive))
+
+
+def test_a_state_in_the_past_comes_from_the_archive(world: World, spark: SparkSession) -> None:
+    for at in (1, 12, ARCHIVED):
+        expected = hot(world, spark, FLIGHT, asOfEpoch=at)
+        assert rows(world.frame(spark, FLIGHT, alone=True, asOfEpoch=at)) == expected
+        assert rows(world.frame(spark, FLIGHT, asOfEpoch=at)) == expected
+
+
+def test_a_stream_goes_over_the_border_and_reads_each_epoch_once(
+    world: World, spark: SparkSession, tmp_path: Path
+) -> None:
+    def stream(**options: object) -> DataFrame:
+        reader = spark.readStream.format("dataspace").option("archive", world.archive)
+        for name, value in {"pattern": FLIGHT, "startingEpoch": "earliest", **options}.items():
+            reader = reader.option(name, str(value))
+        return reader.load()
+
+    alone = Seen()
+    run_now(stream(maxChangesPerTrigger=50), alone, str(tmp_path / "one"))
+    assert len(alone.batches) > 2
+    assert max(row[4] for row in alone.rows) == ARCHIVED  # type: ignore[type-var]
+    # The same checkpoint goes on with the daemon: the identity of the space is the same.
+    run_now(stream(url=world.daemon.url, maxEpochsPerTrigger=7), alone, str(tmp_path / "one"))
+    expected = Seen()
+    frame = spark.readStream.format("dataspace").option("url", world.daemon.url).option("pattern", FLIGHT)
+    run_now(frame.option("startingEpoch", "earliest").load(), expected, str(tmp_path / "two"))
+    assert without_place(alone.rows) == without_place(expected.rows)
+
+
+def without_place(seen: list[Row]) -> list[Row]:
+    return [row[:-1] for row in seen]
+
+
+def test_an_archive_of_another_log_is_refused(world: World, spark: SparkSession, own_daemon: Daemon) -> None:
+    own_daemon.turn("+flight(1)")
+    reader = spark.read.format("dataspace").option("pattern", FLIGHT).option("archive", world.archive)
+    with pytest.raises(PySparkException, match="has archives of other logs of the space main"):
+        reader.option("url", own_daemon.url).load().collect()
+    with pytest.raises(PySparkException, match="has no archive of the space attic; there are main"):
+        world.frame(spark, FLIGHT, alone=True, space="attic").collect()
