@@ -152,14 +152,14 @@ class Measuring:
         self._pids = pids
 
     def __enter__(self) -> Self:
-        self._before = [_cpu_seconds(pid) for pid in self._pids]
+        self._before = [cpu_seconds(pid) for pid in self._pids]
         self._began = time.perf_counter()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._seconds = time.perf_counter() - self._began
         self._costs = [
-            _cpu_seconds(pid) - before for pid, before in zip(self._pids, self._before, strict=True)
+            cpu_seconds(pid) - before for pid, before in zip(self._pids, self._before, strict=True)
         ]
 
     def run(self, values: int) -> Run:
@@ -167,7 +167,7 @@ class Measuring:
         return Run(values / self._seconds, tuple([cost / values for cost in self._costs]))
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """What a process has used of the CPUs in all its threads; not a number where the system does not say.
 
     Linux numbers the clocks of other processes like this (``clock_getcpuclockid`` in C).

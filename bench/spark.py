@@ -14,6 +14,7 @@ function of ``foreachBatch`` that has collected its row, beside a line sent to S
     sink_rows_per_s_10k          batches of ten thousand, of a query that has been running
     sink_ratio_dropped, _10k     ours ÷ a Python sink that drops what it gets
     sink_daemon_cpu_us, _10k     what a row costs the daemon
+    cold_…, hot_…, archive_…     archived history, see bench/_cold.py
     sink_ms_10k_PHASE            a batch of ten thousand at the median: Spark's phases, and its CPU time
     dropped_…                    the same of the sink that drops
 """
@@ -42,8 +43,9 @@ from _prepared import PATTERN, Dropped, Prepared  # type: ignore[import-not-foun
 
 import dataspace  # noqa: E402  # after the path that Spark's workers are to inherit
 import dataspace.spark  # noqa: E402  # as above
+from bench._cold import measure_cold  # noqa: E402  # as above
 from bench._figures import command_line, show  # noqa: E402  # as above
-from bench._processes import daemon  # noqa: E402  # as above
+from bench._processes import serving_on  # noqa: E402  # as above
 from bench._sinks import measure_sink  # noqa: E402  # as above
 from index.values.values import Record  # noqa: E402  # as above
 
@@ -56,7 +58,7 @@ TURN: Final = 100
 
 ENTITIES: Final = 10_000
 
-PARTS: Final = ("replay", "latency", "sink")
+PARTS: Final = ("replay", "cold", "latency", "sink")
 
 
 async def fill(url: str, changes: int) -> None:
@@ -217,15 +219,19 @@ def measure(changes: int, rounds: int, events: int, parts: Sequence[str]) -> dic
     spark.dataSource.register(Prepared)
     spark.dataSource.register(Dropped)
     try:
-        with tempfile.TemporaryDirectory() as folder, daemon() as url:
+        with tempfile.TemporaryDirectory() as folder, serving_on(f"{folder}/data") as served:
             figures: dict[str, float] = {}
-            if "replay" in parts:
+            url, place = served.url, Path(folder)
+            if "replay" in parts or "cold" in parts:
                 trio.run(fill, url, changes)
-                figures |= measure_replay(spark, url, Path(folder), rounds)
+            if "replay" in parts:
+                figures |= measure_replay(spark, url, place, rounds)
+            if "cold" in parts:
+                figures |= measure_cold(spark, url, served.pid, place / "data", place, PATTERN, rounds)
             if "latency" in parts:
-                figures |= measure_latency(spark, url, Path(folder), events)
+                figures |= measure_latency(spark, url, place, events)
             if "sink" in parts:
-                figures |= measure_sink(spark, Path(folder), rounds=rounds, quick=changes < CHANGES)
+                figures |= measure_sink(spark, place, rounds=rounds, quick=changes < CHANGES)
             return figures
     finally:
         spark.stop()

@@ -65,7 +65,7 @@ relay/spark/common          dataspace/client/bulk dataspace/transport dataspace/
 relay/spark/cold            dataspace/client/bulk relay/archive relay/log relay/objects relay/spark/common
 relay/spark/source          dataspace/client dataspace/client/bulk dataspace/wire relay/spark/cold relay/spark/common relay/spark/tuning
 relay/spark/sink            dataspace/client/bulk relay/spark/common relay/spark/tuning
-relay/spark                 relay/spark/common relay/spark/sink relay/spark/source relay/spark/tuning
+relay/spark                 relay/spark/cold relay/spark/common relay/spark/sink relay/spark/source relay/spark/tuning
 
 server
 server/system               dataspace/kernel dataspace/wire
