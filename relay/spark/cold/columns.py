@@ -34,6 +34,7 @@ from relay.spark.common.schema import (
     Column,
     Columns,
 )
+from relay.spark.common.where import Compared, conjuncts
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -187,13 +188,39 @@ def _may_match(parquet: ParquetFile, at: int, task: ColumnTask, letters: str) ->
     epochs = by_name[EPOCH].statistics
     if epochs is not None and epochs.has_min_max and (epochs.max <= task.after or epochs.min > task.upto):
         return False
-    for field, value in task.form.constants.items():
-        if value.__class__ is not CLASSES[letters[field]] or not isinstance(value, str | int):
-            continue
+    for field, sign, value in _compared(task):
         told = by_name[f"f{field}"].statistics
-        if told is not None and told.has_min_max and not told.min <= value <= told.max:
-            return f"f{field}_other" in by_name
+        comparable = value.__class__ is CLASSES[letters[field]] and isinstance(value, str | int | float)
+        known = comparable and told is not None and told.has_min_max and f"f{field}_other" not in by_name
+        if known and _excludes(told.min, told.max, sign, value):
+            return False
     return True
+
+
+def _compared(task: ColumnTask) -> Iterator[tuple[int, str, Any]]:
+    """Yields the fields that must compare so with a value: by the pattern's constants, and by ``where``."""
+    for field, value in task.form.constants.items():
+        yield field, "==", value
+    captures = {each.name: each.capture for each in task.columns.all if each.fits and not each.convert}
+    for part in () if task.columns.where is None else conjuncts(task.columns.where):
+        if isinstance(part, Compared) and (capture := captures.get(part.column)) is not None:
+            yield task.form.captures[capture], part.sign, part.literal
+
+
+def _excludes(least: Any, most: Any, sign: str, value: Any) -> bool:
+    """True if no value between two compares so with another."""
+    match sign:
+        case "==":
+            return not least <= value <= most
+        case "<":
+            return bool(least >= value)
+        case "<=":
+            return bool(least > value)
+        case ">":
+            return bool(most <= value)
+        case ">=":
+            return bool(most < value)
+    return False
 
 
 def _rare(task: ColumnTask, file: ColdFile, wanted: Sequence[int]) -> Iterator[_Batch]:

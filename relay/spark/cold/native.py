@@ -9,7 +9,9 @@ Always: the rows equal the rows of the format; a value that is an error there is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -31,6 +33,7 @@ from relay.spark.cold.columns import ColdFile
 from relay.spark.cold.forms import CLASSES, ColumnForm, column_form
 from relay.spark.cold.plans import column_files
 from relay.spark.common.schema import CHANGE_TYPE, CHANGES, EPOCH, EPOCH_TIMESTAMP, SEQ, Column, Columns
+from relay.spark.common.where import Compared, Condition, IsNull, IsTrue, Joined, Negated
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression, DataFrame, SparkSession
@@ -84,7 +87,33 @@ def native_scan(
     frame = spark.read.schema(scan.schema()).parquet(*paths)
     for condition in conditions:
         frame = frame.where(condition)
-    return frame.select(*[each for each in shown if each is not None])
+    frame = frame.select(*[each for each in shown if each is not None])
+    return frame if wanted.where is None else frame.where(_expression(wanted.where))
+
+
+def _expression(of: Condition) -> Expression:
+    """A condition in Spark's terms."""
+    match of:
+        case Compared(column, sign, literal):
+            return _COMPARISONS[sign](F.col(column), F.lit(literal))
+        case IsNull(column):
+            return F.col(column).isNull()
+        case IsTrue(column):
+            return F.col(column)
+        case Negated(part):
+            return ~_expression(part)
+        case Joined(word, parts):
+            return reduce(operator.and_ if word == "and" else operator.or_, map(_expression, parts))
+
+
+_COMPARISONS: Final[Mapping[str, Callable[[Expression, Expression], Expression]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 class _Scan:

@@ -53,6 +53,7 @@ class StreamOptions:
     poll_timeout: float
     batch_rows: int
     spaces: tuple[str, ...] = ()
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class ReadOptions:
     connect_timeout: float
     batch_rows: int
     spaces: tuple[str, ...] = ()
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     return StreamOptions(
         peers=peers,
         spaces=spaces,
+        where=read.text("where") or "",
         read=read.value("read", values.reading, "leader"),
         topic=topic,
         pattern=_pattern(read),
@@ -157,6 +160,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     return ReadOptions(
         peers=peers,
         spaces=spaces,
+        where=read.text("where") or "",
         read=read.value("read", values.reading, "leader"),
         topic=topic,
         pattern=_pattern(read),
@@ -245,6 +249,7 @@ _SOURCE: Final = (
     "archive",
     "archiveIdentity",
     "pattern",
+    "where",
     "topic",
     "spaces",
     "startingEpoch",

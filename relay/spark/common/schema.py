@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -44,6 +44,9 @@ from index.patterns.text import ParseError, parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Record, Value
 from relay.spark.common.parsing import Malformed
+
+if TYPE_CHECKING:
+    from relay.spark.common.where import Condition
 
 CHANGE_TYPE: Final = "_change_type"
 EPOCH: Final = "_epoch"
@@ -151,12 +154,14 @@ class Columns:
     """All columns of a source, in order, and the Arrow schema that Spark expects of its batches.
 
     ``pattern`` is the pattern sent to the daemon for them: with the whole fact captured where it is wanted.
+    ``where`` is what rows must fulfil.
     """
 
     all: tuple[Column, ...]
     arrow: pa.Schema
     pattern: Value
     malformed: Malformed = "fail"
+    where: Condition | None = None
 
 
 def inferred(

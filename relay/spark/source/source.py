@@ -36,6 +36,7 @@ from relay.spark.common.connections import DaemonPeer, asked, close_all
 from relay.spark.common.errors import plain_rows, plainly
 from relay.spark.common.frontiers import SourceFrontier
 from relay.spark.common.schema import Columns, columns
+from relay.spark.common.where import condition, epochs, kept
 from relay.spark.source import offsets
 from relay.spark.source.offsets import Json, Span, offsets_by_name, offsets_of, place, state_at
 from relay.spark.source.readings import reading_of
@@ -332,13 +333,14 @@ class SpanPartition(InputPartition):
 
 def columns_of(options: StreamOptions | ReadOptions, schema: StructType) -> Columns:
     """The columns that the options and a schema ask for; raises as ``columns`` does."""
-    return columns(
+    made = columns(
         options.pattern,
         schema,
         include_value=options.include_value,
         malformed=options.malformed,
         topic=options.topic is not None,
     )
+    return replace(made, where=condition(options.where, schema)) if options.where else made
 
 
 class ArchivedPartition(InputPartition):
@@ -352,7 +354,19 @@ class ArchivedPartition(InputPartition):
 def rows_of(
     partition: InputPartition, options: StreamOptions | ReadOptions, columns: Columns
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition."""
+    """The rows of a partition, those for which the option ``where`` is true."""
+    made = _all_rows_of(partition, options, columns)
+    where = columns.where
+    if where is None:
+        yield from made
+    else:
+        yield from filter(len, (kept(where, batch) for batch in made))
+    spare_collections()
+
+
+def _all_rows_of(
+    partition: InputPartition, options: StreamOptions | ReadOptions, columns: Columns
+) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, SpanPartition):  # else it is Spark's own stand-in for "no partitions"
         peer = replace(options.peers[partition.at], read=options.read)
         yield from rows(Task(options, columns, peer, partition.span, partition.space))
@@ -360,7 +374,6 @@ def rows_of(
         from relay.spark.source import archived  # as above
 
         yield from archived.cold_rows(partition.plan, columns, options.peers[partition.at], options)
-    spare_collections()
 
 
 def partitions_of(
@@ -377,6 +390,9 @@ def partitions_of(
     if loss is not None:
         offsets.tolerate(loss, fail=options.fail_on_loss)
         left = offsets.remaining(span, space, now)
+    if left is not None and left.as_of is None and columns.where is not None:
+        after, upto = epochs(columns.where)
+        left = Span(max(left.after, after), left.upto if upto is None else min(left.upto, upto))
     if left is None or left.empty:
         return []
     count = -(-options.partitions // len(options.peers))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
@@ -27,6 +28,7 @@ from relay.spark.common.connections import DaemonPeer
 from relay.spark.common.fitting import Misfit
 from relay.spark.common.options import read_options
 from relay.spark.common.schema import SEQ, Columns, columns, inferred
+from relay.spark.common.where import condition, kept as keeping
 from relay.spark.source.archived import cold_rows
 from relay.spark.source.tasks import batches
 from tests.relay.log.histories import append
@@ -172,6 +174,39 @@ def test_columns_answer_where_captures_and_constants_are_all_fields(kept: Kept) 
     }
     assert {"p($n:int, $s:str)", "q(-0.0, $t)", "w($n, $m)", "none()", "one($b:bytes)"} <= by_columns
     assert not by_columns & {"p($n, _)", "w($n:int)", "$anything", "<5>($n, $s)", "p($n, in($m))"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "where"),
+    [
+        ("p($n:int, $s:str)", "n = 7"),
+        ("p($n:int, $s:str)", "n > 1 and s <> 'b'"),
+        ("p($n:int, $s:str)", "n in (1, 7) or s = 'b'"),
+        ("p($n:int, $s)", "s = '\"c\"'"),
+        ("p($n, $s:str)", "n = '1'"),
+        ("q($v:float, $t)", "v = 0"),
+        ("q($v:float, $t)", "v >= 1.5"),
+        ("w($n:int)", "n < 2 and _epoch > 4"),
+        ("say($what:str)", "what < 'c'"),
+    ],
+)
+def test_a_condition_leaves_the_rows_for_which_it_is_true(kept: Kept, pattern: str, where: str) -> None:
+    """Whatever is passed over because statistics say so."""
+    found = condition(where, inferred(pattern))
+    wanted = columns_for(pattern)
+    chosen = [
+        row
+        for plan in planned(kept.archive, wanted.pattern, 0, len(TURNS), 8)
+        for batch in cold_rows(plan, replace(wanted, where=found), kept.peer, OPTIONS)
+        for row in shown(iter([keeping(found, batch)]))
+    ]
+    everything = [
+        batch
+        for plan in planned(kept.archive, wanted.pattern, 0, len(TURNS), 1)
+        for batch in cold_rows(plan, wanted, kept.peer, OPTIONS)
+    ]
+    assert chosen == shown(keeping(found, batch) for batch in everything)
+    assert chosen
 
 
 def test_a_value_that_does_not_fit_fails_with_its_epoch(kept: Kept) -> None:

@@ -113,6 +113,19 @@ def test_the_archive_alone_has_all_up_to_its_newest_epoch(
     assert rows(some) == expected
 
 
+def test_a_condition_is_fixed_when_the_frame_is_made(world: World, spark: SparkSession) -> None:
+    where = "n between 3 and 33 and from <> 'ATL' and _epoch > 7"
+    plainly = dataspace.spark.frame(spark, FLIGHT, url=world.daemon.url).where(
+        where.replace("from", "`from`")
+    )
+    expected = rows(plainly)
+    assert expected
+    assert hot(world, spark, FLIGHT, where=where) == expected
+    assert rows(world.frame(spark, FLIGHT, where=where)) == expected
+    both = dataspace.spark.frame(spark, FLIGHT, url=world.daemon.url, archive=world.archive, where=where)
+    assert rows(both) == expected
+
+
 def plan(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().toString())
 
