@@ -1,8 +1,9 @@
 """Forms: what a pattern asks of the columns of one label, if columns alone can answer it.
 
-They can where captures and constants of the pattern are all fields of a fact, each an atom, and no fact of
-the label has more fields: then each change of a fact is a change for the observer, and nothing is counted.
-All other patterns are replayed from segments.
+A pattern of one label whose fields are captures, constants of atoms, or left out has a form.  If captures and
+constants are all fields of a fact, and no fact of the label has more of them, each change of a fact is a
+change for the observer.  Else facts with the same captures are counted.  All other patterns are replayed from
+segments.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ CLASSES: Final[Mapping[str, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnForm:
-    """A pattern of one label whose ``fields`` fields are all captured or constant.
+    """A pattern of one label that looks no deeper than the fields of a fact, and names ``fields`` of them.
 
-    ``captures`` has the field of each capture, in their order.  With ``exact`` no fact has more fields.
+    ``captures`` has the field of each capture, in their order.  With ``exact`` no fact has more fields;
+    ``faithful`` if captures and constants are all fields.
     """
 
     label: str
@@ -42,6 +44,7 @@ class ColumnForm:
     captures: tuple[int, ...]
     constants: Mapping[int, Value]
     classes: Mapping[int, type]
+    faithful: bool
 
 
 def column_form(pattern: Value) -> ColumnForm | None:
@@ -57,8 +60,6 @@ def column_form(pattern: Value) -> ColumnForm | None:
         return None
     sizes = [int(check.argument) for check in form.checks if check.kind is CheckKind.SIZE]  # type: ignore[call-overload]  # a number of fields
     count = sizes[0] if sizes else max([_field(path) + 1 for path in [*paths, *checked]], default=0)
-    if {*map(_field, paths)} != {*range(count)}:
-        return None
     return ColumnForm(
         label=str(form.shape[0][1]),
         fields=count,
@@ -70,6 +71,7 @@ def column_form(pattern: Value) -> ColumnForm | None:
             for check in form.checks
             if check.kind is CheckKind.CLASS
         },
+        faithful={*map(_field, paths)} == {*range(count)},
     )
 
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F
+import pyarrow as pa
+from pyspark.sql import Window, functions as F
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -31,9 +32,9 @@ from pyspark.sql.types import (
 from relay.archive.archive import Archive
 from relay.spark.cold.columns import ColdFile
 from relay.spark.cold.forms import CLASSES, ColumnForm, column_form
-from relay.spark.cold.plans import column_files
+from relay.spark.cold.plans import all_files, column_files
 from relay.spark.common.schema import CHANGE_TYPE, CHANGES, EPOCH, EPOCH_TIMESTAMP, SEQ, Column, Columns
-from relay.spark.common.where import Compared, Condition, IsNull, IsTrue, Joined, Negated
+from relay.spark.common.where import Combined, Compared, Condition, IsNull, IsTrue, Negated
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression, DataFrame, SparkSession
@@ -65,30 +66,69 @@ def native_scan(
 ) -> DataFrame | None:
     """Returns the archived changes in (after, upto] with the wanted columns, None if the format must read.
 
-    O(ranges); reads nothing but the manifest.
+    O(ranges); reads nothing but the manifest.  Where facts are to be counted, Spark reads from the first
+    epoch on, and parts rows by their captures.
     """
     form = column_form(wanted.pattern)
     if form is None or not all(each.capture is not None or each.name in CHANGES for each in wanted.all):
         return None
-    files = column_files(archive, form, after, upto)
-    if not files or not all(each.own for each in files.values()):
+    files = column_files(archive, form, after, upto) if form.faithful else None
+    if files is not None:
+        if not all(each.own for each in files.values()):
+            return None
+        scan = _Scan(archive, form, form.fields, list(files.values()))
+        made = scan.frame(spark, wanted.all, after, upto)
+    else:
+        made = _counted(spark, archive, form, wanted, after, upto)
+    return made if made is None or wanted.where is None else made.where(_expression(wanted.where))
+
+
+def _counted(
+    spark: SparkSession, archive: Archive, form: ColumnForm, wanted: Columns, after: int, upto: int
+) -> DataFrame | None:
+    """Returns changes of captures: the first of facts with the same captures comes, and the last goes."""
+    files = all_files(archive, form, upto) if archive.oldest == 1 else None
+    inside = _everything(form, wanted)
+    if files is None or inside is None:
         return None
-    letters = archive.manifest.types.get(f"{form.label}/{form.fields}")
-    paths = [_path(archive, each) for each in files.values()]
-    if letters is None or any(_GLOB & {*path} for path in paths):
+    parts = [
+        _Scan(archive, form, fields, some, exactly=True).frame(spark, inside, 0, upto)
+        for fields, some in sorted(files.items())
+    ]
+    if not parts or any(each is None for each in parts):
         return None
-    scan = _Scan(form, letters, list(files.values()))
-    shown = [scan.shown(each) for each in wanted.all]
-    conditions = scan.conditions()
-    if conditions is None or any(each is None for each in shown):
-        return None
-    if any(each.first <= after or each.last > upto for each in files.values()):
-        conditions.append((F.col(EPOCH) > after) & (F.col(EPOCH) <= upto))
-    frame = spark.read.schema(scan.schema()).parquet(*paths)
-    for condition in conditions:
-        frame = frame.where(condition)
-    frame = frame.select(*[each for each in shown if each is not None])
-    return frame if wanted.where is None else frame.where(_expression(wanted.where))
+    rows = reduce(lambda one, other: one.unionByName(other), [each for each in parts if each is not None])
+    captures = [F.col(each.name) for each in inside if each.capture is not None]
+    so_far = Window.partitionBy(*captures).orderBy(EPOCH, SEQ).rowsBetween(Window.unboundedPreceding, 0)
+    kind = F.col(CHANGE_TYPE)
+    change = F.when(kind == "insert", 1).when(kind == "delete", -1).otherwise(0)
+    counted = rows.withColumn(_COUNT, F.sum(change).over(so_far))
+    first = (kind == "insert") & (F.col(_COUNT) == 1)
+    last = (kind == "delete") & (F.col(_COUNT) == 0)
+    seen = counted.where(first | last | (kind == "message")).where(F.col(EPOCH) > after)
+    return seen.select(*[each.name for each in wanted.all])
+
+
+_COUNT: Final = "_facts with the same captures"
+
+
+def _everything(form: ColumnForm, wanted: Columns) -> list[Column] | None:
+    """Returns the wanted columns, all other captures, and the columns of the order of changes.
+
+    None for a capture without a class.
+    """
+    columns = [*wanted.all]
+    captured = {each.capture for each in columns}
+    letters = {kind: letter for letter, kind in CLASSES.items()}
+    for at, field in enumerate(form.captures):
+        letter = letters.get(form.classes.get(field, object))
+        if letter is None:
+            return None
+        if at not in captured:
+            columns.append(Column(f"capture {at}", _TYPES[letter], pa.null(), at, None))
+    named = {each.name for each in columns}
+    needed = [name for name in (EPOCH, SEQ, CHANGE_TYPE) if name not in named]
+    return columns + [Column(name, CHANGES[name], pa.null(), None, None) for name in needed]
 
 
 def _expression(of: Condition) -> Expression:
@@ -102,7 +142,7 @@ def _expression(of: Condition) -> Expression:
             return F.col(column)
         case Negated(part):
             return ~_expression(part)
-        case Joined(word, parts):
+        case Combined(word, parts):
             return reduce(operator.and_ if word == "and" else operator.or_, map(_expression, parts))
 
 
@@ -117,13 +157,44 @@ _COMPARISONS: Final[Mapping[str, Callable[[Expression, Expression], Expression]]
 
 
 class _Scan:
-    """The columns that are read from some objects, and the expressions over them."""
+    """The columns that are read from some objects with as many fields, and the expressions over them.
 
-    def __init__(self, form: ColumnForm, letters: str, files: Sequence[ColdFile]) -> None:
+    With ``exactly``, values must be told apart as dataspace does, and not as Spark does.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        form: ColumnForm,
+        fields: int,
+        files: Sequence[ColdFile],
+        *,
+        exactly: bool = False,
+    ) -> None:
         self._form = form
-        self._letters = letters
-        self._others = _fields_with_others(files, form.fields)
+        self._letters = archive.manifest.types.get(f"{form.label}/{fields}", "")
+        self._paths = [_path(archive, each) for each in files]
+        self._bounds = [(each.first, each.last) for each in files]
+        self._others = _fields_with_others(files, fields)
+        self._exactly = exactly
         self._read: dict[str, DataType] = {EPOCH: LongType()}
+
+    def frame(
+        self, spark: SparkSession, columns: Sequence[Column], after: int, upto: int
+    ) -> DataFrame | None:
+        """Returns the changes of some epochs with some columns, None if that needs Python."""
+        if not self._paths or not self._letters or any(_GLOB & {*path} for path in self._paths):
+            return None
+        shown = [self.shown(each) for each in columns]
+        conditions = self.conditions()
+        if conditions is None or any(each is None for each in shown):
+            return None
+        if any(first <= after or last > upto for first, last in self._bounds):
+            conditions.append((F.col(EPOCH) > after) & (F.col(EPOCH) <= upto))
+        frame = spark.read.schema(self.schema()).parquet(*self._paths)
+        for condition in conditions:
+            frame = frame.where(condition)
+        return frame.select(*[each for each in shown if each is not None])
 
     def schema(self) -> StructType:
         """Returns the schema to read with, for all columns that were asked for until now."""
@@ -161,6 +232,8 @@ class _Scan:
         name, letter = f"f{field}", self._letters[field]
         if letter == "i" and field in self._others:
             return None  # an integer beyond 64 bits is an error, or what the option malformed says
+        if letter == "f" and field in self._others and self._exactly:
+            return None  # Spark takes 0.0 and -0.0 for one value
         self._read[name] = _TYPES[letter]
         if letter != "f" or field not in self._others:
             return F.col(name)

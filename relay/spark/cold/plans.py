@@ -25,6 +25,9 @@ from relay.spark.cold.forms import ColumnForm, column_form
 TASK_CHANGES: Final = 1 << 20
 """Changes of a task at which it is closed."""
 
+MOST_FIELDS: Final = 1 << 15
+"""More fields than any fact has."""
+
 READERS: Final = 8
 """Objects that are looked into at the same time while a plan is made."""
 
@@ -49,7 +52,7 @@ def planned(archive: Archive, pattern: Value, after: int, upto: int, count: int)
     O(ranges); looks into the objects of rare labels where there are some.
     """
     form = column_form(pattern)
-    files = None if form is None else column_files(archive, form, after, upto)
+    files = None if form is None or not form.faithful else column_files(archive, form, after, upto)
     ranges = list(archive.ranges(after, upto))
     identity = archive.place.identity
     if files is None and not _is_apart(pattern):
@@ -84,7 +87,7 @@ def _divided(ranges: Sequence[Range], count: int) -> list[list[Range]]:
 def _is_apart(pattern: Value) -> bool:
     """True if captures tell facts apart whatever facts there are, so that nothing is counted."""
     form = column_form(pattern)
-    return () in skeleton(pattern).captures or (form is not None and form.exact)
+    return () in skeleton(pattern).captures or (form is not None and form.faithful and form.exact)
 
 
 def column_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> dict[int, ColdFile] | None:
@@ -117,6 +120,28 @@ def column_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> d
             return None
         if widest >= 0 and of.last > after:
             found[of.first] = _cold(archive, of, file)
+    return found
+
+
+def all_files(archive: Archive, form: ColumnForm, upto: int) -> dict[int, list[ColdFile]] | None:
+    """Returns the columns up to an epoch that may have facts of a form, by their number of fields.
+
+    None where a range has segments alone, or facts of the label are among the rare ones.
+    """
+    found: dict[int, list[ColdFile]] = {}
+    most = form.fields if form.exact else MOST_FIELDS
+    rare: list[ColdFile] = []
+    for of in archive.ranges(0, upto):
+        columns = [each for each in of.files if each.form == COLUMNS]
+        if not columns and of.changes:
+            return None
+        for file in columns:
+            if file.label is None:
+                rare.append(_cold(archive, of, file))
+            elif file.label == form.label and form.fields <= file.arity <= most:
+                found.setdefault(file.arity, []).append(_cold(archive, of, file))
+    if any(widest >= 0 for widest in _together(partial(widest_of, archive.objects, form.label), rare)):
+        return None
     return found
 
 

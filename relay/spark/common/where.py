@@ -31,7 +31,6 @@ from pyspark.sql.types import (
 )
 
 from dataspace.errors import UsageError
-from relay.spark.common.schema import EPOCH
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -78,14 +77,14 @@ class Negated:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """Conditions of which all, or one, must be true."""
+class Combined:
+    """Conditions joined by ``and`` or by ``or``."""
 
     word: str
     parts: tuple[Condition, ...]
 
 
-Condition: TypeAlias = "Compared | IsNull | IsTrue | Negated | Joined"
+Condition: TypeAlias = "Compared | IsNull | IsTrue | Negated | Combined"
 
 
 def condition(text: str, schema: StructType) -> Condition:
@@ -96,11 +95,11 @@ def condition(text: str, schema: StructType) -> Condition:
     return _Reader(text, schema).read()
 
 
-def epochs(of: Condition) -> tuple[int, int | None]:
-    """Returns the epochs outside of which a condition is never true: after the first, up to the second."""
+def bounds(of: Condition, column: str) -> tuple[int, int | None]:
+    """Returns bounds of a column of numbers: a condition is not true up to one, and not after the other."""
     after, upto = 0, None
     for each in conjuncts(of):
-        if isinstance(each, Compared) and each.column == EPOCH and isinstance(each.literal, int):
+        if isinstance(each, Compared) and each.column == column and isinstance(each.literal, int):
             at = each.literal
             if each.sign in ("==", ">", ">="):
                 after = max(after, at if each.sign == ">" else at - 1)
@@ -112,7 +111,7 @@ def epochs(of: Condition) -> tuple[int, int | None]:
 
 def conjuncts(of: Condition) -> Iterator[Condition]:
     """Yields the parts of a condition that must all be true."""
-    if isinstance(of, Joined) and of.word == "and":
+    if isinstance(of, Combined) and of.word == "and":
         for part in of.parts:
             yield from conjuncts(part)
     else:
@@ -138,7 +137,7 @@ def _mask(of: Condition, batch: pa.RecordBatch) -> Any:
             return batch.column(column)
         case Negated(part):
             return compute.invert(_mask(part, batch))
-        case Joined(word, parts):
+        case Combined(word, parts):
             join = compute.and_kleene if word == "and" else compute.or_kleene
             mask = _mask(parts[0], batch)
             for part in parts[1:]:
@@ -213,13 +212,13 @@ class _Reader:
         parts = [self._all()]
         while self._take("word", "or"):
             parts.append(self._all())
-        return parts[0] if len(parts) == 1 else Joined("or", tuple(parts))
+        return parts[0] if len(parts) == 1 else Combined("or", tuple(parts))
 
     def _all(self) -> Condition:
         parts = [self._one()]
         while self._take("word", "and"):
             parts.append(self._one())
-        return parts[0] if len(parts) == 1 else Joined("and", tuple(parts))
+        return parts[0] if len(parts) == 1 else Combined("and", tuple(parts))
 
     def _one(self) -> Condition:
         if self._take("word", "not"):
@@ -270,7 +269,9 @@ class _Reader:
         if self._take("word", "between"):
             low = self._literal(column)
             self._need("word", "and")
-            return Joined("and", (Compared(column, ">=", low), Compared(column, "<=", self._literal(column))))
+            return Combined(
+                "and", (Compared(column, ">=", low), Compared(column, "<=", self._literal(column)))
+            )
         return None
 
     def _literal(self, column: str) -> Literal:
@@ -288,7 +289,7 @@ class _Reader:
 
 
 def _either(parts: Sequence[Condition]) -> Condition:
-    return parts[0] if len(parts) == 1 else Joined("or", tuple(parts))
+    return parts[0] if len(parts) == 1 else Combined("or", tuple(parts))
 
 
 def _value(kind: DataType, found: str, text: str) -> Literal | None:

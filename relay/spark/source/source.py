@@ -35,8 +35,8 @@ from dataspace.errors import UsageError
 from relay.spark.common.connections import DaemonPeer, asked, close_all
 from relay.spark.common.errors import plain_rows, plainly
 from relay.spark.common.frontiers import SourceFrontier
-from relay.spark.common.schema import Columns, columns
-from relay.spark.common.where import condition, epochs, kept
+from relay.spark.common.schema import EPOCH, Columns, columns
+from relay.spark.common.where import bounds, condition, kept
 from relay.spark.source import offsets
 from relay.spark.source.offsets import Json, Span, offsets_by_name, offsets_of, place, state_at
 from relay.spark.source.readings import reading_of
@@ -391,7 +391,7 @@ def partitions_of(
         offsets.tolerate(loss, fail=options.fail_on_loss)
         left = offsets.remaining(span, space, now)
     if left is not None and left.as_of is None and columns.where is not None:
-        after, upto = epochs(columns.where)
+        after, upto = bounds(columns.where, EPOCH)
         left = Span(max(left.after, after), left.upto if upto is None else min(left.upto, upto))
     if left is None or left.empty:
         return []

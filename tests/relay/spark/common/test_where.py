@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.errors import UsageError
-from relay.spark.common.schema import inferred
-from relay.spark.common.where import condition, epochs, kept
+from relay.spark.common.schema import EPOCH, inferred
+from relay.spark.common.where import bounds, condition, kept
 
 SCHEMA = inferred("p($n:int, $s:str, $f:float, $b:bool, $t:time)")
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -117,7 +117,7 @@ def test_and_binds_more_than_or(
     ],
 )
 def test_bounds_of_epochs_are_found(text: str, after: int, upto: int | None) -> None:
-    assert epochs(condition(text, SCHEMA)) == (after, upto)
+    assert bounds(condition(text, SCHEMA), EPOCH) == (after, upto)
 
 
 @pytest.mark.parametrize(
