@@ -20,7 +20,7 @@ from pyspark.sql.utils import is_remote
 
 from dataspace.errors import UsageError
 from relay.spark.common.connections import asked
-from relay.spark.common.options import default_option, read_options, sink_options
+from relay.spark.common.options import check_names, default_option, read_options, sink_options
 from relay.spark.common.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ, SPACE, inferred
 from relay.spark.sink.sink import query_owner
 from relay.spark.source import offsets
@@ -53,6 +53,7 @@ def frame(
     Further options are the options of SPARK.md, by their names.  With ``archive``, Spark itself scans what is
     archived where the pattern allows it, and the daemon's part is united with it.
     """
+    check_names({"pattern": pattern, **options}, "readStream" if stream else "read")
     if not stream and any(name.lower() == "archive" for name in options):
         made = _scanned(
             spark, {**options, "pattern": pattern, **({} if url is None else {"url": url})}, schema
@@ -95,7 +96,9 @@ def _scanned(
     return made.union(tail.option("startingEpoch", upto + 1).option("endingEpoch", span.upto).load())
 
 
-_OF_THE_WHOLE: Final = frozenset(["archive", "archiveidentity", "startingepoch", "endingepoch"])
+_OF_THE_WHOLE: Final = frozenset(
+    ["archive", "archiveidentity", "startingepoch", "endingepoch", "startingtimestamp", "endingtimestamp"]
+)
 """Options that the daemon's part of a frame has otherwise."""
 
 
@@ -131,6 +134,8 @@ def updates(*, url: str | None = None, name: str | None = None, **options: Optio
     """
     if name is None and is_remote():
         raise UsageError(_NAMELESS)
+
+    check_names(options, "write")
 
     def write(batch: DataFrame, number: int) -> None:
         application = name or _running_query(batch)

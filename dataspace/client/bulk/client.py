@@ -201,6 +201,13 @@ class BulkClient:
         assert isinstance(answer, Map)  # by WIRE.md
         return LogFrontier(answer["epoch"], answer["oldest"], answer["space"], answer["gaps"])  # type: ignore[arg-type]  # by WIRE.md
 
+    def epoch_at(self, micros: int) -> int:
+        """Returns the newest epoch that was made at a time, in microseconds since 1970, or before it."""
+        answer = self._ask("frontier", {"at": micros})
+        if not isinstance(answer, Map) or answer.get("at").__class__ is not int:
+            raise Refused("unknown-verb", "this daemon finds no epochs by time: name an epoch")
+        return answer["at"]  # type: ignore[return-value]  # as just checked
+
     def within(self, after: int, upto: int, changes: int) -> int:
         """Returns the last epoch of (after, upto] that no more than ``changes`` lead to, but at least one."""
         answer = self._ask("within", {"after": after, "upto": upto, "changes": changes})

@@ -24,7 +24,7 @@ from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.outgoing import portions
 from dataspace.wire.session import encode
 from index.patterns.patterns import capture_names
-from index.values.values import Map, Value
+from index.values.values import Value
 
 if TYPE_CHECKING:
     from dataspace.client.query.rows import Rows
@@ -52,13 +52,6 @@ class ShortClient(BulkClient):
         if as_of is None:
             raise Broken(f"the daemon at {self.url} ended an observation before it said what matches")
         return EpochChanges(as_of, 0, as_of, names, [], [], [], 0)
-
-    def epoch_at(self, micros: int) -> int:
-        """Returns the newest epoch that was made at a time, in microseconds since 1970, or before it."""
-        answer = self._ask("frontier", {"at": micros})
-        if not isinstance(answer, Map) or answer.get("at").__class__ is not int:
-            raise Refused("unknown-verb", "this daemon finds no epochs by time: name an epoch")
-        return answer["at"]  # type: ignore[return-value]  # as just checked
 
     def query(self, text: str, parameters: Mapping[str, Value], *, as_of: int | None = None) -> Rows:
         """Returns the rows of a query; see ``RemoteSpace.query``."""

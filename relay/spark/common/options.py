@@ -11,7 +11,7 @@ name; a value that makes no sense fails with the accepted values.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -23,7 +23,7 @@ from dataspace.transport.credentials import Tls, default_token, read_token
 from dataspace.wire.features import MAIN
 from relay.spark.common import parsing as values
 from relay.spark.common.connections import DaemonPeer
-from relay.spark.common.parsing import First, Last, Malformed, OptionBag, Start
+from relay.spark.common.parsing import First, Last, Malformed, Moment, OptionBag, Start, State
 
 CARRY_BYTES: Final = 256 * 1024
 """What a task may hand to the driver: some ten thousand rows of three columns."""
@@ -72,7 +72,7 @@ class ReadOptions:
     malformed: Malformed
     firsts: tuple[First, ...]
     lasts: tuple[Last, ...]
-    as_of: tuple[Last, ...] | None
+    as_of: tuple[State, ...] | None
     fail_on_loss: bool
     connect_timeout: float
     batch_rows: int
@@ -116,6 +116,10 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     peers = _peers(read, stores, spaces)
     by_peer = partial(values.by_peer, _names(stores, spaces))
     starts: tuple[Start, ...] = tuple(["snapshot" if topic is None else "earliest" for _ in peers])
+    beginning = read.one_of(_BEGINNINGS, "where to begin")
+    start: Callable[[str], Start] = values.moment
+    if beginning == "startingEpoch":
+        start = values.start if topic is None else values.topic_start
     return StreamOptions(
         peers=peers,
         spaces=spaces,
@@ -123,11 +127,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         read=read.value("read", values.reading, "leader"),
         topic=topic,
         pattern=_pattern(read),
-        starts=read.value(
-            "startingEpoch",
-            partial(by_peer, values.start if topic is None else values.topic_start),
-            starts,
-        ),
+        starts=read.value(beginning, partial(by_peer, start), starts),
         max_epochs=read.value("maxEpochsPerTrigger", values.count, None),
         max_changes=read.value("maxChangesPerTrigger", values.count, None),
         partitions=read.value("minPartitions", values.count, 1),
@@ -148,15 +148,27 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     spaces = _spaces(read)
     peers = _peers(read, stores, spaces)
     by_peer = partial(values.by_peer, _names(stores, spaces))
-    first = values.first if topic is None else values.topic_first
-    last = partial(by_peer, values.last)
-    as_of: tuple[Last, ...] | None = read.value("asOfEpoch", last, None)
     earliest: tuple[First, ...] = tuple(["earliest" for _ in peers])
     latest: tuple[Last, ...] = tuple(["latest" for _ in peers])
-    if as_of is not None and (read.has("startingEpoch") or read.has("endingEpoch")):
-        raise UsageError(
-            "asOfEpoch asks for a state, startingEpoch and endingEpoch for changes: give one kind"
-        )
+    beginning = read.one_of(_BEGINNINGS, "where to begin")
+    ending = read.one_of(_ENDINGS, "where to end")
+    state = read.one_of(_STATES, "which state to read")
+    if read.has(state):
+        for name in (beginning, ending):
+            if read.has(name):
+                raise UsageError(f"{state} asks for a state and {name} for changes: give one kind")
+    first: Callable[[str], First] = values.moment
+    if beginning == "startingEpoch":
+        first = values.first if topic is None else values.topic_first
+    last: Callable[[str], Last] = values.moment
+    if ending == "endingEpoch":
+        last = values.last if topic is None else values.topic_last
+    of_state: Callable[[str], State] = values.moment if "imestamp" in state else values.last
+    firsts = read.value(beginning, partial(by_peer, first), earliest)
+    lasts = read.value(ending, partial(by_peer, last), latest)
+    for one, other in zip(firsts, lasts, strict=True):
+        if isinstance(one, Moment) and isinstance(other, Moment) and one.micros > other.micros:
+            raise UsageError(f"startingTimestamp {one.said} is after endingTimestamp {other.said}")
     return ReadOptions(
         peers=peers,
         spaces=spaces,
@@ -167,9 +179,9 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         partitions=read.value("minPartitions", values.count, 1),
         include_value=read.value("includeValue", values.flag, False),
         malformed=read.value("malformed", values.malformed, "fail"),
-        firsts=read.value("startingEpoch", partial(by_peer, first), earliest),
-        lasts=read.value("endingEpoch", last, latest),
-        as_of=as_of,
+        firsts=firsts,
+        lasts=lasts,
+        as_of=read.value(state, partial(by_peer, of_state), None),
         fail_on_loss=read.value("failOnDataLoss", values.flag, True),
         connect_timeout=read.value("connectTimeout", values.seconds, 30.0),
         batch_rows=read.value("arrowBatchRows", values.count, 10_000),
@@ -207,6 +219,11 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     )
 
 
+def check_names(given: Iterable[str], verb: str) -> None:
+    """Raises ``UsageError`` for an unknown name, as it was written: Spark would pass it on in lower case."""
+    OptionBag(dict.fromkeys(given, ""), _KNOWN, verb)
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What decides the columns of a source."""
@@ -231,6 +248,11 @@ def source_shape(given: Mapping[str, str]) -> Shape:
     )
 
 
+_BEGINNINGS: Final = ("startingEpoch", "startingTimestamp")
+_ENDINGS: Final = ("endingEpoch", "endingTimestamp")
+_STATES: Final = ("asOfEpoch", "asOfTimestamp", "versionAsOf", "timestampAsOf")
+"""Options that say the same in several ways; the last two are the names in Delta."""
+
 _SHARED: Final = (
     "url",
     "path",
@@ -252,7 +274,7 @@ _SOURCE: Final = (
     "where",
     "topic",
     "spaces",
-    "startingEpoch",
+    *_BEGINNINGS,
     "failOnDataLoss",
     "arrowBatchRows",
     "minPartitions",
@@ -261,7 +283,7 @@ _SOURCE: Final = (
 )
 _KNOWN: Final = {
     "readStream": (*_SOURCE, "maxEpochsPerTrigger", "maxChangesPerTrigger", "pollTimeout", "readerName"),
-    "read": (*_SOURCE, "endingEpoch", "asOfEpoch"),
+    "read": (*_SOURCE, *_ENDINGS, *_STATES),
     "write": (
         *_SHARED,
         "template",
@@ -327,9 +349,15 @@ def default_option() -> str:
 def _topic(read: OptionBag) -> str | None:
     """The topic that is read, if it is not the space; it has no states, and no changes to be counted."""
     topic = read.text("topic")
-    for name in ("asOfEpoch", "maxChangesPerTrigger"):
+    for name in (*_STATES, "maxChangesPerTrigger"):
         if topic is not None and read.has(name):
             raise UsageError(f"option {name} is about the facts of a space, and topic {topic} has items")
+    for name, other in (("startingTimestamp", "startingEpoch"), ("endingTimestamp", "endingEpoch")):
+        if topic is not None and read.has(name):
+            raise UsageError(
+                f"option {name} is a time of day, and the epochs of topic {topic} have times of their own: "
+                f"give {other}, such as [12]"
+            )
     return topic
 
 

@@ -12,26 +12,41 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from dataspace.errors import UsageError
+from dataspace.kernel.changes import micros_of
 from dataspace.transport.addresses import parse_url
 from dataspace.transport.candidates import READ
 
 T = TypeVar("T")
 D = TypeVar("D")
 
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time at which epochs are made: microseconds since 1970, and the text of the option."""
+
+    micros: int
+    said: str
+
+
 Numbered: TypeAlias = Literal["snapshot", "latest", "earliest"] | int
 """Where a stream begins: a state and what follows, or the changes after a point."""
 
-Start: TypeAlias = Numbered | tuple[int, ...]
-"""The same, or a time of a topic."""
+Start: TypeAlias = Numbered | tuple[int, ...] | Moment
+"""The same, or a time of a topic, or a time of day."""
 
-First: TypeAlias = Literal["earliest"] | int | tuple[int, ...]
-"""Where a batch of changes begins: at an epoch, or at a time of a topic."""
+First: TypeAlias = Literal["earliest"] | int | tuple[int, ...] | Moment
+"""Where a batch of changes begins: at an epoch, at a time of a topic, or at a time of day."""
 
-Last: TypeAlias = Literal["latest"] | int
-"""The end of a range, or the epoch of a state."""
+State: TypeAlias = Literal["latest"] | int | Moment
+"""The epoch of a state."""
+
+Last: TypeAlias = State | tuple[int, ...]
+"""The end of a range: an epoch, a time of a topic, or a time of day."""
 
 Malformed: TypeAlias = Literal["fail", "drop", "null"]
 """What becomes of a fact with a value that its column cannot hold."""
@@ -62,12 +77,19 @@ class OptionBag:
         names = {name.lower() for verb in verbs for name in known[verb]}
         if any(name.startswith(_OF_A_TABLE) for name in self._given):
             raise UsageError(_NO_SCHEMA)
-        for name in self._given:
-            if name not in names and name not in _SPARKS_OWN:
+        for name in given:
+            if name.lower() not in names and name.lower() not in _SPARKS_OWN:
                 raise UsageError(_unknown(name, known, verbs))
 
     def has(self, name: str) -> bool:
         return name.lower() in self._given
+
+    def one_of(self, names: Sequence[str], meaning: str) -> str:
+        """Returns which of some options is given, the first where there is none; ``UsageError`` for two."""
+        given = [name for name in names if self.has(name)]
+        if len(given) > 1:
+            raise UsageError(f"options {given[0]} and {given[1]} both say {meaning}: give one of them")
+        return given[0] if given else names[0]
 
     def text(self, name: str) -> str | None:
         """The option as it was given; an empty one counts as not given."""
@@ -90,16 +112,18 @@ class OptionBag:
 
 
 def _unknown(name: str, known: Mapping[str, Sequence[str]], verbs: Sequence[str]) -> str:
-    """Returns the option that is like it; Spark has lower-cased the name, so another verb's option is named
-    as it is written."""
+    """Returns the error for an unknown name, with the option that is like it.
+
+    Spark lower-cases the names that it passes on, so an option of another verb is named as it is written.
+    """
     said = " and ".join(verbs)
     folded = {each.lower(): each for verb in verbs for each in known[verb]}
     listed = f"(known are {', '.join(sorted(each for each in folded.values() if each != 'path'))})"
     for other, names in known.items():
         for each in names:
-            if each.lower() == name:
+            if each.lower() == name.lower():
                 return f"option {each} is one of dataspace {other}, unknown to {said} {listed}"
-    near = difflib.get_close_matches(name, folded, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
     hint = f"; did you mean {folded[near[0]]}?" if near else ""
     return f"option {name} is unknown to dataspace {said}{hint} {listed}"
 
@@ -231,9 +255,40 @@ def topic_first(text: str) -> First:
     return at
 
 
-def last(text: str) -> Last:
+def last(text: str) -> State:
     if text.lower() == "latest":
         return "latest"
     if re.fullmatch(r"\d{1,18}", text):
         return int(text)
     raise ValueError("latest and epoch numbers")
+
+
+def topic_last(text: str) -> Last:
+    if text.lower() == "latest":
+        return "latest"
+    at = int(text) if re.fullmatch(r"\d{1,18}", text) else time(text)
+    if at is None:
+        raise ValueError("latest, numbers of epochs, and times such as [12] or [3, 4]")
+    return at
+
+
+_LEAST_MILLIS: Final = 100_000_000_000
+"""Milliseconds since 1970 in the year 1973: a smaller number was meant as seconds."""
+
+
+def moment(text: str) -> Moment:
+    """A time of day in ISO form, UTC where it has no offset, or in milliseconds since 1970 as in Kafka.
+
+    >>> moment("2026-11-22 09:00:00").micros == moment("1795338000000").micros
+    True
+    """
+    allowed = "times such as 2026-11-22T09:00:00Z (UTC without an offset) and milliseconds since 1970"
+    if re.fullmatch(r"\d{1,15}", text):
+        if int(text) < _LEAST_MILLIS:
+            raise ValueError(f"{allowed}; this one looks like seconds")
+        return Moment(int(text) * 1000, text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(allowed) from None
+    return Moment(micros_of(found), text)

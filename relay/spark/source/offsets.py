@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from dataspace.errors import DataspaceError, UsageError
 from index.patterns.text import unparse_pattern
-from relay.spark.common.parsing import Last, Numbered
+from relay.spark.common.parsing import Numbered
 from relay.spark.common.schema import parsed
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def missing(span: Span, space: str, now: LogFrontier) -> str | None:
     return None
 
 
-def state_at(as_of: Last, now: LogFrontier) -> Span:
+def state_at(as_of: Literal["latest"] | int, now: LogFrontier) -> Span:
     """Returns the span that is the state at one epoch and nothing else.
 
     Raises ``UsageError`` for an epoch that has not come yet, and ``DataLoss`` if the log no longer has the

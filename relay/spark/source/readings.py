@@ -49,6 +49,9 @@ class Reading(Protocol):
     def before(self, link: BulkClient, time: tuple[int, ...], space: str) -> int:
         """The epoch after which those at or after a time of the application begin."""
 
+    def upto(self, link: BulkClient, time: tuple[int, ...], space: str) -> int:
+        """The epoch of a time of the application, or else the one before those at or after it begin."""
+
 
 class SpaceReading:
     """The changes of a space."""
@@ -73,6 +76,9 @@ class SpaceReading:
         link.acknowledge(reader, epoch)
 
     def before(self, link: BulkClient, time: tuple[int, ...], space: str) -> int:
+        raise InternalError("only topics have times, as the options have made sure")
+
+    def upto(self, link: BulkClient, time: tuple[int, ...], space: str) -> int:
         raise InternalError("only topics have times, as the options have made sure")
 
 
@@ -103,6 +109,13 @@ class TopicReading:
     def before(self, link: BulkClient, time: tuple[int, ...], space: str) -> int:
         return topic_number(link, self.topic, id=_id(space), time=time[0] if len(time) == 1 else time)
 
+    def upto(self, link: BulkClient, time: tuple[int, ...], space: str) -> int:
+        before = self.before(link, time, space)
+        if before >= self.frontier(link).epoch:
+            return before
+        following = next(topic_epochs(link, self.topic, id=_id(space), after=before, upto=before + 1))
+        return following.number if coordinates(following) == time else before
+
 
 def reading_of(topic: str | None) -> Reading:
     """The reading that the options ask for."""
@@ -120,6 +133,11 @@ class TopicBlock(Block):
 def _id(space: str) -> int:
     """The topic's identity, of the text that stands in offsets."""
     return int(space.removeprefix("topic ")) if space.startswith("topic ") else -1
+
+
+def coordinates(epoch: CompletedEpoch) -> tuple[int, ...]:
+    """Returns the time of an epoch as a tuple, also where it is one integer."""
+    return epoch.time if isinstance(epoch.time, tuple) else (epoch.time,)
 
 
 def _blocks(epochs: Iterator[CompletedEpoch], match: Match) -> Iterator[Block]:
@@ -152,6 +170,6 @@ def _block(epochs: Sequence[CompletedEpoch], rows: Sequence[Sequence[tuple[Value
         messages=tuple(map(len, rows)),
         removed=none,
         columns=tuple(zip(*[row for of_epoch in rows for row in of_epoch], strict=True)),
-        coordinates=tuple([t if isinstance(t := epoch.time, tuple) else (t,) for epoch in epochs]),
+        coordinates=tuple(map(coordinates, epochs)),
         crashes=tuple([epoch.crashed or None for epoch in epochs]),
     )

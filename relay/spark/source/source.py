@@ -35,9 +35,10 @@ from dataspace.errors import UsageError
 from relay.spark.common.connections import DaemonPeer, asked, close_all
 from relay.spark.common.errors import plain_rows, plainly
 from relay.spark.common.frontiers import SourceFrontier
+from relay.spark.common.parsing import Moment
 from relay.spark.common.schema import EPOCH, Columns, columns
 from relay.spark.common.where import bounds, condition, kept
-from relay.spark.source import offsets
+from relay.spark.source import moments, offsets
 from relay.spark.source.offsets import Json, Span, offsets_by_name, offsets_of, place, state_at
 from relay.spark.source.readings import reading_of
 from relay.spark.source.spaces import names_of
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     from relay.spark.cold.plans import ColdPlan
     from relay.spark.common.options import ReadOptions, StreamOptions
-    from relay.spark.common.parsing import Last, Start
+    from relay.spark.common.parsing import Start
 
 
 class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -164,8 +165,8 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _begun(self, peer: DaemonPeer, start: Start, now: SourceFrontier) -> offsets.Offset:
         """Where reading begins at one daemon."""
-        if isinstance(start, tuple):
-            return offsets.beginning_after(before_time(peer, self._options, start, now.space), now)
+        if isinstance(start, tuple | Moment):
+            return offsets.beginning_after(moments.before(peer, self._options, start, now), now)
         return offsets.beginning(start, now, fail=self._options.fail_on_loss)
 
     def stop(self) -> None:
@@ -288,15 +289,25 @@ class ChangesReader(DataSourceReader):
         return self._span(at, now), now
 
     def _span(self, at: int, now: SourceFrontier) -> Span:
-        as_of = self._options.as_of
-        return self._range(at, now) if as_of is None else state_at(as_of[at], now)
+        options = self._options
+        if options.as_of is None:
+            return self._range(at, now)
+        epoch = options.as_of[at]
+        if isinstance(epoch, Moment):
+            epoch = moments.state_epoch(options.peers[at], options, epoch, now)
+        return state_at(epoch, now)
 
     def _range(self, at: int, now: SourceFrontier) -> Span:
         """The epochs of one daemon that the options ask for."""
-        options, first = self._options, self._options.firsts[at]
-        if isinstance(first, tuple):
-            first = before_time(options.peers[at], options, first, now.space) + 1
-        return _range(now.oldest if first == "earliest" else max(first, 1), options.lasts[at], now)
+        options, peer = self._options, self._options.peers[at]
+        first, last = options.firsts[at], options.lasts[at]
+        if isinstance(first, tuple | Moment):
+            first = moments.before(peer, options, first, now) + 1
+        if isinstance(last, tuple | Moment):
+            last = moments.upto(peer, options, last, now)
+        return _range(
+            now.oldest if first == "earliest" else max(first, 1), now.epoch if last == "latest" else last, now
+        )
 
     @plain_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -304,8 +315,7 @@ class ChangesReader(DataSourceReader):
         return rows_of(partition, self._options, self.columns)
 
 
-def _range(first: int, ending: Last, now: SourceFrontier) -> Span:
-    last = now.epoch if ending == "latest" else ending
+def _range(first: int, last: int, now: SourceFrontier) -> Span:
     if last > now.epoch:
         raise UsageError(f"endingEpoch {last} has not come yet, the newest epoch is {now.epoch}")
     if first > last + 1:
@@ -439,14 +449,6 @@ def frontier(
     if peer.url:
         return archives.widened(peer, bound, now, after)
     return archives.archived_frontier(peer, bound, after, timeout)
-
-
-def before_time(
-    peer: DaemonPeer, options: StreamOptions | ReadOptions, time: tuple[int, ...], space: str
-) -> int:
-    """The epoch of a topic after which those at or after a time begin."""
-    reading = reading_of(options.topic)
-    return asked(peer, options.connect_timeout, lambda link: reading.before(link, time, space))
 
 
 def within(peer: DaemonPeer, options: StreamOptions, here: offsets.Offset, upto: int, changes: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,6 +129,30 @@ def test_a_condition_is_fixed_when_the_frame_is_made(world: World, spark: SparkS
     assert rows(world.frame(spark, FLIGHT, where=where)) == expected
     both = dataspace.spark.frame(spark, FLIGHT, url=world.daemon.url, archive=world.archive, where=where)
     assert rows(both) == expected
+
+
+def test_times_are_looked_up_in_the_archive(world: World, spark: SparkSession) -> None:
+    at = hot_time(world, spark, 12)
+    some: list[dict[str, object]] = [
+        {"startingTimestamp": at},
+        {"startingEpoch": 3, "endingTimestamp": at},
+        {"asOfTimestamp": at},
+    ]
+    for options in some:
+        last = {"endingEpoch": ARCHIVED} if [*options] == ["startingTimestamp"] else {}
+        expected = hot(world, spark, FLIGHT, **options, **last)
+        assert expected
+        assert rows(world.frame(spark, FLIGHT, alone=True, **options)) == expected
+        framed = dataspace.spark.frame(spark, FLIGHT, archive=world.archive, **options)  # type: ignore[arg-type]  # texts
+        assert rows(framed) == expected
+
+
+def hot_time(world: World, spark: SparkSession, epoch: int) -> str:
+    """The time of an epoch."""
+    frame = dataspace.spark.frame(
+        spark, FLIGHT, url=world.daemon.url, startingEpoch=epoch, endingEpoch=epoch
+    ).select("_epoch_timestamp")
+    return str(frame.collect()[0][0].astimezone(UTC).isoformat())
 
 
 def plan(frame: DataFrame) -> str:

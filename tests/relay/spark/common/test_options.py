@@ -11,7 +11,7 @@ from dataspace.errors import UsageError
 from dataspace.transport.credentials import Tls
 from relay.spark.common import options
 from relay.spark.common.options import read_options, sink_options, source_shape, stream_options
-from relay.spark.common.parsing import seconds
+from relay.spark.common.parsing import Moment, seconds
 
 P = {"pattern": "p($)"}
 
@@ -43,7 +43,7 @@ def test_names_are_told_apart_without_regard_to_case() -> None:
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: str) -> None:
-    with pytest.raises(UsageError, match=f"option {name.lower()} is unknown.*did you mean {nearest}\\?"):
+    with pytest.raises(UsageError, match=f"option {name} is unknown.*did you mean {nearest}\\?"):
         stream_options(P | {name: "1"})
 
 
@@ -85,6 +85,67 @@ def test_a_state_and_a_range_are_not_asked_for_together() -> None:
         read_options(P | {"asOfEpoch": "3", "endingEpoch": "4"})
     with pytest.raises(UsageError, match="there is asOfEpoch"):
         read_options(P | {"startingEpoch": "snapshot"})
+
+
+NINE = Moment(1795338000000000, "2026-11-22T09:00:00Z")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-11-22T09:00:00Z", "2026-11-22 09:00:00", "2026-11-22T11:00+02:00", "1795338000000"],
+)
+def test_a_time_is_iso_in_utc_or_milliseconds(text: str) -> None:
+    assert stream_options(P | {"startingTimestamp": text}).starts == (Moment(NINE.micros, text),)
+    read = read_options(P | {"startingTimestamp": text, "endingTimestamp": text})
+    assert (read.firsts, read.lasts) == ((Moment(NINE.micros, text),), (Moment(NINE.micros, text),))
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [("1795338000", "looks like seconds"), ("noon", "times such as"), ("-1", "times such")],
+)
+def test_a_time_that_means_nothing_is_answered_with_what_does(text: str, allowed: str) -> None:
+    with pytest.raises(UsageError, match=f"option asOfTimestamp is .*{allowed}"):
+        read_options(P | {"asOfTimestamp": text})
+
+
+def test_a_state_has_the_names_of_delta_as_well() -> None:
+    for name in ("asOfTimestamp", "timestampAsOf"):
+        assert read_options(P | {name: NINE.said}).as_of == (NINE,)
+    assert read_options(P | {"versionAsOf": "7"}).as_of == (7,)
+
+
+def test_options_that_say_the_same_exclude_each_other() -> None:
+    both = {"startingEpoch": "3", "startingTimestamp": NINE.said}
+    with pytest.raises(UsageError, match="startingEpoch and startingTimestamp both say where to begin"):
+        read_options(P | both)
+    with pytest.raises(UsageError, match="startingEpoch and startingTimestamp both say where to begin"):
+        stream_options(P | both)
+    with pytest.raises(UsageError, match="endingEpoch and endingTimestamp both say where to end"):
+        read_options(P | {"endingEpoch": "3", "endingTimestamp": NINE.said})
+    with pytest.raises(UsageError, match="asOfEpoch and versionAsOf both say which state to read"):
+        read_options(P | {"asOfEpoch": "3", "versionAsOf": "3"})
+    with pytest.raises(UsageError, match="timestampAsOf asks for a state and endingTimestamp for changes"):
+        read_options(P | {"timestampAsOf": NINE.said, "endingTimestamp": NINE.said})
+    with pytest.raises(UsageError, match=r"startingTimestamp 2026.* is after endingTimestamp 2025"):
+        read_options(P | {"startingTimestamp": NINE.said, "endingTimestamp": "2025-01-01"})
+
+
+def test_several_daemons_may_each_have_a_time() -> None:
+    urls = {"url": "tcp://a:1,tcp://b:2"}
+    said = f'{{"tcp://b:2": "{NINE.said}", "tcp://a:1": "2026-11-23"}}'
+    times = (Moment(NINE.micros + 15 * 3600 * 10**6, "2026-11-23"), NINE)
+    assert stream_options(P | urls | {"startingTimestamp": said}).starts == times
+    assert read_options(P | urls | {"timestampAsOf": said}).as_of == times
+
+
+def test_times_of_a_topic_are_its_own() -> None:
+    read = read_options({"topic": "t", "startingEpoch": "[3]", "endingEpoch": "[3, 4]"})
+    assert (read.firsts, read.lasts) == (((3,),), ((3, 4),))
+    with pytest.raises(UsageError, match=r"endingTimestamp is a time.*give endingEpoch, such as \[12\]"):
+        read_options({"topic": "t", "endingTimestamp": NINE.said})
+    with pytest.raises(UsageError, match="timestampAsOf is about the facts of a space"):
+        read_options({"topic": "t", "timestampAsOf": NINE.said})
 
 
 def test_a_pattern_is_needed() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 
 import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.client.bulk.client import LogFrontier
 from dataspace.errors import UsageError
-from relay.spark.common.parsing import Last, Numbered
+from relay.spark.common.parsing import Numbered
 from relay.spark.source.offsets import (
     DataLoss,
     Offset,
@@ -207,7 +208,7 @@ def test_a_state_that_is_gone_is_named_as_what_was_asked_for() -> None:
 
 @given(st.one_of(st.just("latest"), st.integers(0, 12)), st.integers(0, 9), st.integers(1, 10))
 def test_a_batch_reads_the_state_that_was_asked_for_or_is_refused(
-    as_of: Last, epoch: int, oldest: int
+    as_of: Literal["latest"] | int, epoch: int, oldest: int
 ) -> None:
     now = at(epoch, min(oldest, epoch + 1))
     wanted = now.epoch if as_of == "latest" else as_of
