@@ -93,6 +93,7 @@ class Kept:
 
     def __init__(self, folder: Path, changes: int) -> None:
         (folder / "data").mkdir(parents=True)
+        self.several = changes == 9
         self.log = Log.open(folder / "data")
         for at, (added, sent, removed) in enumerate(TURNS, 1):
             append(
@@ -143,12 +144,14 @@ def read(kept: Kept, wanted: Columns, after: int, upto: int, count: int = 1) -> 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_rows_are_those_of_the_log(kept: Kept, pattern: str) -> None:
-    for whole in (False, True):
-        wanted = columns_for(pattern, whole=whole)
-        for after, upto in combinations(range(len(TURNS) + 1), 2):
-            expected = told(kept.log, wanted, after, upto)
-            assert read(kept, wanted, after, upto) == expected, (after, upto)
+    wanted = columns_for(pattern)
+    for after, upto in combinations(range(0, len(TURNS) + 1, 1 if kept.several else 2), 2):
+        expected = told(kept.log, wanted, after, upto)
+        assert read(kept, wanted, after, upto) == expected, (after, upto)
+        if kept.several:
             assert read(kept, wanted, after, upto, count=8) == expected, (after, upto)
+    whole = columns_for(pattern, whole=True)
+    assert read(kept, whole, 1, 7, count=2) == told(kept.log, whole, 1, 7)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
