@@ -78,8 +78,8 @@ def column_batches(task: ColumnTask, files: Sequence[ColdFile]) -> Iterator[pa.R
     Raises ``Misfit`` for a value that its column cannot hold.  About 0.5 µs a row of five columns.
     """
     for file in files:
-        for batch in _read(task, file):
-            made = _shown(task, batch)
+        for batch in read_rows(task, file, _fields_wanted(task)):
+            made = shown_rows(task, batch)
             if made.num_rows:
                 yield made
 
@@ -88,8 +88,8 @@ def column_batches(task: ColumnTask, files: Sequence[ColdFile]) -> Iterator[pa.R
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
-    """One field of a batch: values of its class, the letter of that, and the packed other values."""
+class FieldColumns:
+    """One field of a batch of rows: values of its class, the letter of that, and the packed other values."""
 
     letter: str
     typed: pa.Array
@@ -109,27 +109,27 @@ class _Field:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class RowBatch:
     """Rows as they were read: the columns that all objects have, and the fields of the label."""
 
     own: Mapping[str, pa.Array]
-    fields: Mapping[int, _Field]
+    fields: Mapping[int, FieldColumns]
     rows: int
 
-    def filter(self, mask: pa.Array) -> _Batch:
+    def filter(self, mask: pa.Array) -> RowBatch:
         own = {name: each.filter(mask) for name, each in self.own.items()}
         fields = {
-            at: _Field(
+            at: FieldColumns(
                 each.letter, each.typed.filter(mask), None if each.other is None else each.other.filter(mask)
             )
             for at, each in self.fields.items()
         }
-        return _Batch(own, fields, len(own[EPOCH]))
+        return RowBatch(own, fields, len(own[EPOCH]))
 
 
-def _read(task: ColumnTask, file: ColdFile) -> Iterator[_Batch]:
-    """Yields the rows of an object that match, in order."""
-    wanted = _fields_wanted(task)
+def read_rows(task: ColumnTask, file: ColdFile, fields: Sequence[int]) -> Iterator[RowBatch]:
+    """Yields the rows of an object that match, in order, with some fields at least."""
+    wanted = sorted({*fields, *task.form.constants, *task.form.classes})
     for batch in _typed(task, file, wanted) if file.own else _rare(task, file, wanted):
         made = batch
         if file.first <= task.after or file.last > task.upto:
@@ -149,12 +149,11 @@ def _read(task: ColumnTask, file: ColdFile) -> Iterator[_Batch]:
 
 
 def _fields_wanted(task: ColumnTask) -> list[int]:
-    """Returns the fields that are needed: for columns, constants and classes."""
-    shown = [task.form.captures[each.capture] for each in task.columns.all if each.capture is not None]
-    return sorted({*shown, *task.form.constants, *task.form.classes})
+    """Returns the fields that are shown."""
+    return [task.form.captures[each.capture] for each in task.columns.all if each.capture is not None]
 
 
-def _typed(task: ColumnTask, file: ColdFile, wanted: Sequence[int]) -> Iterator[_Batch]:
+def _typed(task: ColumnTask, file: ColdFile, wanted: Sequence[int]) -> Iterator[RowBatch]:
     """Yields the rows of a label's own object, of the row groups that may have some that match."""
     with _opened(task.objects, file) as parquet:
         schema = parquet.schema_arrow
@@ -165,14 +164,14 @@ def _typed(task: ColumnTask, file: ColdFile, wanted: Sequence[int]) -> Iterator[
         groups = [at for at in range(parquet.num_row_groups) if _may_match(parquet, at, task, letters)]
         for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=[*own, *names]):
             fields = {
-                at: _Field(
+                at: FieldColumns(
                     letters[at],
                     batch.column(f"f{at}"),
                     batch.column(f"f{at}_other") if f"f{at}_other" in there else None,
                 )
                 for at in wanted
             }
-            yield _Batch({name: batch.column(name) for name in own}, fields, batch.num_rows)
+            yield RowBatch({name: batch.column(name) for name in own}, fields, batch.num_rows)
 
 
 def _is_shown(task: ColumnTask, name: str) -> bool:
@@ -223,7 +222,7 @@ def _excludes(least: Any, most: Any, sign: str, value: Any) -> bool:
     return False
 
 
-def _rare(task: ColumnTask, file: ColdFile, wanted: Sequence[int]) -> Iterator[_Batch]:
+def _rare(task: ColumnTask, file: ColdFile, wanted: Sequence[int]) -> Iterator[RowBatch]:
     """Yields the rows of a label out of the object of all rare labels; they are few."""
     form = task.form
     with _opened(task.objects, file) as parquet:
@@ -238,13 +237,13 @@ def _rare(task: ColumnTask, file: ColdFile, wanted: Sequence[int]) -> Iterator[_
         columns = [[fact.fields[at] for fact in facts] for at in wanted]  # type: ignore[union-attr]  # records, by their label
         fields = {at: _packed(values) for at, values in zip(wanted, columns, strict=True)}
         own = {name: batch.column(name) for name in (EPOCH, EPOCH_TIMESTAMP, SEQ, CHANGE_TYPE)}
-        yield _Batch(own, fields, batch.num_rows)
+        yield RowBatch(own, fields, batch.num_rows)
 
 
-def _packed(values: Sequence[Value]) -> _Field:
+def _packed(values: Sequence[Value]) -> FieldColumns:
     """Returns a field whose values are all of other classes."""
     other = pa.array([None if each is None else pack(each) for each in values], pa.binary())
-    return _Field("s", pa.nulls(len(values), pa.string()), other)
+    return FieldColumns("s", pa.nulls(len(values), pa.string()), other)
 
 
 def widest_of(objects: Objects, label: str, file: ColdFile) -> int:
@@ -295,7 +294,7 @@ class _ObjectFile(io.RawIOBase):
 # -- matching --------------------------------------------------------------------------------------
 
 
-def _equal(field: _Field, value: Value) -> pa.Array:
+def _equal(field: FieldColumns, value: Value) -> pa.Array:
     """Returns which values equal a constant of a pattern: of the same class, and the same value."""
     compute = _compute()
     if value is None:
@@ -318,7 +317,7 @@ def _is_typed(value: Value) -> bool:
     return not isinstance(value, int) or isinstance(value, bool) or -(1 << 63) <= value < 1 << 63
 
 
-def _of_class(field: _Field, kind: type) -> pa.Array | None:
+def _of_class(field: FieldColumns, kind: type) -> pa.Array | None:
     """Returns which values are of a class; None for all of them."""
     typed = kind is CLASSES[field.letter]
     if field.other is None or field.other.null_count == len(field.other):
@@ -334,7 +333,7 @@ def _of_class(field: _Field, kind: type) -> pa.Array | None:
 # -- showing ---------------------------------------------------------------------------------------
 
 
-def _shown(task: ColumnTask, batch: _Batch) -> pa.RecordBatch:
+def shown_rows(task: ColumnTask, batch: RowBatch) -> pa.RecordBatch:
     """Returns rows as the columns that Spark asks for."""
     bad: set[int] = set()
     columns = task.columns
@@ -350,14 +349,14 @@ def _shown(task: ColumnTask, batch: _Batch) -> pa.RecordBatch:
     return made
 
 
-def _own(task: ColumnTask, column: Column, batch: _Batch) -> pa.Array:
+def _own(task: ColumnTask, column: Column, batch: RowBatch) -> pa.Array:
     if column.name in (DAEMON, SPACE):
         return pa.repeat(task.daemon if column.name == DAEMON else task.space, batch.rows)
     found = batch.own[column.name]
     return found if found.type == column.arrow else found.cast(column.arrow)
 
 
-def _captured(task: ColumnTask, column: Column, batch: _Batch, bad: set[int]) -> pa.Array:
+def _captured(task: ColumnTask, column: Column, batch: RowBatch, bad: set[int]) -> pa.Array:
     assert column.capture is not None  # as the caller has seen
     field = batch.fields[task.form.captures[column.capture]]
     if field.other is None or field.other.null_count == len(field.other):
@@ -368,7 +367,7 @@ def _captured(task: ColumnTask, column: Column, batch: _Batch, bad: set[int]) ->
     return fitted(column, field.exact(), task.columns.malformed, bad, lambda row: int(epochs[row].as_py()))
 
 
-def _direct(column: Column, field: _Field) -> pa.Array | None:
+def _direct(column: Column, field: FieldColumns) -> pa.Array | None:
     """Returns a field as Arrow has it, None where a value may not fit."""
     assert column.fits is not None  # as the caller has seen
     if CLASSES[field.letter] not in column.fits or (field.typed.null_count and type(None) not in column.fits):
@@ -381,10 +380,10 @@ def _direct(column: Column, field: _Field) -> pa.Array | None:
         return None  # an integer is too large for it
 
 
-def _texts(column: Column, field: _Field) -> pa.Array:
+def _texts(column: Column, field: FieldColumns) -> pa.Array:
     """Returns a field as texts, each made once for all values that are the same."""
     encoded = field.typed.dictionary_encode()
-    values = _Field(field.letter, encoded.dictionary, None).exact()
+    values = FieldColumns(field.letter, encoded.dictionary, None).exact()
     texts = pa.array(column.encoded(values), column.arrow).take(encoded.indices)
     if field.typed.null_count:
         (none,) = column.encoded([None])

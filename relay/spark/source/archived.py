@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from relay.spark.cold.archives import archive_of
+from relay.spark.cold.archives import ColdArchive, archive_of
 from relay.spark.cold.columns import ColumnTask, column_batches
+from relay.spark.cold.counted import counted_batches
 from relay.spark.cold.forms import column_form
-from relay.spark.cold.plans import ColdPlan, planned
+from relay.spark.cold.plans import ColdPlan, all_files, planned
 from relay.spark.cold.segments import segment_blocks
+from relay.spark.cold.states import column_state
 from relay.spark.source.offsets import Span
 from relay.spark.source.tasks import SortedState, batches
 
@@ -63,8 +65,10 @@ def cold_rows(
         task = ColumnTask(cold.objects, form, columns, plan.after, plan.upto, peer.shown, peer.space)
         yield from column_batches(task, plan.files)
         return
-    blocks = segment_blocks(cold.upto(plan.upto).log, plan, columns.pattern)
-    read = batches(blocks, columns, options.batch_rows, peer=peer)
+    read = _by_columns(cold.upto(plan.upto), plan, columns, peer, options)
+    if read is None:
+        blocks = segment_blocks(cold.log, plan, columns.pattern)
+        read = batches(blocks, columns, options.batch_rows, peer=peer)
     if not plan.state:
         yield from read
         return
@@ -72,3 +76,22 @@ def cold_rows(
     for batch in read:
         state.add(batch)
     yield from state.batches(options.batch_rows)
+
+
+def _by_columns(
+    cold: ColdArchive,
+    plan: ColdPlan,
+    columns: Columns,
+    peer: DaemonPeer,
+    options: StreamOptions | ReadOptions,
+) -> Iterator[pa.RecordBatch] | None:
+    """The state of a plan, or changes that are counted, from columns; None where they must be replayed."""
+    form, archive = column_form(columns.pattern), cold.archive
+    files = None if form is None or archive.oldest > 1 else all_files(archive, form, plan.upto)
+    if form is None or files is None:
+        return None
+    after = 0 if plan.state else plan.after
+    task = ColumnTask(cold.objects, form, columns, after, plan.upto, peer.shown, peer.space)
+    if plan.state:
+        return column_state(task, files, archive.time_of(plan.upto), options.batch_rows)
+    return counted_batches(task, files, plan.identity)

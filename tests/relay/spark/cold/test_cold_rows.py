@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,7 +24,9 @@ from relay.log.columns import ColumnReplay
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.objects.opening import open_objects
+from relay.spark.cold.columns import ColumnTask
 from relay.spark.cold.plans import ColdPlan, planned
+from relay.spark.cold.states import column_state, state_rows
 from relay.spark.common.connections import DaemonPeer
 from relay.spark.common.fitting import Misfit
 from relay.spark.common.options import read_options
@@ -123,20 +126,20 @@ def columns_for(pattern: str, *, malformed: str = "null", whole: bool = False) -
     return columns(pattern, schema, include_value=whole, malformed=malformed)  # type: ignore[arg-type]
 
 
-def told(log: Log, wanted: Columns, after: int, upto: int) -> list[object]:
+def told(log: Log, wanted: Columns, after: int, upto: int) -> list[str]:
     """The rows as the log's own replay gives them."""
     replay = ColumnReplay(log, wanted.pattern, after)
     blocks = [block(unpack_own(each.packed)) for each in replay.blocks(upto)]
     return shown(batches(blocks, wanted, 1, peer=DaemonPeer("")))
 
 
-def shown(made: Iterator[pa.RecordBatch]) -> list[object]:
+def shown(made: Iterator[pa.RecordBatch]) -> list[str]:
     """Rows as texts, which tell -0.0 from 0.0, without their place in the epoch."""
     rows = [row for batch in made for row in batch.to_pylist()]
     return [repr({name: value for name, value in row.items() if name != SEQ}) for row in rows]
 
 
-def read(kept: Kept, wanted: Columns, after: int, upto: int, count: int = 1) -> list[object]:
+def read(kept: Kept, wanted: Columns, after: int, upto: int, count: int = 1) -> list[str]:
     """The rows of all tasks, in order."""
     plans = planned(kept.archive, wanted.pattern, after, upto, count)
     return [row for plan in plans for row in shown(cold_rows(plan, wanted, kept.peer, OPTIONS))]
@@ -152,6 +155,23 @@ def test_rows_are_those_of_the_log(kept: Kept, pattern: str) -> None:
             assert read(kept, wanted, after, upto, count=8) == expected, (after, upto)
     whole = columns_for(pattern, whole=True)
     assert read(kept, whole, 1, 7, count=2) == told(kept.log, whole, 1, 7)
+
+
+def test_a_task_goes_on_with_the_counts_of_the_one_before(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+
+    def rows(task: ColumnTask, files: Any, upto: int) -> Any:
+        begun.append(upto)
+        return state_rows(task, files, upto)
+
+    monkeypatch.setattr("relay.spark.cold.counted.state_rows", rows)
+    for pattern in ("p($n, _)", "p(_, $s)", "q($v)"):
+        wanted = columns_for(pattern)
+        for after, upto in [(2, 3), (3, 5), (5, 8), (1, 8)]:
+            assert read(kept, wanted, after, upto) == told(kept.log, wanted, after, upto)
+    assert begun == [2, 1] * 3
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -220,7 +240,17 @@ def test_a_value_that_does_not_fit_fails_with_its_epoch(kept: Kept) -> None:
     assert dropped == told(kept.log, columns_for("p($n:int, $s)", malformed="drop"), 0, len(TURNS))
 
 
-def test_the_state_at_an_epoch_is_that_of_the_log(kept: Kept) -> None:
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_the_state_at_an_epoch_is_that_of_the_log(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, *, by_columns: bool
+) -> None:
+    summed: list[str] = []
+
+    def sums(task: ColumnTask, *rest: Any) -> object:
+        summed.append(task.form.label)
+        return column_state(task, *rest) if by_columns else None
+
+    monkeypatch.setattr("relay.spark.source.archived.column_state", sums)
     for pattern in PATTERNS:
         wanted = columns_for(pattern)
         for at in range(1, len(TURNS) + 1):
@@ -228,7 +258,8 @@ def test_the_state_at_an_epoch_is_that_of_the_log(kept: Kept) -> None:
             found = shown(cold_rows(plan, wanted, kept.peer, OPTIONS))
             replay = ColumnReplay(kept.log, wanted.pattern, at)
             blocks = [block(unpack_own(each.packed)) for each in replay.state(at * 1_000_000)]
-            assert sorted(found) == sorted(shown(batches(blocks, wanted, 1, peer=DaemonPeer(""))))  # type: ignore[type-var]
+            assert sorted(found) == sorted(shown(batches(blocks, wanted, 1, peer=DaemonPeer(""))))
+    assert {"p", "q", "w", "none", "absent"} <= {*summed}
 
 
 def test_objects_of_rare_labels_are_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
