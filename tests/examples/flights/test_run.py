@@ -72,6 +72,7 @@ def test_the_figures_are_equal_and_a_second_run_repeats_nothing(three_days: Path
     assert "disk: 0 changes" in second.stdout
 
 
+@pytest.mark.torture(long=True)  # below is the same with a store, and successions over one log are in tests/torture
 def test_the_figures_are_equal_when_leaders_are_killed(three_days: Path) -> None:
     led = hand_overs(demo(three_days, "--followers", "2", "--rules"))
     assert led[0][0] == "1", led
