@@ -9,12 +9,14 @@ Always: the rows equal the rows of the format; a value that is an error there is
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Window, functions as F
 from pyspark.sql.types import (
     BinaryType,
@@ -39,6 +41,8 @@ from relay.spark.common.where import Combined, Compared, Condition, IsNull, IsTr
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression, DataFrame, SparkSession
 
+log: Final = logging.getLogger("dataspace.spark")
+
 _TYPES: Final[Mapping[str, DataType]] = {
     "b": BooleanType(),
     "i": LongType(),
@@ -56,6 +60,8 @@ _STORED: Final[Mapping[str, DataType]] = {
     CHANGE_TYPE: StringType(),
 }
 """The columns of every object, as they are stored."""
+
+_NO_FILE_SYSTEM: Final = ("ClassNotFoundException", "UnsupportedFileSystemException")
 
 _GLOB: Final = frozenset("*?[]{}\\,")
 """Characters of a path that Spark would take for a pattern."""
@@ -191,7 +197,13 @@ class _Scan:
             return None
         if any(first <= after or last > upto for first, last in self._bounds):
             conditions.append((F.col(EPOCH) > after) & (F.col(EPOCH) <= upto))
-        frame = spark.read.schema(self.schema()).parquet(*self._paths)
+        try:
+            frame = spark.read.schema(self.schema()).parquet(*self._paths)
+        except Py4JJavaError as error:
+            if not any(each in str(error) for each in _NO_FILE_SYSTEM):
+                raise
+            log.warning("Spark has no file system for %s: tasks in Python read it", self._paths[0])
+            return None
         for condition in conditions:
             frame = frame.where(condition)
         return frame.select(*[each for each in shown if each is not None])
