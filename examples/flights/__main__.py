@@ -25,6 +25,7 @@ from examples.flights.check import spelled, table
 from examples.flights.daemons import Daemons
 from examples.flights.display import Display
 from examples.flights.flights import MONTHS
+from examples.flights.history import ARCHIVE_EVERY, KEEP_FOR
 from examples.flights.ruled import RULES
 from examples.flights.run import Outcome, Run
 
@@ -58,7 +59,17 @@ def _demo(said: argparse.Namespace) -> int:
         _claim(folder, months)
         rules = ["--rules", str(RULES)] if said.rules else []
         followers = said.cluster - 1 if said.cluster else said.followers
-        daemons = Daemons(folder, *rules, followers=followers, store=said.store, inspected=True)
+        words = ["--archive", str(folder / "archive"), "--keep-for", f"{KEEP_FOR}s"] if said.archive else []
+        variables = {"DATASPACE_SERVE_LOG_ARCHIVE_EVERY": f"{ARCHIVE_EVERY}s"} if said.archive else {}
+        daemons = Daemons(
+            folder,
+            *rules,
+            *words,
+            followers=followers,
+            store=said.store,
+            inspected=True,
+            environment=variables,
+        )
         stack.enter_context(daemons)
         daemon, *others = daemons.all
         where = "PostgreSQL" if said.store else folder
@@ -67,7 +78,15 @@ def _demo(said: argparse.Namespace) -> int:
             print(f"daemon {follower.number} follows it and stands by, on {follower.url}", flush=True)
         if daemon.page:
             print(f"a browser shows its flights while it runs: {daemon.page}{FLYING}", flush=True)
-        run = Run(folder, daemons, months=months, file=said.file, speed=said.speed, rules=said.rules)
+        run = Run(
+            folder,
+            daemons,
+            months=months,
+            file=said.file,
+            speed=said.speed,
+            rules=said.rules,
+            archived=said.archive,
+        )
         outcome = trio.run(_interruptible, run)
     if outcome is None:
         return INTERRUPTED
@@ -96,6 +115,11 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--rules", action="store_true", help="derive crowds and missed connections, and judge them"
+    )
+    parser.add_argument(
+        "--archive",
+        action="store_true",
+        help="archive the log, delete it locally, and ask the archive again once the daemon is stopped",
     )
     parser.add_argument(
         "--followers",
@@ -170,6 +194,7 @@ def summary(outcome: Outcome) -> str:
             *killed,
             f"Spark's figures and the expected ones are {verdict} {len(outcome.lines)} figures",
             *judged,
+            *([str(outcome.history)] if outcome.history else []),
         ]
     )
 

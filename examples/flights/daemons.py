@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,17 +46,26 @@ class HandOver:
 
 
 class Daemons:
-    """A daemon on a free port, and ``followers`` more over its log, each with the words ``more``.
+    """A daemon on a free port, and ``followers`` more over its log, each with the words ``more`` and
+    the variables of ``environment``.
 
     Their log is in ``store``, if that is the address of one, else in a directory.
     """
 
     def __init__(
-        self, folder: Path, *more: str, followers: int = 0, store: str = "", inspected: bool = False
+        self,
+        folder: Path,
+        *more: str,
+        followers: int = 0,
+        store: str = "",
+        inspected: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.all: Final = [Daemon(folder, *more, store=store, inspected=inspected)]
         for number in range(2, 2 + followers):
             self.all.append(Daemon(folder, *more, store=store, number=number))
+        for each in self.all:
+            each.environment.update(environment or {})
         self.in_store: Final = bool(store)
         self._killed: Daemon | None = None
         self._led: dict[Daemon, int] = {}
@@ -72,6 +82,10 @@ class Daemons:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stops all that run."""
         self._running.close()
 
     @property

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession, functions as f
@@ -162,14 +162,27 @@ def _epoch(offset: str | Mapping[str, int] | None) -> int:
 
 def figures(spark: SparkSession, url: str, folder: Path, airborne: Mapping[str, int]) -> Figures:
     """Spark's figures: from the changes kept, the messages in the daemon's log, the facts written back."""
-    changes = spark.read.parquet(str(folder / "changes"))
-    departures = changes.where("_change_type = 'insert'").groupBy("carrier", "origin").count()
     return Figures(
+        **of_changes(spark.read.parquet(str(folder / "changes"))),
+        cancelled=by_origin(_batch(spark, url, CANCELLED)),
+        diverted=by_origin(_batch(spark, url, DIVERTED)),
+        airborne=dict(airborne),
+    )
+
+
+class OfChanges(TypedDict):
+    """The figures that come from changes of flights."""
+
+    flights: dict[tuple[str, str], int]
+    aloft: dict[str, int]
+
+
+def of_changes(changes: DataFrame) -> OfChanges:
+    """Returns how many flights there were, and how many were in the air at once."""
+    departures = changes.where("_change_type = 'insert'").groupBy("carrier", "origin").count()
+    return OfChanges(
         flights={(row[0], row[1]): row[2] for row in departures.collect()},
         aloft={row[0]: row[1] for row in _most_aloft(changes).collect()},
-        cancelled=_by_origin(spark, url, CANCELLED),
-        diverted=_by_origin(spark, url, DIVERTED),
-        airborne=dict(airborne),
     )
 
 
@@ -180,7 +193,11 @@ def _most_aloft(changes: DataFrame) -> DataFrame:
     return changes.select("origin", f.sum(step).over(so_far).alias("n")).groupBy("origin").agg(f.max("n"))
 
 
-def _by_origin(spark: SparkSession, url: str, pattern: str) -> dict[str, int]:
-    """How many such messages the daemon's log holds, as a batch reads it."""
-    messages = spark.read.format("dataspace").options(**_source(url)).option("pattern", pattern).load()
+def _batch(spark: SparkSession, url: str, pattern: str) -> DataFrame:
+    """Such messages as the daemon's log holds them."""
+    return spark.read.format("dataspace").options(**_source(url)).option("pattern", pattern).load()
+
+
+def by_origin(messages: DataFrame) -> dict[str, int]:
+    """Returns how many messages there are by origin."""
     return {row[0]: row[1] for row in messages.groupBy("origin").count().collect()}

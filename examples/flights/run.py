@@ -22,7 +22,7 @@ import trio
 from pyspark.sql import SparkSession
 
 from dataspace import DataspaceError, Record, Value, connect
-from examples.flights import queries, ruled
+from examples.flights import history, queries, ruled
 from examples.flights.check import Line, compared
 from examples.flights.daemons import Daemons, HandOver
 from examples.flights.display import Display, Progress
@@ -51,7 +51,8 @@ class Outcome:
 
     ``sent`` changes were made by the replay within ``replay_seconds``, of which Spark counted the ``rows``
     within ``seconds`` of the first turn; ``memory`` is the peak of a daemon in bytes; ``verdict`` is about
-    what rules derived, if the daemon holds any; ``hand_overs`` are the leaders that were killed.
+    what rules derived, if the daemon holds any; ``hand_overs`` are the leaders that were killed;
+    ``history`` has the answers from the archive, if there is one.
     """
 
     lines: list[Line]
@@ -62,10 +63,12 @@ class Outcome:
     memory: int
     verdict: ruled.Verdict | None = None
     hand_overs: Sequence[HandOver] = ()
+    history: history.History | None = None
 
     @property
     def equal(self) -> bool:
-        return all(line.equal for line in self.lines) and not (self.verdict and self.verdict.wrong)
+        wrong = (self.verdict and self.verdict.wrong) or (self.history and not self.history.equal)
+        return all(line.equal for line in self.lines) and not wrong
 
 
 class Run:
@@ -73,7 +76,8 @@ class Run:
 
     With ``speed`` so many hours of flight time pass in a second, else it goes as fast as it can.  With
     ``rules``, which the daemons hold, there are travellers, and what is derived is judged.  Where one daemon
-    leads and others follow, Spark and observers read from any, and the leader is killed again and again.
+    leads and others follow, Spark and observers read from any, and the leader is killed again and again.  If
+    the log is ``archived``, the daemons are stopped in the end, and the archive must give the same figures.
     """
 
     def __init__(
@@ -85,12 +89,15 @@ class Run:
         file: Path | None = None,
         speed: float | None = None,
         rules: bool = False,
+        archived: bool = False,
     ) -> None:
         self._rules = rules
+        self._archived = archived
         self._wanted: list[Record] = []
         self.folder = folder
         self.daemons = daemons
         self._hand_overs: list[HandOver] = []
+        self._over = False
         self.progress = Progress()
         self._peak = Peak()
         self._months = months
@@ -122,12 +129,26 @@ class Run:
                     await _in_thread(queries.stop, stream.query, self.folder)
                 verdict = await ruled.judged(self.daemons.url, self.daemons.read) if self._rules else None
                 found = await _in_thread(queries.figures, spark, self.daemons.sources, self.folder, airborne)
+                answered = await self._from_archive(spark, expected, display)
             nursery.cancel_scope.cancel()
         display.end(self.progress)
         rows = min(stream.rows for stream in streams)
         lines = compared(expected, found)
         took = (sent, replay_seconds, rows, seconds)
-        return Outcome(lines, *took, self._peak.bytes, verdict, self._hand_overs)
+        return Outcome(lines, *took, self._peak.bytes, verdict, self._hand_overs, answered)
+
+    async def _from_archive(
+        self, spark: SparkSession, expected: Figures, display: Display
+    ) -> history.History | None:
+        """Stops the daemons and asks the archive, if there is one."""
+        if not self._archived:
+            return None
+        display.note("waiting until all is archived, and the log has let it go")
+        kept = await history.settled(self.daemons.url)
+        self._over = True
+        await _in_thread(self.daemons.stop)
+        display.note("the daemon is stopped; asking the archive")
+        return await _in_thread(history.asked, spark, self.folder, kept, expected)
 
     async def _travel(self, started: trio.Event) -> None:
         await ruled.travel(self.daemons.url, self._wanted, started=started)
@@ -248,8 +269,8 @@ class Run:
             await trio.sleep(_LOOK_EVERY)
 
     async def _watch_daemon(self) -> None:
-        """Looks at the memory of each daemon; ``Failed`` if one is gone that was not killed."""
-        while True:
+        """Looks at the daemons' memory until they are stopped; ``Failed`` if one ended by itself."""
+        while not self._over:
             for daemon in self.daemons.living():
                 if daemon.poll() is not None:
                     raise Failed(f"the daemon ended with {daemon.poll()}:\n{daemon.said()[-2000:]}")

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,19 +61,26 @@ def demo(three_days: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "examples.flights", "--file", str(three_days), *more]
 
 
-def test_the_figures_are_equal_and_a_second_run_repeats_nothing(three_days: Path, tmp_path: Path) -> None:
+def test_the_figures_are_equal_and_a_second_run_repeats_nothing_and_archives_all(
+    three_days: Path, tmp_path: Path
+) -> None:
     command = demo(three_days, "--keep", str(tmp_path), "--rules")
     first = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (first.returncode, "equal in all" in first.stdout) == (0, True), first.stdout + first.stderr
     assert re.search(r"peak of resident memory: \d+ MB", first.stdout)
     right = re.search(r"derived is right in all \d+ epochs: (\d+) times another crowd", first.stdout)
     assert right and int(right[1]), first.stdout  # how many depends on the turns, and so on the machine
-    second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    second = subprocess.run([*command, "--archive"], capture_output=True, text=True, timeout=PATIENCE)
     assert (second.returncode, "equal in all" in second.stdout) == (0, True), second.stdout + second.stderr
     assert "disk: 0 changes" in second.stdout
+    assert re.search(r"^the archive: \d[\d ]+ changes in \d+ ranges", second.stdout, re.M), second.stdout
+    asked = re.findall(r"^(\w+) from the archive, the daemon stopped: equal in all", second.stdout, re.M)
+    assert asked == (["Spark", "DuckDB"] if find_spec("duckdb") else ["Spark"]), second.stdout
 
 
-@pytest.mark.torture(long=True)  # below is the same with a store, and successions over one log are in tests/torture
+@pytest.mark.torture(
+    long=True
+)  # below is the same with a store, and successions over one log are in tests/torture
 def test_the_figures_are_equal_when_leaders_are_killed(three_days: Path) -> None:
     led = hand_overs(demo(three_days, "--followers", "2", "--rules"))
     assert led[0][0] == "1", led
