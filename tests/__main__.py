@@ -1,8 +1,9 @@
-"""All tests, in two processes at a time: those that start Spark, and all others in parts.
+"""All tests, in three processes at a time: those that start Spark, and all others in parts.
 
-Those of Spark mostly wait for a JVM; one part of the others runs beside them and is seen as it goes, and
-whoever is done first takes the next part.  So both cores are busy to the end.  Arguments go to all of them:
-``python -m tests -q -k epoch`` (a second ``-m`` would take the place of the one that parts them).
+Two parts of the others run beside those of Spark, one of which is seen as it goes, and whoever is done first
+takes the next part.  One more than there are cores, since tests wait for much: leases, disks, a JVM.
+Arguments go to all of them: ``python -m tests -q -k epoch`` (a second ``-m`` would take the place of the one
+that parts them).
 
 What is quick and what is long: every test runs here, with the few seeds or examples that show its class of
 defect.  With ``TORTURE_ROUNDS``, which ``make torture`` sets, tests marked ``torture`` have further seeds.
@@ -25,6 +26,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Final
@@ -39,6 +41,9 @@ SPARK: Final = ("-m", "spark", "--part=spark")
 OTHERS: Final = tuple(("-m", "not spark", f"--part={part}/{PARTS}") for part in range(1, PARTS + 1))
 
 
+BESIDE: Final = 2
+"""Processes beside the one that is seen."""
+
 MEMORY: Final = Path("/dev/shm")
 ROOM: Final = 6 << 30
 """Bytes that must be free there: several times what tests leave in it at once."""
@@ -51,7 +56,7 @@ STUCK: Final = ("-o", "faulthandler_timeout=300", "-o", "faulthandler_exit_on_ti
 
 
 class Run:
-    """The tests, as two threads that each wait for one process after the other."""
+    """The tests, as three threads that each wait for one process after the other."""
 
     def __init__(self, arguments: Sequence[str], place: str | None) -> None:
         """``place`` is where temporary files go; None for where they always go."""
@@ -62,18 +67,12 @@ class Run:
             self._environment.setdefault("PYTHONPYCACHEPREFIX", f"{place}/bytecode")
             self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._parts: SimpleQueue[Sequence[str]] = SimpleQueue()
-        for part in OTHERS:
+        for part in (SPARK, *OTHERS):
             self._parts.put(part)
         self.statuses: list[int] = []
 
-    def seen(self) -> None:
-        """Runs parts until none is left, with their output as it comes."""
-        while part := self._next():
-            self._test(part)
-
-    def kept(self, out: IO[bytes]) -> None:
-        """Runs Spark's tests and then parts until none is left, with their output in a file."""
-        self._test(SPARK, out)
+    def run(self, out: IO[bytes] | None = None) -> None:
+        """Runs parts until none is left, with their output in a file, or as it comes."""
         while part := self._next():
             self._test(part, out)
 
@@ -104,7 +103,7 @@ class Run:
 def main(arguments: Sequence[str]) -> int:
     """Runs all; the exit status of one that failed, or of one that found something."""
     place = in_memory()
-    status = both(Run(arguments, place))
+    status = at_once(Run(arguments, place))
     if place is not None and status not in (0, ExitCode.INTERRUPTED):
         print(f"--- what failed tests left behind is in {place}")
     elif place is not None:
@@ -112,22 +111,26 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def both(run: Run) -> int:
-    """Runs all in two processes, and returns one status."""
-    with tempfile.TemporaryFile() as said:
-        beside = threading.Thread(target=run.kept, args=(said,), daemon=True)
-        beside.start()
+def at_once(run: Run) -> int:
+    """Runs all in several processes, and returns one status."""
+    with ExitStack() as stack:
+        outs = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(BESIDE)]
+        threads = [threading.Thread(target=run.run, args=(out,), daemon=True) for out in outs]
+        for each in threads:
+            each.start()
         try:
-            run.seen()
-        except KeyboardInterrupt:  # the other process was sent it as well
+            run.run()
+        except KeyboardInterrupt:  # the other processes were sent it as well
             run.stop()
-            beside.join()
+            for each in threads:
+                each.join()
             return ExitCode.INTERRUPTED
-        beside.join()
-        print("--- and beside these", flush=True)
-        said.seek(0)
-        sys.stdout.buffer.write(said.read())
-        sys.stdout.flush()
+        for each, out in zip(threads, outs, strict=True):
+            each.join()
+            print("--- and beside these", flush=True)
+            out.seek(0)
+            sys.stdout.buffer.write(out.read())
+            sys.stdout.flush()
     return together(run.statuses)
 
 

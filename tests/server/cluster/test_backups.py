@@ -43,6 +43,11 @@ from tests.server.upkeep.test_copies import facts_at, kill_at_random, loaded, ru
 
 pytestmark = pytest.mark.slow
 
+POINTS: tuple[str, ...] = ("backup-portion:1", "")
+"""Where backups are killed; an empty one is at random."""
+if "TORTURE_ROUNDS" in os.environ:
+    POINTS = ("backup-chunks:1", "backup-before-mark:1", *POINTS)
+
 
 @pytest.fixture
 def small_portions() -> Iterator[None]:
@@ -124,9 +129,7 @@ def test_backups_of_a_store_in_use_are_whole_and_can_be_restored(postgres_url: s
     target = tmp_path / "backup"
     with running(leader, follower):
         with loaded(leader.url):
-            for number, point in enumerate(
-                ("backup-chunks:1", "backup-portion:1", "backup-before-mark:1", "")
-            ):
+            for number, point in enumerate(POINTS):
                 if point:
                     killed = run("backup", target, "--data", postgres_url, fault=point)
                     assert f"fault reached: {point[:-2]}" in killed.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from tests.server.successions import witnessed
 pytestmark = pytest.mark.slow
 
 SOON = 60
-FAILOVERS = 10
+FAILOVERS = 10 if "TORTURE_ROUNDS" in os.environ else 4
 LEASE = "DATASPACE_SERVE_CLUSTER_LEASE"
 
 
@@ -58,7 +59,8 @@ async def leader_of(daemons: Sequence[DaemonProcess]) -> DaemonProcess:
         await trio.sleep(0.05)
 
 
-async def test_ten_leaders_of_a_store_are_killed_one_after_the_other(daemons: list[DaemonProcess]) -> None:
+@pytest.mark.torture
+async def test_leaders_of_a_store_are_killed_one_after_the_other(daemons: list[DaemonProcess]) -> None:
     urls = [each.url for each in daemons]
     with trio.fail_after(SOON * 3):
         async with witnessed(urls) as witness:
@@ -141,6 +143,7 @@ async def ticks_of(daemon: DaemonProcess) -> list[object]:
             return [change.captures[0] async for change in log if change.captures]
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("way", ["killed", "stopped"])
 @pytest.mark.parametrize("lease", ["1m", "1s"])
 async def test_turns_wait_for_a_database_that_is_away_and_happen_once(
@@ -170,7 +173,7 @@ async def test_turns_wait_for_a_database_that_is_away_and_happen_once(
                         sent.append(n)
 
                 nursery.start_soon(write)
-                for _ in range(2):
+                for _ in range(2 if "TORTURE_ROUNDS" in os.environ else 1):
                     await heard(len(sent) + 20)
                     if way == "killed":
                         await trio.to_thread.run_sync(server.kill)
@@ -179,7 +182,7 @@ async def test_turns_wait_for_a_database_that_is_away_and_happen_once(
                     else:
                         server.pause()
                         before = len(sent)
-                        await trio.sleep(3)
+                        await trio.sleep(2)
                         server.resume()
                     await heard(before + 20)
                 nursery.cancel_scope.cancel()

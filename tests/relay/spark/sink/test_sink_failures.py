@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
-POINTS = ("spark-before-stage", "spark-after-stage", "spark-before-commit", "spark-after-commit")
+POINTS: tuple[str, ...] = ("spark-after-stage", "spark-after-commit")
 """The moments of a batch at which a death could cost or double something."""
+if "TORTURE_ROUNDS" in os.environ:
+    POINTS = ("spark-before-stage", "spark-before-commit", *POINTS)
 
 
 def staged(daemon: Daemon) -> int:
@@ -159,6 +161,7 @@ def dying(spark: SparkSession) -> Iterator[Callable[[str | None], None]]:
     die(None)
 
 
+@pytest.mark.torture
 def test_a_batch_whose_process_dies_at_whatever_point_happens_once(
     spark: SparkSession,
     daemon: Daemon,
