@@ -16,6 +16,8 @@ Always: ``unpack(pack(v))`` is the same value as ``v``; any bytes give a value o
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final
@@ -453,6 +455,18 @@ def split_rows(packed: bytes) -> tuple[list[bytes], list[bytes], list[bytes]]:
             begin = end
         kinds.append(rows)
     return kinds[0], kinds[1], kinds[2]
+
+
+def low_first(numbers: array[int]) -> bytes:
+    """Returns an array as it is on the wire: the least byte of each number first.
+
+    >>> low_first(array("i", [1, 256])).hex()
+    '0100000000010000'
+    """
+    if sys.byteorder == "big":
+        numbers = array(numbers.typecode, numbers)
+        numbers.byteswap()
+    return numbers.tobytes()
 
 
 def array_head(count: int) -> bytes:

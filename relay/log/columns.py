@@ -17,13 +17,14 @@ captures are counted.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from dataspace.codec import packer
-from dataspace.errors import Refused
+from dataspace.codec import low_first, packer
+from dataspace.errors import Refused, UsageError
 from dataspace.kernel.actions import MORE, SNAPSHOT
 from index.patterns.patterns import DISCARD
 from index.patterns.skeletons import skeleton
@@ -32,8 +33,8 @@ from relay.delivery.memory import MemoryBudget
 from relay.delivery.packed import joined
 from relay.log.cursors import Captures, RowCounts
 from relay.log.replay import Live, Replay, ReplayedLog, Selected
-from relay.log.segments import Rows, Segment
-from relay.log.selections import Counts, Flat, records_only
+from relay.log.segments import Rows, Segment, table
+from relay.log.selections import Counts, Flat, flat_places, records_only
 
 BLOCK_ROWS: Final = 16_384
 """Changes after which a block is closed, and that it holds at most."""
@@ -64,11 +65,29 @@ class ColumnBlock:
 class ColumnReplay(Replay):
     """A replay that answers with blocks.  For one thread at a time; all calls block."""
 
-    def __init__(self, log: ReplayedLog, pattern: Value, after: int, *, live: Live | None = None) -> None:
+    def __init__(
+        self,
+        log: ReplayedLog,
+        pattern: Value,
+        after: int,
+        *,
+        live: Live | None = None,
+        captures: Sequence[int] | None = None,
+        places: bool = False,
+    ) -> None:
+        """``captures`` are the numbers of those to be sent, by default all; which rows there are is the same.
+
+        With ``places``, blocks say which change of its epoch each row is.  Raises ``UsageError`` for the
+        number of a capture that the pattern has not.
+        """
         super().__init__(log, pattern, after, live=live)
-        captures = skeleton(pattern).captures
-        self._width = len(captures)
-        self._apart = () in captures or (self._flat is not None and self._flat.faithful and self._flat.exact)
+        self._form: Final = skeleton(pattern)
+        self._shown: Final = _shown(captures, len(self._form.captures))
+        self._placed: Final = places
+        self._places_of: Callable[[Sequence[Any]], list[int]] | None = None
+        self._apart = () in self._form.captures or (
+            self._flat is not None and self._flat.faithful and self._flat.exact
+        )
         """True if captures distinguish facts whatever facts there are."""
         self._counted = True
 
@@ -82,16 +101,16 @@ class ColumnReplay(Replay):
 
     def state(self, time: int) -> Iterator[ColumnBlock]:
         """Yields the captures at the epoch where this replay is, which was made at ``time``."""
-        forming = _Forming(self._width, SNAPSHOT)
+        forming = _Forming(self._shown, SNAPSHOT, placed=self._placed)
         rows = self.bag()
         for start in range(0, len(rows), BLOCK_ROWS):
             part = rows[start : start + BLOCK_ROWS]
-            forming.add(self.at, time, part, (), (), 64 * len(part))
+            forming.add(self.at, time, (part, [], []), 64 * len(part))
             yield from forming.blocks()
 
     def blocks(self, upto: int) -> Iterator[ColumnBlock]:
         """Yields the changes of the epochs (at, upto]; as ``Replay.epochs``."""
-        forming = _Forming(self._width)
+        forming = _Forming(self._shown, placed=self._placed)
         if upto > self.at:
             self._counted = not self._are_distinct()
             for segment in self._log.segments(self.at, upto):
@@ -127,8 +146,8 @@ class ColumnReplay(Replay):
         if not self._counted and self._added_whole(forming, entries, share):
             return
         for number, time, counts, rows, plain in entries:
-            came, said, went = self._captured(number, counts, rows, plain)
-            forming.add(number, time, came, said, went, share)
+            selected, places = self._captured(number, counts, rows, plain)
+            forming.add(number, time, selected, share, places)
 
     def _added_whole(self, forming: _Forming, entries: Sequence[Rows], share: int) -> bool:
         """Adds all epochs at once, if all their values match; the usual case of a log of one kind."""
@@ -139,23 +158,70 @@ class ColumnReplay(Replay):
         if columns is None:
             return False
         runs = [(number, time, *counts) for number, time, counts, _, _ in entries if any(counts)]
-        forming.add_columns(runs, columns, share * len(entries))
+        forming.add_columns(runs, [columns[at] for at in self._shown], share * len(entries))
         return True
 
-    def _captured(self, number: int, counts: Counts, rows: Sequence[Any], plain: Sequence[int]) -> Selected:
+    def _captured(
+        self, number: int, counts: Counts, rows: Sequence[Any], plain: Sequence[int]
+    ) -> tuple[Selected, Sequence[int] | None]:
         """Returns the captures that came, were sent and went in one epoch; the first and last of their kind
-        where they are counted."""
+        where they are counted.
+
+        Beside them their places in the epoch, or None where these are not wanted, or 0, 1, 2 and so on.
+        """
+        whole = counts, rows, plain
         if self._flat is not None and not self._counted:
             counts, rows = records_only(counts, rows, plain)
             plain = ()
             if self._flat.wider(rows):
                 self._counted, self._bag, self.at = True, None, number - 1
         came, said, went = self._selected(counts, rows, plain)
+        if not self._placed:
+            if self._counted:
+                bag = self.own_bag()
+                came = bag.add_all(came) if came else came
+                went = bag.remove_all(went) if went else went
+            return (came, said, went), None
+        places = self._places(*whole, found=len(came) + len(said) + len(went))
         if self._counted:
-            bag = self.own_bag()
-            came = bag.add_all(came) if came else came
-            went = bag.remove_all(went) if went else went
-        return came, said, went
+            bag, end = self.own_bag(), len(came) + len(said)
+            first, last = bag.first_at(came), bag.last_at(went)
+            places = [
+                *[places[at] for at in first],
+                *places[len(came) : end],
+                *[places[end + at] for at in last],
+            ]
+            came, went = [came[at] for at in first], [went[at] for at in last]
+        is_dense = not places or places[-1] == len(places) - 1  # since they ascend
+        return (came, said, went), None if is_dense else places
+
+    def _places(
+        self, counts: Counts, rows: Sequence[Any], plain: Sequence[int], *, found: int
+    ) -> Sequence[int]:
+        """Returns the places of the ``found`` values of an epoch that match."""
+        count = sum(counts)
+        if found == count:
+            return range(count)
+        if self._flat is None:
+            return [
+                at for at, value in enumerate(table(rows, plain, count)) if self._match(value) is not None
+            ]
+        if self._places_of is None:
+            self._places_of = flat_places(self._form, self._flat)
+        if not plain:
+            return self._places_of(rows[:count])
+        bare = {*plain}
+        kept = [at for at in range(count) if at not in bare]
+        return [kept[at] for at in self._places_of([rows[at] for at in kept])]
+
+
+def _shown(captures: Sequence[int] | None, width: int) -> Sequence[int]:
+    """Returns the numbers of the captures that are sent."""
+    if captures is None:
+        return range(width)
+    if [*captures] != sorted({*captures} & {*range(width)}):
+        raise UsageError(f"captures must be ascending numbers below {width}, got {captures!r:.60}")
+    return captures
 
 
 class _Watch(Replay):
@@ -187,16 +253,18 @@ class _Watch(Replay):
 class _Forming:
     """A block that is being filled, epoch by epoch."""
 
-    def __init__(self, width: int, flags: int = 0) -> None:
-        self._width = width
+    def __init__(self, shown: Sequence[int], flags: int = 0, *, placed: bool = False) -> None:
+        self._shown = shown
         self._flags = flags
+        self._placed = placed
         self._pack = packer()
         self._clear()
 
     def _clear(self) -> None:
         self._runs: list[tuple[int, ...]] = []
         self._rows: list[Captures] = []
-        self._columns: list[list[Value]] = [[] for _ in range(self._width)]
+        self._columns: list[list[Value]] = [[] for _ in self._shown]
+        self._places: list[Sequence[int] | None] = []
         self._length = 0
         self._bytes = 0
 
@@ -205,16 +273,12 @@ class _Forming:
         return self._length >= BLOCK_ROWS or self._bytes >= BLOCK_BYTES
 
     def add(
-        self,
-        number: int,
-        time: int,
-        added: Sequence[Captures],
-        messages: Sequence[Captures],
-        removed: Sequence[Captures],
-        size: int,
+        self, number: int, time: int, rows: Selected, size: int, places: Sequence[int] | None = None
     ) -> None:
         """Adds one epoch, of about ``size`` bytes in the log; one without changes is ignored."""
+        added, messages, removed = rows
         if added or messages or removed:
+            self._places.append(places)
             self._runs.append((number, time, len(added), len(messages), len(removed)))
             self._rows += added
             self._rows += messages
@@ -225,9 +289,10 @@ class _Forming:
     def add_columns(
         self, runs: Sequence[tuple[int, ...]], columns: Sequence[Sequence[Value]], size: int
     ) -> None:
-        """Adds several epochs, each with changes, by the column."""
+        """Adds several epochs, each with changes and all of them, by the column."""
         self._settle()
         self._runs += runs
+        self._places += [None] * len(runs)
         self._length += sum([sum(run[2:]) for run in runs])
         self._bytes += size
         for column, values in zip(self._columns, columns, strict=True):
@@ -235,10 +300,10 @@ class _Forming:
 
     def _settle(self) -> None:
         """Turns the rows that came one by one into columns, some at a time."""
-        for start in range(0, len(self._rows) if self._width else 0, SETTLED_ROWS):
-            part = self._rows[start : start + SETTLED_ROWS]
-            for column, values in zip(self._columns, zip(*part, strict=True), strict=True):
-                column += values
+        for start in range(0, len(self._rows) if self._shown else 0, SETTLED_ROWS):
+            parts = [*zip(*self._rows[start : start + SETTLED_ROWS], strict=True)]
+            for column, at in zip(self._columns, self._shown, strict=True):
+                column += parts[at]
         self._rows = []
 
     def blocks(self) -> Iterator[ColumnBlock]:
@@ -246,25 +311,40 @@ class _Forming:
         self._settle()
         count = self._length
         most = min(BLOCK_ROWS, max(1, BLOCK_BYTES * count // max(1, self._bytes)))
+        places = self._all_places()
         if count > 2 * most:
             for runs, skipped, start, stop, more in _cut(self._runs, most):
                 columns = [column[start:stop] for column in self._columns]
-                yield self._block(runs, stop - start, columns, skipped, more=more)
+                some = None if places is None else places[start:stop]
+                yield self._block(runs, stop - start, columns, some, skipped, more=more)
         elif count:
-            yield self._block(self._runs, count, self._columns, 0, more=False)
+            yield self._block(self._runs, count, self._columns, places, 0, more=False)
         self._clear()
+
+    def _all_places(self) -> array[int] | None:
+        """Returns the place of each row in its epoch; None if these are 0, 1, 2 and so on in all of them."""
+        if not any(self._places):
+            return None
+        made = array("i")
+        for run, places in zip(self._runs, self._places, strict=True):
+            made.extend(range(sum(run[2:])) if places is None else places)
+        return made
 
     def _block(
         self,
         runs: Iterable[tuple[int, ...]],
         length: int,
         columns: Sequence[Sequence[Value]],
+        places: array[int] | None,
         skipped: int,
         *,
         more: bool,
     ) -> ColumnBlock:
         flags = self._flags | (MORE if more else 0)
-        return ColumnBlock(length, self._pack([flags, skipped, *zip(*runs, strict=True), columns]))
+        value = [flags, skipped, *zip(*runs, strict=True), columns]
+        if self._placed:
+            value.append(None if places is None else low_first(places))
+        return ColumnBlock(length, self._pack(value))
 
 
 Part = tuple[list[tuple[int, ...]], int, int, int, bool]

@@ -64,25 +64,35 @@ class RowCounts:
 
     def add_all(self, rows: Sequence[Captures]) -> list[Captures]:
         """Adds many rows in order; returns the rows that are the first of their kind."""
+        return [rows[at] for at in self.first_at(rows)]
+
+    def first_at(self, rows: Sequence[Captures]) -> list[int]:
+        """Adds many rows in order; returns the places of the rows that are the first of their kind."""
         known, more = self._rows, self._more
-        first: list[Captures] = []
-        for at, row in zip(_row_keys(rows), rows, strict=True):
+        first: list[int] = []
+        for place, (at, row) in enumerate(zip(_row_keys(rows), rows, strict=True)):
             if at in known:
                 more[at] = more.get(at, 0) + 1
             else:
                 known[at] = row
-                first.append(row)
+                first.append(place)
         return first
 
     def remove_all(self, rows: Sequence[Captures]) -> list[Captures]:
         """Removes many rows in order; returns the rows that were the last of their kind."""
+        last = self.last_at(rows)
+        return [*rows] if len(last) == len(rows) else [rows[at] for at in last]
+
+    def last_at(self, rows: Sequence[Captures]) -> Sequence[int]:
+        """Removes many rows in order; returns the places of the rows that were the last of their kind."""
         if self._more:
-            return [row for at, row in zip(_row_keys(rows), rows, strict=True) if self._removed(at, row)]
+            keyed = enumerate(zip(_row_keys(rows), rows, strict=True))
+            return [place for place, (at, row) in keyed if self._removed(at, row)]
         drop = self._rows.pop
         for at, row in zip(_row_keys(rows), rows, strict=True):
             if drop(at, None) is None:
                 raise _never_there(row)
-        return [*rows]
+        return range(len(rows))
 
     def _removed(self, at: Hashable, row: Captures) -> bool:
         if self._more:

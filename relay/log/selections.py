@@ -99,8 +99,23 @@ def flat_selection(form: Skeleton) -> Flat | None:
     )
 
 
+def flat_places(form: Skeleton, flat: Flat) -> Callable[[Sequence[Any]], list[int]]:
+    """Returns what finds the places of the plain rows that a selection selects."""
+    bound, tests = _conditions(form, flat.parts, exact=flat.exact)
+    text = f"def places(rows):\n    return [at for at, row in enumerate(rows) if {tests}]\n"
+    return emitted(text, bound, of="log")["places"]  # type: ignore[no-any-return]  # by the text
+
+
 def _written(form: Skeleton, parts: int, *, exact: bool) -> Select:
-    """Returns all conditions on a row as one comprehension.
+    """Returns what selects the captures of rows, as one comprehension."""
+    bound, tests = _conditions(form, parts, exact=exact)
+    row = "".join([f"row[{_part(path)}], " for path in form.captures])
+    text = f"def select(rows):\n    return [({row}) for row in rows if {tests}]\n"
+    return emitted(text, bound, of="log")["select"]  # type: ignore[no-any-return]  # by the text
+
+
+def _conditions(form: Skeleton, parts: int, *, exact: bool) -> tuple[dict[str, object], str]:
+    """Returns all conditions on a row, as text and with the values of its names.
 
     Positions are numbers in it, and whatever came from the pattern is bound by a name.
     """
@@ -113,9 +128,7 @@ def _written(form: Skeleton, parts: int, *, exact: bool) -> Select:
         if check.kind is CheckKind.CLASS:
             bound[f"class{at}"] = ATOM_CLASSES[str(check.argument)]
             tests.append(f"row[{_part(check.path)}].__class__ is class{at}")
-    row = "".join([f"row[{_part(path)}], " for path in form.captures])
-    text = f"def select(rows):\n    return [({row}) for row in rows if {' and '.join(tests)}]\n"
-    return emitted(text, bound, of="log")["select"]  # type: ignore[no-any-return]  # by the text
+    return bound, " and ".join(tests)
 
 
 def records_only(counts: Counts, rows: Sequence[Any], plain: Sequence[int]) -> tuple[Counts, Sequence[Any]]:

@@ -6,6 +6,8 @@ pickles it by name, so this package must be importable wherever it runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -25,6 +27,18 @@ from relay.spark.source.spaces import resolved
 from relay.spark.tuning.internals import spare_collections
 
 
+def source_schema(options: Mapping[str, str]) -> StructType:
+    """Returns all columns of a source, as its options make them."""
+    shape = source_shape(options)
+    return inferred(
+        shape.pattern,
+        include_value=shape.include_value,
+        several=shape.several,
+        spaces=shape.spaces,
+        topic=shape.topic,
+    )
+
+
 class Dataspace(DataSource):
     """``format("dataspace")``."""
 
@@ -35,14 +49,7 @@ class Dataspace(DataSource):
     @plainly
     def schema(self) -> StructType:
         """What the pattern makes; Spark does not ask when the user gave a schema."""
-        shape = source_shape(self.options)
-        return inferred(
-            shape.pattern,
-            include_value=shape.include_value,
-            several=shape.several,
-            spaces=shape.spaces,
-            topic=shape.topic,
-        )
+        return source_schema(self.options)
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -21,7 +21,8 @@ from pyspark.sql.utils import is_remote
 from dataspace.errors import UsageError
 from relay.spark.common.connections import asked
 from relay.spark.common.options import check_names, default_option, read_options, sink_options
-from relay.spark.common.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ, SPACE, inferred
+from relay.spark.common.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ, SPACE, inferred, selected
+from relay.spark.format import source_schema
 from relay.spark.sink.sink import query_owner
 from relay.spark.source import offsets
 from relay.spark.source.source import ChangesReader
@@ -46,14 +47,21 @@ def frame(
     url: str | None = None,
     stream: bool = False,
     schema: str | StructType | None = None,
+    columns: Sequence[str] | None = None,
     **options: Option,
 ) -> DataFrame:
     """Returns the changes of a pattern, or, with ``asOfEpoch``, a state; with ``stream``, as they come.
 
+    With ``columns``, only these are read, in this order; which rows there are does not depend on it.
     Further options are the options of SPARK.md, by their names.  With ``archive``, Spark itself scans what is
     archived where the pattern allows it, and the daemon's part is united with it.
     """
     check_names({"pattern": pattern, **options}, "readStream" if stream else "read")
+    if columns is not None:
+        if schema is not None:
+            raise UsageError("schema and columns both say which columns are read: give one of them")
+        said = {**options, "pattern": pattern, **({} if url is None else {"url": url})}
+        schema = selected(source_schema({name: _text(value) for name, value in said.items()}), columns)
     if not stream and any(name.lower() == "archive" for name in options):
         made = _scanned(
             spark, {**options, "pattern": pattern, **({} if url is None else {"url": url})}, schema

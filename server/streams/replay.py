@@ -34,7 +34,7 @@ from relay.delivery.net_changes import NetChange
 from relay.delivery.outbox import READ_AHEAD_BYTES, OutStream
 from relay.log.columns import Blocks, ColumnReplay
 from relay.log.recent import Retelling
-from relay.log.replay import Live, Replay
+from relay.log.replay import Live, Replay, ReplayedLog
 from relay.log.segments import Segment
 from server.lane import Work
 from server.sessions.peer import Peer
@@ -112,7 +112,9 @@ def begins_now(hosted: HostedSpace, request: ObserveOptions) -> bool:
     return request.as_of is None and request.upto is None and not request.durable
 
 
-async def from_log(hosted: HostedSpace, request: ObserveOptions, kind: type[Kind]) -> Kind:
+async def from_log(
+    hosted: HostedSpace, request: ObserveOptions, kind: Callable[[ReplayedLog, Value, int], Kind]
+) -> Kind:
     """Returns a replay that stands where a stream begins, once everything up to there is on disk.
 
     Raises ``Refused`` as ``beginning`` does.
@@ -426,7 +428,11 @@ async def replay_columns(
     start = beginning(hosted, request)
     waiting = stream.backlog = Blocks(memory)  # counted as an observer until it is closed with its stream
     await hosted.commits.wait_durable(request.upto)
-    replay = await from_log(hosted, replace(request, after=start), ColumnReplay)
+    made = partial(ColumnReplay, captures=request.captures, places=request.places)
+    try:
+        replay = await from_log(hosted, replace(request, after=start), made)
+    except UsageError as error:
+        raise Refused("bad-request", str(error)) from None
     time = 0 if request.as_of is None else await trio.to_thread.run_sync(hosted.log.time_of, start)
     blocks = replay.blocks(request.upto)
     if request.as_of is not None:

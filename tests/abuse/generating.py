@@ -185,6 +185,8 @@ class Script(Palette):
             spec["pace"] = chance.choice((0, 1, 20, 60_000, 60_001))
         if chance.random() < 0.1:
             spec |= {"kind": "columns", "durable": True, "upto": self.epoch}
+            if chance.random() < 0.5:
+                spec |= {"captures": tuple(range(chance.randrange(3))), "places": True}
         if chance.random() < 0.1:
             spec["space"] = chance.choice(known.SPACES)
         return spec

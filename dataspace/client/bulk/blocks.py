@@ -10,7 +10,8 @@ block whose last epoch is incomplete.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from dataspace.errors import ProtocolError
@@ -37,6 +38,9 @@ class Block:
     messages: Counts
     removed: Counts
     columns: tuple[tuple[Value, ...], ...]
+    places: bytes | None = field(default=None, kw_only=True)
+    """Which change of its epoch each row is, as integers of 32 bits, the least byte first; None where they
+    are 0, 1, 2 and so on in each epoch, or were not requested."""
 
     def __len__(self) -> int:
         return sum(self.added) + sum(self.messages) + sum(self.removed)
@@ -59,23 +63,49 @@ class Block:
             messages=kinds[1],
             removed=kinds[2],
             columns=tuple([column[rows:] for column in self.columns]),
+            places=None if self.places is None else self.places[4 * rows :],
         )
 
 
-def block(value: Value) -> Block:
-    """Returns the block in a stream value; raises ``ProtocolError`` for anything else."""
+def block(value: Value, captures: Sequence[int] | None = None) -> Block:
+    """Returns the block in a stream value; raises ``ProtocolError`` for anything else.
+
+    ``captures`` are the numbers of the requested captures; all other columns are empty.
+    """
     match value:
         case (
             int(flags),
             int(skipped),
-            tuple() as numbers,
-            tuple() as times,
             tuple(),
             tuple(),
             tuple(),
             tuple(),
+            tuple(),
+            tuple() as columns,
+            *rest,
         ):
-            made = Block(bool(flags & SNAPSHOT), bool(flags & MORE), skipped, numbers, times, *value[4:])  # type: ignore[arg-type]  # numbers, from a daemon that is trusted that far
-            if numbers and all(len(column) == len(made) for column in made.columns):
-                return made
-    raise ProtocolError("malformed", f"no block of changes: {value!r:.80}")
+            made = Block(bool(flags & SNAPSHOT), bool(flags & MORE), skipped, *value[2:7], columns)  # type: ignore[call-arg, arg-type]  # numbers, from a daemon that is trusted that far
+            if made.numbers and all(len(column) == len(made) for column in made.columns):
+                return _completed(made, captures, rest)
+    raise _malformed(value)
+
+
+def _completed(made: Block, captures: Sequence[int] | None, rest: Sequence[Value]) -> Block:
+    """Returns a block with its columns at the places of their captures, and the places of its rows."""
+    if captures is not None:
+        if len(captures) != len(made.columns):
+            raise _malformed(made.columns)
+        found = dict(zip(captures, made.columns, strict=True))
+        made = replace(
+            made, columns=tuple([found.get(at, ()) for at in range(max(captures, default=-1) + 1)])
+        )
+    match rest:
+        case [] | [None]:
+            return made
+        case [bytes() as places] if len(places) == 4 * len(made):
+            return replace(made, places=places)
+    raise _malformed(rest)
+
+
+def _malformed(value: object) -> ProtocolError:
+    return ProtocolError("malformed", f"no block of changes: {value!r:.80}")

@@ -247,16 +247,35 @@ class BulkClient:
                 yield assembler.part(value)[0]
 
     def columns(
-        self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None
+        self,
+        pattern: Value,
+        *,
+        after: int | None = None,
+        upto: int,
+        as_of: int | None = None,
+        captures: Sequence[int] | None = None,
+        places: bool = False,
     ) -> Iterator[Block]:
         """Yields the same by the column: several times faster for callers that want columns, and for the
-        daemon."""
+        daemon.
+
+        ``captures`` are the numbers of those to be sent, in order; all others are empty columns, and the rows
+        are the same.  With ``places``, blocks say which change of its epoch each row is.
+        """
         options = ObserveOptions(
-            pattern, after=after, upto=upto, as_of=as_of, durable=True, quiet=True, columns=True
+            pattern,
+            after=after,
+            upto=upto,
+            as_of=as_of,
+            durable=True,
+            quiet=True,
+            captures=None if captures is None else tuple(captures),
+            places=places,
+            columns=True,
         )
         with contextlib.closing(self._stream(options)) as values:
             for value in values:
-                yield block(value)
+                yield block(value, captures)
 
     def _stream(self, options: ObserveOptions) -> Generator[Value, None, None]:
         """Yields the values of a stream, to its end or to where the caller stops."""

@@ -9,18 +9,19 @@ from collections.abc import Iterator
 
 from dataspace.client.bulk.blocks import Block, block
 from dataspace.codec import unpack_own
-from index.values.values import Value
 from relay.archive.reading import ReadArchive
 from relay.log.columns import ColumnReplay
 from relay.spark.cold.plans import ColdPlan
+from relay.spark.common.schema import Columns
 
 
-def segment_blocks(log: ReadArchive, plan: ColdPlan, pattern: Value) -> Iterator[Block]:
+def segment_blocks(log: ReadArchive, plan: ColdPlan, wanted: Columns) -> Iterator[Block]:
     """Yields the blocks of a plan; ``Refused("epoch-gone")`` where the archive begins later.
 
     About 2 µs a change, and the same for each change before ``plan.after`` where something is counted.
     """
-    replay = ColumnReplay(log, pattern, plan.after)
+    captures = wanted.captures
+    replay = ColumnReplay(log, wanted.pattern, plan.after, captures=captures, places=wanted.placed)
     made = replay.state(log.archive.time_of(plan.after)) if plan.state else replay.blocks(plan.upto)
     for each in made:
-        yield block(unpack_own(each.packed))
+        yield block(unpack_own(each.packed), captures)

@@ -163,6 +163,16 @@ class Columns:
     malformed: Malformed = "fail"
     where: Condition | None = None
 
+    @property
+    def captures(self) -> tuple[int, ...]:
+        """Returns the numbers of the captures that fill a column; no others are sent."""
+        return tuple(sorted({each.capture for each in self.all if each.capture is not None}))
+
+    @property
+    def placed(self) -> bool:
+        """True if rows say where in their epochs they are."""
+        return any(each.name == SEQ for each in self.all)
+
 
 def inferred(
     pattern: str,
@@ -187,6 +197,27 @@ def inferred(
     extra += [StructField(SPACE, StringType(), False)] * spaces
     extra += [StructField(VALUE, StringType(), False)] * include_value
     return StructType(fields + own + extra)
+
+
+def selected(schema: StructType, names: Sequence[str]) -> StructType:
+    """Returns the named columns of a schema; raises ``UsageError`` for a name that it has not.
+
+    >>> selected(inferred("p($a:str, $b:int)"), ["b"]).simpleString()
+    'struct<b:bigint>'
+    """
+    known = {field.name: field for field in schema.fields}
+    known |= {name: StructField(name, kind, False) for name, kind in EXTRA.items() if name not in known}
+    for name in names:
+        if name not in known:
+            raise _unknown_column(name, [*known])
+    return StructType([known[name] for name in names])
+
+
+def _unknown_column(name: str, known: Sequence[str]) -> UsageError:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f", did you mean {near[0]}?" if near else ""
+    listed = ", ".join([each for each in known if each not in EXTRA])
+    return UsageError(f"column {name} is none of the pattern's{hint} (it makes {listed})")
 
 
 def columns(
@@ -272,10 +303,7 @@ def _captured_column(
     own: Mapping[str, DataType],
 ) -> Column:
     if field.name not in known:
-        near = difflib.get_close_matches(field.name, [*known, *own, *EXTRA], n=1, cutoff=0.5)
-        hint = f", did you mean {near[0]}?" if near else ""
-        listed = ", ".join([*known, *own])
-        raise UsageError(f"column {field.name} is none of the pattern's{hint} (it makes {listed})")
+        raise _unknown_column(field.name, [*known, *own, *EXTRA])
     at, kind = known[field.name]
     if is_json(field):
         return Column(field.name, field.dataType, arrow, at, None, json_text)

@@ -67,7 +67,7 @@ def cold_rows(
         return
     read = _by_columns(cold.upto(plan.upto), plan, columns, peer, options)
     if read is None:
-        blocks = segment_blocks(cold.log, plan, columns.pattern)
+        blocks = segment_blocks(cold.log, plan, columns)
         read = batches(blocks, columns, options.batch_rows, peer=peer)
     if not plan.state:
         yield from read

@@ -9,19 +9,23 @@ the same data each time.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from dataspace.client.bulk.blocks import Block
 from dataspace.client.bulk.client import BulkClient, LogFrontier
 from dataspace.client.bulk.topics import topic_acknowledge, topic_epochs, topic_frontier, topic_number
 from dataspace.client.completed import CompletedEpoch
+from dataspace.codec import low_first
 from dataspace.errors import InternalError, Refused
 from index.patterns.patterns import matcher
 
 if TYPE_CHECKING:
     from index.values.values import Value
+    from relay.spark.common.schema import Columns
     from relay.spark.source.offsets import Span
 
 BLOCK_ROWS: Final = 8192
@@ -36,9 +40,11 @@ class Reading(Protocol):
     def frontier(self, link: BulkClient, after: int | None = None, timeout: float = 0.0) -> LogFrontier:
         """How far it is, waiting up to ``timeout`` seconds until that is beyond ``after``."""
 
-    def blocks(self, link: BulkClient, pattern: Value, span: Span, space: str) -> Iterator[Block]:
-        """Yields the epochs of a span; ``Refused("epoch-gone")`` or ``("epoch-ahead")`` for missing
-        epochs."""
+    def blocks(self, link: BulkClient, wanted: Columns, span: Span, space: str) -> Iterator[Block]:
+        """Yields the epochs of a span, with the wanted captures.
+
+        Raises ``Refused("epoch-gone")`` or ``("epoch-ahead")`` for missing epochs.
+        """
 
     def check_rights(self, link: BulkClient, pattern: Value) -> None:
         """Raises ``Refused`` if the token of a link may not read this; reads nothing."""
@@ -59,13 +65,14 @@ class SpaceReading:
     def frontier(self, link: BulkClient, after: int | None = None, timeout: float = 0.0) -> LogFrontier:
         return link.frontier(after, timeout)
 
-    def blocks(self, link: BulkClient, pattern: Value, span: Span, space: str) -> Iterator[Block]:
+    def blocks(self, link: BulkClient, wanted: Columns, span: Span, space: str) -> Iterator[Block]:
         found = link.welcome.space
         if found != space:
             raise Refused("epoch-gone", f"the dataspace is another one now: it is {found}, it was {space}")
-        if span.as_of is not None:
-            return link.columns(pattern, as_of=span.as_of, upto=span.upto)
-        return link.columns(pattern, after=span.after, upto=span.upto)
+        read = partial(
+            link.columns, wanted.pattern, upto=span.upto, captures=wanted.captures, places=wanted.placed
+        )
+        return read(after=span.after) if span.as_of is None else read(as_of=span.as_of)
 
     def check_rights(self, link: BulkClient, pattern: Value) -> None:
         now = link.frontier().epoch
@@ -92,10 +99,10 @@ class TopicReading:
         told = topic_frontier(link, self.topic, after=-1 if after is None else after, timeout=timeout)
         return LogFrontier(told.completed, told.oldest, f"topic {told.id}")
 
-    def blocks(self, link: BulkClient, pattern: Value, span: Span, space: str) -> Iterator[Block]:
+    def blocks(self, link: BulkClient, wanted: Columns, span: Span, space: str) -> Iterator[Block]:
         epochs = topic_epochs(link, self.topic, id=_id(space), after=span.after, upto=span.upto)
         try:
-            yield from _blocks(epochs, matcher(pattern))
+            yield from _blocks(epochs, matcher(wanted.pattern))
         except Refused as refusal:
             code = "epoch-gone" if refusal.code == "no-topic" else refusal.code
             raise Refused(code, refusal.text) from None
@@ -144,21 +151,23 @@ def _blocks(epochs: Iterator[CompletedEpoch], match: Match) -> Iterator[Block]:
     """Yields epochs in blocks; epochs without a match are left out."""
     waiting: list[CompletedEpoch] = []
     rows: list[list[tuple[Value, ...]]] = []
-    count = 0
+    places = array("i")
     for epoch in epochs:
-        matched = [row for row in map(match, epoch.items) if row is not None]
+        matched = [(at, row) for at, row in enumerate(map(match, epoch.items)) if row is not None]
         if matched:
             waiting.append(epoch)
-            rows.append(matched)
-            count += len(matched)
-        if count >= BLOCK_ROWS:
-            yield _block(waiting, rows)
-            waiting, rows, count = [], [], 0
-    if count:
-        yield _block(waiting, rows)
+            rows.append([row for _, row in matched])
+            places.extend([at for at, _ in matched])
+        if len(places) >= BLOCK_ROWS:
+            yield _block(waiting, rows, places)
+            waiting, rows, places = [], [], array("i")
+    if places:
+        yield _block(waiting, rows, places)
 
 
-def _block(epochs: Sequence[CompletedEpoch], rows: Sequence[Sequence[tuple[Value, ...]]]) -> Block:
+def _block(
+    epochs: Sequence[CompletedEpoch], rows: Sequence[Sequence[tuple[Value, ...]]], places: array[int]
+) -> Block:
     none = (0,) * len(epochs)
     return TopicBlock(
         snapshot=False,
@@ -172,4 +181,5 @@ def _block(epochs: Sequence[CompletedEpoch], rows: Sequence[Sequence[tuple[Value
         columns=tuple(zip(*[row for of_epoch in rows for row in of_epoch], strict=True)),
         coordinates=tuple(map(coordinates, epochs)),
         crashes=tuple([epoch.crashed or None for epoch in epochs]),
+        places=low_first(places),
     )

@@ -131,18 +131,18 @@ def _rest(link: BulkClient, task: Task, place: _Place) -> Iterator[Block]:
 
 
 def _asked_for(link: BulkClient, task: Task, span: Span) -> Iterator[Block]:
-    reading, pattern = reading_of(task.options.topic), task.columns.pattern
+    reading, wanted = reading_of(task.options.topic), task.columns
     if task.peer.read == "any":
         _wait_for(link, task, span.upto)
     try:
-        yield from reading.blocks(link, pattern, span, task.space)
+        yield from reading.blocks(link, wanted, span, task.space)
     except Refused as refusal:
         if refusal.code not in ("epoch-gone", "epoch-ahead"):
             raise
         offsets.tolerate(refusal.text, fail=task.options.fail_on_loss)
         left = offsets.remaining(span, task.space, reading.frontier(link))
         if left is not None:
-            yield from reading.blocks(link, pattern, left, task.space)
+            yield from reading.blocks(link, wanted, left, task.space)
 
 
 def _wait_for(link: BulkClient, task: Task, epoch: int) -> None:
@@ -312,9 +312,9 @@ def _compute() -> Any:
 # types, nullability.
 #
 # Always: one row for each change that an observer of the pattern would be told, in the same order;
-# a snapshot, which has no order of its own, is sorted elsewhere (``sorting``); ``_seq`` counts the
-# rows of an epoch from 0, also when the epoch comes in several blocks; a value that does not fit
-# its column is an error that names the epoch and the column, never a conversion.
+# a snapshot, which has no order of its own, is sorted elsewhere (``sorting``); ``_seq`` is the place
+# of a row among all changes of its epoch, also when the epoch comes in several blocks; a value that
+# does not fit its column is an error that names the epoch and the column, never a conversion.
 
 
 CHANGE_TYPES: Final = ["insert", "message", "delete"]
@@ -375,6 +375,10 @@ def _own_columns(
         return _repeated(CHANGE_TYPES * len(totals), counts, pa.string())
 
     def seqs() -> pa.Array:
+        if block.places is not None:
+            return _compute().cast(
+                pa.Array.from_buffers(pa.int32(), len(block), [None, pa.py_buffer(block.places)]), pa.int64()
+            )
         # Counting goes on over the whole block; each epoch takes away what came before it.
         before = accumulate(totals[:-1], initial=0)
         offsets = [at if number else -block.skipped for number, at in enumerate(before)]

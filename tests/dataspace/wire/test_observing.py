@@ -31,10 +31,19 @@ OPTIONS = st.builds(
     progress=st.booleans(),
     columns=st.booleans(),
 )
+COLUMNS = st.builds(
+    ObserveOptions,
+    pattern=st.just(PATTERN),
+    after=EPOCHS,
+    upto=EPOCHS,
+    captures=st.none() | st.lists(st.integers(0, 9)).map(tuple),
+    places=st.booleans(),
+    columns=st.just(True),
+)
 PACED = st.builds(ObserveOptions, **BEGINNINGS, pace=st.integers(0, 60_000))
 
 
-@given(OPTIONS | PACED)
+@given(OPTIONS | PACED | COLUMNS)
 def test_what_is_written_is_read_again(options: ObserveOptions) -> None:
     spec = options.spec()
     assert ObserveOptions.read(spec) == options
@@ -57,6 +66,8 @@ def test_a_pattern_may_be_text_and_a_policy_a_name() -> None:
         ({"after": True}, "after must be the number of an epoch, got True"),
         ({"upto": -1}, "upto must be the number of an epoch, got -1"),
         ({"as_of": 1.0}, "as_of must be the number of an epoch, got 1.0"),
+        ({"places": True}, "captures and places are for streams of kind=columns"),
+        ({"captures": (0,)}, "captures and places are for streams of kind=columns"),
         ({"policy": "perhaps"}, "policy must be one of wait, conflate, fail, drop, got 'perhaps'"),
         ({"pace": -1}, "pace must be 0 to 60000 milliseconds, got -1"),
         ({"pace": 60_001}, "pace must be 0 to 60000 milliseconds, got 60001"),
@@ -95,7 +106,10 @@ def test_a_pace_that_is_none_is_refused(pace: Any) -> None:
     [
         ({}, "a pattern is needed"),
         ({"pattern": 1, "kind": "rows"}, "no kind 'rows' of stream, there are 'observe' and 'columns'"),
-        ({"pattern": 1, "befor": 1}, "no option 'befor', known are after, as_of, durable, kind, net, "),
+        (
+            {"pattern": 1, "befor": 1},
+            "no option 'befor', known are after, as_of, captures, durable, kind, net, ",
+        ),
         ({"pattern": 1, "kind": "columns", "pace": 5}, "not with kind=columns"),
         ({"pattern": 1, "columns": True}, "no option 'columns'"),
     ],
@@ -103,3 +117,9 @@ def test_a_pace_that_is_none_is_refused(pace: Any) -> None:
 def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         ObserveOptions.read(Map(spec))
+
+
+def test_captures_are_numbers() -> None:
+    for wrong in ((-1,), ("n",), 0, (True,)):
+        with pytest.raises(UsageError, match="captures must be numbers of captures"):
+            ObserveOptions(PATTERN, captures=wrong, columns=True)  # type: ignore[arg-type]  # as a stranger may say

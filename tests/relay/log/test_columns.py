@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,9 @@ from hypothesis import given, strategies as st
 
 from dataspace.client.bulk.blocks import Block, block
 from dataspace.codec import unpack
-from dataspace.errors import ProtocolError
+from dataspace.errors import ProtocolError, UsageError
 from dataspace.kernel.changes import Epoch
-from index.patterns.patterns import capture, discard, exact
+from index.patterns.patterns import capture, discard, exact, matcher
 from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value, keys
 from relay.log import columns as columnar
@@ -54,6 +57,76 @@ def told(blocks: Iterator[Block]) -> list[tuple[int, int, str, int, object]]:
                     at += 1
             at = 0
     return said
+
+
+def placed(blocks: Iterator[Block]) -> list[tuple[int, int, object]]:
+    """Epoch, position in the epoch, and captures of every change."""
+    said: list[tuple[int, int, object]] = []
+    for each in blocks:
+        rows = [*zip(*each.columns, strict=True)] if each.columns else [()] * len(each)
+        numbers = [n for n, total in zip(each.numbers, each.totals(), strict=True) for _ in range(total)]
+        places: Sequence[int] = array("i", each.places or b"")
+        if each.places is None:
+            first = each.skipped
+            places = []
+            for total in each.totals():
+                places += range(first, first + total)
+                first = 0
+        said += zip(numbers, places, map(keys, rows), strict=True)
+    return said
+
+
+def truly_placed(
+    epochs: Sequence[Epoch], pattern: Value, after: int, upto: int
+) -> list[tuple[int, int, object]]:
+    """The same from the epochs themselves: the first of its kind comes, the last of its kind goes."""
+    match = matcher(pattern)
+    counts: Counter[object] = Counter()
+    said: list[tuple[int, int, object]] = []
+    for epoch in epochs:
+        kinds = [(1, each) for each in epoch.added] + [(0, each) for each in epoch.messages]
+        for at, (by, value) in enumerate([*kinds, *[(-1, each) for each in epoch.removed]]):
+            row = match(value)
+            if row is None:
+                continue
+            counts[keys(row)] += by
+            if after < epoch.number <= upto and (by == 0 or counts[keys(row)] == (by > 0)):
+                said.append((epoch.number, at, keys(row)))
+    return said
+
+
+@given(histories(), st.sampled_from(MORE_PATTERNS), st.integers(1, 5), st.data())
+def test_places_are_positions_in_the_epoch_and_captures_are_chosen(
+    turns: Turns, pattern: Value, rows: int, data: st.DataObject
+) -> None:
+    _, epochs, _ = lived(turns, ())
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columnar, "BLOCK_ROWS", rows)
+        log = Log.open(Path(folder))
+        append(log, *epochs)
+        upto = data.draw(st.integers(0, log.last))
+        after = data.draw(st.integers(0, upto))
+        width = len(skeleton(pattern).captures)
+        replay = ColumnReplay(log, pattern, after, places=True)
+        whole = [block(unpack(each.packed)) for each in replay.blocks(upto)]
+        assert placed(iter(whole)) == truly_placed(epochs, pattern, after, upto)
+        wanted = sorted(data.draw(st.sets(st.integers(0, width - 1)))) if width else []
+        few = ColumnReplay(log, pattern, after, captures=wanted, places=True)
+        some = [block(unpack(each.packed), wanted) for each in few.blocks(upto)]
+        assert [replace(each, columns=()) for each in some] == [replace(each, columns=()) for each in whole]
+        for one, all_of in zip(some, whole, strict=True):
+            for at, column in enumerate(one.columns):
+                assert keys(column) == (keys(all_of.columns[at]) if at in wanted else keys(()))
+        log.close()
+
+
+def test_captures_that_the_pattern_has_not_are_refused() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log = Log.open(Path(folder))
+        for wrong in ((2,), (1, 0), (0, 0)):
+            with pytest.raises(UsageError, match="captures must be ascending numbers below 2"):
+                ColumnReplay(log, FAITHFUL, 0, captures=wrong)
+        log.close()
 
 
 def plainly(log: Log, pattern: Value, after: int, upto: int) -> list[tuple[int, int, str, int, object]]:
@@ -99,10 +172,10 @@ def test_a_state_in_blocks_is_the_state(turns: Turns, pattern: Value) -> None:
 
 def test_an_epoch_that_is_too_large_is_divided_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columnar, "BLOCK_ROWS", 3)
-    forming = columnar._Forming(1)
-    forming.add(5, 50, [(1,)], [], [], 1)
-    forming.add(6, 60, [(at,) for at in range(4)], [(4,)], [(at,) for at in range(5, 8)], 1)
-    forming.add(7, 70, [], [], [(8,)], 1)
+    forming = columnar._Forming([0])
+    forming.add(5, 50, ([(1,)], [], []), 1)
+    forming.add(6, 60, ([(at,) for at in range(4)], [(4,)], [(at,) for at in range(5, 8)]), 1)
+    forming.add(7, 70, ([], [], [(8,)]), 1)
     made = [block(unpack(each.packed)) for each in forming.blocks()]
     assert [(each.numbers, each.skipped, each.more) for each in made] == [
         ((5,), 0, False),

@@ -111,3 +111,14 @@ def test_messages_keys_and_dead_letters(spark: SparkSession, daemon: Daemon, lab
     assert kind == "!" and '"k": "b"' in str(row) and "column n is None" in str(why)
     with pytest.raises(PySparkException, match="column n is None, which is not a key"):
         write(rows, label=f"k-{label}", keyColumns="n")
+
+
+def test_a_frame_of_some_columns_has_the_rows_of_all(spark: SparkSession, daemon: Daemon, label: str) -> None:
+    daemon.turn(f'+{label}("a", 1)', f'+{label}("a", 2)')
+    pattern = f"{label}($k:str, $n:int)"
+    few = dataspace.spark.frame(spark, pattern, url=daemon.url, columns=["_daemon", "k"])
+    assert [tuple(row) for row in few.collect()] == [(daemon.url, "a")] * 2
+    with pytest.raises(UsageError, match=r"column kk is none of the pattern's, did you mean k\?"):
+        dataspace.spark.frame(spark, pattern, url=daemon.url, columns=["kk"])
+    with pytest.raises(UsageError, match="schema and columns both say"):
+        dataspace.spark.frame(spark, pattern, url=daemon.url, columns=["k"], schema="k string")

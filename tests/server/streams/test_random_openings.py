@@ -50,6 +50,8 @@ _options: Final = st.fixed_dictionaries(
         "policy": st.sampled_from(["conflate", "wait", "fail", "drop", "bogus", 0]),
         "progress": st.just(True) | _flags,
         "pace": st.sampled_from([0, 1, 50, 60_000]) | _odd,
+        "captures": st.sampled_from([(), (0,), (1,), "x", (1, 0)]),
+        "places": _flags,
         "unknown": st.just(1),
     },
 )

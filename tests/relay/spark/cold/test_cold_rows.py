@@ -128,7 +128,7 @@ def columns_for(pattern: str, *, malformed: str = "null", whole: bool = False) -
 
 def told(log: Log, wanted: Columns, after: int, upto: int) -> list[str]:
     """The rows as the log's own replay gives them."""
-    replay = ColumnReplay(log, wanted.pattern, after)
+    replay = ColumnReplay(log, wanted.pattern, after, places=True)
     blocks = [block(unpack_own(each.packed)) for each in replay.blocks(upto)]
     return shown(batches(blocks, wanted, 1, peer=DaemonPeer("")))
 

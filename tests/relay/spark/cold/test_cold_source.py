@@ -90,7 +90,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def rows(frame: DataFrame) -> list[str]:
     """Rows in order of their epochs, with floats as they are."""
-    return sorted(map(repr, map(tuple, frame.drop("_seq").collect())))
+    return sorted(map(repr, map(tuple, frame.collect())))
 
 
 def hot(world: World, spark: SparkSession, pattern: str, **options: object) -> list[str]:

@@ -54,6 +54,41 @@ def test_earliest_is_every_change_that_is_retained_and_a_number_those_from_it_on
     assert later.rows == seen.rows[1:]
 
 
+def test_rows_say_which_change_of_their_epoch_they_are(
+    spark: SparkSession, daemon: Daemon, label: str
+) -> None:
+    epoch = daemon.turn(
+        f"+{label}x()", f"+{label}(1, 1)", f"+{label}(1, 2)", f"!{label}x(1)", f"!{label}(7, 7)", "+other(1)"
+    )
+    later = daemon.turn(f"-{label}(1, 1)", f"-{label}x()", f"-{label}(1, 2)")
+    assert read(spark, daemon.url, f"{label}($n:int, _)") == [
+        (1, "insert", epoch, 1),
+        (7, "message", epoch, 5),
+        (1, "delete", later, 2),
+    ]
+    assert read(spark, daemon.url, f"{label}($n:int, $m:int)") == [
+        (1, 1, "insert", epoch, 1),
+        (1, 2, "insert", epoch, 2),
+        (7, 7, "message", epoch, 5),
+        (1, 1, "delete", later, 0),
+        (1, 2, "delete", later, 2),
+    ]
+
+
+def test_a_schema_of_some_columns_has_the_rows_of_all(
+    spark: SparkSession, daemon: Daemon, label: str
+) -> None:
+    """A capture that is not sent still tells facts apart."""
+    daemon.turn(f"+{label}(1, 1)", f"+{label}(1, 2)", f"+{label}(2, 2)")
+    reader = (
+        spark.read.format("dataspace").option("url", daemon.url).option("pattern", f"{label}($n, $m:int)")
+    )
+    assert sorted(row.m for row in reader.schema("m int").load().collect()) == [1, 2, 2]
+    assert reader.schema("_change_type string").load().count() == 3
+    state = reader.option("asOfEpoch", "latest").schema("m int, _seq long").load()
+    assert [tuple(row) for row in state.orderBy("_seq").collect()] == [(1, 0), (2, 1), (2, 2)]
+
+
 def test_a_stopped_query_goes_on_from_its_checkpoint(
     spark: SparkSession, daemon: Daemon, label: str, checkpoint: Checkpoint
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ EPOCHS = {number: [number * 10 + at for at in range(number % 4 + 1)] for number 
 
 STATE = 3
 ALL: list[Row] = [
-    ("delete" if at == len(added) - 1 and at else "insert", value, number, at)
+    ("delete" if at == len(added) - 1 and at else "insert", value, number, 3 * at)
     for number, added in EPOCHS.items()
     for at, value in enumerate(added)
 ]
@@ -53,7 +54,13 @@ class Wire:
         return LogFrontier(max(EPOCHS), Wire.oldest, Wire.space)
 
     def columns(
-        self, pattern: object, *, upto: int, after: int | None = None, as_of: int | None = None
+        self,
+        pattern: object,
+        *,
+        upto: int,
+        after: int | None = None,
+        as_of: int | None = None,
+        **_asked: object,
     ) -> Iterator[Block]:
         if (as_of if after is None else after) < Wire.oldest - 1:  # type: ignore[operator]  # one is given
             raise Refused("epoch-gone", f"the oldest is {Wire.oldest}")
@@ -93,7 +100,12 @@ class Wire:
         removed = tuple([len(went) for _, _, went in epochs])
         values = tuple([value for _, came, went in epochs for value in [*came, *went]])
         none = (0,) * len(epochs)
-        yield Block(snapshot, more, skipped, numbers, numbers, added, none, removed, (values,))
+        places = array("i")  # every third change of an epoch matches
+        for at, (_, came, went) in enumerate(epochs):
+            first = 0 if at else skipped
+            places.extend(range(3 * first, 3 * (first + len(came) + len(went)), 3))
+        packed = None if snapshot else places.tobytes()
+        yield Block(snapshot, more, skipped, numbers, numbers, added, none, removed, (values,), places=packed)
 
 
 @pytest.fixture(autouse=True)
