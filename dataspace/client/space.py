@@ -508,9 +508,14 @@ class RemoteSpace:
 
     async def _epoch(self, as_of: int | datetime | None) -> int | None:
         """Returns the epoch that is meant by a time."""
-        if not isinstance(as_of, datetime):
-            return as_of
-        answer = await self._reads.request("frontier", Map({"at": micros_of(as_of)}))
+        return await self.epoch_at(as_of) if isinstance(as_of, datetime) else as_of
+
+    async def epoch_at(self, time: datetime) -> int:
+        """Returns the newest epoch that was made at a time or before it; a time without a zone is UTC.
+
+        Raises ``Refused("epoch-gone")`` if the newest epoch of that time is not retained.
+        """
+        answer = await self._reads.request("frontier", Map({"at": micros_of(time)}))
         if not isinstance(answer, Map) or not isinstance(answer.get("at"), int):
             raise Refused("unknown-verb", "this daemon finds no epochs by time: name an epoch")
         return answer["at"]  # type: ignore[return-value]  # as just checked

@@ -6,6 +6,7 @@ Parsing loads this for every command, so what costs time to load is imported by 
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -232,6 +233,24 @@ def moment(text: str) -> int | datetime:
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither an epoch nor a time, give for example 120 or 2026-11-22T09:00:00Z"
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def since(text: str) -> datetime:
+    """Returns the time so long ago, or a time with its zone: UTC where none is given."""
+    from datetime import UTC, datetime, timedelta
+
+    from dataspace.errors import UsageError
+    from server.config.units import duration
+
+    with contextlib.suppress(UsageError):
+        return datetime.now(UTC) - timedelta(seconds=duration(text))
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a duration nor a time, give for example 1h or 2026-11-22T09:00:00Z"
         ) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

@@ -26,7 +26,7 @@ examples:
   dataspace query 'present($who), not busy($who)' --table
   dataspace observe 'present($who)' --json
   dataspace send 'say("Alice", "hi")'
-  dataspace log 'present($who)' --from 1
+  dataspace log 'present($who)' --since 1h
   dataspace topic subscribe readings --wait 30s
   dataspace status
   dataspace index
@@ -39,10 +39,16 @@ $DATASPACE_URL, else tcp://127.0.0.1:7377.
 
 # -- arguments of several rows, and what may not be combined -------------------------------------------
 
-_EPOCHS: Final = (
-    word("PATTERN", "default: every fact and message", nargs="?", default="$"),
-    option("--from EPOCH", "the first epoch (default: the oldest)", dest="since", type=a.epoch_or_zero),
-    option("--until EPOCH", "the last epoch (default: the newest)", type=a.epoch_or_zero),
+_PAST: Final = word("PATTERN", "default: every fact and message", nargs="?", default="$")
+_FROM: Final = option(
+    "--from EPOCH", "the first epoch (default: the oldest)", dest="since", type=a.epoch_or_zero
+)
+_UNTIL: Final = option("--until EPOCH", "the last epoch (default: the newest)", type=a.epoch_or_zero)
+_SINCE: Final = option(
+    "--since DURATION|TIME",
+    "begin so long ago, such as 1h, or at a time such as 2026-11-22T09:00:00Z",
+    dest="moment",
+    type=a.since,
 )
 _FORMS: Final = (
     *one_of(
@@ -85,7 +91,8 @@ def _range(args: argparse.Namespace) -> str:
 
 
 def _observed(args: argparse.Namespace) -> str:
-    return "--conflate needs --from" if args.conflate and args.since is None else _range(args)
+    begun = args.since is not None or args.moment is not None
+    return "--conflate needs --from or --since" if args.conflate and not begun else _range(args)
 
 
 def _streamed(args: argparse.Namespace) -> str:
@@ -202,10 +209,13 @@ joined by this command.
             word("PATTERN", "such as 'present($who)'"),
             JSON_LINES,
             option("--count N", "end after N changes", type=a.count),
-            option("--from EPOCH", "begin with this epoch, from the log", dest="since", type=a.epoch),
+            *one_of(
+                option("--from EPOCH", "begin with this epoch, from the log", dest="since", type=a.epoch),
+                _SINCE,
+            ),
             option("--until EPOCH", "end with this epoch", type=a.epoch),
             flag("--progress", "also print up to which epoch all changes were printed"),
-            flag("--conflate", "with --from: print only the net difference of the past"),
+            flag("--conflate", "with --from or --since: print only the net difference of the past"),
             flag("--changes-only", "omit what matches already"),
             option("--exec COMMAND",
                    "print nothing; run COMMAND in a shell for each change, one at a time, with the change as"
@@ -246,7 +256,9 @@ joined by this command.
     ),
     Command("log read", "print the changes of past epochs from a daemon", "cli.lasting.facts:log",
         (
-            *_EPOCHS,
+            _PAST,
+            *one_of(_FROM, _SINCE),
+            _UNTIL,
             flag("--follow", "continue with new epochs as they come"),
             flag("--who", "also print owner, client and token of each change"),
             JSON_LINES,
@@ -263,7 +275,7 @@ joined by this command.
     Command("log export", "write changes to a file", "cli.log:export_log",
         (
             *STORE,
-            *_EPOCHS,
+            _PAST, _FROM, _UNTIL,
             option("--format", "format of the file (default jsonl)", choices=["jsonl", "msgpack", "parquet"],
                    default="jsonl"),
             option("--output FILE", "write to FILE (default: standard output)", type=a.path),

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import trio
@@ -124,12 +125,13 @@ async def observe(args: argparse.Namespace) -> int:
     pattern = parsed(args.pattern)
     async with connect(args) as space:
         _follow_connection(space, args)
-        since_now = args.until is not None and args.since is None and not args.changes_only
+        since = await _first(space, args)
+        since_now = args.until is not None and since is None and not args.changes_only
         async with space.observe(
             pattern,
             snapshot=not args.changes_only,
             as_of=await _newest(space, args.until) if since_now else None,
-            after=None if args.since is None else args.since - 1,
+            after=None if since is None else since - 1,
             upto=args.until,
             quiet=args.quiet,
             policy=args.policy,
@@ -137,14 +139,36 @@ async def observe(args: argparse.Namespace) -> int:
             progress=args.progress,
             pace=None if args.pace is None else duration(args.pace),
         ) as observation:
-            if args.since is not None or args.changes_only:
-                since = "now on" if args.since is None else f"epoch {args.since} on"
-                note(f"observing {args.pattern}: changes from {since}, Ctrl-C ends")
+            if since is not None or args.changes_only:
+                start = "now on" if since is None else f"epoch {since} on"
+                note(f"observing {args.pattern}: changes from {start}, Ctrl-C ends")
                 opening = None
             else:
                 opening = f"observing {args.pattern}"
             await _show_all(observation, args, opening=opening)
     return 0
+
+
+async def _first(space: RemoteSpace, args: argparse.Namespace) -> int | None:
+    """Returns the epoch to begin with, of ``--from`` or ``--since``; None if neither is given.
+
+    Epochs that are gone are left out, which is said.
+    """
+    moment: datetime | None = args.moment
+    if moment is None:
+        since: int | None = args.since
+        return since
+    if moment > datetime.now(UTC):
+        raise UsageError(f"--since {moment.isoformat()} has not come yet")
+    try:
+        return 1 + await space.epoch_at(moment - timedelta(microseconds=1))
+    except Refused as refusal:
+        if refusal.code != "epoch-gone":
+            raise
+    frontier = await space.request("frontier", Map())
+    assert isinstance(frontier, Map) and isinstance(frontier["oldest"], int)  # by WIRE.md
+    say(f"dataspace: epochs of that time are gone, beginning with the oldest, {frontier['oldest']}")
+    return frontier["oldest"]
 
 
 async def _newest(space: RemoteSpace, until: int) -> int:
@@ -168,7 +192,8 @@ async def log(args: argparse.Namespace) -> int:
         assert isinstance(frontier, Map)  # by WIRE.md
         newest, oldest = frontier["epoch"], frontier["oldest"]
         assert isinstance(newest, int) and isinstance(oldest, int)  # as above
-        after = max(1, oldest if args.since is None else args.since) - 1
+        since = await _first(space, args)
+        after = max(1, oldest if since is None else since) - 1
         upto = args.until if args.until is not None or args.follow else newest
         if upto is not None and upto <= after:
             if 0 < upto < oldest:

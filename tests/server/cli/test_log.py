@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,54 @@ def data(tmp_path: Path) -> Path:
     _publish(daemon, 1, 5)
     daemon.stop()
     return daemon.data
+
+
+@pytest.fixture
+def timed(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
+    """A daemon with three epochs, and the time of each."""
+    daemon = DaemonProcess(tmp_path / "data")
+    daemon.start()
+    times = []
+    for number in (1, 2, 3):
+        _publish(daemon, number, number)
+        times.append(datetime.now(UTC).isoformat())
+        time.sleep(0.002)
+    yield daemon.url, times
+    daemon.stop()
+
+
+def test_the_past_is_read_from_a_time_on(
+    timed: tuple[str, list[str]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    url, times = timed
+
+    def numbers(*words: str) -> list[str]:
+        assert main([*words, "on($n)", "--url", url]) == 0
+        return re.findall(r"n=(\d)", capfd.readouterr().out)
+
+    for command in (["log"], ["observe", "--until", "3"]):
+        assert numbers(*command, "--since", "1h") == ["1", "2", "3"]
+        assert numbers(*command, "--since", times[0]) == ["2", "3"]
+        assert numbers(*command, "--since", "2020-01-01") == ["1", "2", "3"]
+    assert numbers("log", "--since", "0s") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--since", "soon"], "'soon' is neither a duration nor a time"),
+        (["--since", "2999-01-01"], "has not come yet"),
+        (["--since", "1h", "--from", "3"], "not allowed with"),
+    ],
+)
+def test_a_time_that_makes_no_sense_is_refused(
+    timed: tuple[str, list[str]], capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    try:
+        code = main(["log", "on($n)", *words, "--url", timed[0]])
+    except SystemExit as end:
+        code = int(str(end.code))
+    assert code != 0 and said in capsys.readouterr().err
 
 
 def _publish(daemon: DaemonProcess, first: int, last: int) -> None:
