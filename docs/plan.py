@@ -139,6 +139,7 @@ def _listed() -> list[tuple[str, list[Page]]]:
                 own("Rules over devices", "tutorials/rules.md"),
                 own("Followers and a stand-by", "tutorials/followers.md"),
                 own("From one daemon to three", "tutorials/cluster.md"),
+                own("History in files", "tutorials/history.md"),
                 own("A drill for operators", "tutorials/drill.md"),
             ],
         ),

@@ -34,6 +34,9 @@ ELSEWHERE: Final = {
 }
 """Pages beside the code whose commands are run by tests of their own."""
 
+NEEDED: Final = {"history.md": ("duckdb", "polars", "deltalake")}
+"""Modules of other projects that a page uses."""
+
 PAGES: Final = sorted(
     page
     for page in [*(TOP / "docs" / "pages").rglob("*.md"), *documents()]
@@ -146,6 +149,8 @@ class Stage:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
 def test_the_page_shows_what_is_printed(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     text = page.read_text(encoding="utf-8")
+    for module in NEEDED.get(page.name, ()):
+        pytest.importorskip(module, reason="not installed: make .venv/readers")
     with ExitStack() as stack:
         stage = Stage(tmp_path, stack)
         if f"127.0.0.1:{POSTGRES}" in text:

@@ -111,7 +111,9 @@ class Archive:
         try:
             content = self.objects.get(name)
         except NoSuchObject:
-            raise UsageError(f"{self.shown} has no version {version}") from None
+            known = self.versions()
+            there = f"; there are {known[0]} to {known[-1]}" if known else ""
+            raise UsageError(f"{self.shown} has no version {version}{there}") from None
         found = manifest_of(content, f"{self.objects.shown}/{name}")
         if (found.identity, found.version) != (self.place.identity, version):
             raise LogDamaged(
@@ -156,7 +158,10 @@ class Archive:
         """
         flat = None if pattern is None else flat_selection(skeleton(pattern))
         if pattern is not None and (flat is None or not isinstance(flat.label, str)):
-            raise UsageError("a pattern with a label is needed, whose fields are captures, constants or _")
+            raise UsageError(
+                "files are listed by label: give a pattern such as flight($id, _), with a label, "
+                "whose fields are captures, constants or _"
+            )
         for each in self.ranges():
             for file in each.files:
                 if flat is None or _may_have(file, flat):
@@ -298,6 +303,8 @@ class _Remembered(Generic[T]):
         return found
 
 
+_IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
+
 _NAMED: Final = re.compile(r"(\d{12})\.json")
 
 
@@ -324,8 +331,12 @@ def _within(ranges: Sequence[Range], after: int, upto: int | None) -> Iterator[R
 def archives_in(objects: Objects, space: str | None = None) -> list[ArchivePlace]:
     """Returns the archives below a prefix, of one space or of all."""
     names = objects.folders() if space is None else [quote(space, safe="")]
-    found = [ArchivePlace(unquote(name), identity) for name in names for identity in objects.folders(name)]
-    return sorted(found)
+    return sorted(
+        ArchivePlace(unquote(name), identity)
+        for name in names
+        for identity in objects.folders(name)
+        if _IDENTITY.fullmatch(identity)
+    )
 
 
 def only_archive(objects: Objects, space: str, identity: str = "") -> Archive:
@@ -338,10 +349,14 @@ def only_archive(objects: Objects, space: str, identity: str = "") -> Archive:
             "choose one by its identity"
         )
     if not found:
-        there = sorted({each.space for each in archives_in(objects)})
+        if others := archives_in(objects, space):
+            there = ", ".join([each.identity for each in others])
+            raise UsageError(
+                f"{objects.shown} has no archive of the log {identity} of space {space}; there are {there}"
+            )
+        there = ", ".join(sorted({each.space for each in archives_in(objects)}))
         raise UsageError(
-            f"{objects.shown} has no archive of the space {space}"
-            + (f"; there are {', '.join(there)}" if there else "")
+            f"{objects.shown} has no archive of the space {space}" + (f"; there are {there}" if there else "")
         )
     archive = Archive(objects, found[0])
     archive.refresh()

@@ -228,6 +228,15 @@ def _typed(column: Sequence[Value], letter: str) -> tuple[Any, Any]:
     return arrow.array(inside, wanted), other
 
 
+def field_arrays(rows: Sequence[Sequence[Value]], classes: str) -> Iterator[tuple[str, Any]]:
+    """Yields the columns of the fields of some facts, with their names."""
+    for at, (column, letter) in enumerate(zip(zip(*rows, strict=True), classes, strict=True)):
+        typed, other = _typed(column, letter)
+        yield f"f{at}", typed
+        if other is not None:
+            yield f"f{at}_other", other
+
+
 def _is_plain_float(value: Any) -> bool:
     return (
         value.__class__ is float and not math.isnan(value) and (value != 0.0 or math.copysign(1, value) > 0)

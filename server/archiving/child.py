@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from dataspace.errors import DataspaceError, Refused
+from relay.archive.archive import Archive
 from relay.archive.archiver import Archiver, RangeSizes, archived_segment
 from relay.archive.orphans import collect
+from relay.archive.tables import DeltaTables
 from relay.objects.objects import Objects
 from relay.objects.opening import open_objects
 from server.archiving.logs import read_log
@@ -43,13 +45,17 @@ NICE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Where the logs and the archive are, the terms of the spaces to archive, and when ranges are closed."""
+    """Where the logs and the archive are, the terms of the spaces to archive, and when ranges are closed.
+
+    ``delta`` if Delta tables are kept as well.
+    """
 
     data: str
     is_store: bool
     prefix: str
     spaces: dict[str, int]
     seconds: float
+    delta: bool = False
 
     @property
     def place(self) -> Path | str:
@@ -138,6 +144,9 @@ class _Space:
         self._pause = 0.0
         self._next = 0.0
         self._collected = 0.0
+        self._tables: DeltaTables | None = None
+        self._tables_of = 0
+        """The version of the archive that the tables have."""
 
     def look(self) -> None:
         """Reads on, and archives what is due; says what came of it."""
@@ -163,9 +172,23 @@ class _Space:
             self._say_archived(archiver)
             while archiver.read():
                 pass
+        if self._orders.delta and archiver.archive.manifest.version != self._tables_of:
+            self._keep_tables(archiver.archive)
         if time.monotonic() > self._collected + COLLECT_SECONDS:
             self._collected = time.monotonic()
             collect(archiver.archive)
+
+    def _keep_tables(self, archive: Archive) -> None:
+        """Brings the Delta tables up to date; an error of theirs stops no archiving, and is told once."""
+        version = archive.manifest.version
+        if self._tables is None or self._tables.archive is not archive:
+            self._tables = DeltaTables(archive)
+        try:
+            for _ in self._tables.keep():
+                pass
+        except (DataspaceError, OSError) as error:
+            print(f"dataspace: Delta tables of space {self.name} are not kept: {error}", file=sys.stderr)
+        self._tables_of = version  # after an error: with the next range
 
     def _begun(self) -> Archiver:
         log = self._held.enter_context(read_log(self._orders.place, self.name))

@@ -190,7 +190,7 @@ class ArchiveKeeper:
         if isinstance(config.data, StoreAddress):
             data = config.data.text
         led = {hosted.name: hosted.term for hosted in self._spaces() if hosted.leads}
-        return Orders(data, is_store, self.place, led, config.archive_seconds)
+        return Orders(data, is_store, self.place, led, config.archive_seconds, config.archive_delta)
 
     async def _listen(self, stdout: trio.abc.ReceiveStream) -> None:
         rest = b""

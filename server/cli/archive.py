@@ -1,4 +1,4 @@
-"""The commands ``dataspace log archive`` and ``dataspace log files``.
+"""The commands ``dataspace log archive``, ``dataspace log files`` and ``dataspace log delta``.
 
 They need no daemon, change nothing in its directory, and may run beside it.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 
 from index.patterns.text import parse_pattern
 from relay.archive.archive import Archive, only_archive
 from relay.archive.archiver import Archiver, archive_all
 from relay.archive.manifest import ArchivedFile, Range
+from relay.archive.tables import DeltaTables
 from relay.archive.verifying import ArchiveVerdict, verify_archive
 from relay.objects.objects import Objects
 from relay.objects.opening import open_objects
@@ -49,7 +51,7 @@ class _Reporter:
         """Prints what was added."""
         if not self._quiet:
             size = size_text(sum([each.size for each in added.files]))
-            text = f"epochs {added.first} to {added.last}: {added.changes} changes in {size}"
+            text = f"epochs {max(added.first, 1)} to {added.last}: {added.changes} changes in {size}"
             print(text, file=sys.stderr)
 
 
@@ -91,11 +93,26 @@ def files(args: argparse.Namespace) -> int:
     if args.version is not None:
         archive.choose(args.version)
     pattern = None if args.pattern is None else parse_pattern(args.pattern)
-    for each, file in archive.files(pattern):
+    found = list(archive.files(pattern))
+    if not found:
+        print("dataspace: no file of this version may have facts of the pattern", file=sys.stderr)
+    for each, file in found:
         address = objects.address(archive.name(file.path))
         if args.json:
             said = {"file": address, "first": each.first, "last": each.last}
             print(json_line(said | {name: getattr(file, name) for name in ArchivedFile.__slots__[1:]}))
         else:
             print(address)
+    return 0
+
+
+def delta(args: argparse.Namespace) -> int:
+    """Brings the Delta tables of an archive up to date and prints where they are; returns the exit code."""
+    tables = DeltaTables(only_archive(open_objects(args.prefix), args.space or "main", args.identity or ""))
+    pattern = None if args.pattern is None else parse_pattern(args.pattern)
+    for each in tables.keep(pattern):
+        print(json_line(asdict(each)) if args.json else each.address)
+    for label in tables.left_out(pattern):
+        text = f"label {label!r} has no table: its folder has a percent sign, which readers of Delta refuse"
+        print(f"dataspace: {text}", file=sys.stderr)
     return 0

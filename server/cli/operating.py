@@ -97,6 +97,21 @@ daemon archives by itself with the setting log.archive.
         ),
         is_client=False,
     ),
+    Command("log delta", "make or update Delta tables over an archive, and print where they are",
+        "cli.archive:delta",
+        (
+            _PREFIX,
+            word("PATTERN", "only the tables that may have facts of it, such as 'flight($id, _)'", nargs="?"),
+            option("--space NAME", "the archive of this space (default main)"),
+            _IDENTITY,
+            JSON_LINES,
+        ),
+        is_client=False,
+        epilog="""\
+A table has all archived changes of one label and number of fields. It lies in the archive and names its
+objects, so nothing is copied. Only this command writes to it: run it again for what was archived since.
+""",
+    ),
 )
 OPERATING: Final = (
     Command("serve", "run the daemon in the foreground", "cli.serve:serve_command",

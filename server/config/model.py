@@ -289,6 +289,8 @@ class Config:
     """The directory or URL of the archive; no epoch is archived without it."""
     archive_seconds: float = ARCHIVE_SECONDS
     """How long an epoch waits at most to be archived."""
+    archive_delta: bool = False
+    """Whether Delta tables over the archive are kept up to date."""
     show: str | None = None
     """What observers of ``main`` are shown, and of each space that states nothing else."""
     accept_damage: bool = False

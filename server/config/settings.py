@@ -370,6 +370,7 @@ SETTINGS: Final = (
     *[Setting(f"log.{each.name}", each.read, each.default, each.option) for each in KEEPING.values()],
     Setting("log.archive", archive_place, None, "archive"),
     Setting("log.archive_every", lasting, ARCHIVE_SECONDS),
+    Setting("log.archive_delta", flag, False),
     *_limits(),
 )
 BY_NAME: Final = {each.name: each for each in SETTINGS}

@@ -33,6 +33,7 @@ PAYLOAD = "x" * 50_000
 def archiving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonProcess]:
     """A daemon that archives every epoch soon, and keeps nothing longer than it must."""
     monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_EVERY", "0.1")
+    monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_DELTA", "true")
     process = DaemonProcess(tmp_path / "data", "--archive", str(tmp_path / "archive"), "--keep-for", "0s")
     process.start()
     yield process
@@ -114,6 +115,22 @@ def test_readers_see_no_border(archiving: DaemonProcess, tmp_path: Path) -> None
     found = {(row["_epoch"], row["f0"]) for row in table.to_pylist()}
     assert found == {*expected, *[(newest - 9 + at, 60 + at) for at in range(10)]}
     assert {*table.column("_change_type").to_pylist()} == {"insert"}
+
+    # The process keeps the table, so that the command finds nothing to add.
+    wait(lambda: rows_of_table(tmp_path / "archive") == 70, "the table has all")
+    told = json.loads(command("log", "delta", archive, "part($n, _)", "--json"))
+    assert (told["rows"], told["files"], told["changed"]) == (70, len(table_files(archive)), False)
+
+
+def rows_of_table(archive: Path) -> int:
+    """The rows of the table of parts, as its commits say."""
+    commits = archive.glob("main/*/columns/label=part/arity=2/_delta_log/*.json")
+    actions = [json.loads(line) for each in commits for line in each.read_text().splitlines()]
+    return sum(json.loads(each["add"]["stats"])["numRecords"] for each in actions if "add" in each)
+
+
+def table_files(archive: str) -> list[str]:
+    return command("log", "files", archive, "part($n, _)").split()
 
 
 def command(*words: str, daemon: DaemonProcess | None = None) -> str:
