@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from operator import attrgetter
 from threading import Lock
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -23,6 +24,7 @@ from relay.archive.manifest import (
     COLUMNS,
     SEGMENTS,
     ArchivedFile,
+    ArchivedState,
     ArchiveManifest,
     Chapter,
     ChapterBody,
@@ -156,16 +158,28 @@ class Archive:
 
         A fact with more fields matches as well.  Raises ``UsageError`` for a pattern without a label.
         """
-        flat = None if pattern is None else flat_selection(skeleton(pattern))
-        if pattern is not None and (flat is None or not isinstance(flat.label, str)):
-            raise UsageError(
-                "files are listed by label: give a pattern such as flight($id, _), with a label, "
-                "whose fields are captures, constants or _"
-            )
+        flat = None if pattern is None else labelled(pattern)
         for each in self.ranges():
             for file in each.files:
-                if flat is None or _may_have(file, flat):
+                if flat is None or (file.form == COLUMNS and may_have(file, flat)):
                     yield each, file
+
+    def states(self) -> Iterator[ArchivedState]:
+        """Yields the states, in order of their epochs; reads chapters not read yet."""
+        for chapter in self._manifest.chapters:
+            yield from self._chapter(chapter).states
+        yield from self._manifest.states
+
+    def body(self, chapter: Chapter) -> ChapterBody:
+        """Returns what a chapter has."""
+        return self._chapter(chapter)
+
+    def content(self, file: ArchivedFile) -> bytes:
+        """Returns an object, whole; ``LogDamaged`` if it is not what was written."""
+        content = self.objects.get(self.name(file.path))
+        if sha256(content).hexdigest() != file.sha256:
+            raise LogDamaged(f"{self.shown}/{file.path} was altered: its SHA-256 is not that of the manifest")
+        return content
 
     def segments_after(self, epoch: int) -> int:
         """Returns how many segments the ranges with later epochs have."""
@@ -308,10 +322,19 @@ _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _NAMED: Final = re.compile(r"(\d{12})\.json")
 
 
-def _may_have(file: ArchivedFile, flat: Flat) -> bool:
+def labelled(pattern: Value) -> Flat:
+    """Returns what selects from plain rows; ``UsageError`` for a pattern without a label."""
+    flat = flat_selection(skeleton(pattern))
+    if flat is None or not isinstance(flat.label, str):
+        raise UsageError(
+            "files are listed by label: give a pattern such as flight($id, _), with a label, "
+            "whose fields are captures, constants or _"
+        )
+    return flat
+
+
+def may_have(file: ArchivedFile, flat: Flat) -> bool:
     """True if an object in columns may have facts of a pattern."""
-    if file.form != COLUMNS:
-        return False
     return file.label is None or (file.label == flat.label and file.arity >= flat.parts - 1)
 
 

@@ -18,28 +18,19 @@ from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Final
 
-from dataspace.errors import DataspaceError
 from dataspace.faults import reach
-from relay.archive.archive import Archive, ArchivePlace, manifest_name
-from relay.archive.columns import Types, columns_of
-from relay.archive.manifest import (
-    CHAPTER,
-    COLUMNS,
-    SEGMENTS,
-    ArchivedFile,
-    ArchiveManifest,
-    Chapter,
-    ChapterBody,
-    Range,
-    manifest_of,
-    packed,
-)
+from relay.archive.archive import Archive, ArchivePlace
+from relay.archive.columns import Types, columns_of, state_of
+from relay.archive.manifest import SEGMENTS, STATES, ArchivedFile, ArchivedState, ArchiveManifest, Range
 from relay.archive.packing import SegmentPacker, segments_in
+from relay.archive.writing import ArchiveWriter, NotThisArchive, random_name
 from relay.log.chain import READ_BYTES
 from relay.log.reader import LogReader
+from relay.log.replay import state_at
 from relay.log.segments import Segment
-from relay.objects.objects import NoSuchObject, Objects, StoreFailed
+from relay.objects.objects import Objects
 from relay.objects.opening import check_creation
+from relay.store.errors import LogDamaged
 
 RANGE_CHANGES: Final = 262_144
 RANGE_BYTES: Final = 64 << 20
@@ -47,12 +38,6 @@ RANGE_BYTES: Final = 64 << 20
 
 RANGE_SECONDS: Final = 3600.0
 """How long an epoch waits at most for its range to be closed."""
-
-
-class NotThisArchive(DataspaceError):
-    """The archive has epochs that the log does not have, or another process writes it."""
-
-    code: Final = "not-this-archive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +62,8 @@ class Archiver:
         """``term`` is the number of the leading daemon's term.  ``log`` is for this archiver alone."""
         self.log: Final = log
         self.archive: Final = Archive(objects, ArchivePlace(space, log.identity))
+        self.writer: Final = ArchiveWriter(self.archive, term)
         self.sizes: Final = sizes or RangeSizes()
-        self._term = term
         self._makes_columns = find_spec("pyarrow") is not None
         self._open: _OpenRange | None = None
         self._oldest = 1
@@ -93,24 +78,17 @@ class Archiver:
         check_creation(self.archive.objects)
         self.log.refresh()
         manifest = self.archive.refresh()
-        self._check_term(manifest)
+        self.writer.check_term(manifest)
         for each in self.archive.ranges(self.log.archived):
             self._check_same(each)
         self._open, self._oldest = None, self.log.held_from
         self._ordinal = archived_segment(self.log, self.archive)
         return manifest
 
-    def _check_term(self, manifest: ArchiveManifest) -> None:
-        if manifest.term > self._term:
-            raise NotThisArchive(
-                f"{self.archive.shown} is written by a later leader, of term {manifest.term}; "
-                f"this is {self._term}"
-            )
-
     def _check_same(self, of: Range) -> None:
         """Raises ``NotThisArchive`` unless the log has the epochs of a range, or had them and let them go."""
         log = self.log
-        if log.checksum_of(of.segments[1]) == bytes.fromhex(of.checksum) or of.first < log.held_from:
+        if log.checksum_of(of.segments[1]) == bytes.fromhex(of.checksum) or of.last < log.held_from:
             return
         if of.last > log.last or any(one != other for one, other in self._side_by_side(of)):
             raise NotThisArchive(
@@ -120,7 +98,7 @@ class Archiver:
 
     def _side_by_side(self, of: Range) -> Iterator[tuple[object, object]]:
         """Yields the epochs of a range in the archive and in the log, where segments may be others by now."""
-        ends = of.first - 1, of.last
+        ends = max(of.first, self.log.held_from) - 1, of.last
         sources = self.archive.segments(*ends), self.log.segments(*ends)
         archived, logged = [(row for each in source for row in each.rows_after(*ends)) for source in sources]
         return zip_longest(archived, logged)
@@ -175,19 +153,25 @@ class Archiver:
         if self._open is None or self._open.last <= self.archive.upto:
             return None  # entries without an epoch of their own go with the next epoch
         self.log.refresh()
-        known = self.archive.manifest.version
+        known = self.archive.manifest
         manifest = self.archive.refresh()
-        self._check_term(manifest)
-        if manifest.version != known:  # it may have a part of the open range by now
-            raise self._overtaken(known)
+        self.writer.check_term(manifest)
+        if manifest.upto != known.upto:  # it has a part of the open range by now
+            raise NotThisArchive(f"{self.archive.shown} got version {known.version + 1} from another writer")
         added, content = self._open.finish()
-        self._put(added.file(SEGMENTS), content)
+        self.writer.put(added.file(SEGMENTS), content)
         types: dict[str, str] = {}
+        state = None
         if self._makes_columns:
-            added, types = self._with_columns(added, content, manifest.types)
+            state, types = self._state(manifest)
+            added, settled = self._with_columns(added, content, {**manifest.types, **types})
+            types |= settled
         reach("archive-before-manifest")
-        if not self._commit(self._following(manifest, added, types)):
-            raise self._overtaken(known)
+        starts = [each for each in self.log.starts() if manifest.upto < each[0] <= added.last]
+        following = manifest.followed_by(added, starts, self._oldest, types)
+        if state is not None:
+            following = replace(following, states=(*following.states, state))
+        self.writer.commit(self.writer.with_chapter(following))
         reach("archive-after-manifest")
         self.archive.refresh()
         self._open, self._oldest = None, 1
@@ -195,74 +179,28 @@ class Archiver:
 
     def _with_columns(self, added: Range, content: bytes, types: Types) -> tuple[Range, dict[str, str]]:
         """Writes the columns of a range; returns the range with them, and newly settled classes."""
-        name = f"{added.first:012}-{added.last:012}-{uuid.uuid4().hex[:12]}.parquet"
         made, settled = columns_of(segments_in(content, self.archive.shown), types)
-        files = list(added.files)
-        for each in made:
-            size, checksum = len(each.content), sha256(each.content).hexdigest()
-            path = f"{each.folder}/{name}"
-            files.append(
-                ArchivedFile(path, COLUMNS, size, checksum, each.label, each.arity, each.rows, each.others)
-            )
-            self._put(files[-1], each.content)
-        return replace(added, files=tuple(files)), settled
+        files = self.writer.put_columns(made, random_name(added.first, added.last, "parquet"))
+        net = sum([each.net for each in made])
+        return replace(added, files=(*added.files, *files), net=net), settled
 
-    def _overtaken(self, known: int) -> NotThisArchive:
-        return NotThisArchive(f"{self.archive.shown} got version {known + 1} from another writer")
+    def _state(self, manifest: ArchiveManifest) -> tuple[ArchivedState | None, dict[str, str]]:
+        """Writes the state before the first epoch of an archive, or after missing ones, as the log has it.
 
-    def _following(self, manifest: ArchiveManifest, added: Range, types: Types) -> ArchiveManifest:
-        starts = [each for each in self.log.starts() if manifest.upto < each[0] <= added.last]
-        return self._with_chapter(manifest.followed_by(added, starts, self._oldest, types))
-
-    def _put(self, file: ArchivedFile, content: bytes) -> None:
-        """Writes an object and reads it back."""
-        name = self.archive.name(file.path)
-        self.archive.objects.put(name, content)
-        reach("archive-after-object")
-        if sha256(self.archive.objects.get(name)).hexdigest() != file.sha256:
-            raise StoreFailed(f"{self.archive.objects.shown}/{name} is not what was written there")
-
-    def _with_chapter(self, manifest: ArchiveManifest) -> ArchiveManifest:
-        """Returns a manifest whose oldest ranges are in a chapter if there are many; writes that."""
-        if len(manifest.ranges) < 2 * CHAPTER:
-            return manifest
-        closed = manifest.ranges[:CHAPTER]
-        starts = tuple(each for each in manifest.starts if each[0] <= closed[-1].last)
-        content = packed(ChapterBody(closed, starts))
-        path = f"chapters/{uuid.uuid4().hex}.json"
-        checksum = sha256(content).hexdigest()
-        self._put(ArchivedFile(path, "chapter", len(content), checksum), content)
-        ends = closed[0].first, closed[-1].last, closed[-1].until
-        chapter = Chapter(path, len(content), checksum, *ends, len(closed))
-        return replace(
-            manifest,
-            chapters=(*manifest.chapters, chapter),
-            ranges=manifest.ranges[CHAPTER:],
-            starts=manifest.starts[len(starts) :],
-        )
-
-    def _commit(self, manifest: ArchiveManifest) -> bool:
-        """Creates a manifest; False if another writer was first.
-
-        An answer that was lost is found out by reading: a manifest with our word is ours.
+        None after the last archived epoch, and where nothing held.
         """
-        writer = uuid.uuid4().hex
-        content = packed(replace(manifest, term=self._term, writer=writer))
-        name = self.archive.name(manifest_name(manifest.version))
+        epoch = self._oldest - 1
+        if epoch <= manifest.upto:
+            return None, {}
         try:
-            if self.archive.objects.create(name, content):
-                return True
-        except StoreFailed:
-            if not self._is_there(name, writer):
-                raise
-            return True
-        return self._is_there(name, writer)
-
-    def _is_there(self, name: str, writer: str) -> bool:
-        try:
-            return manifest_of(self.archive.objects.get(name), name).writer == writer
-        except NoSuchObject:
-            return False
+            facts = state_at(self.log, epoch)
+        except LogDamaged:
+            return None, {}  # segments are archived all the same
+        time = self.log.time_of(epoch)
+        made, settled = state_of(facts, epoch, time, manifest.types)
+        name = f"{epoch:012}-{uuid.uuid4().hex[:12]}.parquet"
+        files = self.writer.put_columns(made, name, STATES)
+        return ArchivedState(epoch, time, len(facts), epoch, tuple(files)), settled
 
 
 class _OpenRange:
@@ -289,7 +227,7 @@ class _OpenRange:
         """Returns the range, and its object of segments, which has a name of its own in each attempt."""
         first, last = self._first, self._last
         content = self._packer.object()
-        name = f"{SEGMENTS}/{first.first:012}-{last.last:012}-{uuid.uuid4().hex[:12]}.dsz"
+        name = f"{SEGMENTS}/{random_name(first.first, last.last, 'dsz')}"
         made = Range(
             first.first,
             last.last,

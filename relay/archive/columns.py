@@ -21,8 +21,8 @@ from urllib.parse import quote
 
 from dataspace.codec import pack, unpack_own
 from index.errors import UsageError
-from index.values.values import Record, Value
-from relay.log.segments import Segment
+from index.values.values import Map, Record, Value
+from relay.log.segments import Rows, Segment, rows_of
 
 MOST_LABELS: Final = 64
 """Labels of a range that have an object of their own, whatever their rows; the most frequent ones."""
@@ -35,6 +35,9 @@ LABEL_BYTES: Final = 128
 
 GROUP_ROWS: Final = 131_072
 """Rows of a row group of Parquet."""
+
+CLUSTERED_ROWS: Final = 16_384
+"""The same where rows are ordered by fields."""
 
 LEVEL: Final = 3
 
@@ -51,7 +54,8 @@ Types = Mapping[str, str]
 class ColumnObject:
     """One object in Parquet: its label and number of fields, None and -1 for the object of all other rows.
 
-    ``others`` are the fields that have values of other classes.
+    ``others`` are the fields that have values of other classes, ``order`` the fields that rows are ordered by
+    before epoch and position.  ``net`` counts its insertions less its deletions.
     """
 
     label: str | None
@@ -59,13 +63,15 @@ class ColumnObject:
     rows: int
     content: bytes
     others: tuple[int, ...] | None = None
+    net: int = 0
+    order: tuple[int, ...] = ()
 
     @property
     def folder(self) -> str:
-        """Returns the folder for it."""
+        """Returns the folder for it, below the folder of its form."""
         if self.label is None:
-            return "columns/rest"
-        return f"columns/label={quote(self.label, safe='')}/arity={self.arity}"
+            return "rest"
+        return f"label={quote(self.label, safe='')}/arity={self.arity}"
 
 
 @dataclass(slots=True)
@@ -84,7 +90,22 @@ def columns_of(segments: Iterable[Segment], types: Types) -> tuple[list[ColumnOb
 
     O(changes), some 4 µs each; holds all rows at once.
     """
-    found, others = _gathered(segments)
+    return _objects(_gathered(row for each in segments for row in each.rows_after(0, each.last)), types)
+
+
+def state_of(
+    facts: Sequence[Value], epoch: int, time: int, types: Types
+) -> tuple[list[ColumnObject], dict[str, str]]:
+    """Returns the same of facts that held after an epoch; when they were asserted is not known."""
+    rows, plain = rows_of(facts)
+    return _objects(_gathered([(epoch, time, (len(facts), 0, 0), rows, plain)]), types, is_state=True)
+
+
+def _objects(
+    gathered: tuple[dict[tuple[str, int], _Rows], _Rows], types: Types, *, is_state: bool = False
+) -> tuple[list[ColumnObject], dict[str, str]]:
+    found, others = gathered
+    finish = _without_since if is_state else _as_it_is
     own = _own_labels(found, types)
     settled: dict[str, str] = {}
     made: list[ColumnObject] = []
@@ -95,35 +116,51 @@ def columns_of(segments: Iterable[Segment], types: Types) -> tuple[list[ColumnOb
         name = f"{label}/{arity}"
         columns = list(zip(*rows.rows, strict=True))[1:]
         classes = types.get(name) or settled.setdefault(name, "".join(map(_class_of, columns)))
-        content, fields = _written(label, arity, rows, columns, classes)
-        made.append(ColumnObject(label, arity, len(rows.rows), content, fields))
+        table = finish(_label_table(rows, columns, classes))
+        made.append(written(table, label, arity, classes, net=_net(rows)))
     if others.rows:
-        made.append(ColumnObject(None, -1, len(others.rows), _rest(others)))
+        made.append(written(finish(_rest(others)), None, -1, net=_net(others)))
     return made, settled
 
 
-def _gathered(segments: Iterable[Segment]) -> tuple[dict[tuple[str, int], _Rows], _Rows]:
+def _as_it_is(table: Any) -> Any:
+    return table
+
+
+def _without_since(table: Any) -> Any:
+    arrow = arrow_module()
+    none = arrow.nulls(table.num_rows, arrow.int64())
+    when = none.cast(arrow.timestamp("us", tz="UTC"))
+    places = arrow.array(range(table.num_rows), arrow.int32())
+    table = table.set_column(table.column_names.index("_seq"), "_seq", places)
+    return table.append_column("_since", none).append_column("_since_timestamp", when)
+
+
+def _net(rows: _Rows) -> int:
+    return rows.kinds.count(0) - rows.kinds.count(2)
+
+
+def _gathered(given: Iterable[Rows]) -> tuple[dict[tuple[str, int], _Rows], _Rows]:
     """Returns changes by label and number of fields, and the changes of all other values."""
     found: dict[tuple[str, int], _Rows] = {}
     others = _Rows()
-    for segment in segments:
-        for number, time, counts, rows, plain in segment.rows_after(0, segment.last):
-            bare, kinds = set(plain), [0] * counts[0] + [1] * counts[1] + [2] * counts[2]
-            for at, kind in enumerate(kinds):
-                row = rows[at]
-                if at in bare:
-                    into, row = others, (None, -1, row)
-                elif row[0].__class__ is str:
-                    key = row[0], len(row) - 1
-                    known = found.get(key)
-                    into = found.setdefault(key, _Rows()) if known is None else known
-                else:
-                    into, row = others, (None, len(row) - 1, Record.of(row[0], row[1:]))
-                into.epochs.append(number)
-                into.times.append(time)
-                into.places.append(at)
-                into.kinds.append(kind)
-                into.rows.append(row)
+    for number, time, counts, rows, plain in given:
+        bare, kinds = set(plain), [0] * counts[0] + [1] * counts[1] + [2] * counts[2]
+        for at, kind in enumerate(kinds):
+            row = rows[at]
+            if at in bare:
+                into, row = others, (None, -1, row)
+            elif row[0].__class__ is str:
+                key = row[0], len(row) - 1
+                known = found.get(key)
+                into = found.setdefault(key, _Rows()) if known is None else known
+            else:
+                into, row = others, (None, len(row) - 1, Record.of(row[0], row[1:]))
+            into.epochs.append(number)
+            into.times.append(time)
+            into.places.append(at)
+            into.kinds.append(kind)
+            into.rows.append(row)
     return found, others
 
 
@@ -135,12 +172,12 @@ def _own_labels(found: Mapping[tuple[str, int], _Rows], types: Types) -> set[str
     spelled = {name.rpartition("/")[0].lower(): name.rpartition("/")[0] for name in types}
     for label in sorted(counts, key=lambda each: (-counts[each], each)):
         spelled.setdefault(label.lower(), label)
-    fit = [each for each in counts if _is_folder(each) and spelled[each.lower()] == each]
+    fit = [each for each in counts if is_folder(each) and spelled[each.lower()] == each]
     frequent = sorted(fit, key=lambda each: (-counts[each], each))[:MOST_LABELS]
     return {*frequent, *[each for each in fit if counts[each] >= MANY_ROWS]}
 
 
-def _is_folder(label: str) -> bool:
+def is_folder(label: str) -> bool:
     return 0 < len(label.encode()) <= LABEL_BYTES
 
 
@@ -165,11 +202,29 @@ def _class_of(column: Sequence[Value]) -> str:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def _written(
-    label: str, arity: int, rows: _Rows, columns: Sequence[Sequence[Value]], classes: str
-) -> tuple[bytes, tuple[int, ...]]:
-    """Returns an object, and the fields that have values of other classes."""
-    arrow, others = _arrow(), list[int]()
+def written(
+    table: Any, label: str | None, arity: int, classes: str = "", *, net: int = 0, order: tuple[int, ...] = ()
+) -> ColumnObject:
+    """Returns the object of a table that has the columns of ARCHIVE.md, in the order that it is to have."""
+    from pyarrow import BufferOutputStream, parquet
+
+    told = {} if label is None else {"label": label, "arity": arity, "classes": classes, "order": order}
+    sink = BufferOutputStream()
+    parquet.write_table(
+        table.replace_schema_metadata({"dataspace": json.dumps(told)}),
+        sink,
+        compression="zstd",
+        compression_level=LEVEL,
+        row_group_size=CLUSTERED_ROWS if order else GROUP_ROWS,
+        write_page_index=True,
+    )
+    others = tuple([at for at in range(arity) if f"f{at}_other" in table.column_names])
+    content = bytes(sink.getvalue())
+    return ColumnObject(label, arity, table.num_rows, content, None if label is None else others, net, order)
+
+
+def _label_table(rows: _Rows, columns: Sequence[Sequence[Value]], classes: str) -> Any:
+    arrow = arrow_module()
     names, arrays = _common(rows)
     for at, (column, letter) in enumerate(zip(columns, classes, strict=True)):
         typed, other = _typed(column, letter)
@@ -178,13 +233,11 @@ def _written(
         if other is not None:
             names.append(f"f{at}_other")
             arrays.append(other)
-            others.append(at)
-    told = {"label": label, "arity": arity, "classes": classes}
-    return _parquet(arrow.table(arrays, names=names), told), tuple(others)
+    return arrow.table(arrays, names=names)
 
 
-def _rest(others: _Rows) -> bytes:
-    arrow = _arrow()
+def _rest(others: _Rows) -> Any:
+    arrow = arrow_module()
     order = sorted(range(len(others.rows)), key=lambda at: (others.epochs[at], others.places[at]))
     sorted_rows = _Rows(
         [others.epochs[at] for at in order],
@@ -199,13 +252,31 @@ def _rest(others: _Rows) -> bytes:
     arrays += [
         arrow.array(labels, arrow.string()),
         arrow.array(arities, arrow.int16()),
-        arrow.array(list(map(pack, values)), arrow.binary()),
+        arrow.array(list(map(_packed, values)), arrow.binary()),
     ]
-    return _parquet(arrow.table(arrays, names=names), {})
+    return arrow.table(arrays, names=names)
+
+
+def label_table(rest: Any, classes: str) -> Any:
+    """Returns rows of the object of all other rows, of one label and number of fields, as that label's own.
+
+    O(rows), some 5 µs each.
+    """
+    facts: list[Any] = list(map(unpack_own, rest.column("value").to_pylist()))
+    table = rest.drop_columns(["label", "arity", "value"])
+    for name, array in field_arrays([fact.fields for fact in facts], classes):
+        table = table.append_column(name, array)
+    return table
+
+
+def classes_of(rest: Any) -> str:
+    """Returns the class of each field of some rows as ``label_table`` takes them."""
+    facts: list[Any] = list(map(unpack_own, rest.column("value").to_pylist()))
+    return "".join(map(_class_of, zip(*[fact.fields for fact in facts], strict=True)))
 
 
 def _common(rows: _Rows) -> tuple[list[str], list[Any]]:
-    arrow = _arrow()
+    arrow = arrow_module()
     return ["_epoch", "_epoch_timestamp", "_seq", "_change_type"], [
         arrow.array(rows.epochs, arrow.int64()),
         arrow.array(rows.times, arrow.int64()).cast(arrow.timestamp("us", tz="UTC")),
@@ -216,12 +287,12 @@ def _common(rows: _Rows) -> tuple[list[str], list[Any]]:
 
 def _typed(column: Sequence[Value], letter: str) -> tuple[Any, Any]:
     """Returns a field as an array of its class, and an array of other values, None if there are none."""
-    arrow, wanted, fits = _arrow(), _type(letter), _FITS[letter]
+    arrow, wanted, fits = arrow_module(), _type(letter), _FITS[letter]
     if all(map(fits, column)):
         return arrow.array(column, wanted), None
     inside = [value if fits(value) else None for value in column]
     outside = [
-        None if value is None or kept is not None else pack(value)
+        None if value is None or kept is not None else _packed(value)
         for value, kept in zip(column, inside, strict=True)
     ]
     other = arrow.array(outside, arrow.binary()) if any(each is not None for each in outside) else None
@@ -235,6 +306,25 @@ def field_arrays(rows: Sequence[Sequence[Value]], classes: str) -> Iterator[tupl
         yield f"f{at}", typed
         if other is not None:
             yield f"f{at}_other", other
+
+
+def _packed(value: Value) -> bytes:
+    """Returns a value as msgpack; the same bytes for equal values, though NaN has many forms."""
+    packed = pack(value)
+    return pack(_with_one_nan(value)) if b"\xcb\x7f" in packed or b"\xcb\xff" in packed else packed
+
+
+def _with_one_nan(value: Any) -> Any:
+    match value:
+        case float():
+            return math.nan if math.isnan(value) else value
+        case Record():
+            return Record.of(_with_one_nan(value.label), tuple(map(_with_one_nan, value.fields)))
+        case tuple():
+            return tuple(map(_with_one_nan, value))
+        case Map():
+            return Map({_with_one_nan(key): _with_one_nan(each) for key, each in value.items()})
+    return value
 
 
 def _is_plain_float(value: Any) -> bool:
@@ -254,7 +344,7 @@ _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 
 def _type(letter: str) -> Any:
-    arrow = _arrow()
+    arrow = arrow_module()
     return {
         "b": arrow.bool_(),
         "i": arrow.int64(),
@@ -263,22 +353,6 @@ def _type(letter: str) -> Any:
         "y": arrow.binary(),
         "t": arrow.timestamp("us", tz="UTC"),
     }[letter]
-
-
-def _parquet(table: Any, told: Mapping[str, object]) -> bytes:
-    from pyarrow import BufferOutputStream, parquet
-
-    sink = BufferOutputStream()
-    table = table.replace_schema_metadata({"dataspace": json.dumps(told)})
-    parquet.write_table(
-        table,
-        sink,
-        compression="zstd",
-        compression_level=LEVEL,
-        row_group_size=GROUP_ROWS,
-        write_page_index=True,
-    )
-    return bytes(sink.getvalue())
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -295,7 +369,7 @@ def exact_changes(content: bytes) -> Iterator[ExactChange]:
     table = parquet.read_table(BufferReader(content))
     told = json.loads(table.schema.metadata[b"dataspace"])
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
-    times = table.column("_epoch_timestamp").cast(_arrow().int64()).to_pylist()
+    times = table.column("_epoch_timestamp").cast(arrow_module().int64()).to_pylist()
     common = columns["_epoch"], times, columns["_seq"], columns["_change_type"]
     if "label" not in told:
         yield from zip(*common, map(unpack_own, columns["value"]), strict=True)
@@ -310,11 +384,24 @@ def exact_changes(content: bytes) -> Iterator[ExactChange]:
     yield from zip(*common, (Record.of(told["label"], row) for row in rows), strict=True)
 
 
+def exact_intervals(content: bytes) -> Iterator[tuple[int | None, int | None]]:
+    """Yields ``_since`` and ``_until`` of the rows of an object, in order, None for none.  To verify."""
+    from pyarrow import BufferReader, parquet
+
+    table = parquet.read_table(BufferReader(content))
+    none = [None] * table.num_rows
+    pair = [table.column(each).to_pylist() if each in table.column_names else none for each in _INTERVALS]
+    yield from zip(*pair, strict=True)
+
+
+_INTERVALS: Final = ("_since", "_until")
+
+
 def _exact(value: Value, other: bytes | None) -> Value:
     return value if other is None else unpack_own(other)
 
 
-def _arrow() -> Any:
+def arrow_module() -> Any:
     try:
         import pyarrow  # needed for columns only
     except ImportError:

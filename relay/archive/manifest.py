@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from relay.store.errors import LogDamaged
 from relay.store.ports import Start
@@ -24,7 +24,10 @@ SEGMENTS: Final = "segments"
 """The form of an object with the bytes of the log."""
 
 COLUMNS: Final = "columns"
-"""The form of an object in Parquet."""
+"""The form of an object in Parquet with the changes of a range."""
+
+STATES: Final = "states"
+"""The form of an object in Parquet with facts that held after an epoch."""
 
 CHAPTER: Final = 1_000
 """Ranges that one chapter has; a manifest has up to twice as many itself."""
@@ -35,7 +38,8 @@ class ArchivedFile:
     """One object of a range: its name below the space's folder, its form, its bytes and their SHA-256.
 
     Columns have a label and the number of their fields, None and -1 for all rows without an object of their
-    own, the number of rows, and the fields with values of other classes (None where that is not known).
+    own, the number of rows, the fields with values of other classes (None where that is not known), and the
+    fields that rows are ordered by, before epoch and position.
     """
 
     path: str
@@ -46,6 +50,7 @@ class ArchivedFile:
     arity: int = -1
     rows: int = 0
     others: tuple[int, ...] | None = None
+    order: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,9 @@ class Range:
 
     ``first`` and ``last`` are epochs, ``since`` and ``until`` times in microseconds since 1970,
     ``bytes`` the size of the segments' bodies.  ``anchor`` is the checksum of the segment before the first,
-    ``checksum`` the checksum of the last.
+    ``checksum`` the checksum of the last.  ``net`` is how many facts more there are after it than before.
+    ``merged`` is how many ranges became this one, 1 for a range as it was archived; columns of merged ranges
+    have intervals.
     """
 
     first: int
@@ -68,10 +75,37 @@ class Range:
     anchor: str
     checksum: str
     files: tuple[ArchivedFile, ...]
+    net: int = 0
+    merged: int = 1
 
     def file(self, form: str) -> ArchivedFile:
         """Returns the object of a form; each range has one of that."""
         return next(each for each in self.files if each.form == form)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedState:
+    """The facts that held after an epoch, and when that was, in microseconds since 1970.
+
+    ``_until`` of its rows is right up to epoch ``upto``, the last of the merged range that follows.
+    """
+
+    epoch: int
+    time: int
+    rows: int
+    upto: int
+    files: tuple[ArchivedFile, ...]
+
+
+class Retired(NamedTuple):
+    """An object that was replaced: the first version that does not name it, when that was written, its name.
+
+    ``time`` is in seconds by the clock of the store; 0 for an object that is deleted at once.
+    """
+
+    version: int
+    time: float
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +123,11 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True)
 class ChapterBody:
-    """The content of a chapter: its ranges, and the starts of the log within them."""
+    """The content of a chapter: its ranges, the starts of the log and the states within them."""
 
     ranges: tuple[Range, ...]
     starts: tuple[Start, ...]
+    states: tuple[ArchivedState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +137,8 @@ class ArchiveManifest:
     All epochs from ``first`` to ``upto`` are here.  ``missing`` has the first and last number of each stretch
     of epochs that the log let go before they were archived.  ``starts`` has the starts of the log
     (see ``LogReader``) after the chapters.  ``term`` is the number of the writing daemon's term, ``writer`` a
-    random word of its own.  ``types`` has the class of each field of columns, by ``label/arity``.
+    random word of its own.  ``types`` has the class of each field of columns, by ``label/arity``.  ``states``
+    has the states after the chapters.  ``retired`` has the objects that were replaced lately.
     """
 
     space: str
@@ -118,6 +154,8 @@ class ArchiveManifest:
     starts: tuple[Start, ...] = ()
     missing: tuple[tuple[int, int], ...] = ()
     types: Mapping[str, str] = field(default_factory=dict)
+    states: tuple[ArchivedState, ...] = ()
+    retired: tuple[Retired, ...] = ()
     digest: str = field(default="", compare=False)
     """The SHA-256 of its bytes, as its successor names it."""
 
@@ -149,6 +187,10 @@ class ArchiveManifest:
             digest="",
         )
 
+    def next(self) -> ArchiveManifest:
+        """Returns the next version, with the same content so far."""
+        return replace(self, version=self.version + 1, previous=self.digest, digest="")
+
 
 def packed(of: ArchiveManifest | ChapterBody) -> bytes:
     """Returns a manifest or a chapter as its object has it."""
@@ -175,6 +217,8 @@ def manifest_of(content: bytes, place: str) -> ArchiveManifest:
             _pairs(body["starts"]),
             _pairs(body["missing"]),
             dict(body["types"]),
+            tuple(map(_state, body.get("states", ()))),
+            tuple([Retired(*each) for each in body.get("retired", ())]),
             sha256(content).hexdigest(),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -186,7 +230,8 @@ def chapter_of(content: bytes, chapter: Chapter, place: str) -> ChapterBody:
     if sha256(content).hexdigest() != chapter.sha256:
         raise LogDamaged(f"{place} was altered: its SHA-256 is not that of the manifest")
     body = _body(content, place)
-    return ChapterBody(tuple(map(_range, body["ranges"])), _pairs(body["starts"]))
+    states = tuple(map(_state, body.get("states", ())))
+    return ChapterBody(tuple(map(_range, body["ranges"])), _pairs(body["starts"]), states)
 
 
 def _body(content: bytes, place: str) -> Mapping[str, Any]:
@@ -206,9 +251,13 @@ def _range(body: Mapping[str, Any]) -> Range:
     return Range(**{**body, "segments": (first, last), "files": files})
 
 
+def _state(body: Mapping[str, Any]) -> ArchivedState:
+    return ArchivedState(**{**body, "files": tuple(map(_file, body["files"]))})
+
+
 def _file(body: Mapping[str, Any]) -> ArchivedFile:
-    others = body.get("others")
-    return ArchivedFile(**{**body, "others": None if others is None else tuple(others)})
+    others, order = body.get("others"), tuple(body.get("order", ()))
+    return ArchivedFile(**{**body, "others": None if others is None else tuple(others), "order": order})
 
 
 def _pairs(body: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:

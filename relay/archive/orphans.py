@@ -1,22 +1,22 @@
-"""Orphans: objects that no manifest names, which writers that died have left, and old manifests.
+"""Orphans: objects that no manifest names any more, or that writers that died have left, and old manifests.
 
-Always: an object that a manifest names is never deleted, nor a young object, since its manifest may be on
-its way.
+Always: an object that the newest manifest names is never deleted, nor a young object, since its manifest may
+be on its way, nor an object that was replaced lately, since it may be read still; a manifest that is there
+has all its objects.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from relay.archive.archive import MANIFESTS, Archive, manifest_name
-from relay.archive.manifest import COLUMNS, SEGMENTS
-from relay.objects.objects import PROBE
+from relay.archive.manifest import COLUMNS, SEGMENTS, STATES
+from relay.archive.writing import store_time
 
 KEPT_VERSIONS: Final = 1_000
-"""Manifests that are kept."""
+"""Manifests that are kept, if no object that they name was replaced."""
 
 GRACE: Final = 86_400.0
 """Seconds for which an object that no manifest names is kept, by the clock of the store."""
@@ -34,21 +34,23 @@ class Collected:
 def collect(archive: Archive, *, versions: int = KEPT_VERSIONS, grace: float = GRACE) -> Collected:
     """Deletes old manifests, and old objects that no manifest names; one listing for each folder."""
     newest = archive.refresh()
-    before = _now(archive) - grace
+    before = store_time(archive) - grace
+    due = {each.path: each.version for each in newest.retired if each.time < before}
+    replaced = max(due.values(), default=0)  # an earlier manifest names an object that goes now
     listed = archive.objects.listed(archive.name(MANIFESTS))
     old = [
         each
         for each in archive.versions()
-        if each <= newest.version - versions and listed[_base(each)].written < before
+        if each < replaced or (each <= newest.version - versions and listed[_base(each)].written < before)
     ]
     archive.objects.delete([archive.name(manifest_name(each)) for each in old])
-    named = {*_named(archive)}  # of all versions, since ranges are only added
+    held = {*_named(archive), *[each.path for each in newest.retired if each.path not in due]}
     count = size = 0
     for folder in _folders(archive):
         found = {
-            f"{folder}/{name}": each
-            for name, each in archive.objects.listed(archive.name(folder)).items()
-            if f"{folder}/{name}" not in named and each.written < before
+            name: each
+            for base, each in archive.objects.listed(archive.name(folder)).items()
+            if (name := f"{folder}/{base}") not in held and (name in due or each.written < before)
         }
         archive.objects.delete(map(archive.name, found))
         count, size = count + len(found), size + sum([each.size for each in found.values()])
@@ -58,27 +60,24 @@ def collect(archive: Archive, *, versions: int = KEPT_VERSIONS, grace: float = G
 def _folders(archive: Archive) -> Iterator[str]:
     """Yields the folders that objects are in: of segments, chapters, and columns by label and fields."""
     yield from (SEGMENTS, "chapters")
-    for label in archive.objects.folders(archive.name(COLUMNS)):
-        yield f"{COLUMNS}/{label}"
-        for arity in archive.objects.folders(archive.name(f"{COLUMNS}/{label}")):
-            yield f"{COLUMNS}/{label}/{arity}"
+    for form in (COLUMNS, STATES):
+        for label in archive.objects.folders(archive.name(form)):
+            yield f"{form}/{label}"
+            for arity in archive.objects.folders(archive.name(f"{form}/{label}")):
+                yield f"{form}/{label}/{arity}"
 
 
 def _named(archive: Archive) -> Iterator[str]:
+    """Yields the objects of the newest version.
+
+    Earlier versions name only replaced objects beside them, since ranges are only added.
+    """
     for chapter in archive.manifest.chapters:
         yield chapter.path
     for each in archive.ranges():
         yield from [file.path for file in each.files]
-
-
-def _now(archive: Archive) -> float:
-    """Returns the time by the clock of the store."""
-    name = f"{PROBE}-{uuid.uuid4().hex}"
-    archive.objects.put(archive.name(name), b"written to find out the time; may be deleted\n")
-    try:
-        return archive.objects.listed(archive.place.folder)[name].written
-    finally:
-        archive.objects.delete([archive.name(name)])
+    for state in archive.states():
+        yield from [file.path for file in state.files]
 
 
 def _base(version: int) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any, Final
 
 from dataspace.codec import pack, unpack_own
@@ -44,6 +45,10 @@ class PackedGroup:
     previous: bytes
 
 
+_INDEXED: Final = attrgetter("size", "segments", "first", "last", "until", "previous")
+"""What the index has of a group behind its offset."""
+
+
 class SegmentPacker:
     """Makes an object of segments that follow each other."""
 
@@ -68,8 +73,7 @@ class SegmentPacker:
         """Returns the object so far; more may be added afterwards."""
         if self._group:
             self._close()
-        index = pack(tuple(self._index))
-        return b"".join([*self._parts, index, _checksum(index), len(index).to_bytes(4), MAGIC])
+        return _finished(self._parts, self._index)
 
     def _close(self) -> None:
         group, self._group, self._size = self._group, [], 0
@@ -79,6 +83,23 @@ class SegmentPacker:
         self._parts.append(frame)
         self._at += len(frame)
         self._previous = group[-1].checksum
+
+
+def _finished(parts: Sequence[bytes], groups: Sequence[tuple[Any, ...]]) -> bytes:
+    index = pack(tuple(groups))
+    return b"".join([*parts, index, _checksum(index), len(index).to_bytes(4), MAGIC])
+
+
+def joined_object(contents: Sequence[bytes], place: str) -> bytes:
+    """Returns one object with the groups of several, as they are; O(bytes), without unpacking any."""
+    parts, index, at = [MAGIC], list[tuple[Any, ...]](), len(MAGIC)
+    for content in contents:
+        size = index_size(content, place)
+        groups = groups_of(content, place)
+        parts.append(content[len(MAGIC) : len(content) - size])
+        index += [(each.offset - len(MAGIC) + at, *_INDEXED(each)) for each in groups]
+        at += len(parts[-1])
+    return _finished(parts, index)
 
 
 def index_size(tail: bytes, place: str) -> int:

@@ -6,16 +6,17 @@ the epochs that it declares missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain, pairwise, zip_longest
 from operator import itemgetter
+from typing import Any
 
-from index.values.values import same
+from index.values.values import Value, key, same
 from relay.archive.archive import Archive, manifest_name
-from relay.archive.columns import KINDS, ExactChange, exact_changes
-from relay.archive.manifest import COLUMNS, Range
+from relay.archive.columns import KINDS, ExactChange, exact_changes, exact_intervals
+from relay.archive.manifest import COLUMNS, ArchivedFile, ArchivedState, Range
 from relay.objects.objects import StoreFailed
 from relay.store.errors import LogDamaged
 
@@ -45,9 +46,9 @@ def verify_archive(archive: Archive, *, deep: bool = False) -> ArchiveVerdict:
     damages: list[str] = []
     try:
         archive.refresh()
-        ranges = list(archive.ranges())
+        ranges, states = list(archive.ranges()), list(archive.states())
     except (LogDamaged, StoreFailed) as damage:
-        ranges = []
+        ranges, states = [], []
         damages.append(str(damage))
     else:
         damages += [*_manifests(archive), *_order(archive, ranges), *_objects(archive, ranges)]
@@ -55,6 +56,7 @@ def verify_archive(archive: Archive, *, deep: bool = False) -> ArchiveVerdict:
             damages += [*_chain(archive, ranges), *_columns(archive, ranges)]
     manifest = archive.manifest
     files = [file for each in ranges for file in each.files]
+    files += [file for each in states for file in each.files]
     return ArchiveVerdict(
         manifest.space,
         manifest.identity,
@@ -100,13 +102,15 @@ def _order(archive: Archive, ranges: list[Range]) -> Iterator[str]:
 
 
 def _objects(archive: Archive, ranges: list[Range]) -> Iterator[str]:
-    for each in ranges:
-        for file in each.files:
+    named = [(f"epochs {each.first} to {each.last}", each.files) for each in ranges]
+    named += [(f"state after epoch {each.epoch}", each.files) for each in archive.states()]
+    for words, files in named:
+        for file in files:
             place = f"{archive.shown}/{file.path}"
             try:
                 content = archive.objects.get(archive.name(file.path))
             except StoreFailed as failure:
-                yield f"epochs {each.first} to {each.last}: {failure}"
+                yield f"{words}: {failure}"
                 continue
             if len(content) != file.size:
                 yield f"{place} has {len(content)} bytes, {file.size} were written"
@@ -133,19 +137,91 @@ def _chain(archive: Archive, ranges: list[Range]) -> Iterator[str]:
 
 
 def _columns(archive: Archive, ranges: list[Range]) -> Iterator[str]:
-    """Yields where the columns of a range do not have its changes exactly."""
+    """Yields where columns do not have the changes of their range exactly, and states not the facts."""
+    states = {each.epoch: each for each in archive.states()}
+    held = _Held()
+    begin = archive.oldest - 1
     for each in ranges:
+        if each.last < archive.oldest:
+            continue  # before a gap, where no state is known
+        state = states.get(begin)
+        if state is not None:
+            parts = [list(_rows_of(archive, file)) for file in state.files]
+            found = [fact for part in parts for fact in part]
+            if any([each[2] for each in part] != [*range(len(part))] for part in parts):
+                yield f"{archive.shown}: the rows of the state after epoch {begin} are not numbered"
+            yield from held.compared(archive, state, found)
         files = [file for file in each.files if file.form == COLUMNS]
-        if not files:
-            continue
-        contents = (archive.objects.get(archive.name(file.path)) for file in files)
-        found = [change for content in contents for change in exact_changes(content)]
-        found.sort(key=itemgetter(0, 2))
-        for one, other in zip_longest(found, _changes(archive, each)):
-            if one is None or other is None or one[:4] != other[:4] or not same(one[4], other[4]):
+        rows = [row for file in files for row in _rows_of(archive, file)]
+        rows.sort(key=itemgetter(0, 2))
+        expected = held.followed(_changes(archive, each), begin)
+        for one, other in zip_longest(rows if files else expected, expected):
+            if one is None or other is None or not _is_same(one, other, each.merged > 1):
                 at = other or one
                 yield f"{archive.shown}: the columns of epoch {at[0]} are not what its segment says"
                 break
+        if state is not None and each.merged > 1:
+            yield from held.ended(archive, state, each.last, found)
+        begin = each.last
+
+
+Row = tuple[int, int, int, str, Value, int | None, int | None]
+"""A change as ``ExactChange`` has it, with the epochs since and until which its fact held."""
+
+
+def _rows_of(archive: Archive, file: ArchivedFile) -> Iterator[Row]:
+    content = archive.objects.get(archive.name(file.path))
+    for change, interval in zip(exact_changes(content), exact_intervals(content), strict=True):
+        yield (*change, *interval)
+
+
+def _is_same(one: Row, other: Row, with_intervals: bool) -> bool:
+    return one[:4] == other[:4] and same(one[4], other[4]) and (not with_intervals or one[5:] == other[5:])
+
+
+class _Held:
+    """The facts that hold by now, each with the epoch and the time of its insertion, as segments say."""
+
+    def __init__(self) -> None:
+        self._facts: dict[Hashable, int | None] = {}
+        self._ends: dict[Hashable, int] = {}
+
+    def followed(self, changes: Iterable[ExactChange], begin: int) -> list[Row]:
+        """Returns changes with what intervals they have within their range, which these all are."""
+        found: list[list[Any]] = []
+        opened: dict[Hashable, int] = {}
+        self._ends = {}
+        for at, change in enumerate(changes):
+            number, _, _, kind, value = change
+            found.append([*change, None, None])
+            if kind == "message":
+                continue
+            name = key(value)
+            if kind == "insert":
+                opened[name] = at
+                self._facts[name] = number
+                continue
+            self._ends.setdefault(name, number)
+            self._facts.pop(name, None)
+            if name in opened:
+                begun = opened.pop(name)
+                found[at][5], found[begun][6] = found[begun][0], number
+        return [tuple(each) for each in found]
+
+    def compared(self, archive: Archive, state: ArchivedState, found: Sequence[Row]) -> Iterator[str]:
+        """Yields an error for each difference of a state; the first state is taken as true."""
+        facts = {key(each[4]): each[5] for each in found}
+        if not self._facts and state.epoch == archive.oldest - 1 and state.epoch:
+            self._facts = dict(facts)
+        if facts != self._facts or len(found) != len(facts) or len(found) != state.rows:
+            yield f"{archive.shown}: the state after epoch {state.epoch} is not what segments say"
+        if any(each[3] != "insert" or each[0] != state.epoch or each[1] != state.time for each in found):
+            yield f"{archive.shown}: the state after epoch {state.epoch} has rows of other epochs"
+
+    def ended(self, archive: Archive, state: ArchivedState, upto: int, found: Sequence[Row]) -> Iterator[str]:
+        """Yields an error if ``_until`` of a state differs from the range after the state."""
+        if state.upto != upto or any(each[6] != self._ends.get(key(each[4])) for each in found):
+            yield f"{archive.shown}: the state after epoch {state.epoch} does not say when its facts ended"
 
 
 def _changes(archive: Archive, of: Range) -> Iterator[ExactChange]:

@@ -11,22 +11,26 @@ Always: an epoch that it says is archived was read back, and is on disk in the l
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from dataspace.errors import DataspaceError, Refused
 from relay.archive.archive import Archive
 from relay.archive.archiver import Archiver, RangeSizes, archived_segment
+from relay.archive.merging import Merger, MergeRules
 from relay.archive.orphans import collect
 from relay.archive.tables import DeltaTables
+from relay.archive.writing import NotThisArchive
 from relay.objects.objects import Objects
 from relay.objects.opening import open_objects
 from server.archiving.logs import read_log
@@ -45,7 +49,8 @@ NICE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Where the logs and the archive are, the terms of the spaces to archive, and when ranges are closed.
+    """Where the logs and the archive are, the terms of the spaces to archive, when ranges are closed, and how
+    merged ranges are ordered.
 
     ``delta`` if Delta tables are kept as well.
     """
@@ -56,6 +61,7 @@ class Orders:
     spaces: dict[str, int]
     seconds: float
     delta: bool = False
+    clusters: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def place(self) -> Path | str:
@@ -110,7 +116,8 @@ class _Archivers:
 
     def take(self, orders: Orders) -> None:
         """Begins and ends the archiving of spaces."""
-        others = orders.prefix != self._orders.prefix or orders.place != self._orders.place
+        held = self._orders
+        others = (orders.prefix, orders.place, orders.clusters) != (held.prefix, held.place, held.clusters)
         objects = open_objects(orders.prefix)
         for name in [*self._spaces]:
             if others or orders.spaces.get(name) != self._spaces[name].term:
@@ -147,6 +154,8 @@ class _Space:
         self._tables: DeltaTables | None = None
         self._tables_of = 0
         """The version of the archive that the tables have."""
+        self._merged = 0
+        self._merges_at = 0.0 if find_spec("pyarrow") else math.inf
 
     def look(self) -> None:
         """Reads on, and archives what is due; says what came of it."""
@@ -172,6 +181,7 @@ class _Space:
             self._say_archived(archiver)
             while archiver.read():
                 pass
+        self._merge(archiver)
         if self._orders.delta and archiver.archive.manifest.version != self._tables_of:
             self._keep_tables(archiver.archive)
         if time.monotonic() > self._collected + COLLECT_SECONDS:
@@ -189,6 +199,23 @@ class _Space:
         except (DataspaceError, OSError) as error:
             print(f"dataspace: Delta tables of space {self.name} are not kept: {error}", file=sys.stderr)
         self._tables_of = version  # after an error: with the next range
+
+    def _merge(self, archiver: Archiver) -> None:
+        """Merges one run of ranges, if there is one; what cannot be merged does not stop archiving."""
+        known = archiver.archive.manifest.version
+        if time.monotonic() < self._merges_at or known == self._merged:
+            return
+        rules = MergeRules(clusters=self._orders.clusters)
+        try:
+            if Merger(archiver.archive, term=self.term, rules=rules).merge_due() is None:
+                self._merged = known
+            else:
+                self._say_archived(archiver)
+        except NotThisArchive:
+            pass  # another merged it, or the archiver will say what is wrong
+        except DataspaceError as error:
+            self._merges_at = time.monotonic() + COLLECT_SECONDS
+            _say({"space": self.name, "error": f"ranges are not merged: {error}", "code": "not-merged"})
 
     def _begun(self) -> Archiver:
         log = self._held.enter_context(read_log(self._orders.place, self.name))

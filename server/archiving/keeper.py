@@ -190,7 +190,8 @@ class ArchiveKeeper:
         if isinstance(config.data, StoreAddress):
             data = config.data.text
         led = {hosted.name: hosted.term for hosted in self._spaces() if hosted.leads}
-        return Orders(data, is_store, self.place, led, config.archive_seconds, config.archive_delta)
+        clusters = {label: list(fields) for label, fields in config.archive_clusters.items()}
+        return Orders(data, is_store, self.place, led, config.archive_seconds, config.archive_delta, clusters)
 
     async def _listen(self, stdout: trio.abc.ReceiveStream) -> None:
         rest = b""

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 
 from index.patterns.text import parse_pattern
+from index.values.values import Value
 from relay.archive.archive import Archive, only_archive
 from relay.archive.archiver import Archiver, archive_all
 from relay.archive.manifest import ArchivedFile, Range
+from relay.archive.merging import Merger, MergeRules
+from relay.archive.states import state_files
 from relay.archive.tables import DeltaTables
 from relay.archive.verifying import ArchiveVerdict, verify_archive
 from relay.objects.objects import Objects
@@ -21,6 +25,7 @@ from server.archiving.child import keep_archiving
 from server.archiving.logs import read_logs
 from server.cli.output import json_line, size_text
 from server.config.model import default_data
+from server.config.settings import clusters
 
 
 def archive(args: argparse.Namespace) -> int:
@@ -33,7 +38,11 @@ def archive(args: argparse.Namespace) -> int:
             archiver = Archiver(log, objects, space, term=log.term)
             archiver.begin()
             try:
-                archive_all(archiver, _Reporter(quiet=args.quiet or args.json).report)
+                reporter = _Reporter(quiet=args.quiet or args.json)
+                archive_all(archiver, reporter.report)
+                if args.merge:
+                    rules = MergeRules(clusters=clusters(args.cluster or ()))
+                    Merger(archiver.archive, term=log.term, rules=rules).merge_all(reporter.report)
             except KeyboardInterrupt:
                 print("dataspace: interrupted; the same command continues", file=sys.stderr)
                 return 1
@@ -93,17 +102,30 @@ def files(args: argparse.Namespace) -> int:
     if args.version is not None:
         archive.choose(args.version)
     pattern = None if args.pattern is None else parse_pattern(args.pattern)
-    found = list(archive.files(pattern))
+    found = list(_listed(archive, pattern, args.as_of))
     if not found:
         print("dataspace: no file of this version may have facts of the pattern", file=sys.stderr)
-    for each, file in found:
+    for (first, last), file in found:
         address = objects.address(archive.name(file.path))
         if args.json:
-            said = {"file": address, "first": each.first, "last": each.last}
+            said = {"file": address, "first": first, "last": last}
             print(json_line(said | {name: getattr(file, name) for name in ArchivedFile.__slots__[1:]}))
         else:
             print(address)
     return 0
+
+
+def _listed(
+    archive: Archive, pattern: Value, epoch: int | None
+) -> Iterator[tuple[tuple[int, int], ArchivedFile]]:
+    """Yields objects, each with the first and last epoch that it may have."""
+    if epoch is None:
+        yield from (((each.first, each.last), file) for each, file in archive.files(pattern))
+        return
+    found = state_files(archive, epoch, pattern)
+    if found.state is not None:
+        yield from (((found.state.epoch, found.state.epoch), file) for file in found.facts)
+    yield from (((each.first, each.last), file) for each, file in found.changes)
 
 
 def delta(args: argparse.Namespace) -> int:

@@ -193,6 +193,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         archive=value["log.archive"],  # type: ignore[arg-type]
         archive_seconds=value["log.archive_every"],  # type: ignore[arg-type]
         archive_delta=bool(value["log.archive_delta"]),
+        archive_clusters=value["log.archive_cluster"],  # type: ignore[arg-type]
         show=main.show,
         accept_damage=value["accept_damage"],  # type: ignore[arg-type]
         follow=_filled(Follow, value, "follow"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -291,6 +292,8 @@ class Config:
     """How long an epoch waits at most to be archived."""
     archive_delta: bool = False
     """Whether Delta tables over the archive are kept up to date."""
+    archive_clusters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By labels the fields that archived rows are ordered by."""
     show: str | None = None
     """What observers of ``main`` are shown, and of each space that states nothing else."""
     accept_damage: bool = False

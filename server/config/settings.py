@@ -164,6 +164,27 @@ def _several(value: object, form: re.Pattern[str], what: str) -> tuple[str, ...]
     return tuple(found)
 
 
+def clusters(value: object) -> dict[str, tuple[int, ...]]:
+    """Returns labels with positions of their fields, separated by commas in text.
+
+    >>> clusters("flight=1, gate=0:2")
+    {'flight': (1,), 'gate': (0, 2)}
+    """
+    given = value.split(",") if isinstance(value, str) else value
+    found: dict[str, tuple[int, ...]] = {}
+    for each in given if isinstance(given, list | tuple) else [given]:
+        said = _CLUSTER.fullmatch(each.strip()) if isinstance(each, str) else None
+        if said is None:
+            raise UsageError(
+                f"a label with positions of its fields, such as 'flight=1:0', is needed, not {each!r:.80}"
+            )
+        found[said[1]] = tuple(map(int, said[2].split(":")))
+    return found
+
+
+_CLUSTER: Final = re.compile(r"(.+)=(\d{1,3}(?::\d{1,3})*)")
+
+
 def seconds(value: object) -> float:
     """Returns a time in seconds, from a number or text such as 10s."""
     if isinstance(value, str):
@@ -371,6 +392,7 @@ SETTINGS: Final = (
     Setting("log.archive", archive_place, None, "archive"),
     Setting("log.archive_every", lasting, ARCHIVE_SECONDS),
     Setting("log.archive_delta", flag, False),
+    Setting("log.archive_cluster", clusters, {}),
     *_limits(),
 )
 BY_NAME: Final = {each.name: each for each in SETTINGS}

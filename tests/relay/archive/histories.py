@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from pytest import MonkeyPatch
+
 from dataspace.errors import Refused
 from dataspace.kernel.changes import Claims, Epoch
+from index.values.values import Value, key
+from relay.archive import archiver as archiving, merging, writing
 from relay.archive.archive import Archive, ArchivePlace
 from relay.archive.archiver import Archiver, RangeSizes, archived_segment
 from relay.archive.manifest import ArchiveManifest, Range
@@ -31,12 +35,13 @@ LATE: Final = 10**15
 class ArchivedLog:
     """A log under ``folder/data`` with an archive under ``folder/archive``, and what happened to them."""
 
-    def __init__(self, folder: Path, sizes: RangeSizes | None = None) -> None:
+    def __init__(self, folder: Path, sizes: RangeSizes | None = None, objects: Objects | None = None) -> None:
         self.data: Final = folder / "data"
         self.data.mkdir()
-        self.objects: Final[Objects] = open_objects(folder / "archive")
+        self.objects: Final[Objects] = objects or open_objects(folder / "archive")
         self.sizes = sizes or RangeSizes(changes=7)
         self.epochs: list[Epoch] = []
+        self._handles: dict[object, int] = {}
         self.missing_upto = 0
         self.log = Log.open(self.data)
         self._number = self.log.next_epoch - 1
@@ -59,6 +64,21 @@ class ArchivedLog:
             if self._number % 3 == 0:
                 entries.append(self._silent())
         append(self.log, *entries)
+        self.log.issue(self._number)
+
+    def turn(
+        self, added: Sequence[Value] = (), sent: Sequence[Value] = (), removed: Sequence[Value] = ()
+    ) -> None:
+        """Appends an epoch with these changes."""
+        self._number += 1
+        self._time += 5
+        claimed = [(self._number * 1000 + at, value) for at, value in enumerate(added)]
+        retracted = [self._handles.pop(key(each)) for each in removed]
+        self._handles.update({key(value): handle for handle, value in claimed})
+        claims = (Claims("durable:EWR", claimed, retracted),)
+        made = Epoch(self._number, self._time, added, sent, removed, claims, None, 0, False)
+        self.epochs.append(made)
+        append(self.log, made)
         self.log.issue(self._number)
 
     def write_silent(self, _: int = 1) -> None:
@@ -179,3 +199,13 @@ class ArchivedLog:
 
 class Killed(Exception):
     """The process has ended here."""
+
+
+def striking(monkeypatch: MonkeyPatch) -> Callable[[Callable[[str], None]], None]:
+    """What has all that writes an archive call a function at its points."""
+
+    def patch(strike: Callable[[str], None]) -> None:
+        for each in (archiving, writing, merging):
+            monkeypatch.setattr(each, "reach", strike)
+
+    return patch

@@ -97,7 +97,7 @@ def test_what_does_not_fit_a_settled_class_is_exact_as_well(settled: str) -> Non
 def test_a_field_has_the_class_of_most_of_its_values() -> None:
     turns = [([Record("p", at, "a" if at % 4 else at, None, at / 2)], (), ()) for at in range(1, 20)]
     [made], types = columns_of(segments_of(turns), {})
-    assert types == {"p/4": "issf"} and made.folder == "columns/label=p/arity=4"
+    assert types == {"p/4": "issf"} and made.folder == "label=p/arity=4"
     table = parquet.read_table(io.BytesIO(made.content))
     assert [*table.schema.names] == [
         *("_epoch", "_epoch_timestamp", "_seq", "_change_type"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,12 +13,13 @@ from hypothesis import given, settings, strategies as st
 from dataspace.errors import Refused
 from relay.archive import archiver as archiving
 from relay.archive.archive import Archive, ArchivePlace, archives_in, only_archive
-from relay.archive.archiver import NotThisArchive, RangeSizes
+from relay.archive.archiver import RangeSizes
+from relay.archive.writing import NotThisArchive
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.log.replay import Replay
 from relay.objects.opening import open_objects
-from tests.relay.archive.histories import LATE, LET_GO, ArchivedLog
+from tests.relay.archive.histories import LATE, LET_GO, ArchivedLog, striking
 from tests.relay.log.histories import plain
 
 pytest.importorskip("zstandard", reason="the extra `archive` is not installed")
@@ -146,7 +147,7 @@ POINTS = ("archive-after-object", "archive-before-manifest", "archive-after-mani
 def test_a_kill_anywhere_leaves_each_epoch_once(
     kept: ArchivedLog, point: str, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patch = patching(monkeypatch)
+    patch = striking(monkeypatch)
     for _ in range(4):
         kept.write(2)
         kept.write_silent()
@@ -160,10 +161,6 @@ def test_a_kill_anywhere_leaves_each_epoch_once(
     check(kept)
     orphans = len(kept.objects.listed(kept.reader().name("segments"))) - len([*kept.reader().ranges()])
     assert orphans == (point != "archive-after-manifest")
-
-
-def patching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], None]], None]:
-    return lambda strike: monkeypatch.setattr(archiving, "reach", strike)
 
 
 EVENTS = st.one_of(
@@ -183,9 +180,9 @@ def test_log_and_archive_have_each_epoch_once(
         if small_groups:
             monkeypatch.setattr("relay.archive.packing.GROUP_BYTES", 300)
             monkeypatch.setattr("relay.archive.archive.INDEX_BYTES", 64)
-            monkeypatch.setattr("relay.archive.archiver.CHAPTER", 2)
+            monkeypatch.setattr("relay.archive.writing.CHAPTER", 2)
         kept = ArchivedLog(Path(folder), RangeSizes(changes=changes))
-        patch = patching(monkeypatch)
+        patch = striking(monkeypatch)
         try:
             for name, count in events:
                 if name in POINTS:

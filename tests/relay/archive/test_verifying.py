@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from relay.archive import archiver as archiving
+from relay.archive import verifying, writing
 from relay.archive.archive import Archive, ArchivePlace
-from relay.archive.columns import exact_changes
-from relay.archive.manifest import Range
+from relay.archive.manifest import ArchivedFile, Range
+from relay.archive.merging import Merger
 from relay.archive.orphans import collect
 from relay.archive.verifying import ArchiveVerdict, verify_archive
-from tests.relay.archive.histories import LET_GO, ArchivedLog
+from tests.relay.archive.histories import LET_GO, ArchivedLog, striking
 
 pytest.importorskip("zstandard", reason="the extra `archive` is not installed")
 
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ArchivedLog]:
-    monkeypatch.setattr(archiving, "CHAPTER", 2)
+    monkeypatch.setattr(writing, "CHAPTER", 2)
     made = ArchivedLog(tmp_path)
     for _ in range(18):
         made.write()
@@ -72,20 +73,46 @@ def test_what_is_altered_or_gone_is_named(kept: ArchivedLog, kind: str, tmp_path
     assert verdict(kept).damages == ()
 
 
+WRONG: list[Callable[[list[Any]], list[Any]]] = [
+    lambda rows: rows[1:],
+    lambda rows: rows * 2,
+    lambda rows: [(*each[:2], each[2] + 1, *each[3:]) for each in rows],
+    lambda rows: [(*each[:3], "delete", *each[4:]) for each in rows],
+    lambda rows: [(*each[:4], "another", *each[5:]) for each in rows],
+]
+WRONG_INTERVALS: list[Callable[[list[Any]], list[Any]]] = [
+    lambda rows: [(*each[:5], 1, each[6]) for each in rows],
+    lambda rows: [(*each[:6], 19) for each in rows],
+]
+
+
+def planted_in(form: str, wrong: Callable[[list[Any]], list[Any]]) -> Callable[..., list[Any]]:
+    """What reads the rows of columns or of states wrongly."""
+    whole = verifying._rows_of
+
+    def read(archive: Archive, file: ArchivedFile) -> list[Any]:
+        rows = list(whole(archive, file))
+        return wrong(rows) if file.form == form else rows
+
+    return read
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
 def test_columns_that_are_not_what_the_segments_say_are_named(
-    kept: ArchivedLog, monkeypatch: pytest.MonkeyPatch
+    kept: ArchivedLog, is_merged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = exact_changes
-    for planted in (
-        lambda content: list(whole(content))[1:],
-        lambda content: [*whole(content)] * 2,
-        lambda content: [(*each[:2], each[2] + 1, *each[3:]) for each in whole(content)],
-        lambda content: [(*each[:4], "another") for each in whole(content)],
-        lambda content: [(*each[:3], "delete", each[4]) for each in whole(content)],
-    ):
-        monkeypatch.setattr("relay.archive.verifying.exact_changes", planted)
-        assert "are not what its segment says" in str(verdict(kept).damages)
-    monkeypatch.setattr("relay.archive.verifying.exact_changes", whole)
+    if is_merged:
+        archive = kept.reader()
+        assert archive.manifest.chapters and Merger(archive)._merge(archive.manifest, (0, 2))
+        assert verdict(kept).damages == () and [*kept.reader().states()]
+    for wrong in [*WRONG, *WRONG_INTERVALS * is_merged]:
+        with monkeypatch.context() as patched:
+            patched.setattr(verifying, "_rows_of", planted_in("columns", wrong))
+            assert "are not what its segment says" in str(verdict(kept).damages)
+    for wrong in [*WRONG, *WRONG_INTERVALS] * is_merged:
+        with monkeypatch.context() as patched:
+            patched.setattr(verifying, "_rows_of", planted_in("states", wrong))
+            assert "the state after epoch" in str(verdict(kept).damages)
     assert verdict(kept).damages == ()
 
 
@@ -109,7 +136,7 @@ def test_objects_that_no_manifest_names_go_when_they_are_old(
     kept: ArchivedLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept.write(4)
-    kept.fail("archive-before-manifest", lambda strike: monkeypatch.setattr(archiving, "reach", strike))
+    kept.fail("archive-before-manifest", striking(monkeypatch))
     kept.archive()
     before = verdict(kept)
     archive = kept.reader()

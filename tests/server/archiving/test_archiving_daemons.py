@@ -34,6 +34,7 @@ def archiving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemo
     """A daemon that archives every epoch soon, and keeps nothing longer than it must."""
     monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_EVERY", "0.1")
     monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_DELTA", "true")
+    monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_CLUSTER", "part=0")
     process = DaemonProcess(tmp_path / "data", "--archive", str(tmp_path / "archive"), "--keep-for", "0s")
     process.start()
     yield process
@@ -115,11 +116,25 @@ def test_readers_see_no_border(archiving: DaemonProcess, tmp_path: Path) -> None
     found = {(row["_epoch"], row["f0"]) for row in table.to_pylist()}
     assert found == {*expected, *[(newest - 9 + at, 60 + at) for at in range(10)]}
     assert {*table.column("_change_type").to_pylist()} == {"insert"}
-
     # The process keeps the table, so that the command finds nothing to add.
     wait(lambda: rows_of_table(tmp_path / "archive") == 70, "the table has all")
     told = json.loads(command("log", "delta", archive, "part($n, _)", "--json"))
     assert (told["rows"], told["files"], told["changed"]) == (70, len(table_files(archive)), False)
+
+    merged = only_archive(open_objects(tmp_path / "archive"), "main")
+    write(archiving, 70, 40)
+    wait(lambda: any(each.merged > 1 for each in merged.refresh().ranges), "the process merges ranges")
+    data = str(archiving.data)
+    command("log", "archive", archive, "--data", data, "--merge", "--cluster", "part=0", "--quiet")
+    [whole] = merged.refresh().ranges
+    assert {file.label: file.order for file in whole.files if file.label == "part"} == {"part": (0,)}
+    for epoch in (first, last, newest):
+        files = command("log", "files", archive, "part($n, _)", "--as-of", str(epoch)).split()
+        held = dataset.dataset(files).to_table().to_pylist()
+        assert {row["f0"] for row in held if row["_epoch"] <= epoch} == {n for at, n in found if at <= epoch}
+    command("log", "verify", "--archive", archive, "--deep")
+    told = json.loads(command("log", "delta", archive, "part($n, _)", "--json"))
+    assert (told["rows"], told["files"]) == (110, 1)
 
 
 def rows_of_table(archive: Path) -> int:

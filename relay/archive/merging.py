@@ -1,0 +1,340 @@
+"""Merging: neighbouring ranges of an archive become one, so that old history is in few large objects.
+
+The segments of the ranges are joined as they are; their columns are written anew, with the epochs between
+which facts held (``intervals``), and with the state before them where that pays (``states``).  Ranges are
+merged by tiers: some of about one size make one of the next size, four times as large, up to 4 million
+changes.  So a change is written again as often as there are tiers above its range: twice for a full range.
+
+Always: an epoch is in one range, in order.  Ranges are merged only if they follow each other in the log's
+chain, without missing epochs between.  Of a merger and an archiver that write one version, one begins again.
+Replaced objects stay for a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import Final
+
+from dataspace.errors import UsageError
+from dataspace.faults import reach
+from relay.archive.archive import Archive
+from relay.archive.columns import ColumnObject, Types, columns_of
+from relay.archive.intervals import Clusters, ColumnPart, GatheredRows, facts_after, merged
+from relay.archive.manifest import (
+    COLUMNS,
+    SEGMENTS,
+    STATES,
+    ArchivedFile,
+    ArchivedState,
+    ArchiveManifest,
+    Range,
+    Retired,
+)
+from relay.archive.orphans import GRACE
+from relay.archive.packing import joined_object
+from relay.archive.states import nearest_state
+from relay.archive.writing import ArchiveWriter, NotThisArchive, random_name, store_time
+
+MERGED_CHANGES: Final = 1 << 22
+"""Changes at which a range is merged no more."""
+
+MERGED_BYTES: Final = 128 << 20
+"""The same in bytes of its objects."""
+
+MERGED_BODIES: Final = 1 << 30
+"""The same in bytes of its segments before compression."""
+
+TIER: Final = 4
+"""A tier is so many times as large as the tier below."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRules:
+    """When a range is merged no more, and by which fields the rows of labels are ordered in merged ranges."""
+
+    changes: int = MERGED_CHANGES
+    bytes: int = MERGED_BYTES
+    bodies: int = MERGED_BODIES
+    clusters: Clusters = field(default_factory=dict)
+
+
+class Merger:
+    """What merges the ranges of one archive.  For one thread at a time; all calls block.
+
+    It holds the segments of the ranges compressed, and the rows of one label: up to some 150 bytes a change.
+    """
+
+    def __init__(self, archive: Archive, *, term: int | None = None, rules: MergeRules | None = None) -> None:
+        """``term`` is the number of the leading daemon's term, None for the term that the archive has."""
+        self.archive: Final = archive
+        self.writer: Final = ArchiveWriter(archive, term)
+        self.rules: Final = rules or MergeRules()
+
+    def merge_due(self) -> Range | None:
+        """Merges the first ranges that make one of a higher tier; None if there are none.
+
+        Looks at the ranges that are in no chapter; O(those).  Raises ``NotThisArchive`` if another writer was
+        first, or a later leader writes the archive.
+        """
+        manifest = self.archive.refresh()
+        return self._merge(manifest, self._run(manifest, by_tiers=True))
+
+    def merge_all(self, report: Callable[[Range], None]) -> int:
+        """Merges all ranges that can be, whatever their size, and returns how many that made."""
+        count, lost = 0, 0
+        while True:
+            manifest = self.archive.refresh()
+            try:
+                made = self._merge(manifest, self._run(manifest, by_tiers=False))
+            except NotThisArchive:
+                lost += 1
+                if lost > ATTEMPTS:
+                    raise
+                continue
+            if made is None:
+                return count
+            report(made)
+            count, lost = count + 1, 0
+
+    # -- which ----------------------------------------------------------------------------------------
+
+    def _run(self, manifest: ArchiveManifest, *, by_tiers: bool) -> tuple[int, int]:
+        """Returns the place of the first range to be merged, and that after the last; the same if none is."""
+        ranges = manifest.ranges
+        follows = [False, *[self._follows(manifest, *pair) for pair in pairwise(ranges)]]
+        for first in range(len(ranges)):
+            total = tier = 0
+            for at in range(first, len(ranges)):
+                weight = self._weight(ranges[at])
+                if weight >= self.rules.changes or (at > first and not follows[at]):
+                    break
+                total, tier = total + weight, max(tier, _tier(weight))
+                if at > first and (total >= self.rules.changes or (by_tiers and _tier(total) > tier)):
+                    return first, at + 1
+            else:
+                at = len(ranges)
+            if not by_tiers and at > first + 1:
+                return first, at
+        return 0, 0
+
+    def _weight(self, of: Range) -> int:
+        """Returns the size of a range in changes, or in what its bytes count for where those are many."""
+        rules, stored = self.rules, sum([each.size for each in of.files])
+        return max(
+            1,
+            of.changes,
+            stored * rules.changes // rules.bytes,
+            of.bytes * rules.changes // rules.bodies,
+        )
+
+    @staticmethod
+    def _follows(manifest: ArchiveManifest, one: Range, other: Range) -> bool:
+        """True if a range follows another in the chain of the log, with no missing epoch between them."""
+        gaps = any(one.last < last and first < other.first for first, last in manifest.missing)
+        return one.checksum == other.anchor and not gaps
+
+    # -- one range of several -------------------------------------------------------------------------
+
+    def _merge(self, manifest: ArchiveManifest, places: tuple[int, int]) -> Range | None:
+        first, beyond = places
+        if first == beyond:
+            return None
+        self.writer.check_term(manifest)
+        if find_spec("pyarrow") is None:
+            raise UsageError("ranges are merged with pyarrow: pip install 'dataspace-server[archive]'")
+        run = manifest.ranges[first:beyond]
+        work = _Work(self.archive, manifest, self.rules.clusters)
+        made, state = work.merged(self.writer, run, self._begin(manifest, first))
+        time = store_time(self.archive)
+        reach("merge-before-manifest")
+        while True:
+            following = _following(manifest, run, made, state, work.types, time)
+            try:
+                self.writer.commit(self.writer.with_chapter(following))
+                break
+            except NotThisArchive:
+                newer = self.archive.refresh()
+                if not _only_added(manifest, newer) or not _agree(newer.types, work.types):
+                    raise
+                self.writer.check_term(newer)
+                manifest = newer
+        reach("merge-after-manifest")
+        self.archive.refresh()
+        return made
+
+    @staticmethod
+    def _begin(manifest: ArchiveManifest, first: int) -> int:
+        """Returns the epoch whose state holds where a range begins."""
+        if first:
+            return max(manifest.first - 1, manifest.ranges[first - 1].last)
+        return max([manifest.first - 1, *[each.last for each in manifest.chapters[-1:]]])
+
+
+ATTEMPTS: Final = 10
+"""How often a merge begins again in a row because other writers were first."""
+
+
+class _Work:
+    """The reading and writing for one merge; ``types`` are the classes that it settled."""
+
+    def __init__(self, archive: Archive, manifest: ArchiveManifest, clusters: Clusters) -> None:
+        self._archive = archive
+        self._known = manifest.types
+        self._clusters = clusters
+        self._manifest = manifest
+        self.types: Final[dict[str, str]] = {}
+
+    def merged(
+        self, writer: ArchiveWriter, run: Sequence[Range], begin: int
+    ) -> tuple[Range, ArchivedState | None]:
+        """Writes the objects of several ranges as one; returns it, and the state before it if it has one."""
+        first, last = run[0], run[-1]
+        path = f"{SEGMENTS}/{random_name(first.first, last.last, 'dsz')}"
+        content = joined_object(
+            [self._archive.content(each.file(SEGMENTS)) for each in run], self._archive.shown
+        )
+        files = [ArchivedFile(path, SEGMENTS, len(content), sha256(content).hexdigest())]
+        writer.put(files[0], content)
+        known, before = self._state(begin, last)
+        parts = [before, *[self._parts(each) for each in run]]
+        gathered = self._gathered(parts)
+        name, stated = random_name(first.first, last.last, "parquet"), list[ArchivedFile]()
+        held = f"{begin:012}-{name.rpartition('-')[2]}"
+        net = 0
+        for changes, facts in merged(gathered, self._clusters, begin):
+            files += writer.put_columns(_present(changes), name)
+            net += changes.net if changes else 0
+            stated += writer.put_columns(_present(facts), held, STATES)
+        made = Range(
+            first.first,
+            last.last,
+            first.since,
+            last.until,
+            sum([each.entries for each in run]),
+            sum([each.changes for each in run]),
+            sum([each.bytes for each in run]),
+            (first.segments[0], last.segments[1]),
+            first.anchor,
+            last.checksum,
+            tuple(files),
+            net,
+            sum([each.merged for each in run]),
+        )
+        if known is None:
+            return made, None
+        return made, replace(
+            known, upto=last.last, rows=sum([each.rows for each in stated]), files=tuple(stated)
+        )
+
+    def _gathered(self, parts: Sequence[Sequence[ColumnPart]]) -> GatheredRows:
+        made = GatheredRows(parts, self._all_types())
+        self.types.update(made.settled)
+        return made
+
+    def _all_types(self) -> dict[str, str]:
+        return {**self._known, **self.types}
+
+    def _parts(self, of: Range) -> list[ColumnPart]:
+        """Returns the columns of a range, made now if it was archived without."""
+        files = [each for each in of.files if each.form == COLUMNS]
+        if files or not of.changes:
+            return list(map(self._part, files))
+        made, settled = columns_of(self._archive.segments_of(of), self._all_types())
+        self.types.update(settled)
+        return list(map(_made, made))
+
+    def _part(self, file: ArchivedFile) -> ColumnPart:
+        return ColumnPart(
+            file.label, file.arity, partial(self._archive.content, file), is_state=file.form == STATES
+        )
+
+    def _state(self, begin: int, last: Range) -> tuple[ArchivedState | None, list[ColumnPart]]:
+        """Returns the state before a merged range, which it has already or is to have, and its objects."""
+        archive = self._archive
+        near = nearest_state(archive, begin)
+        if near is not None and near.epoch == begin:
+            return near, list(map(self._part, near.files))
+        if near is None and self._manifest.first > 1:
+            return None, []
+        since = 0 if near is None else near.epoch
+        between = [each for each in archive.ranges(since, begin) if each.last <= begin]
+        rows = (0 if near is None else near.rows) + sum([each.net for each in between])
+        if not between or sum([each.changes for each in between]) < rows:
+            return None, []
+        held = [] if near is None else list(map(self._part, near.files))
+        gathered = self._gathered([held, *[self._parts(each) for each in between]])
+        time = between[-1].until
+        made = list(facts_after(gathered, begin, time))
+        state = ArchivedState(begin, time, 0, last.last, ())
+        return state, [replace(_made(each), is_state=True) for each in made]
+
+
+def _made(of: ColumnObject) -> ColumnPart:
+    return ColumnPart(of.label, of.arity, lambda: of.content)
+
+
+def _present(of: ColumnObject | None) -> Iterator[ColumnObject]:
+    if of is not None:
+        yield of
+
+
+def _tier(weight: int) -> int:
+    """Returns how often a weight can be divided by the width of a tier.
+
+    >>> [_tier(weight) for weight in (1, 3, 4, 15, 16)]
+    [0, 0, 1, 1, 2]
+    """
+    return (weight.bit_length() - 1) // (TIER.bit_length() - 1)
+
+
+def _following(
+    manifest: ArchiveManifest,
+    run: Sequence[Range],
+    made: Range,
+    state: ArchivedState | None,
+    types: dict[str, str],
+    time: float,
+) -> ArchiveManifest:
+    """Returns the next version, with a range instead of several, and the state before it."""
+    ranges = list(manifest.ranges)
+    at = ranges.index(run[0])
+    ranges[at : at + len(run)] = [made]
+    added = [] if state is None else [state]
+    replaced = {*[each.last for each in run[:-1]], *[each.epoch for each in added]}
+    gone = [each for each in manifest.states if each.epoch in replaced]
+    states = [each for each in manifest.states if each not in gone] + added
+    files = [file for each in run for file in each.files] + [file for each in gone for file in each.files]
+    return replace(
+        manifest.next(),
+        ranges=tuple(ranges),
+        states=tuple(sorted(states, key=lambda each: each.epoch)),
+        types={**manifest.types, **types},
+        retired=retired_after(manifest, files, time),
+    )
+
+
+def retired_after(
+    manifest: ArchiveManifest, files: Iterable[ArchivedFile], time: float
+) -> tuple[Retired, ...]:
+    """Returns what the next version lists as replaced, the replaced objects of the last day included."""
+    kept = [each for each in manifest.retired if each.time > time - GRACE]
+    return (*kept, *[Retired(manifest.version + 1, time, each.path) for each in files])
+
+
+def _only_added(before: ArchiveManifest, now: ArchiveManifest) -> bool:
+    """True if a later version has the same ranges and states, and only further ranges behind them."""
+    return (
+        now.version > before.version
+        and now.ranges[: len(before.ranges)] == before.ranges
+        and (now.chapters, now.states, now.first) == (before.chapters, before.states, before.first)
+    )
+
+
+def _agree(settled: Types, newly: Types) -> bool:
+    """True if another writer settled no class otherwise."""
+    return all(settled.get(name, classes) == classes for name, classes in newly.items())
