@@ -31,7 +31,7 @@ class Witness:
         while True:
             await writer.send(Record("tick", self.acknowledged))
             self.acknowledged += 1
-            await trio.sleep(0.001)
+            await trio.sleep(0.004)
 
     async def answered(self) -> None:
         """Returns once three more ticks were acknowledged: one may have been on its way to the client."""

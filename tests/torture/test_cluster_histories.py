@@ -17,7 +17,7 @@ ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
 PROMOTIONS = 10
 
 
-@pytest.mark.skipif(not ROUNDS, reason="tests/server/cluster has ten leaders killed; make torture has more")
+@pytest.mark.skipif(not ROUNDS, reason="tests/server/cluster has some leaders killed; make torture has more")
 @pytest.mark.parametrize("seed", range(1, 1 + max(1, ROUNDS // 5)))
 async def test_no_promise_is_broken_by_ten_successions(postgres_url: str, tmp_path: Path, seed: int) -> None:
     with closing(ClusterSuccession(postgres_url, tmp_path, seed)) as succession:

@@ -133,7 +133,7 @@ STRIKES: Final[Mapping[str, Callable[[Cluster, str], Awaitable[None]]]] = {
 }
 
 
-@pytest.mark.skipif(not ROUNDS, reason="tests/server/cluster has ten leaders killed; make torture has 200")
+@pytest.mark.skipif(not ROUNDS, reason="tests/server/cluster has some leaders killed; make torture has 200")
 @pytest.mark.parametrize("seed", range(1, 1 + max(1, 2 * ROUNDS // 5)))
 async def test_no_promise_is_broken_in_either_space(daemons: dict[str, DaemonProcess], seed: int) -> None:
     cluster = Cluster(daemons, seed)

@@ -28,7 +28,7 @@ async def lived(directory: Path, seed: int) -> History:
 
 @pytest.mark.slow
 @pytest.mark.torture
-@pytest.mark.skipif(not ROUNDS, reason="tests/server/following has ten leaders killed; make torture has 200")
+@pytest.mark.skipif(not ROUNDS, reason="tests/server/following has some leaders killed; make torture has 200")
 async def test_ten_leaders_end_one_after_the_other(tmp_path: Path) -> None:
     history = await lived(tmp_path / "data", 1)
     accepted = {turn.at for turn in history.turns if isinstance(turn.answer, int)}

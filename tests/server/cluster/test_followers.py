@@ -31,7 +31,7 @@ async def test_followers_that_are_killed_or_stopped_hold_up_nothing(
     with trio.fail_after(SOON * 3):
         async with started(leader, first, second):
             async with witnessed([leader.url], [each.url for each in followers]) as witness:
-                for _ in range(3):
+                for _ in range(2):
                     await witness.answered()
                     await trio.to_thread.run_sync(first.kill)
                     await witness.answered()
