@@ -44,7 +44,7 @@ ONE = Size(pieces=70, batch_0=26)
 TWO = Size(pieces=70, batch_0=26)
 """The flow's size with one daemon, and with two that are read."""
 
-POINTS = ("spark-before-commit", "spark-after-commit")
+POINTS = ("spark-before-commit", "spark-after-commit") if ROUNDS else ("spark-after-commit",)
 """Whole programs die when all is staged and when all is published; other points of a batch, and the death of
 Python alone, are in ``test_sink_failures``."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,13 @@ from tests.abuse.generating import Script
 from tests.abuse.tenants import ATTACKERS
 from tests.server.peers import Peer, fact
 
-CONNECTIONS = 200
+CONNECTIONS = 200 if "TORTURE_ROUNDS" in os.environ else 60
 PACKETS = 20
 SOON = 60
 
 
 @pytest.mark.slow
+@pytest.mark.torture
 async def test_no_packet_is_a_defect(
     tmp_path: Path, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:

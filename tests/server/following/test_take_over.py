@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from tests.server.successions import witnessed
 pytestmark = pytest.mark.slow
 
 SOON = 60
-TAKE_OVERS = 10
+TAKE_OVERS = 10 if "TORTURE_ROUNDS" in os.environ else 4
 
 
 @pytest.fixture
@@ -39,7 +40,8 @@ def third(pair: tuple[DaemonProcess, DaemonProcess]) -> Iterator[DaemonProcess]:
         yield daemon
 
 
-async def test_ten_leaders_are_killed_one_after_the_other(
+@pytest.mark.torture
+async def test_leaders_are_killed_one_after_the_other(
     pair: tuple[DaemonProcess, DaemonProcess], third: DaemonProcess
 ) -> None:
     first, second = pair
