@@ -18,7 +18,7 @@ import trio
 
 from dataspace.errors import Closed, Refused
 from dataspace.kernel.changes import Epoch
-from relay.following.polling import SLICE_SECONDS, Polled, asked
+from relay.following.polling import SLICE_SECONDS, Polled
 from relay.log.notes import Note
 from relay.log.reader import LogReader
 from relay.log.recent import Recent
@@ -194,9 +194,9 @@ class Following(Polled):
         """Applies some new epochs, whatever is cancelled; False if there are none."""
         with trio.CancelScope(shield=True):
             try:
-                segments = await asked(self.log, self._tail)
+                segments = await self.log.asked(self._tail)
                 if not segments and self._expected > self._durable:
-                    self._pass(await asked(self.log, self._start_before))
+                    self._pass(await self.log.asked(self._start_before))
                     self._tell()
             except Refused:
                 await self._begin_anew()

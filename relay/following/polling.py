@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import trio
 
 from relay.store.errors import LogAway
-from relay.store.reader import StoreReader
 
 logger = logging.getLogger("dataspace")
-
-T = TypeVar("T")
 
 POLL_SECONDS: Final = 0.005
 """Seconds between two looks where the leader sends no hints."""
@@ -23,11 +19,6 @@ AWAY_SECONDS: Final = 0.5
 
 SLICE_SECONDS: Final = 0.002
 """Seconds of work on new entries before others have their turn."""
-
-
-async def asked(store: StoreReader[Any], question: Callable[[], T]) -> T:
-    """Returns an answer of a store, from a thread where that may take long."""
-    return await trio.to_thread.run_sync(question) if store.may_wait else question()
 
 
 class Polled:

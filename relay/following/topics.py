@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import trio
 
-from relay.following.polling import SLICE_SECONDS, Polled, asked
+from relay.following.polling import SLICE_SECONDS, Polled
 from relay.journal.followed import FollowedJournal, FollowedTopic, TopicHead
 from relay.log.segments import Segment
 from relay.store.errors import LogAway
@@ -121,7 +121,7 @@ class TopicsFollowing(Polled):
             with suppress(StopIteration):
                 while True:
                     question = look.send(answer)
-                    answer = None if question is None else await asked(self.journal, question)
+                    answer = None if question is None else await self.journal.asked(question)
                     if perf_counter() - began > SLICE_SECONDS:
                         self._flush()
                         await trio.lowlevel.checkpoint()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -26,7 +26,7 @@ from relay.log.retention import Readers, Retention, Trimmed
 from relay.log.segments import EARLIER, FORMAT, Encoded, cut
 from relay.log.snapshots import RecoveredState, SnapshotWriter, newest_head
 from relay.store.errors import LogDamaged, LogFailed, closed_on_failure
-from relay.store.ports import AcknowledgedMark, LogTables
+from relay.store.ports import AcknowledgedMark, LogTables, Start
 from relay.store.sqlite.storage import Schema
 from relay.store.sqlite.tables import LOG_TABLES, SqliteLog
 
@@ -123,6 +123,9 @@ class Log(LogReader):
             AcknowledgedMark(self.last, self._chain.last, reserved, self._chain.checksum), sync=sync
         )
         self.reserved = reserved
+
+    def _all_starts(self) -> Iterable[Start]:
+        return self._header.starts  # which nobody else writes: the loop may ask, however far the tables are
 
     # -- writing --------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ __all__ = ["LogReader", "LogStatistics"]
 
 
 PORTION_BYTES: Final = 1 << 20
-"""Bytes of segments that a reader of the archive takes at once."""
+"""Bytes of segments that a reader takes at once who does not read in the loop's own thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,10 @@ class LogReader(StoreReader[LogTables]):
         """Returns the starts whose first epoch is later, and perhaps others."""
         archive = self.archive
         archived = archive.starts() if archive is not None and epoch < self.held_from - 1 else []
-        return archived + [each for each in self._tables.starts() if not archived or each > archived[-1]]
+        return archived + [each for each in self._all_starts() if not archived or each > archived[-1]]
+
+    def _all_starts(self) -> Iterable[Start]:
+        return self._tables.starts()
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -267,16 +270,20 @@ class LogReader(StoreReader[LogTables]):
                 if at == begun and at >= self.held_from - 1:
                     raise
 
-    def archived_portion(self, after: int, upto: int) -> list[Segment]:
-        """Returns some of what the archive has of the epochs in (after, upto]: about a mebibyte; blocks.
+    def is_at_hand(self, after: int) -> bool:
+        """True if what comes after an epoch is read from a disk here, so that the loop's own thread may."""
+        return not self.may_wait and (self.archive is None or after >= self.held_from - 1)
 
-        None if the log itself has what comes next, so that a reader in the event loop need not wait for it.
+    def portion(self, after: int, upto: int) -> list[Segment]:
+        """Returns the segments with the next epochs of (after, upto], about a mebibyte; blocks.
+
+        All of them come from the archive, or all from the log; none if there are none.
         """
         found: list[Segment] = []
-        if self.archive is None or after >= self.held_from - 1:
-            return found
         size = 0
-        for segment in self.segments(after, min(upto, self.held_from - 1)):
+        for segment in self.segments(
+            after, upto if after >= self.held_from - 1 else min(upto, self.held_from - 1)
+        ):
             found.append(segment)
             size += len(segment.body)
             if size >= PORTION_BYTES:

@@ -143,14 +143,16 @@ class Replay:
             if rows is not None:
                 yield rows
 
-    def steps(self, upto: int, segments: Sequence[Segment] = ()) -> Iterator[Rows | None]:
+    def steps(self, upto: int, segments: Sequence[Segment] | None = None) -> Iterator[Rows | None]:
         """Does the same, and yields None after every ``LOOKED_AT`` epochs without changes.
 
         So a caller in the event loop can let others work, whatever part of the log matches.  ``segments`` has
         these epochs, if the caller has read them already.
         """
         bag, looked_at = self.own_bag(), 0
-        for segment in segments or (self._log.segments(self.at, upto) if upto > self.at else ()):
+        if segments is None and upto <= self.at:
+            segments = ()
+        for segment in self._log.segments(self.at, upto) if segments is None else segments:
             for number, time, counts, rows, plain in segment.rows_after(self.at, upto):
                 came, said, went = self._selected(counts, rows, plain)
                 self.at = number

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, Final, Generic, TypeVar
+
+import trio
 
 from relay.store.errors import LogDamaged
 from relay.store.ports import AcknowledgedMark, ChainTables
@@ -16,11 +19,12 @@ from relay.store.ports import AcknowledgedMark, ChainTables
 logger = logging.getLogger("dataspace")
 
 
+T = TypeVar("T")
 Tables = TypeVar("Tables", bound=ChainTables)
 
 
 class StoreReader(ABC, Generic[Tables]):
-    """Tables to read from.  Any number of threads may; all calls block."""
+    """Tables to read from.  Any number of threads may; all calls but ``asked`` block."""
 
     FILE: ClassVar[str]
     """Name of the file in a data directory."""
@@ -37,6 +41,10 @@ class StoreReader(ABC, Generic[Tables]):
         self.may_wait: Final = tables.may_wait
         """True if an answer may take long, so that the loop's own thread asks and writes nothing."""
         self._acknowledged: AcknowledgedMark = tables.mark
+
+    async def asked(self, question: Callable[[], T]) -> T:
+        """Returns the answer to a question about the tables, from a thread where that may take long."""
+        return await trio.to_thread.run_sync(question) if self.may_wait else question()
 
     def _face(self, damage: str) -> None:
         """Raises ``LogDamaged``, unless the operator has accepted the damage."""

@@ -130,7 +130,7 @@ class Daemon(DaemonState):
         self._leading: dict[str, trio.CancelScope] = {}
         """What runs for the spaces that are led."""
         if self.leads:
-            self.open_topics()
+            self.open_topics(*self.open_journal())
         else:
             self.follow_topics()
         topics = self.durable_topics.following
@@ -217,7 +217,7 @@ class Daemon(DaemonState):
 
         The log is read in a thread, and closed with ``held``; facts are taken over in slices of the lane.
         """
-        log = self.home.follow_log(hosted.name, held)
+        log = await trio.to_thread.run_sync(self.home.follow_log, hosted.name, held)
         held.callback(log.close)
         state = await trio.to_thread.run_sync(log.recover)
         space = Space(hosted.name, limits=hosted.settings.limits)

@@ -25,6 +25,7 @@ from relay.journal.writer import TopicWriter
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogAway, LogFenced
+from relay.store.staging import Staging
 from server.cluster.errors import SteppedDown
 from server.config.model import Config
 from server.connections.listeners import Listener, open_listener, open_listeners
@@ -307,7 +308,7 @@ async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
 
 async def _promote(daemon: Daemon, held: ExitStack, writers: _Writers, taken: Collection[str]) -> None:
     """Has the daemon lead these spaces, which it has followed."""
-    spaces, logs = [daemon.spaces[name] for name in taken], list[Log]()
+    spaces, logs, staged = [daemon.spaces[name] for name in taken], list[Log](), list[Staging]()
     for hosted in spaces:
         commits = hosted.commits
         assert isinstance(commits, Following)  # as it follows until here
@@ -315,17 +316,20 @@ async def _promote(daemon: Daemon, held: ExitStack, writers: _Writers, taken: Co
         opened = partial(daemon.home.open_log, hosted.name, accept_damage=daemon.config.accept_damage)
         logs.append(await trio.to_thread.run_sync(opened))
         held.callback(logs[-1].close)
-    leads_topics = daemon.main in spaces
-    if leads_topics and (topics := daemon.durable_topics.following) is not None:
-        await topics.catch_up()
-    for hosted, log in zip(spaces, logs, strict=True):
-        hosted.lead(log)  # in one step with the topics: from here on clients may ask for all of it
+        staged.append(await trio.to_thread.run_sync(hosted.open_staging))
+        held.callback(staged[-1].close)
+    topics = None
+    if daemon.main in spaces:
+        if daemon.durable_topics.following is not None:
+            await daemon.durable_topics.following.catch_up()
+        topics = await trio.to_thread.run_sync(daemon.open_journal)
+        held.callback(topics[0].close)
+    for hosted, log, staging in zip(spaces, logs, staged, strict=True):
+        hosted.lead(log, staging)  # in one step with the topics: from here on clients may ask for all of it
         daemon.begin_term(daemon.home.numbering(log))
-        held.callback(hosted.staging.close)
     daemon.forget_followed()
-    if leads_topics:
-        daemon.open_topics()
-        held.callback(daemon.durable_topics.journal.close)
+    if topics is not None:
+        daemon.open_topics(*topics)
     writers.begin()
     daemon.begin_leading(spaces)
 

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import Refused
+from relay.journal.journal import Journal
 from relay.journal.writer import TopicWriter
 from relay.store.durations import Durations
+from relay.store.errors import closed_on_failure
 from server.config.model import own_name
 from server.sessions.peer import Peer
 from server.sessions.shared import Guest, Shared
 from server.spaces.space import now
 from server.topics.catalogue import Topics
-from server.topics.durable import DurableTopics
+from server.topics.durable import DurableTopics, Recovered
 
 if TYPE_CHECKING:
     from relay.log.writer import GroupCommit
@@ -123,11 +125,16 @@ class DaemonState(Shared):
         """The number of spans that the collector has taken, and of dropped spans."""
         return 0, 0
 
-    def open_topics(self) -> None:
-        """Restores the durable topics, in a daemon that leads."""
+    def open_journal(self) -> tuple[Journal, Recovered]:
+        """Opens the durable topics, to be written; blocks, for each topic."""
         accept_damage = self.config.accept_damage
         journal = self.home.open_journal(accept_damage=accept_damage)
-        self.durable_topics.open(journal, accept_damage=accept_damage)
+        with closed_on_failure(journal):
+            return journal, self.durable_topics.recovered(journal, accept_damage=accept_damage)
+
+    def open_topics(self, journal: Journal, found: Recovered) -> None:
+        """Has the durable topics go on, in a daemon that leads."""
+        self.durable_topics.open(journal, found)
 
     def follow_topics(self) -> None:
         """Reads the durable topics of the leader, in a daemon that follows."""

@@ -141,7 +141,7 @@ class HostedSpace:
             self.showing = Showing(self.space, self.commits, self.gate, COMMITTED)  # all of that is on disk
             self.clients = Clients(self.commits.state.clients, most=limits.identities)
         else:
-            self.lead(log)
+            self.lead(log, self.open_staging())
 
     # -- roles ----------------------------------------------------------------------------------------
 
@@ -169,7 +169,13 @@ class HostedSpace:
             return self.commits
         raise self.leader.refusal()
 
-    def lead(self, log: Log) -> None:
+    def open_staging(self) -> Staging:
+        """Opens the staged batches of this space; blocks.  Raises ``LogFailed``."""
+        limits = self.limits
+        tables = self._home.open_staged(self.name)
+        return Staging(tables, limit=limits.staged_bytes, kept=limits.staged_seconds)
+
+    def lead(self, log: Log, staging: Staging) -> None:
         """Makes turns from now on, over the log whose state the space has.
 
         Sessions with grace and leases have their whole time from now on.  The claims of other sessions and of
@@ -184,9 +190,7 @@ class HostedSpace:
         if isinstance(followed, Following):
             log.clients, log.sessions = followed.state.clients, followed.state.sessions
             commits.recent = followed.recent
-        self.staging = Staging(
-            self._home.open_staged(self.name), limit=limits.staged_bytes, kept=limits.staged_seconds
-        )
+        self.staging = staging
         held = {each.client for each in log.sessions.values()}
         self.clients = Clients(log.clients, most=limits.identities, name_bytes=limits.name_bytes, held=held)
         self.space.epoch = max(self.space.epoch, log.next_epoch - 1)

@@ -84,7 +84,7 @@ async def catch_up(hosted: HostedSpace, request: ObserveOptions) -> None:
         raise Refused("behind", said, hosted.leader.url)
 
 
-def beginning(hosted: HostedSpace, request: ObserveOptions) -> int:
+async def beginning(hosted: HostedSpace, request: ObserveOptions) -> int:
     """Returns the epoch after which a replay begins; raises ``Refused`` if the log does not reach it."""
     log = hosted.log
     newest = max(hosted.commits.durable, hosted.space.epoch)
@@ -97,7 +97,7 @@ def beginning(hosted: HostedSpace, request: ObserveOptions) -> int:
     if after > newest:
         raise Refused("epoch-ahead", f"{wanted}, the newest is {newest}")
     # A reader of durable epochs never saw a lost one: its number is a place between two others.
-    if not request.durable and log.lost(after):
+    if not request.durable and await log.asked(partial(log.lost, after)):
         raise Refused("epoch-lost", f"epoch {after} was never acknowledged and was lost in a crash")
     return after
 
@@ -107,7 +107,7 @@ def begins_now(hosted: HostedSpace, request: ObserveOptions) -> bool:
     if request.live:
         return not hosted.showing.is_stuck
     after = request.after
-    if request.columns or after is None or after != hosted.space.epoch or hosted.log.lost(after):
+    if request.columns or after is None or after != hosted.space.epoch:  # a number that is lost is not there
         return False
     return request.as_of is None and request.upto is None and not request.durable
 
@@ -120,7 +120,7 @@ async def from_log(
     Raises ``Refused`` as ``beginning`` does.
     """
     await catch_up(hosted, request)
-    start = beginning(hosted, request)
+    start = await beginning(hosted, request)
     await hosted.commits.wait_durable(start)  # the state there is computed from the log
     replay = kind(hosted.log, request.pattern, start)
     if request.wants_state or not replay.at_hand():
@@ -200,7 +200,7 @@ class StreamReplay:
         if self._is_full:  # it has fallen behind: the log is read when what waits was taken
             await self._wait_room()
         await catch_up(self.hosted, request)
-        start = beginning(self.hosted, request)
+        start = await beginning(self.hosted, request)
         if await self._goes_on(start):
             return
         replay = await from_log(self.hosted, request, Replay)
@@ -285,12 +285,11 @@ class StreamReplay:
         difference, size = NetChange(replay.at + 1), 0
         async with self.slots.reading(), self.work:
             while replay.at < now:
-                if replay.at < self.hosted.log.held_from - 1:
+                upto, segments = now, None
+                if not self.hosted.log.is_at_hand(replay.at):
                     self.work.leave()
-                    upto, segments = await self._archived(replay, now)
+                    upto, segments = await self._portion(replay, now)
                     await self.work.enter()
-                else:
-                    upto, segments = now, ()
                 for rows in replay.steps(upto, segments):
                     if rows is None:
                         if self.work.is_over:
@@ -316,26 +315,27 @@ class StreamReplay:
             self._wake()
         return now
 
-    async def _archived(self, replay: Replay, goal: int) -> tuple[int, Sequence[Segment]]:
-        """Returns up to where a replay may go on, and the segments for that if they come from the archive.
+    async def _portion(self, replay: Replay, goal: int) -> tuple[int, Sequence[Segment] | None]:
+        """Returns up to where a replay may go on, and the segments for that, which a thread has read.
 
-        These are read in a thread.
+        None where they are at hand.
         """
         log = self.hosted.log
-        if replay.at >= log.held_from - 1:
-            return goal, ()
-        segments = await trio.to_thread.run_sync(log.archived_portion, replay.at, goal)
-        return (min(goal, segments[-1].last), segments) if segments else (goal, ())
+        if log.is_at_hand(replay.at):
+            return goal, None
+        segments = await trio.to_thread.run_sync(log.portion, replay.at, goal)
+        return min(goal, segments[-1].last) if segments else goal, segments
 
     async def _feed(self, replay: Replay, goal: int) -> None:
         """Feeds the stream up to an epoch that is on disk."""
         while replay.at < goal:
-            upto, segments = await self._archived(replay, goal)
-            async with self.slots.reading(), self.work:
-                await self._feed_some(replay, upto, segments)
+            async with self.slots.reading():
+                upto, segments = await self._portion(replay, goal)
+                async with self.work:
+                    await self._feed_some(replay, upto, segments)
             await self._wait_room()
 
-    async def _feed_some(self, replay: Replay, goal: int, segments: Sequence[Segment]) -> None:
+    async def _feed_some(self, replay: Replay, goal: int, segments: Sequence[Segment] | None) -> None:
         """Feeds the stream until the goal, or until it is not read while other replays wait."""
         slice: list[Changes] = []
         size = room = 0
@@ -425,7 +425,7 @@ async def replay_columns(
     if request.upto is None or not request.durable:
         raise Refused("bad-request", "a stream of columns needs upto, and durable=true")
     read = reads.begun()
-    start = beginning(hosted, request)
+    start = await beginning(hosted, request)
     waiting = stream.backlog = Blocks(memory)  # counted as an observer until it is closed with its stream
     await hosted.commits.wait_durable(request.upto)
     made = partial(ColumnReplay, captures=request.captures, places=request.places)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -110,7 +111,7 @@ async def _frontier(reader: Peer, arguments: Map) -> Value:
         async with reader.work():
             then["at"] = await trio.to_thread.run_sync(hosted.log.epoch_at, number(arguments, "at"))
     log, since = hosted.log, max(after, 0)
-    gaps = await trio.to_thread.run_sync(log.gaps, since) if log.may_wait else log.gaps(since)
+    gaps = await log.asked(partial(log.gaps, since))
     return Map(
         {
             **then,

@@ -7,8 +7,8 @@ leads, it goes on with the topics that it has.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar
 
 import trio
 
@@ -28,6 +28,9 @@ from server.owners.leases import Deadlines
 from server.topics.catalogue import TopicEntry, Topics, has_ended, is_skipped
 
 T = TypeVar("T")
+
+Recovered: TypeAlias = Mapping[int, StepLog | None]
+"""Topics of a journal by their slots; None for one that was followed up to its end."""
 
 PATIENCE: Final = 5.0
 """Seconds in which a followed topic must have reached what a reader has seen elsewhere."""
@@ -70,44 +73,46 @@ class DurableTopics:
 
     # -- topics ---------------------------------------------------------------------------------------
 
-    def open(self, journal: Journal, *, accept_damage: bool) -> None:
-        """Restores all topics; producers that may not be away have crashed with the previous daemon.
+    def recovered(self, journal: Journal, *, accept_damage: bool) -> Recovered:
+        """Returns the topics of a journal, by their slots; None for one that was followed up to its end.
 
-        A topic that was followed goes on as it is, with its subscribers.
-        Raises ``LogDamaged`` for a damaged one; with ``accept_damage``, continues without it.
+        Blocks, for each topic.  Raises ``LogDamaged`` for a damaged one; with ``accept_damage``, ends it.
         """
-        self.writer, self.is_open, self.following = TopicWriter(journal, self._written), True, None
-        self._topics.number_from_now()
-        slots = journal.slots()
-        for slot in [each for each in self._entries if each not in slots]:
-            self._end_followed(slot, whole=False)
-        for slot in slots:
+        found: dict[int, StepLog | None] = {}
+        for slot in journal.slots():
+            followed = self._entries.get(slot)
             try:
-                self._go_on(journal, slot)
+                is_whole = followed is not None and journal.has_all(followed.ledger)
+                found[slot] = None if is_whole else recovered(journal, slot)
             except LogDamaged as damage:
                 if not accept_damage:
                     raise
                 logger.warning("%s; the topic in slot %d is dropped, as accept_damage allows", damage, slot)
-                if slot in self._entries:
-                    self._end_followed(slot, whole=False)
                 journal.write([Ended(slot)])
+        return found
+
+    def open(self, journal: Journal, found: Recovered) -> None:
+        """Has the topics of a journal written on; producers that may not be away have crashed.
+
+        A topic that was followed goes on as it is, with its subscribers.
+        """
+        self.writer, self.is_open, self.following = TopicWriter(journal, self._written), True, None
+        self._topics.number_from_now()
+        for slot in [each for each in self._entries if each not in found]:
+            self._end_followed(slot, whole=False)
+        for slot, ledger in found.items():
+            if ledger is None:
+                self._entries[slot].ledger.write = self.writer.note
+                continue
+            if slot in self._entries:
+                self._end_followed(slot, whole=False)
+            ledger.write = self.writer.note
+            self._topics.enlist(self._kept(TopicEntry(ledger, 0)))
         for entry in list(self._entries.values()):
             for producer in list(entry.ledger.members):
                 self.detach(entry, producer, "the daemon was started again")
         if self._entries:
             logger.info("recovered %d durable topics", len(self._entries))
-
-    def _go_on(self, journal: Journal, slot: int) -> None:
-        """Has the steps of the topic in a slot written from now on."""
-        followed = self._entries.get(slot)
-        if followed is not None and journal.has_all(followed.ledger):
-            followed.ledger.write = self.writer.note
-            return
-        ledger = recovered(journal, slot)
-        if followed is not None:
-            self._end_followed(slot, whole=False)
-        ledger.write = self.writer.note
-        self._topics.enlist(self._kept(TopicEntry(ledger, 0)))
 
     def _kept(self, entry: TopicEntry) -> TopicEntry:
         self._entries[entry.ledger.slot] = entry

@@ -19,13 +19,16 @@ from unittest.mock import patch
 
 import trio
 
+from relay.journal.journal import Journal
 from relay.journal.reader import JournalReader
 from relay.log.log import Log
 from relay.log.reader import LogReader
+from relay.store.staging import Staging
 from server.daemon import directory, followers
 from server.daemon.daemon import Daemon
 from server.daemon.lock import DataInUse
 from server.spaces.space import HostedSpace
+from server.topics.durable import Recovered
 from tests.relay.store.memory import MemoryChains, MemoryStaged
 from tests.simulation.hosts import Host, here
 from tests.simulation.network import Count, Network, Socket
@@ -221,15 +224,15 @@ def one_machine(machine: Machine, network: Callable[[], Network], led: Led) -> I
 
     really_lead, really_open = HostedSpace.lead, Daemon.open_topics
 
-    def lead(self: HostedSpace, log: Log) -> None:
+    def lead(self: HostedSpace, log: Log, staging: Staging) -> None:
         led(self.name, log.term, log.next_epoch, hasattr(self, "commits"))
-        really_lead(self, log)
+        really_lead(self, log, staging)
         data = self.settings.data
         assert isinstance(data, Path)
         (data / LogReader.FILE).touch()  # followers look for it
 
-    def open_topics(self: Daemon) -> None:
-        really_open(self)
+    def open_topics(self: Daemon, journal: Journal, found: Recovered) -> None:
+        really_open(self, journal, found)
         (directory.directory_of(self.config) / JournalReader.FILE).touch()
 
     sockets: Any = SimpleNamespace(

@@ -26,6 +26,7 @@ from relay.store.postgres import database, fenced, members
 from relay.store.postgres.database import Database
 from relay.store.postgres.tables import PostgresLog
 from relay.store.postgres.topics import PostgresTopics
+from relay.store.staging import Staging
 from server.cluster import store as store_home
 from server.cluster.store import TOPICS
 from server.config.model import DURABLE, Cluster as ClusterConfig, Config, SpaceConfig
@@ -98,9 +99,9 @@ class StoreCluster(Supervisor):
         """Notes which daemon leads a space from when on."""
         really = HostedSpace.lead
 
-        def lead(hosted: HostedSpace, log: Log) -> None:
+        def lead(hosted: HostedSpace, log: Log, staging: Staging) -> None:
             self._led(hosted.name, log, hasattr(hosted, "commits"))
-            really(hosted, log)
+            really(hosted, log, staging)
 
         with patch.object(HostedSpace, "lead", lead):
             yield

@@ -124,7 +124,7 @@ def test_each_epoch_is_read_once_whatever_the_cut(log: Log, lengths: Sequence[in
 
 
 @pytest.mark.parametrize("lengths", CUTS, ids=str)
-def test_portions_are_what_the_log_does_not_have(
+def test_portions_are_of_the_archive_or_of_the_log(
     log: Log, lengths: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relay.log.reader.PORTION_BYTES", 1)
@@ -133,8 +133,9 @@ def test_portions_are_what_the_log_does_not_have(
         log.archive = ArchiveInMemory(segments_of(lengths))
         replay, rows = Replay(log, parse_pattern("flight(_, $n, _, _, _, _)"), 0), list[object]()
         while replay.at < EPOCHS:
-            portion = log.archived_portion(replay.at, EPOCHS)
-            assert bool(portion) == (replay.at < held_from - 1)
+            assert log.is_at_hand(replay.at) == (replay.at >= held_from - 1)
+            portion = log.portion(replay.at, EPOCHS)
+            assert len({each.last < held_from for each in portion}) <= 1, "of the archive, or of the log"
             upto = portion[-1].last if portion else EPOCHS
             rows += [row for row in replay.steps(upto, portion) if row is not None]
         assert rows == [(number, 10 * number, [(number,)], [], []) for number in range(1, EPOCHS + 1)]
