@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.identity import ClientIdentity
-from dataspace.client.session.reading import ReadingSession
+from dataspace.client.session.reading import CatchingUpSession, ReadingSession
 from dataspace.client.session.session import ClientSession
 from dataspace.client.space import RemoteSpace
 from dataspace.client.topics import TopicSessions
@@ -238,7 +238,7 @@ async def connect(
     if read not in READ:
         raise UsageError(f"read is one of {', '.join(READ)}, not {read!r:.40}")
     credentials, addresses = Credentials.settle(token, tls), parse_urls(url)
-    session = ClientSession(
+    session = CatchingUpSession(
         addresses,
         who,
         credentials,

@@ -115,6 +115,7 @@ class Log(LogReader):
         before = dict(self._tables.starts()).get(self.next_epoch, self.last)
         with self._header.changing(header, start=(self.next_epoch, before)) as names:
             self._tables.begin_start(self.next_epoch, before, names)
+        self._starts = self._tables.starts()
         self._noted(reserved, sync=True)
 
     def _noted(self, reserved: int, *, sync: bool = False) -> None:
@@ -125,7 +126,7 @@ class Log(LogReader):
         self.reserved = reserved
 
     def _all_starts(self) -> Iterable[Start]:
-        return self._header.starts  # which nobody else writes: the loop may ask, however far the tables are
+        return self._starts  # which nobody else writes: the loop may ask, however far the tables are
 
     # -- writing --------------------------------------------------------------------------------------
 

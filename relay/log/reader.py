@@ -271,7 +271,7 @@ class LogReader(StoreReader[LogTables]):
                     raise
 
     def is_at_hand(self, after: int) -> bool:
-        """True if what comes after an epoch is read from a disk here, so that the loop's own thread may."""
+        """True if the epochs after this one are read from a local disk, as the loop's own thread may."""
         return not self.may_wait and (self.archive is None or after >= self.held_from - 1)
 
     def portion(self, after: int, upto: int) -> list[Segment]:
@@ -279,11 +279,9 @@ class LogReader(StoreReader[LogTables]):
 
         All of them come from the archive, or all from the log; none if there are none.
         """
-        found: list[Segment] = []
-        size = 0
-        for segment in self.segments(
-            after, upto if after >= self.held_from - 1 else min(upto, self.held_from - 1)
-        ):
+        end = upto if after >= self.held_from - 1 else min(upto, self.held_from - 1)
+        found, size = list[Segment](), 0
+        for segment in self.segments(after, end):
             found.append(segment)
             size += len(segment.body)
             if size >= PORTION_BYTES:

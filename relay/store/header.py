@@ -63,11 +63,6 @@ class Header:
         self._starts = dict(starts)
         self._changing = threading.Lock()
 
-    @property
-    def starts(self) -> list[Start]:
-        """Returns the starts, by ``first``."""
-        return sorted(self._starts.items())
-
     @contextmanager
     def changing(self, named: Names, *, start: Start | None = None, oldest_start: int = 0) -> Iterator[Names]:
         """Returns names to write, with the seal of the header that they make; the block writes them.

@@ -33,6 +33,7 @@ from relay.delivery.memory import HeldState, MemoryBudget
 from relay.delivery.net_changes import NetChange
 from relay.delivery.outbox import READ_AHEAD_BYTES, OutStream
 from relay.log.columns import Blocks, ColumnReplay
+from relay.log.reader import LogReader
 from relay.log.recent import Retelling
 from relay.log.replay import Live, Replay, ReplayedLog
 from relay.log.segments import Segment
@@ -97,9 +98,13 @@ async def beginning(hosted: HostedSpace, request: ObserveOptions) -> int:
     if after > newest:
         raise Refused("epoch-ahead", f"{wanted}, the newest is {newest}")
     # A reader of durable epochs never saw a lost one: its number is a place between two others.
-    if not request.durable and await log.asked(partial(log.lost, after)):
+    if not request.durable and await _lost(log, after):
         raise Refused("epoch-lost", f"epoch {after} was never acknowledged and was lost in a crash")
     return after
+
+
+async def _lost(log: LogReader, epoch: int) -> bool:
+    return await trio.to_thread.run_sync(log.lost, epoch) if log.may_wait else log.lost(epoch)
 
 
 def begins_now(hosted: HostedSpace, request: ObserveOptions) -> bool:

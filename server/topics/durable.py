@@ -30,7 +30,7 @@ from server.topics.catalogue import TopicEntry, Topics, has_ended, is_skipped
 T = TypeVar("T")
 
 Recovered: TypeAlias = Mapping[int, StepLog | None]
-"""Topics of a journal by their slots; None for one that was followed up to its end."""
+"""The topics of a journal by their slots; None for a topic that was followed up to the end."""
 
 PATIENCE: Final = 5.0
 """Seconds in which a followed topic must have reached what a reader has seen elsewhere."""
@@ -74,7 +74,7 @@ class DurableTopics:
     # -- topics ---------------------------------------------------------------------------------------
 
     def recovered(self, journal: Journal, *, accept_damage: bool) -> Recovered:
-        """Returns the topics of a journal, by their slots; None for one that was followed up to its end.
+        """Returns the topics of a journal by their slots; None for a topic that was followed up to the end.
 
         Blocks, for each topic.  Raises ``LogDamaged`` for a damaged one; with ``accept_damage``, ends it.
         """

@@ -76,7 +76,6 @@ class Actor:
         """The process to which it is connected, as of its last welcome; empty where there is a single one."""
         self._heard: list[Heard] = []
         """Epochs that it has heard of, from whatever process."""
-        self._hears_in_order = True
         self.urls = world.urls
         if len(self.urls) > 1:
             self.urls = self.random.sample(self.urls, len(self.urls) if self.random.random() < 0.7 else 1)
@@ -138,8 +137,7 @@ class Actor:
 
     def _hears(self, epoch: int, asked: int) -> None:
         """Notes an epoch that it hears of, where it had heard of so many when it asked."""
-        if self._hears_in_order:
-            self._heard.append(Heard(epoch, self._process, asked))
+        self._heard.append(Heard(epoch, self._process, asked))
 
     async def visit(self) -> None:
         """Facts of a session that ends without a goodbye."""
@@ -319,10 +317,7 @@ class Actor:
         """Connects as one that may read from any daemon."""
         if len(self.world.urls) == 1:
             return self.connected()
-        reads_any = self.random.random() < 0.7
-        # A session with the leader may be at a follower while there is none, and that may be behind.
-        self._hears_in_order = reads_any or not self.world.plan.store
-        return self.connected(read="any" if reads_any else "leader")
+        return self.connected(read="any" if self.random.random() < 0.7 else "leader")
 
     async def vanish(self) -> None:
         """Ends its host in this instant; does not return."""

@@ -1,10 +1,11 @@
-"""A reading session: observations and requests that any daemon of a store may serve, over a connection apart.
+"""Sessions that wait for a daemon which is behind what their client has seen.
 
-A daemon that follows another one may be a little behind.  Streams and requests wait here until the daemon has
-the epochs that the client has seen, above all of its own turns.
+A daemon that follows another one may be a little behind.  A session is at one while no daemon leads, or all
+the time if it only reads.  Streams wait here until the daemon has the epochs that the client has seen, above
+all of its own turns.
 
-Always: nothing is opened at a daemon that does not have the epoch which the client had seen by then; streams
-are opened in the order of their numbers.
+Always: no observation is opened at a daemon that does not have the epoch which the client had seen by then;
+streams are opened in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.identity import ClientIdentity
 from dataspace.client.session.pending import Stream
 from dataspace.client.session.session import ClientSession
@@ -30,9 +32,9 @@ RETRY_SECONDS: Final = 0.1
 """How long until a daemon is asked again that does not reach its store."""
 
 
-class ReadingSession(ClientSession):
-    """Requests and streams at any daemon of a store; ``seen_by_turns`` returns what its client has seen
-    elsewhere."""
+class CatchingUpSession(ClientSession):
+    """A client session whose quiet observations wait until the daemon has the epochs that were seen before
+    the connection began; later epochs come from that daemon."""
 
     def __init__(
         self,
@@ -40,13 +42,26 @@ class ReadingSession(ClientSession):
         identity: ClientIdentity,
         credentials: Credentials,
         *,
-        seen_by_turns: Callable[[], int],
         reconnect: bool,
+        reassert: bool = True,
         wait: float = 0.0,
         timeout: float | None = None,
+        on_connection: Callable[[ConnectionEvent], None] | None = None,
+        traces: bool = False,
     ) -> None:
-        super().__init__(addresses, identity, credentials, reconnect=reconnect, wait=wait, timeout=timeout)
-        self._seen_by_turns: Final = seen_by_turns
+        super().__init__(
+            addresses,
+            identity,
+            credentials,
+            reconnect=reconnect,
+            reassert=reassert,
+            wait=wait,
+            timeout=timeout,
+            on_connection=on_connection,
+            traces=traces,
+        )
+        self._seen_before = 0
+        """What the client had seen when this connection began."""
         self._reached = 0
         """The epoch that the daemon has."""
         self._held: dict[int, int] = {}
@@ -58,13 +73,18 @@ class ReadingSession(ClientSession):
 
     @property
     def _least(self) -> int:
-        return max(self._seen_by_turns(), self.seen)
+        return self._seen_before
+
+    def _waits(self, spec: Map) -> bool:
+        """Returns whether a stream with this spec may be of a daemon that is behind."""
+        return spec.get("quiet") is True  # a follower refuses others, and the client goes on at once
 
     def welcomed(self, welcome: p.Welcome) -> None:
         """Handles the welcome of a new connection: streams are opened again, or wait."""
         before, self._reached = self.welcome, welcome.epoch
+        self._seen_before = self.seen
         if before is not None and before.space != welcome.space:
-            self._asked = 0
+            self._asked = self._seen_before = 0
         self._held.clear()
         super().welcomed(welcome)
 
@@ -73,7 +93,8 @@ class ReadingSession(ClientSession):
     ) -> int:
         """Opens a stream once the daemon has what the client has seen; returns its number."""
         least = self._least
-        if self._is_opening or self.welcome is None or not (self._held or least > self._reached):
+        waits = self._held or (least > self._reached and self._waits(spec))
+        if self._is_opening or self.welcome is None or not waits:
             return super().open_stream(observation, spec, items, size, number)
         self._check_open()
         if number is None:
@@ -101,15 +122,6 @@ class ReadingSession(ClientSession):
             self.drop_stream(number)
         else:
             await super().end_stream(number, reason)
-
-    async def request(self, verb: str, arguments: Map) -> Value:
-        """Sends a request once the daemon has what the client has seen, and returns its answer."""
-        least = self._least
-        while self.is_open and self._reached < least:
-            self._asked = max(self._asked, least)
-            self._catch_up()
-            await self.patience.wait(self._came.wait)
-        return await super().request(verb, arguments)
 
     def _catch_up(self) -> None:
         if not self._is_catching_up:
@@ -161,3 +173,40 @@ class ReadingSession(ClientSession):
                 observation.fail(error)
             finally:
                 self._is_opening = False
+
+
+class ReadingSession(CatchingUpSession):
+    """Requests and streams at any daemon of a store, over a connection apart; each of them waits.
+
+    ``seen_by_turns`` returns what its client has seen elsewhere.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        identity: ClientIdentity,
+        credentials: Credentials,
+        *,
+        seen_by_turns: Callable[[], int],
+        reconnect: bool,
+        wait: float = 0.0,
+        timeout: float | None = None,
+    ) -> None:
+        super().__init__(addresses, identity, credentials, reconnect=reconnect, wait=wait, timeout=timeout)
+        self._seen_by_turns: Final = seen_by_turns
+
+    @property
+    def _least(self) -> int:
+        return max(self._seen_by_turns(), self.seen)
+
+    def _waits(self, spec: Map) -> bool:
+        return True
+
+    async def request(self, verb: str, arguments: Map) -> Value:
+        """Sends a request once the daemon has what the client has seen, and returns its answer."""
+        least = self._least
+        while self.is_open and self._reached < least:
+            self._asked = max(self._asked, least)
+            self._catch_up()
+            await self.patience.wait(self._came.wait)
+        return await super().request(verb, arguments)

@@ -12,6 +12,7 @@ import trio
 import dataspace
 from dataspace import RemoteSpace, UsageError
 from tests.server.peers import fact
+from tests.server.proxies import Proxy
 from tests.server.relays import Relay, relay
 
 SOON = 20
@@ -189,3 +190,34 @@ async def test_a_blocking_client_reads_what_it_has_written(url: str) -> None:
 
         assert await trio.to_thread.run_sync(use) == [(1,)]
         assert len(follower.opened) == 1
+
+
+async def test_a_session_with_the_leader_that_is_at_a_follower_waits_for_what_it_has_seen(
+    url: str, proxy: Proxy
+) -> None:
+    async with relay(url, "asked", proxy.url) as follower:
+        with trio.fail_after(SOON):
+            async with (
+                dataspace.connect([proxy.url, follower.here], owner="map") as space,
+                trio.open_nursery() as nursery,
+            ):
+                epoch = (await space.assert_(fact(1))).epoch
+                assert epoch is not None
+                follower.newest = epoch - 1
+                proxy.refusing = True
+                proxy.cut()
+                found: list[object] = []
+
+                async def look() -> None:
+                    found.append(await space.matches("fact($n)"))
+
+                nursery.start_soon(look)
+                while not follower.hellos:  # noqa: ASYNC110  # of another task
+                    await trio.sleep(0.01)
+                await trio.sleep(0.3)
+                assert follower.opened == [], "opened at a daemon that is behind"
+                follower.newest = epoch
+                while not found:  # noqa: ASYNC110  # of another task
+                    await trio.sleep(0.01)
+                assert (found, follower.opened) == ([[(1,)]], [epoch])
+                assert await space.matches("fact($n)") == [(1,)], "what comes later is of that daemon"
