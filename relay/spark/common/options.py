@@ -131,7 +131,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         max_epochs=read.value("maxEpochsPerTrigger", values.count, None),
         max_changes=read.value("maxChangesPerTrigger", values.count, None),
         partitions=read.value("minPartitions", values.count, 1),
-        reader=read.text("readerName"),
+        reader=_reader(read, peers),
         include_value=read.value("includeValue", values.flag, False),
         malformed=read.value("malformed", values.malformed, "fail"),
         fail_on_loss=read.value("failOnDataLoss", values.flag, True),
@@ -369,6 +369,17 @@ def _archive(read: OptionBag) -> tuple[str, str]:
     if archive and read.has("topic"):
         raise UsageError("option archive has the epochs of spaces, and a topic is read from its daemon")
     return archive, identity
+
+
+def _reader(read: OptionBag, peers: Sequence[DaemonPeer]) -> str | None:
+    """The name under which the daemon keeps what is unread."""
+    name = read.text("readerName")
+    if name is not None and not peers[0].url:
+        raise UsageError(
+            "option readerName has a daemon keep what is unread, and there is none: give url, or leave "
+            "readerName out, since an archive keeps everything"
+        )
+    return name
 
 
 def _pattern(read: OptionBag) -> str:

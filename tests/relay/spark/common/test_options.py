@@ -324,3 +324,22 @@ def test_reads_go_to_the_leader_unless_any_will_do() -> None:
         stream_options(P | {"read": "followers"})
     with pytest.raises(UsageError, match="read is one of"):
         sink_options({"label": "p", "read": "any"})
+
+
+def test_an_archive_needs_no_daemon_unless_the_daemon_is_to_keep_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("DATASPACE_URL", raising=False)
+    alone = stream_options(P | {"archive": "/a"}).peers
+    assert [(each.url, each.archive, each.shown) for each in alone] == [("", "/a", "/a")]
+    both = read_options(P | {"archive": "s3://key:secret@b/a", "url": "tcp://h:1"}).peers
+    assert [(each.url, each.shown) for each in both] == [("tcp://h:1", "tcp://h:1")]
+    assert read_options(P | {"archive": "s3://key:secret@b/a"}).peers[0].shown == "s3://…@b/a"
+    with pytest.raises(UsageError, match="readerName has a daemon keep what is unread, and there is none"):
+        stream_options(P | {"archive": "/a", "readerName": "r"})
+    with pytest.raises(UsageError, match="archiveIdentity chooses a log of an archive: give archive too"):
+        read_options(P | {"archiveIdentity": "x"})
+    with pytest.raises(UsageError, match="archive has the epochs of spaces, and a topic is read"):
+        read_options(P | {"archive": "/a", "topic": "t"})
+    monkeypatch.setenv("DATASPACE_URL", "tcp://e:2")
+    assert read_options(P | {"archive": "/a"}).peers[0].url == "tcp://e:2"
