@@ -228,8 +228,9 @@ def intervals(table: Any) -> tuple[Any, Any]:
     kinds = table.column("_change_type").combine_chunks()
     is_fact = compute.not_equal(kinds, "message")
     places = compute.indices_nonzero(is_fact).cast(arrow.int64())
-    facts = table.select([name for name in table.column_names if _is_key(name)]).take(places)
-    facts = facts.append_column("row", places).append_column("one", arrow.repeat(0, len(places)))
+    facts = arrow.table({"row": places, "one": arrow.repeat(0, len(places))})  # a fact may have no fields
+    for name in filter(_is_key, table.column_names):
+        facts = facts.append_column(name, table.column(name).take(places))
     names = [name for name in facts.column_names if name != "row"]
     lists = facts.group_by(names, use_threads=False).aggregate([("row", "list")]).column("row_list")
     lists = lists.combine_chunks() if len(lists) else arrow.array([], arrow.list_(arrow.int64()))

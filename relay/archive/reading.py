@@ -1,7 +1,7 @@
 """An archive read as a log: replays without the log that it was made from.
 
 Readers that have no daemon, or want to spare it, replay a pattern from segments alone.  What a replay needs
-to know of the state where it begins, it counts from the first epoch on.
+to know of the state where it begins, it counts from the nearest archived state on.
 
 Always: what a replay of an archive yields equals what a replay of its log yielded.
 """
@@ -14,6 +14,9 @@ from typing import Final
 from dataspace.errors import InternalError, Refused
 from index.values.values import Value
 from relay.archive.archive import Archive
+from relay.archive.columns import exact_changes
+from relay.archive.manifest import ArchivedState
+from relay.archive.states import nearest_state
 from relay.log.cursors import Cursors
 from relay.log.segments import Segment
 
@@ -23,7 +26,14 @@ class ReadArchive:
 
     def __init__(self, archive: Archive) -> None:
         self.archive: Final = archive
-        self.cursors: Final = Cursors()
+        self.cursors = Cursors()
+        self._state: ArchivedState | None = None
+
+    def beginning_at(self, epoch: int) -> ReadArchive:
+        """Returns the same for replays that begin at an epoch, with the nearest state before it."""
+        made = ReadArchive(self.archive)
+        made.cursors, made._state = self.cursors, nearest_state(self.archive, epoch)
+        return made
 
     @property
     def oldest(self) -> int:
@@ -50,10 +60,14 @@ class ReadArchive:
         return epoch <= self.archive.upto
 
     def snapshot_epoch(self) -> int | None:
-        return None
+        return None if self._state is None else self._state.epoch
 
     def snapshot_facts(self) -> tuple[int, list[Value]]:
-        raise InternalError("an archive has no snapshot, as was said")
+        state = self._state
+        if state is None:
+            raise InternalError("there is no state, as was said")
+        contents = map(self.archive.content, state.files)
+        return state.epoch, [value for each in contents for *_, value in exact_changes(each)]
 
     def within(self, after: int, upto: int, changes: int) -> int:
         """Returns the last epoch of (after, upto] that ends no later than so many changes after ``after``.

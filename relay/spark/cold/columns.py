@@ -4,7 +4,8 @@ Most columns go to Spark as Arrow has read them.  A column is taken apart only w
 another class (``fK_other``), or where Spark is given texts of values.
 
 Always: the same rows in the same order as from the daemon, with the same errors for values that do not fit;
-memory is one batch for each task.
+memory is one batch for each task, or an object whose rows are
+in another order.
 """
 
 from __future__ import annotations
@@ -57,6 +58,12 @@ class ColdFile:
 
     others: tuple[int, ...] | None = None
     """The fields with values of other classes, None where that is not known."""
+
+    order: tuple[int, ...] = ()
+    """The fields that rows are ordered by, before the order of the log."""
+
+    is_state: bool = False
+    """True for facts that held after an epoch: all of them count, whatever epochs are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,7 @@ def read_rows(task: ColumnTask, file: ColdFile, fields: Sequence[int]) -> Iterat
     wanted = sorted({*fields, *task.form.constants, *task.form.classes})
     for batch in _typed(task, file, wanted) if file.own else _rare(task, file, wanted):
         made = batch
-        if file.first <= task.after or file.last > task.upto:
+        if not file.is_state and (file.first <= task.after or file.last > task.upto):
             compute = _compute()
             epochs = made.own[EPOCH]
             made = made.filter(
@@ -159,10 +166,19 @@ def _typed(task: ColumnTask, file: ColdFile, wanted: Sequence[int]) -> Iterator[
         schema = parquet.schema_arrow
         letters: str = json.loads(schema.metadata[_MARK])["classes"]
         there = {*schema.names}
-        own = [name for name in (EPOCH, EPOCH_TIMESTAMP, SEQ, CHANGE_TYPE) if _is_shown(task, name)]
+        own = [
+            name
+            for name in (EPOCH, EPOCH_TIMESTAMP, SEQ, CHANGE_TYPE)
+            if _is_shown(task, name) or (name == SEQ and file.order)
+        ]
         names = [name for at in wanted for name in (f"f{at}", f"f{at}_other") if name in there]
-        groups = [at for at in range(parquet.num_row_groups) if _may_match(parquet, at, task, letters)]
-        for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=[*own, *names]):
+        groups = [at for at in range(parquet.num_row_groups) if _may_match(parquet, at, task, letters, file)]
+        if file.order:
+            table = parquet.read_row_groups(groups, [*own, *names])
+            batches = table.sort_by([(EPOCH, "ascending"), (SEQ, "ascending")]).to_batches(BATCH_ROWS)
+        else:
+            batches = parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=[*own, *names])
+        for batch in batches:
             fields = {
                 at: FieldColumns(
                     letters[at],
@@ -178,13 +194,13 @@ def _is_shown(task: ColumnTask, name: str) -> bool:
     return name == EPOCH or any(each.name == name for each in task.columns.all)
 
 
-def _may_match(parquet: ParquetFile, at: int, task: ColumnTask, letters: str) -> bool:
+def _may_match(parquet: ParquetFile, at: int, task: ColumnTask, letters: str, file: ColdFile) -> bool:
     """False if the statistics of a row group say that no row of it can be wanted."""
     group = parquet.metadata.row_group(at)
     by_name = {
         group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)
     }
-    epochs = by_name[EPOCH].statistics
+    epochs = None if file.is_state else by_name[EPOCH].statistics
     if epochs is not None and epochs.has_min_max and (epochs.max <= task.after or epochs.min > task.upto):
         return False
     for field, sign, value in _compared(task):

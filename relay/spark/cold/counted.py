@@ -10,13 +10,14 @@ process, which may begin there.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 
 from index.values.values import Value, key
 from relay.spark.cold.columns import ColdFile, ColumnTask, FieldColumns, RowBatch, read_rows, shown_rows
+from relay.spark.cold.plans import SummedFiles
 from relay.spark.cold.states import state_rows
 from relay.spark.common.schema import CHANGE_TYPE
 
@@ -30,27 +31,27 @@ _kept: dict[tuple[str, Hashable, int], Counts] = {}
 """The counts of the task that ended last, by archive, pattern and epoch."""
 
 
-def counted_batches(
-    task: ColumnTask, files: Mapping[int, Sequence[ColdFile]], identity: str
-) -> Iterator[pa.RecordBatch] | None:
+def counted_batches(task: ColumnTask, files: SummedFiles, identity: str) -> Iterator[pa.RecordBatch] | None:
     """Returns the changes of captures in (task.after, task.upto], in order.
 
-    ``files`` have all changes from the first epoch on by the number of fields.  None where facts of several
-    numbers of fields are there.  About 0.5 µs a change, and 0.2 µs for each before ``task.after``.
+    None where there are facts of several numbers of fields.  About 0.5 µs a change, and 0.2 µs for each fact
+    and change from the nearest state to ``task.after``.
     """
-    if len(files) > 1:
+    if len(files.by_fields) > 1:
         return None
-    return _batches(task, [each for some in files.values() for each in some], identity)
+    return _batches(task, [each for some in files.by_fields.values() for each in some], files.begin, identity)
 
 
-def _batches(task: ColumnTask, files: Sequence[ColdFile], identity: str) -> Iterator[pa.RecordBatch]:
+def _batches(
+    task: ColumnTask, files: Sequence[ColdFile], begin: int, identity: str
+) -> Iterator[pa.RecordBatch]:
     pattern = key(task.columns.pattern)
     counts = _kept.pop((identity, pattern, task.after), None)
     if counts is None:
-        counts = _counts_before(task, files)
+        counts = _counts_before(task, files, begin)
     captured = sorted({*task.form.captures})
     for file in files:
-        if file.last > task.after and file.first <= task.upto:
+        if file.last > task.after and not file.is_state:
             for batch in read_rows(task, file, captured):
                 seen = _seen(batch, captured, counts)
                 if any(seen):
@@ -60,9 +61,9 @@ def _batches(task: ColumnTask, files: Sequence[ColdFile], identity: str) -> Iter
         _kept[identity, pattern, task.upto] = counts
 
 
-def _counts_before(task: ColumnTask, files: Sequence[ColdFile]) -> Counts:
+def _counts_before(task: ColumnTask, files: Sequence[ColdFile], begin: int) -> Counts:
     counts: Counts = {}
-    for fields, numbers in state_rows(task, files, task.after):
+    for fields, numbers in state_rows(task, files, begin, task.after):
         counts.update(zip(_keys(fields, len(numbers)), numbers, strict=True))
     return counts
 

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 from relay.archive.archive import Archive
 from relay.spark.cold.columns import ColdFile
 from relay.spark.cold.forms import CLASSES, ColumnForm, column_form
-from relay.spark.cold.plans import all_files, column_files
+from relay.spark.cold.plans import column_files, summed_files
 from relay.spark.common.schema import CHANGE_TYPE, CHANGES, EPOCH, EPOCH_TIMESTAMP, SEQ, Column, Columns
 from relay.spark.common.where import Combined, Compared, Condition, IsNull, IsTrue, Negated
 
@@ -72,8 +72,8 @@ def native_scan(
 ) -> DataFrame | None:
     """Returns the archived changes in (after, upto] with the wanted columns, None if the format must read.
 
-    O(ranges); reads nothing but the manifest.  Where facts are to be counted, Spark reads from the first
-    epoch on, and parts rows by their captures.
+    O(ranges); reads nothing but the manifest.  Where facts are to be counted, Spark reads from the nearest
+    state on, and parts rows by their captures.
     """
     form = column_form(wanted.pattern)
     if form is None or not all(each.capture is not None or each.name in CHANGES for each in wanted.all):
@@ -93,13 +93,15 @@ def _counted(
     spark: SparkSession, archive: Archive, form: ColumnForm, wanted: Columns, after: int, upto: int
 ) -> DataFrame | None:
     """Returns changes of captures: the first of facts with the same captures comes, and the last goes."""
-    files = all_files(archive, form, upto) if archive.oldest == 1 else None
+    files = summed_files(archive, form, after, upto)
     inside = _everything(form, wanted)
     if files is None or inside is None:
         return None
     parts = [
-        _Scan(archive, form, fields, some, exactly=True).frame(spark, inside, 0, upto)
-        for fields, some in sorted(files.items())
+        _Scan(archive, form, fields, part, exactly=True).frame(spark, inside, files.begin, upto)
+        for fields, some in sorted(files.by_fields.items())
+        for part in ([each for each in some if each.is_state], [each for each in some if not each.is_state])
+        if part
     ]
     if not parts or any(each is None for each in parts):
         return None
@@ -180,7 +182,7 @@ class _Scan:
         self._form = form
         self._letters = archive.manifest.types.get(f"{form.label}/{fields}", "")
         self._paths = [_path(archive, each) for each in files]
-        self._bounds = [(each.first, each.last) for each in files]
+        self._bounds = [(each.first, each.last) for each in files if not each.is_state]
         self._others = _fields_with_others(files, fields)
         self._exactly = exactly
         self._read: dict[str, DataType] = {EPOCH: LongType()}

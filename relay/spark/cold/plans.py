@@ -9,7 +9,7 @@ Always: every archived epoch of the batch is in one task; a task needs nothing b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from index.patterns.skeletons import skeleton
 from index.values.values import Value
 from relay.archive.archive import Archive
 from relay.archive.manifest import COLUMNS, ArchivedFile, Range
+from relay.archive.states import nearest_state
 from relay.spark.cold.columns import ColdFile, widest_of
 from relay.spark.cold.forms import ColumnForm, column_form
 
@@ -123,31 +124,54 @@ def column_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> d
     return found
 
 
-def all_files(archive: Archive, form: ColumnForm, upto: int) -> dict[int, list[ColdFile]] | None:
-    """Returns the columns up to an epoch that may have facts of a form, by their number of fields.
+@dataclass(frozen=True, slots=True)
+class SummedFiles:
+    """The columns to count facts by: the state at ``begin``, if any, and all changes after that.
 
-    None where a range has segments alone, or facts of the label are among the rare ones.
+    ``by_fields`` has them by their number of fields, a state first.
     """
+
+    begin: int
+    by_fields: Mapping[int, Sequence[ColdFile]]
+
+
+def summed_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> SummedFiles | None:
+    """Returns the columns from which the facts after an epoch, and the changes up to another, are counted.
+
+    None where a range has segments alone, where facts of the label are among the rare ones, and where the
+    archive begins later without a state.
+    """
+    near = nearest_state(archive, after)
+    if near is None and archive.oldest > 1:
+        return None
+    begin = 0 if near is None else near.epoch
     found: dict[int, list[ColdFile]] = {}
-    most = form.fields if form.exact else MOST_FIELDS
     rare: list[ColdFile] = []
-    for of in archive.ranges(0, upto):
-        columns = [each for each in of.files if each.form == COLUMNS]
-        if not columns and of.changes:
+    files: list[tuple[Range | None, ArchivedFile]] = [(None, each) for each in near.files] if near else []
+    for each in archive.ranges(begin, upto):
+        columns = [file for file in each.files if file.form == COLUMNS]
+        if not columns and each.changes:
             return None
-        for file in columns:
-            if file.label is None:
-                rare.append(_cold(archive, of, file))
-            elif file.label == form.label and form.fields <= file.arity <= most:
-                found.setdefault(file.arity, []).append(_cold(archive, of, file))
+        files += [(each, file) for file in columns]
+    for of, file in files:
+        cold = _cold(archive, of, file)
+        if file.label is None:
+            rare.append(cold)
+        elif file.label == form.label and form.fields <= file.arity <= (
+            form.fields if form.exact else MOST_FIELDS
+        ):
+            found.setdefault(file.arity, []).append(cold)
     if any(widest >= 0 for widest in _together(partial(widest_of, archive.objects, form.label), rare)):
         return None
-    return found
+    return SummedFiles(begin, found)
 
 
-def _cold(archive: Archive, of: Range, file: ArchivedFile) -> ColdFile:
+def _cold(archive: Archive, of: Range | None, file: ArchivedFile) -> ColdFile:
+    """``of`` is the range of changes, None for facts of a state."""
+    ends = (1, 0) if of is None else (max(of.first, 1), of.last)
     own = file.label is not None
-    return ColdFile(archive.name(file.path), file.size, max(of.first, 1), of.last, own, file.others)
+    name = archive.name(file.path)
+    return ColdFile(name, file.size, *ends, own, file.others, file.order, is_state=of is None)
 
 
 def _together(look: Callable[[ColdFile], int], files: Iterable[ColdFile]) -> list[int]:

@@ -18,10 +18,11 @@ from relay.spark.common.schema import Columns
 def segment_blocks(log: ReadArchive, plan: ColdPlan, wanted: Columns) -> Iterator[Block]:
     """Yields the blocks of a plan; ``Refused("epoch-gone")`` where the archive begins later.
 
-    About 2 µs a change, and the same for each change before ``plan.after`` where something is counted.
+    About 2 µs a change, and where something is counted the same from the nearest state to ``plan.after``.
     """
     captures = wanted.captures
-    replay = ColumnReplay(log, wanted.pattern, plan.after, captures=captures, places=wanted.placed)
+    begun = log.beginning_at(plan.after)
+    replay = ColumnReplay(begun, wanted.pattern, plan.after, captures=captures, places=wanted.placed)
     made = replay.state(log.archive.time_of(plan.after)) if plan.state else replay.blocks(plan.upto)
     for each in made:
         yield block(unpack_own(each.packed), captures)

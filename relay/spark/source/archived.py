@@ -16,7 +16,7 @@ from relay.spark.cold.archives import ColdArchive, archive_of
 from relay.spark.cold.columns import ColumnTask, column_batches
 from relay.spark.cold.counted import counted_batches
 from relay.spark.cold.forms import column_form
-from relay.spark.cold.plans import ColdPlan, all_files, planned
+from relay.spark.cold.plans import ColdPlan, planned, summed_files
 from relay.spark.cold.segments import segment_blocks
 from relay.spark.cold.states import column_state
 from relay.spark.source.offsets import Span
@@ -87,11 +87,10 @@ def _by_columns(
 ) -> Iterator[pa.RecordBatch] | None:
     """The state of a plan, or changes that are counted, from columns; None where they must be replayed."""
     form, archive = column_form(columns.pattern), cold.archive
-    files = None if form is None or archive.oldest > 1 else all_files(archive, form, plan.upto)
+    files = None if form is None else summed_files(archive, form, plan.after, plan.upto)
     if form is None or files is None:
         return None
-    after = 0 if plan.state else plan.after
-    task = ColumnTask(cold.objects, form, columns, after, plan.upto, peer.shown, peer.space)
+    task = ColumnTask(cold.objects, form, columns, plan.after, plan.upto, peer.shown, peer.space)
     if plan.state:
         return column_state(task, files, archive.time_of(plan.upto), options.batch_rows)
     return counted_batches(task, files, plan.identity)

@@ -20,6 +20,7 @@ from index.patterns.text import parse_pattern
 from index.values.values import Record, Value
 from relay.archive.archive import Archive, ArchivePlace
 from relay.archive.archiver import Archiver, RangeSizes, archive_all
+from relay.archive.merging import Merger, MergeRules
 from relay.log.columns import ColumnReplay
 from relay.log.log import Log
 from relay.log.reader import LogReader
@@ -94,7 +95,7 @@ OPTIONS = read_options({"pattern": "p($)", "arrowBatchRows": "2"})
 class Kept:
     """A log with an archive of several ranges."""
 
-    def __init__(self, folder: Path, changes: int) -> None:
+    def __init__(self, folder: Path, changes: int, *merges: MergeRules) -> None:
         (folder / "data").mkdir(parents=True)
         self.several = changes == 9
         self.log = Log.open(folder / "data")
@@ -108,15 +109,27 @@ class Kept:
         )
         archiver.begin()
         archive_all(archiver, lambda _: None)
+        for rules in merges:
+            Merger(archiver.archive, rules=rules).merge_all(lambda _: None)
         reader.close()
         self.peer = DaemonPeer("", archive=str(folder / "archive"))
         self.archive = Archive(open_objects(folder / "archive"), ArchivePlace("main", self.log.identity))
         self.archive.renew()
 
 
-@pytest.fixture(scope="module", params=[1, 9, 100], ids=["ranges of one epoch", "of two", "one range"])
+CLUSTERED = MergeRules(changes=12, clusters={"p": (1, 0), "q": (1,)})
+KINDS: dict[str, tuple[int, *tuple[MergeRules, ...]]] = {
+    "ranges of one epoch": (1,),
+    "of two": (9,),
+    "one range": (100,),
+    "merged": (1, MergeRules(changes=6), MergeRules(changes=12)),
+    "merged and clustered": (1, CLUSTERED),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
-    made = Kept(tmp_path_factory.mktemp("kept"), request.param)
+    made = Kept(tmp_path_factory.mktemp("kept"), *KINDS[request.param])
     yield made
     made.log.close()
 
@@ -162,9 +175,9 @@ def test_a_task_goes_on_with_the_counts_of_the_one_before(
 ) -> None:
     begun: list[int] = []
 
-    def rows(task: ColumnTask, files: Any, upto: int) -> Any:
+    def rows(task: ColumnTask, files: Any, begin: int, upto: int) -> Any:
         begun.append(upto)
-        return state_rows(task, files, upto)
+        return state_rows(task, files, begin, upto)
 
     monkeypatch.setattr("relay.spark.cold.counted.state_rows", rows)
     for pattern in ("p($n, _)", "p(_, $s)", "q($v)"):
