@@ -37,7 +37,7 @@ class ObserveOptions:
     """Options of one observation; ``columns`` has epochs come in blocks, by the column.
 
     Of these, ``captures`` says which captures are sent, by their numbers, and with ``places`` they say which
-    change of its epoch each row is.
+    change of its epoch each row is, with ``asserted`` since when it was there.
 
     ``policy`` may be given by its name, ``pace`` is in milliseconds, 0 for none.  Raises ``UsageError`` for
     an option that has no such value.
@@ -56,10 +56,11 @@ class ObserveOptions:
     pace: int = 0
     captures: tuple[int, ...] | None = None
     places: bool = False
+    asserted: bool = False
     columns: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("snapshot", "durable", "quiet", "net", "progress", "places"):
+        for name in ("snapshot", "durable", "quiet", "net", "progress", "places", "asserted"):
             value = getattr(self, name)
             if value.__class__ is not bool:
                 raise UsageError(f"{name} must be true or false, got {value!r:.60}")
@@ -69,14 +70,14 @@ class ObserveOptions:
                 raise UsageError(f"{name} must be the number of an epoch, got {value!r:.60}")
         if self.policy.__class__ is not Policy:
             object.__setattr__(self, "policy", _policy(self.policy))
-        if self.captures is not None or self.places:
+        if self.captures is not None or self.places or self.asserted:
             self._check_columns()
         if self.pace != 0 or self.pace.__class__ is not int:
             self._check_pace()
 
     def _check_columns(self) -> None:
         if not self.columns:
-            raise UsageError("captures and places are for streams of kind=columns")
+            raise UsageError("captures, places and asserted are for streams of kind=columns")
         numbers = () if self.captures is None else self.captures
         if numbers.__class__ is not tuple or not all(each.__class__ is int and each >= 0 for each in numbers):
             raise UsageError(f"captures must be numbers of captures, got {numbers!r:.60}")

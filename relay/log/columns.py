@@ -31,8 +31,8 @@ from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value
 from relay.delivery.memory import MemoryBudget
 from relay.delivery.packed import joined
-from relay.log.cursors import Captures, RowCounts
-from relay.log.replay import Live, Replay, ReplayedLog, Selected
+from relay.log.cursors import Captures, RowCounts, Since, TimedCounts
+from relay.log.replay import BagBase, Live, Replay, ReplayedLog, Selected
 from relay.log.segments import Rows, Segment, table
 from relay.log.selections import Counts, Flat, flat_places, records_only
 
@@ -44,6 +44,9 @@ BLOCK_BYTES: Final = 1 << 20
 
 AHEAD: Final = 2
 """Blocks of columns that wait for one stream."""
+
+UNKNOWN: Final[Since] = -1, -1
+"""Stands for the epoch and time of messages, and of rows that are older than the oldest epoch."""
 
 SETTLED_ROWS: Final = 2048
 """Rows that are turned into columns at once: as many as a processor's cache can hold."""
@@ -74,19 +77,26 @@ class ColumnReplay(Replay):
         live: Live | None = None,
         captures: Sequence[int] | None = None,
         places: bool = False,
+        asserted: bool = False,
     ) -> None:
         """``captures`` are the numbers of those to be sent, by default all; which rows there are is the same.
 
-        With ``places``, blocks say which change of its epoch each row is.  Raises ``UsageError`` for the
-        number of a capture that the pattern has not.
+        With ``places``, blocks say which change of its epoch each row is; with ``asserted``, since when it
+        was there, for which everything since the oldest epoch is read, unless an earlier reader has left
+        off.  Raises ``UsageError`` for the number of a capture that the pattern has not.
         """
         super().__init__(log, pattern, after, live=live)
         self._form: Final = skeleton(pattern)
         self._shown: Final = _shown(captures, len(self._form.captures))
         self._placed: Final = places
+        self._pattern: Final = pattern
+        self._asserted: Final = asserted
+        if asserted:
+            self._name = "asserted", self._name
         self._places_of: Callable[[Sequence[Any]], list[int]] | None = None
-        self._apart = () in self._form.captures or (
-            self._flat is not None and self._flat.faithful and self._flat.exact
+        flat = self._flat
+        self._apart = not asserted and (
+            () in self._form.captures or (flat is not None and flat.faithful and flat.exact)
         )
         """True if captures distinguish facts whatever facts there are."""
         self._counted = True
@@ -101,16 +111,19 @@ class ColumnReplay(Replay):
 
     def state(self, time: int) -> Iterator[ColumnBlock]:
         """Yields the captures at the epoch where this replay is, which was made at ``time``."""
-        forming = _Forming(self._shown, SNAPSHOT, placed=self._placed)
-        rows = self.bag()
+        forming = _Forming(self._shown, SNAPSHOT, placed=self._placed, timed=self._asserted)
+        rows, bag = self.bag(), self._prepared()
+        since = bag.since() if isinstance(bag, TimedCounts) else None
         for start in range(0, len(rows), BLOCK_ROWS):
             part = rows[start : start + BLOCK_ROWS]
+            if since is not None:
+                forming.since += since[start : start + BLOCK_ROWS]
             forming.add(self.at, time, (part, [], []), 64 * len(part))
             yield from forming.blocks()
 
     def blocks(self, upto: int) -> Iterator[ColumnBlock]:
         """Yields the changes of the epochs (at, upto]; as ``Replay.epochs``."""
-        forming = _Forming(self._shown, placed=self._placed)
+        forming = _Forming(self._shown, placed=self._placed, timed=self._asserted)
         if upto > self.at:
             self._counted = not self._are_distinct()
             for segment in self._log.segments(self.at, upto):
@@ -132,6 +145,8 @@ class ColumnReplay(Replay):
     def _are_distinct(self) -> bool:
         """True if captures distinguish the facts that there are at the beginning."""
         flat = self._flat
+        if self._asserted:
+            return False
         if self._apart or flat is None or not flat.faithful:
             return self._apart
         watch = _Watch(self._log, flat, self.at, self.live)
@@ -146,7 +161,10 @@ class ColumnReplay(Replay):
         if not self._counted and self._added_whole(forming, entries, share):
             return
         for number, time, counts, rows, plain in entries:
-            selected, places = self._captured(number, counts, rows, plain)
+            if self._asserted:
+                selected, places = self._captured_since(forming, (number, time), counts, rows, plain)
+            else:
+                selected, places = self._captured(number, counts, rows, plain)
             forming.add(number, time, selected, share, places)
 
     def _added_whole(self, forming: _Forming, entries: Sequence[Rows], share: int) -> bool:
@@ -194,6 +212,55 @@ class ColumnReplay(Replay):
             came, went = [came[at] for at in first], [went[at] for at in last]
         is_dense = not places or places[-1] == len(places) - 1  # since they ascend
         return (came, said, went), None if is_dense else places
+
+    def _captured_since(
+        self, forming: _Forming, now: Since, counts: Counts, rows: Sequence[Any], plain: Sequence[int]
+    ) -> tuple[Selected, Sequence[int] | None]:
+        """Does the same, always counted, and notes since when each row was there."""
+        bag = self.own_bag()
+        assert isinstance(bag, TimedCounts)  # as it was made
+        bag.now = now
+        came, said, went = self._selected(counts, rows, plain)
+        places = self._places(counts, rows, plain, found=len(came) + len(said) + len(went))
+        first, end = bag.first_at(came), len(came) + len(said)
+        last, since = bag.ended(went)
+        forming.since += [*[now] * len(first), *[None] * len(said), *since]
+        places = [
+            *[places[at] for at in first],
+            *places[len(came) : end],
+            *[places[end + at] for at in last],
+        ]
+        selected = [came[at] for at in first], said, [went[at] for at in last]
+        is_dense = not places or places[-1] == len(places) - 1
+        return selected, None if is_dense or not self._placed else places
+
+    def _bases(self) -> Iterator[BagBase]:
+        """Yields the states that a replay may begin with: only earlier ones, where time is to be known."""
+        if not self._asserted:
+            yield from super()._bases()
+            return
+        found = self._log.cursors.find(self._name, self.at)
+        if found is not None and found[0] <= self.at:
+            epoch, bag = found
+            yield BagBase(epoch, 0, lambda: (epoch, bag.copy()))
+        yield BagBase(max(0, self._log.oldest - 1), 1, self._oldest_bag)
+
+    def _oldest_bag(self) -> tuple[int, RowCounts]:
+        """Returns the oldest state that there is; since when it was so is not known."""
+        epoch = max(0, self._log.oldest - 1)
+        if not epoch:
+            return epoch, TimedCounts()
+        before = Replay(self._log, self._pattern, epoch, live=self.live)
+        return epoch, TimedCounts.of(before.own_bag())
+
+    def _bag_from(self, base: BagBase) -> RowCounts:
+        epoch, bag = base.make()
+        if not isinstance(bag, TimedCounts):
+            return super()._bag_from(BagBase(epoch, 0, lambda: (epoch, bag)))
+        for number, time, added, _, removed in self._changes(epoch, self.at):
+            bag.now = number, time
+            bag.change(self._rows(added), self._rows(removed))
+        return bag
 
     def _places(
         self, counts: Counts, rows: Sequence[Any], plain: Sequence[int], *, found: int
@@ -253,10 +320,13 @@ class _Watch(Replay):
 class _Forming:
     """A block that is being filled, epoch by epoch."""
 
-    def __init__(self, shown: Sequence[int], flags: int = 0, *, placed: bool = False) -> None:
+    def __init__(
+        self, shown: Sequence[int], flags: int = 0, *, placed: bool = False, timed: bool = False
+    ) -> None:
         self._shown = shown
         self._flags = flags
         self._placed = placed
+        self._timed = timed
         self._pack = packer()
         self._clear()
 
@@ -265,6 +335,7 @@ class _Forming:
         self._rows: list[Captures] = []
         self._columns: list[list[Value]] = [[] for _ in self._shown]
         self._places: list[Sequence[int] | None] = []
+        self.since: list[Since | None] = []
         self._length = 0
         self._bytes = 0
 
@@ -315,11 +386,22 @@ class _Forming:
         if count > 2 * most:
             for runs, skipped, start, stop, more in _cut(self._runs, most):
                 columns = [column[start:stop] for column in self._columns]
-                some = None if places is None else places[start:stop]
-                yield self._block(runs, stop - start, columns, some, skipped, more=more)
+                rest = self._rest(places, start, stop)
+                yield self._block(runs, stop - start, columns, rest, skipped, more=more)
         elif count:
-            yield self._block(self._runs, count, self._columns, places, 0, more=False)
+            rest = self._rest(places, 0, count)
+            yield self._block(self._runs, count, self._columns, rest, 0, more=False)
         self._clear()
+
+    def _rest(self, places: array[int] | None, start: int, stop: int) -> list[object]:
+        """Returns the parts of a block behind its columns, as far as they are wanted."""
+        if not self._placed and not self._timed:
+            return []
+        made: list[object] = [None if places is None else low_first(places[start:stop])]
+        if self._timed:
+            since = [each or UNKNOWN for each in self.since[start:stop]]
+            made.append([low_first(array("q", part)) for part in zip(*since, strict=True)])
+        return made
 
     def _all_places(self) -> array[int] | None:
         """Returns the place of each row in its epoch; None if these are 0, 1, 2 and so on in all of them."""
@@ -335,15 +417,13 @@ class _Forming:
         runs: Iterable[tuple[int, ...]],
         length: int,
         columns: Sequence[Sequence[Value]],
-        places: array[int] | None,
+        rest: Sequence[object],
         skipped: int,
         *,
         more: bool,
     ) -> ColumnBlock:
         flags = self._flags | (MORE if more else 0)
-        value = [flags, skipped, *zip(*runs, strict=True), columns]
-        if self._placed:
-            value.append(None if places is None else low_first(places))
+        value = [flags, skipped, *zip(*runs, strict=True), columns, *rest]
         return ColumnBlock(length, self._pack(value))
 
 

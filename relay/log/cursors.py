@@ -31,6 +31,7 @@ BYTES: Final = 256 << 20
 
 ROW_BYTES: Final = 240
 PACKED_FACTOR: Final = 3
+SINCE_BYTES: Final = 120
 """About what a row takes, and each byte of its packed form: its key and the captures."""
 
 FEW: Final = 16
@@ -115,6 +116,55 @@ class RowCounts:
         copied = RowCounts()
         copied._rows = self._rows.copy()
         copied._more = self._more.copy()
+        return copied
+
+
+Since = tuple[int, int]
+"""The epoch in which something was asserted, and its time in microseconds."""
+
+
+class TimedCounts(RowCounts):
+    """Rows with the epoch since which each of them is there; ``now`` is the epoch in which rows are added."""
+
+    __slots__ = ("_since", "now")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now: Since = 0, 0
+        self._since: dict[Hashable, Since] = {}
+
+    @classmethod
+    def of(cls, rows: RowCounts) -> TimedCounts:
+        """Returns the same rows, without the epochs since which they are there; O(rows)."""
+        made = cls()
+        made._rows = rows._rows.copy()
+        made._more = rows._more.copy()
+        return made
+
+    @property
+    def bytes(self) -> int:
+        return super().bytes + SINCE_BYTES * len(self._since)
+
+    def since(self) -> list[Since | None]:
+        """Returns since when each of ``rows()`` is there; None where that is not known."""
+        return [self._since.get(at) for at in self._rows]
+
+    def first_at(self, rows: Sequence[Captures]) -> list[int]:
+        first, named = super().first_at(rows), _row_keys(rows)
+        self._since.update(dict.fromkeys([named[at] for at in first], self.now))
+        return first
+
+    def ended(self, rows: Sequence[Captures]) -> tuple[Sequence[int], list[Since | None]]:
+        """Removes as ``last_at`` does; returns also since when each of the last rows was there."""
+        last, named = self.last_at(rows), _row_keys(rows)
+        return last, [self._since.pop(named[at], None) for at in last]
+
+    def remove_all(self, rows: Sequence[Captures]) -> list[Captures]:
+        return [rows[at] for at in self.ended(rows)[0]]
+
+    def copy(self) -> TimedCounts:
+        copied = TimedCounts.of(self)
+        copied._since = self._since.copy()
         return copied
 
 

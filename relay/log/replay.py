@@ -234,7 +234,7 @@ class Replay:
                 damage = found
         raise damage
 
-    def _bag_from(self, base: _Base) -> RowCounts:
+    def _bag_from(self, base: BagBase) -> RowCounts:
         epoch, bag = base.make()  # which says itself of which epoch it is: a snapshot may be newer by now
         if epoch <= self.at:
             for _, _, added, _, removed in self._changes(epoch, self.at):
@@ -243,21 +243,21 @@ class Replay:
             _undo(bag, self._difference(self._changes(self.at, epoch)))
         return bag
 
-    def _bases(self) -> Iterator[_Base]:
+    def _bases(self) -> Iterator[BagBase]:
         log = self._log
-        yield _Base(0, 0, lambda: (0, RowCounts()))
+        yield BagBase(0, 0, lambda: (0, RowCounts()))
         cursor = log.cursors.find(self._name, self.at)
         if cursor is not None:
             epoch, bag = cursor
-            yield _Base(epoch, 0, lambda: (epoch, bag.copy()))
+            yield BagBase(epoch, 0, lambda: (epoch, bag.copy()))
         try:
             snapshot = log.snapshot_epoch()
         except LogDamaged:
             snapshot = None  # there may be another way
         if snapshot is not None:
-            yield _Base(snapshot, 1, self._bag_of_snapshot)
+            yield BagBase(snapshot, 1, self._bag_of_snapshot)
         if self.live is not None:
-            yield _Base(self.live.durable, 1, self._bag_of_live)
+            yield BagBase(self.live.durable, 1, self._bag_of_live)
 
     def _bag_of_snapshot(self) -> tuple[int, RowCounts]:
         epoch, facts = self._log.snapshot_facts()
@@ -295,7 +295,7 @@ def _at_once() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Base:
+class BagBase:
     """A state to begin from: its epoch, what using it costs beyond the way from there, in segments."""
 
     epoch: int

@@ -36,6 +36,7 @@ def source_schema(options: Mapping[str, str]) -> StructType:
         several=shape.several,
         spaces=shape.spaces,
         topic=shape.topic,
+        asserted=shape.asserted,
     )
 
 

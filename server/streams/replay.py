@@ -433,7 +433,7 @@ async def replay_columns(
     start = await beginning(hosted, request)
     waiting = stream.backlog = Blocks(memory)  # counted as an observer until it is closed with its stream
     await hosted.commits.wait_durable(request.upto)
-    made = partial(ColumnReplay, captures=request.captures, places=request.places)
+    made = partial(ColumnReplay, captures=request.captures, places=request.places, asserted=request.asserted)
     try:
         replay = await from_log(hosted, replace(request, after=start), made)
     except UsageError as error:

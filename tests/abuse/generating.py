@@ -186,7 +186,11 @@ class Script(Palette):
         if chance.random() < 0.1:
             spec |= {"kind": "columns", "durable": True, "upto": self.epoch}
             if chance.random() < 0.5:
-                spec |= {"captures": tuple(range(chance.randrange(3))), "places": True}
+                spec |= {
+                    "captures": tuple(range(chance.randrange(3))),
+                    "places": True,
+                    "asserted": chance.random() < 0.5,
+                }
         if chance.random() < 0.1:
             spec["space"] = chance.choice(known.SPACES)
         return spec

@@ -41,6 +41,9 @@ class Block:
     places: bytes | None = field(default=None, kw_only=True)
     """Which change of its epoch each row is, as integers of 32 bits, the least byte first; None where they
     are 0, 1, 2 and so on in each epoch, or were not requested."""
+    since: tuple[bytes, bytes] | None = field(default=None, kw_only=True)
+    """The epoch and its time in microseconds from which on each row was there, as integers of 64 bits in the
+    same order, -1 where that is not known; None where that was not requested."""
 
     def __len__(self) -> int:
         return sum(self.added) + sum(self.messages) + sum(self.removed)
@@ -64,6 +67,7 @@ class Block:
             removed=kinds[2],
             columns=tuple([column[rows:] for column in self.columns]),
             places=None if self.places is None else self.places[4 * rows :],
+            since=None if self.since is None else (self.since[0][8 * rows :], self.since[1][8 * rows :]),
         )
 
 
@@ -104,6 +108,8 @@ def _completed(made: Block, captures: Sequence[int] | None, rest: Sequence[Value
             return made
         case [bytes() as places] if len(places) == 4 * len(made):
             return replace(made, places=places)
+        case [places, (bytes() as epochs, bytes() as times)] if len(epochs) == len(times) == 8 * len(made):
+            return replace(_completed(made, None, [places]), since=(epochs, times))
     raise _malformed(rest)
 
 

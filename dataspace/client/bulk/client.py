@@ -255,12 +255,14 @@ class BulkClient:
         as_of: int | None = None,
         captures: Sequence[int] | None = None,
         places: bool = False,
+        asserted: bool = False,
     ) -> Iterator[Block]:
         """Yields the same by the column: several times faster for callers that want columns, and for the
         daemon.
 
         ``captures`` are the numbers of those to be sent, in order; all others are empty columns, and the rows
-        are the same.  With ``places``, blocks say which change of its epoch each row is.
+        are the same.  With ``places``, blocks say which change of its epoch each row is; with ``asserted``,
+        since when it was there, for which the daemon reads its log from the oldest epoch on.
         """
         options = ObserveOptions(
             pattern,
@@ -271,6 +273,7 @@ class BulkClient:
             quiet=True,
             captures=None if captures is None else tuple(captures),
             places=places,
+            asserted=asserted,
             columns=True,
         )
         with contextlib.closing(self._stream(options)) as values:

@@ -21,8 +21,14 @@ def segment_blocks(log: ReadArchive, plan: ColdPlan, wanted: Columns) -> Iterato
     About 2 µs a change, and where something is counted the same from the nearest state to ``plan.after``.
     """
     captures = wanted.captures
-    begun = log.beginning_at(plan.after)
-    replay = ColumnReplay(begun, wanted.pattern, plan.after, captures=captures, places=wanted.placed)
+    replay = ColumnReplay(
+        log if wanted.asserted else log.beginning_at(plan.after),
+        wanted.pattern,
+        plan.after,
+        captures=captures,
+        places=wanted.placed,
+        asserted=wanted.asserted,
+    )
     made = replay.state(log.archive.time_of(plan.after)) if plan.state else replay.blocks(plan.upto)
     for each in made:
         yield block(unpack_own(each.packed), captures)

@@ -233,6 +233,7 @@ class Shape:
     several: bool
     spaces: bool
     topic: bool
+    asserted: bool
 
 
 def source_shape(given: Mapping[str, str]) -> Shape:
@@ -245,6 +246,7 @@ def source_shape(given: Mapping[str, str]) -> Shape:
         len(_stores(read)) > 1,
         bool(_spaces(read)),
         topic,
+        read.value("includeAsserted", values.flag, False),
     )
 
 
@@ -279,6 +281,7 @@ _SOURCE: Final = (
     "arrowBatchRows",
     "minPartitions",
     "includeValue",
+    "includeAsserted",
     "malformed",
 )
 _KNOWN: Final = {

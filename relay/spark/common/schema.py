@@ -57,6 +57,8 @@ SPACE: Final = "_space"
 TIME: Final = "_time"
 CRASHED: Final = "_crashed"
 VALUE: Final = "_value"
+ASSERTED_EPOCH: Final = "_asserted_epoch"
+ASSERTED_AT: Final = "_asserted_at"
 
 CHANGES: Final[Mapping[str, DataType]] = {
     CHANGE_TYPE: StringType(),
@@ -76,8 +78,16 @@ TOPIC: Final[Mapping[str, DataType]] = {
 
 RESERVED: Final[Mapping[str, DataType]] = {**CHANGES, **TOPIC}
 
-EXTRA: Final[Mapping[str, DataType]] = {DAEMON: StringType(), SPACE: StringType(), VALUE: StringType()}
-"""Columns that are there when asked for: by several addresses, ``spaces``, ``includeValue``, or a schema."""
+ASSERTED: Final[Mapping[str, DataType]] = {ASSERTED_EPOCH: LongType(), ASSERTED_AT: TimestampType()}
+
+EXTRA: Final[Mapping[str, DataType]] = {
+    DAEMON: StringType(),
+    SPACE: StringType(),
+    VALUE: StringType(),
+    **ASSERTED,
+}
+"""Columns that are there when asked for: by several addresses, ``spaces``, ``includeValue``,
+``includeAsserted``, or a schema."""
 
 OWN: Final[Mapping[str, DataType]] = {**RESERVED, **EXTRA}
 
@@ -173,6 +183,11 @@ class Columns:
         """True if rows say where in their epochs they are."""
         return any(each.name == SEQ for each in self.all)
 
+    @property
+    def asserted(self) -> bool:
+        """True if rows say since when they were there."""
+        return any(each.name in ASSERTED for each in self.all)
+
 
 def inferred(
     pattern: str,
@@ -181,6 +196,7 @@ def inferred(
     several: bool = False,
     spaces: bool = False,
     topic: bool = False,
+    asserted: bool = False,
 ) -> StructType:
     """The schema of a pattern: its captures, then our own columns.
 
@@ -196,6 +212,7 @@ def inferred(
     extra = [StructField(DAEMON, StringType(), False)] * several
     extra += [StructField(SPACE, StringType(), False)] * spaces
     extra += [StructField(VALUE, StringType(), False)] * include_value
+    extra += [StructField(name, kind, True) for name, kind in ASSERTED.items()] * asserted
     return StructType(fields + own + extra)
 
 
@@ -206,7 +223,9 @@ def selected(schema: StructType, names: Sequence[str]) -> StructType:
     'struct<b:bigint>'
     """
     known = {field.name: field for field in schema.fields}
-    known |= {name: StructField(name, kind, False) for name, kind in EXTRA.items() if name not in known}
+    known |= {
+        name: StructField(name, kind, name in ASSERTED) for name, kind in EXTRA.items() if name not in known
+    }
     for name in names:
         if name not in known:
             raise _unknown_column(name, [*known])
@@ -237,6 +256,13 @@ def columns(
     for name in schema.fieldNames():
         if name in OWN and name not in own and name not in EXTRA:
             raise UsageError(f"column {name} is one of {'changes' if topic else 'topics'} only")
+    for name in schema.fieldNames():
+        if name in ASSERTED and (topic or not schema[name].nullable):
+            raise UsageError(
+                f"column {name} is one of changes only"
+                if topic
+                else f"column {name} may be null: declare it so"
+            )
     whole = include_value or VALUE in schema.fieldNames()
     first = 1 if whole else 0  # the whole fact is captured before everything inside
     known = {name: (at, kind) for at, (name, kind) in enumerate(_captured(pattern), first)}

@@ -70,7 +70,12 @@ class SpaceReading:
         if found != space:
             raise Refused("epoch-gone", f"the dataspace is another one now: it is {found}, it was {space}")
         read = partial(
-            link.columns, wanted.pattern, upto=span.upto, captures=wanted.captures, places=wanted.placed
+            link.columns,
+            wanted.pattern,
+            upto=span.upto,
+            captures=wanted.captures,
+            places=wanted.placed,
+            asserted=wanted.asserted,
         )
         return read(after=span.after) if span.as_of is None else read(as_of=span.as_of)
 

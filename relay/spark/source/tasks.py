@@ -23,6 +23,9 @@ from dataspace.errors import Broken, Refused
 from relay.spark.common.connections import AWAY, DaemonPeer, RetryPatience, asked, lent
 from relay.spark.common.fitting import fitted
 from relay.spark.common.schema import (
+    ASSERTED,
+    ASSERTED_AT,
+    ASSERTED_EPOCH,
     CHANGE_TYPE,
     CRASHED,
     DAEMON,
@@ -174,7 +177,9 @@ class SortedState:
 
     def __init__(self, columns: Columns, *, run_rows: int = _RUN_ROWS, chunk_rows: int = _CHUNK_ROWS) -> None:
         self._columns = columns
-        self._captured = [column.name for column in columns.all if column.capture is not None]
+        self._captured = [
+            column.name for column in columns.all if column.capture is not None or column.name in ASSERTED
+        ]
         self._run_rows = run_rows
         self._chunk_rows = chunk_rows
         self._waiting: list[pa.RecordBatch] = []
@@ -395,9 +400,19 @@ def _own_columns(
         TIME: times,
         CRASHED: lambda: _repeated(block.crashes, totals, pa.string()),  # type: ignore[attr-defined]  # as above
         SEQ: seqs,
+        ASSERTED_EPOCH: lambda: _since(block, 0),
+        ASSERTED_AT: lambda: _since(block, 1).view(pa.timestamp("us", tz="UTC")),
         DAEMON: lambda: pa.repeat("" if peer is None else peer.shown, len(block)),
         SPACE: lambda: pa.repeat("" if peer is None else peer.space, len(block)),
     }
+
+
+def _since(block: Block, part: int) -> pa.Array:
+    """Returns the epoch, or its time, from which on each row was there; null where that is not known."""
+    assert block.since is not None  # as was requested
+    known = pa.Array.from_buffers(pa.int64(), len(block), [None, pa.py_buffer(block.since[part])])
+    compute = _compute()
+    return compute.if_else(compute.less(known, 0), pa.scalar(None, pa.int64()), known)
 
 
 def _repeated(values: Iterable[object], counts: Iterable[int], kind: pa.DataType) -> pa.Array:

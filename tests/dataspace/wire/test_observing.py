@@ -38,6 +38,7 @@ COLUMNS = st.builds(
     upto=EPOCHS,
     captures=st.none() | st.lists(st.integers(0, 9)).map(tuple),
     places=st.booleans(),
+    asserted=st.booleans(),
     columns=st.just(True),
 )
 PACED = st.builds(ObserveOptions, **BEGINNINGS, pace=st.integers(0, 60_000))
@@ -66,8 +67,8 @@ def test_a_pattern_may_be_text_and_a_policy_a_name() -> None:
         ({"after": True}, "after must be the number of an epoch, got True"),
         ({"upto": -1}, "upto must be the number of an epoch, got -1"),
         ({"as_of": 1.0}, "as_of must be the number of an epoch, got 1.0"),
-        ({"places": True}, "captures and places are for streams of kind=columns"),
-        ({"captures": (0,)}, "captures and places are for streams of kind=columns"),
+        ({"places": True}, "captures, places and asserted are for streams of kind=columns"),
+        ({"captures": (0,)}, "captures, places and asserted are for streams of kind=columns"),
         ({"policy": "perhaps"}, "policy must be one of wait, conflate, fail, drop, got 'perhaps'"),
         ({"pace": -1}, "pace must be 0 to 60000 milliseconds, got -1"),
         ({"pace": 60_001}, "pace must be 0 to 60000 milliseconds, got 60001"),
@@ -108,7 +109,7 @@ def test_a_pace_that_is_none_is_refused(pace: Any) -> None:
         ({"pattern": 1, "kind": "rows"}, "no kind 'rows' of stream, there are 'observe' and 'columns'"),
         (
             {"pattern": 1, "befor": 1},
-            "no option 'befor', known are after, as_of, captures, durable, kind, net, ",
+            "no option 'befor', known are after, as_of, asserted, captures, durable, kind, net, ",
         ),
         ({"pattern": 1, "kind": "columns", "pace": 5}, "not with kind=columns"),
         ({"pattern": 1, "columns": True}, "no option 'columns'"),

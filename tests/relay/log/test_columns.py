@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dataspace.client.bulk.blocks import Block, block
 from dataspace.codec import unpack
@@ -95,6 +95,7 @@ def truly_placed(
     return said
 
 
+@settings(max_examples=30)
 @given(histories(), st.sampled_from(MORE_PATTERNS), st.integers(1, 5), st.data())
 def test_places_are_positions_in_the_epoch_and_captures_are_chosen(
     turns: Turns, pattern: Value, rows: int, data: st.DataObject
@@ -117,6 +118,67 @@ def test_places_are_positions_in_the_epoch_and_captures_are_chosen(
         for one, all_of in zip(some, whole, strict=True):
             for at, column in enumerate(one.columns):
                 assert keys(column) == (keys(all_of.columns[at]) if at in wanted else keys(()))
+        log.close()
+
+
+def dated(blocks: Iterator[Block]) -> list[tuple[int, str, int, object]]:
+    """Epoch, kind, since when it was there, and captures of every change."""
+    said: list[tuple[int, str, int, object]] = []
+    for each in blocks:
+        assert each.since is not None
+        rows = zip(*each.columns, strict=True) if each.columns else iter([()] * len(each))
+        epochs, times = (iter(array("q", part)) for part in each.since)
+        for number, *counts in zip(each.numbers, each.added, each.messages, each.removed, strict=True):
+            for kind in "+" * counts[0] + "!" * counts[1] + "-" * counts[2]:
+                said.append((number, kind, next(epochs), keys(next(rows))))
+                assert (next(times) < 0) == (said[-1][2] < 0)
+    return said
+
+
+def truly_dated(
+    epochs: Sequence[Epoch], pattern: Value, after: int, upto: int
+) -> tuple[list[tuple[int, str, int, object]], dict[object, int]]:
+    """The same from the epochs themselves, and since when each row is there at the end."""
+    match = matcher(pattern)
+    counts: Counter[object] = Counter()
+    since: dict[object, int] = {}
+    said: list[tuple[int, str, int, object]] = []
+    for epoch in epochs:
+        if epoch.number > upto:
+            break
+        for kind, values in zip("+!-", (epoch.added, epoch.messages, epoch.removed), strict=True):
+            for row in [keys(found) for found in map(match, values) if found is not None]:
+                counts[row] += {"+": 1, "!": 0, "-": -1}[kind]
+                began = -1
+                if kind == "+" and counts[row] == 1:
+                    began = since[row] = epoch.number
+                elif kind == "-" and not counts[row]:
+                    began = since.pop(row)
+                if after < epoch.number <= upto and (kind == "!" or began >= 0):
+                    said.append((epoch.number, kind, began, row))
+    return said, since
+
+
+@settings(max_examples=30)
+@given(histories(), st.sampled_from(MORE_PATTERNS), st.integers(1, 5), st.data())
+def test_rows_say_since_when_they_are_there(
+    turns: Turns, pattern: Value, rows: int, data: st.DataObject
+) -> None:
+    _, epochs, _ = lived(turns, ())
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columnar, "BLOCK_ROWS", rows)
+        log = Log.open(Path(folder))
+        append(log, *epochs)
+        for _ in range(2):  # the second goes on from where the first left off, before it or behind it
+            upto = data.draw(st.integers(0, log.last))
+            after = data.draw(st.integers(0, upto))
+            replay = ColumnReplay(log, pattern, after, asserted=True)
+            made = [block(unpack(each.packed)) for each in replay.blocks(upto)]
+            said, since = truly_dated(epochs, pattern, after, upto)
+            assert dated(iter(made)) == said
+            state = ColumnReplay(log, pattern, upto, asserted=True).state(9)
+            found = dated(block(unpack(each.packed)) for each in state)
+            assert {row: began for _, _, began, row in found} == since
         log.close()
 
 

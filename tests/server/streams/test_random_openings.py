@@ -52,6 +52,7 @@ _options: Final = st.fixed_dictionaries(
         "pace": st.sampled_from([0, 1, 50, 60_000]) | _odd,
         "captures": st.sampled_from([(), (0,), (1,), "x", (1, 0)]),
         "places": _flags,
+        "asserted": _flags,
         "unknown": st.just(1),
     },
 )

@@ -147,6 +147,13 @@ def test_times_are_looked_up_in_the_archive(world: World, spark: SparkSession) -
         assert rows(framed) == expected
 
 
+@pytest.mark.parametrize("pattern", [FLIGHT, "flight($n:int, _, $dist)"])
+def test_the_archive_says_since_when_a_row_was_there(world: World, spark: SparkSession, pattern: str) -> None:
+    for options in ({"startingEpoch": 9, "endingEpoch": ARCHIVED}, {"asOfEpoch": 12}):
+        expected = hot(world, spark, pattern, includeAsserted=True, **options)
+        assert rows(world.frame(spark, pattern, alone=True, includeAsserted=True, **options)) == expected
+
+
 def hot_time(world: World, spark: SparkSession, epoch: int) -> str:
     """The time of an epoch."""
     frame = dataspace.spark.frame(

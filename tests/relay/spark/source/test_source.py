@@ -89,6 +89,31 @@ def test_a_schema_of_some_columns_has_the_rows_of_all(
     assert [tuple(row) for row in state.orderBy("_seq").collect()] == [(1, 0), (2, 1), (2, 2)]
 
 
+def test_rows_say_since_when_they_are_there(
+    spark: SparkSession, daemon: Daemon, label: str, checkpoint: Checkpoint
+) -> None:
+    first = daemon.turn(f"+{label}(1)", f"+{label}(2)")
+    second = daemon.turn(f"-{label}(1)", f"!{label}(9)")
+    pattern = f"{label}($n:int)"
+    reader = spark.read.format("dataspace").option("url", daemon.url).option("pattern", pattern)
+    few = reader.schema("n int, _change_type string, _asserted_epoch long")
+    assert [tuple(row) for row in few.load().collect()] == [
+        (1, "insert", first),
+        (2, "insert", first),
+        (9, "message", None),
+        (1, "delete", first),
+    ]
+    assert [tuple(row) for row in few.option("asOfEpoch", second).load().collect()] == [(2, "insert", first)]
+    seen = Seen()
+    frame = stream(spark, daemon.url, pattern, includeAsserted=True, startingEpoch=second)
+    assert frame.columns[-2:] == ["_asserted_epoch", "_asserted_at"]
+    run_now(frame.drop("_asserted_at"), seen, checkpoint())
+    assert seen.rows == [(9, "message", second, 0, None), (1, "delete", second, 1, first)]
+    third = daemon.turn(f"-{label}(2)")
+    run_now(frame.drop("_asserted_at"), seen, checkpoint())
+    assert (2, "delete", third, 0, first) in seen.rows
+
+
 def test_a_stopped_query_goes_on_from_its_checkpoint(
     spark: SparkSession, daemon: Daemon, label: str, checkpoint: Checkpoint
 ) -> None:
