@@ -5,7 +5,8 @@ into slices, but slices alone are not fair: the event loop runs every task that 
 forty tasks with slices of 5 ms make a pass of 200 ms, which everything else waits for.  So background work
 passes one token: a single slice runs between two passes of the loop.  Askers take turns whatever number of
 pieces each has, and after a slice other tasks have the thread for as long as the slice took, if they can use
-it.  Work in a thread takes its turns here as well, since threads share the interpreter.
+it.  Work in a thread takes its turns here as well, since threads share the interpreter; what waits for a
+database does not, but only some such threads run at once.
 
 Always: at most one piece of work holds the lane; it passes to the asker that has waited longest since its
 last slice; a cancelled piece leaves no gap.
@@ -27,6 +28,9 @@ T = TypeVar("T")
 SLICE_SECONDS: Final = 0.005
 """Seconds after which a piece of work lets others have the thread."""
 
+FAR: Final = 4
+"""Threads that read a database at once."""
+
 IDLE_SECONDS: Final = 0.0001
 """A pass of the event loop that takes less than this had nothing to do."""
 
@@ -45,6 +49,8 @@ class Lane:
 
     def __init__(self, *, clock: Callable[[], float] = perf_counter) -> None:
         self.clock: Final = clock
+        self.far: Final = trio.CapacityLimiter(FAR)
+        """The threads that read a database."""
         self._askers: OrderedDict[Hashable, deque[trio.Event]] = OrderedDict()
         self._is_taken = False
         self._slices = 0
@@ -189,6 +195,19 @@ class Work:
                 return cast("T", end.value)
             if self.is_over:
                 await self.pass_on()
+
+    async def read(self, question: Callable[[], T], *, far: bool) -> T:
+        """Returns the answer to a question about a log, from a thread, and has the turn then.
+
+        A ``far`` log may take long, so the turn is left to others until the answer is there.
+        """
+        if not far:
+            await self.enter()
+            return await trio.to_thread.run_sync(question)
+        self.leave()
+        answer = await trio.to_thread.run_sync(question, limiter=self._lane.far)
+        await self.enter()
+        return answer
 
     async def finish(self) -> None:
         """Ends the turn, after other tasks had the thread for as long as this one."""

@@ -31,7 +31,7 @@ class Recalling:
             async with self._lock:
                 if recent.lacks(after):  # else another one has read it meanwhile
                     async with work:
-                        read = await trio.to_thread.run_sync(recent.missing, log, after)
+                        read = await work.read(partial(recent.missing, log, after), far=log.may_wait)
                     if read is not None:
                         recent.put_before(after, read)
         return after >= recent.after
@@ -48,5 +48,5 @@ async def find_turns(
         await commits.wait_durable(newest)  # else the log would not know of turns on their way to it
         find = partial(log.find_turns, client.name, missing, upto=newest)
         async with work:
-            known |= await trio.to_thread.run_sync(find)
+            known |= await work.read(find, far=log.may_wait)
     return known

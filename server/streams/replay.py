@@ -211,11 +211,13 @@ class StreamReplay:
         replay = await from_log(self.hosted, request, Replay)
         start = replay.at
         async with self.slots.reading(), self.work:
-            replay.pace = self.work.pass_on_from_thread
-            await trio.to_thread.run_sync(replay.prepare)
+            log = self.hosted.log
+            if not log.may_wait:
+                replay.pace = self.work.pass_on_from_thread
+            await self.work.read(replay.prepare, far=log.may_wait)
             self._state.holds(replay.held)
             if request.wants_state:
-                since = await trio.to_thread.run_sync(self.hosted.log.time_of, start)
+                since = await self.work.read(partial(log.time_of, start), far=log.may_wait)
                 self.observation.extend(Changes(start, since, replay.bag(), flags=SNAPSHOT))
                 self._wake()
         at = await self._feed_net(replay) if request.net else start
@@ -292,9 +294,7 @@ class StreamReplay:
             while replay.at < now:
                 upto, segments = now, None
                 if not self.hosted.log.is_at_hand(replay.at):
-                    self.work.leave()
                     upto, segments = await self._portion(replay, now)
-                    await self.work.enter()
                 for rows in replay.steps(upto, segments):
                     if rows is None:
                         if self.work.is_over:
@@ -328,7 +328,7 @@ class StreamReplay:
         log = self.hosted.log
         if log.is_at_hand(replay.at):
             return goal, None
-        segments = await trio.to_thread.run_sync(log.portion, replay.at, goal)
+        segments = await self.work.read(partial(log.portion, replay.at, goal), far=True)
         return min(goal, segments[-1].last) if segments else goal, segments
 
     async def _feed(self, replay: Replay, goal: int) -> None:
@@ -446,7 +446,7 @@ async def replay_columns(
     try:
         while True:
             async with slots.reading(), work:
-                block = await trio.to_thread.run_sync(next, blocks, None)
+                block = await work.read(partial(next, blocks, None), far=hosted.log.may_wait)
             if block is None:
                 break
             state.holds(replay.held)

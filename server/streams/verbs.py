@@ -108,8 +108,9 @@ async def _frontier(reader: Peer, arguments: Map) -> Value:
     then: dict[str, Value] = {}
     if "at" in arguments:
         reader.permit.check_reads()
-        async with reader.work():
-            then["at"] = await trio.to_thread.run_sync(hosted.log.epoch_at, number(arguments, "at"))
+        asked = partial(hosted.log.epoch_at, number(arguments, "at"))
+        async with reader.work() as work:
+            then["at"] = await work.read(asked, far=hosted.log.may_wait)
     log, since = hosted.log, max(after, 0)
     gaps = await log.asked(partial(log.gaps, since))
     return Map(
@@ -128,9 +129,9 @@ async def _within(reader: Peer, arguments: Map) -> Value:
     hosted = reader.hosted
     reader.permit.check_reads()
     upto = min(number(arguments, "upto"), hosted.commits.durable)
-    asked = (number(arguments, "after"), upto, number(arguments, "changes"))
-    async with reader.work():
-        return await trio.to_thread.run_sync(hosted.log.within, *asked)
+    asked = partial(hosted.log.within, number(arguments, "after"), upto, number(arguments, "changes"))
+    async with reader.work() as work:
+        return await work.read(asked, far=hosted.log.may_wait)
 
 
 async def _acknowledge(reader: Peer, arguments: Map) -> Value:
@@ -178,8 +179,8 @@ async def _who(reader: Peer, arguments: Map) -> Value:
     after = max(number(arguments, "after", hosted.log.oldest - 1), 0)
     hosted.log.check_retained(after)
     page = Page(hosted.log, matcher(pattern), after, upto)
-    async with reader.work():
-        return await trio.to_thread.run_sync(page.read, most)
+    async with reader.work() as work:
+        return await work.read(partial(page.read, most), far=hosted.log.may_wait)
 
 
 class Page:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
 
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -127,3 +129,29 @@ async def test_work_waits_for_others_outside_of_its_turn() -> None:
     await work.enter()
     assert lane.statistics() == LaneStatistics(3, 0, 0)
     work.leave()
+
+
+@pytest.mark.parametrize("far", [False, True])
+async def test_a_turn_is_left_to_others_while_a_database_is_read_and_not_while_a_disk_is(far: bool) -> None:
+    lane, answered, others = Lane(), threading.Event(), list[str]()
+    reads, other = lane.work("reads"), lane.work("other")
+
+    async def read() -> None:
+        async with reads:
+            assert await reads.read(answered.wait, far=far)
+            assert reads.has_turn
+            others.append("read")
+
+    async def work() -> None:
+        async with other:
+            others.append("other")
+            answered.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(work)
+        await wait_all_tasks_blocked()
+        assert others[:1] == (["other"] if far else [])
+        answered.set()
+    assert others == (["other", "read"] if far else ["read", "other"])

@@ -105,26 +105,43 @@ async def pair(servers: Servers, way: str) -> AsyncIterator[tuple[Line, DaemonPr
 async def test_a_leader_without_its_database_for_less_than_its_lease_goes_on(
     servers: Servers, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
+    """And answers meanwhile, also when clients read from its log what is not in memory."""
     monkeypatch.setenv(LEASE, LONG)
+    read: list[object] = []
     with trio.fail_after(SOON * 2):
         async with (
             pair(servers, way) as (line, first, second),
             witnessed([first.url, second.url]) as witness,
             dataspace.connect([first.url, second.url], owner="map") as space,
+            dataspace.connect(first.url) as reader,
+            trio.open_nursery() as nursery,
         ):
             await space.assert_(Record("map", 1))
+            newest = await space.sync()
+
+            async def look_back(net: bool, durable: bool) -> None:
+                observe = partial(reader.observe, "map($x)", quiet=True, after=0, upto=newest)
+                with suppress(Refused):  # store-away, where the line was cut
+                    async with observe(net=net, durable=durable) as past:
+                        read.extend([change.captures async for change in past if change.captures])
+
             await witness.answered()
             line.end()
+            for net in (False, True):
+                for durable in (False, True):
+                    nursery.start_soon(look_back, net, durable)
             draft = space.draft()
             draft.assert_(Record("map", 2))
             waiting = await space.submit(draft)
             await shown(second, 1)
             await trio.sleep(0.5)
-            assert not waiting.done, "it is not on disk"
+            assert not waiting.done and read == [], "it is not on disk, and that is not read"
+            assert (await reader.status())["process"] == first.process.pid
             line.mend()
             await waiting.wait()
             await witness.answered()
             assert (await space.status())["process"] == first.process.pid
+        assert way == "cut" or read == [(1,)] * 4
 
 
 @pytest.mark.parametrize("way", ["cut", pytest.param("silent", marks=pytest.mark.torture(long=True))])
