@@ -11,7 +11,9 @@ from dataspace.client.bulk.blocks import Block, block
 from dataspace.codec import unpack_own
 from relay.archive.reading import ReadArchive
 from relay.log.columns import ColumnReplay
+from relay.spark.cold.archives import archive_of
 from relay.spark.cold.plans import ColdPlan
+from relay.spark.common.connections import DaemonPeer
 from relay.spark.common.schema import Columns
 
 
@@ -32,3 +34,21 @@ def segment_blocks(log: ReadArchive, plan: ColdPlan, wanted: Columns) -> Iterato
     made = replay.state(log.archive.time_of(plan.after)) if plan.state else replay.blocks(plan.upto)
     for each in made:
         yield block(unpack_own(each.packed), captures)
+
+
+def archived_upto(peer: DaemonPeer, bound: float, identity: str, after: int, upto: int) -> int:
+    """Returns the last epoch of (after, upto] up to which an archive has all epochs; -1 if it begins later.
+
+    Reads the newest manifest; waits up to ``bound`` seconds for a store that is away.
+    """
+    cold = archive_of(peer, bound, identity)
+    if cold is None or cold.fresh().archive.oldest > after + 1:
+        return -1
+    return min(cold.archive.upto, upto)
+
+
+def archived_blocks(peer: DaemonPeer, bound: float, plan: ColdPlan, wanted: Columns) -> Iterator[Block]:
+    """Yields the blocks of a plan for epochs that an archive has, as ``archived_upto`` says."""
+    cold = archive_of(peer, bound, plan.identity)
+    assert cold is not None  # as the caller has asked
+    return segment_blocks(cold.log, plan, wanted)

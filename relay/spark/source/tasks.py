@@ -44,6 +44,7 @@ from relay.spark.source.readings import reading_of
 if TYPE_CHECKING:
     from dataspace.client.bulk.blocks import Block
     from dataspace.client.bulk.client import BulkClient
+    from relay.spark.cold.plans import ColdPlan
     from relay.spark.common.options import ReadOptions, StreamOptions
     from relay.spark.common.parsing import Malformed
 
@@ -91,20 +92,21 @@ def _state(link: BulkClient, task: Task) -> SortedState:
 @dataclass(frozen=True, slots=True)
 class _Place:
     """The progress of a task: the rest to be read, and the number of rows of its first epoch that it has
-    had."""
+    had; ``started`` once it has had a block."""
 
     left: Span
     epoch: int = -1
     had: int = 0
+    started: bool = False
 
     def after(self, block: Block) -> _Place:
         """The place once a block has been passed on."""
         last = block.numbers[-1]
         if not block.more:
-            return _Place(replace(self.left, after=last))
+            return _Place(replace(self.left, after=last), started=True)
         first = block.skipped if len(block.numbers) == 1 else 0
         left = replace(self.left, after=max(self.left.after, last - 1))
-        return _Place(left, last, first + block.totals()[-1])
+        return _Place(left, last, first + block.totals()[-1], started=True)
 
 
 def blocks(task: Task) -> Iterator[Block]:
@@ -125,8 +127,13 @@ def blocks(task: Task) -> Iterator[Block]:
 
 def _rest(link: BulkClient, task: Task, place: _Place) -> Iterator[Block]:
     """Yields the rest of a task, over one link: the rows of a half-read epoch are not passed on twice."""
+    return _unrepeated(_asked_for(link, task, place.left), place)
+
+
+def _unrepeated(blocks: Iterable[Block], place: _Place) -> Iterator[Block]:
+    """Yields blocks without the rows of a half-read epoch that were passed on before."""
     had = place.had
-    for block in _asked_for(link, task, place.left):
+    for block in blocks:
         repeated = min(had, block.totals()[0]) if block.numbers[0] == place.epoch else 0
         had -= repeated
         if repeated < len(block):
@@ -137,15 +144,45 @@ def _asked_for(link: BulkClient, task: Task, span: Span) -> Iterator[Block]:
     reading, wanted = reading_of(task.options.topic), task.columns
     if task.peer.read == "any":
         _wait_for(link, task, span.upto)
+    place = _Place(span)
     try:
-        yield from reading.blocks(link, wanted, span, task.space)
+        for block in reading.blocks(link, wanted, span, task.space):
+            place = place.after(block)
+            yield block
     except Refused as refusal:
         if refusal.code not in ("epoch-gone", "epoch-ahead"):
             raise
+        if task.peer.archive and refusal.code == "epoch-gone":
+            if place.left.as_of is not None and place.started:
+                raise Broken(refusal.text) from None  # so that the state is read again from its start
+            plan = _archived(task, place.left)
+            if plan is not None:
+                yield from _unrepeated(_archived_blocks(task, plan), place)
+                if plan.upto < span.upto:
+                    yield from _asked_for(link, task, Span(plan.upto, span.upto))
+                return
         offsets.tolerate(refusal.text, fail=task.options.fail_on_loss)
-        left = offsets.remaining(span, task.space, reading.frontier(link))
+        left = offsets.remaining(place.left, task.space, reading.frontier(link))
         if left is not None:
-            yield from reading.blocks(link, wanted, left, task.space)
+            yield from _unrepeated(reading.blocks(link, wanted, left, task.space), place)
+
+
+def _archived(task: Task, left: Span) -> ColdPlan | None:
+    """Returns a plan for epochs that a daemon has let go, if they were archived before; None if not."""
+    from relay.spark.cold.plans import ColdPlan  # loaded where there is an archive
+    from relay.spark.cold.segments import archived_upto
+
+    upto = archived_upto(task.peer, task.options.connect_timeout, task.space, left.after, left.upto)
+    if upto > left.after or (upto == left.as_of == left.after):
+        return ColdPlan(task.space, left.after, upto, state=left.as_of is not None)
+    return None
+
+
+def _archived_blocks(task: Task, plan: ColdPlan) -> Iterator[Block]:
+    """Yields the rows that the daemon would have sent."""
+    from relay.spark.cold.segments import archived_blocks  # as above
+
+    return archived_blocks(task.peer, task.options.connect_timeout, plan, task.columns)
 
 
 def _wait_for(link: BulkClient, task: Task, epoch: int) -> None:
