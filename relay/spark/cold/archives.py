@@ -136,6 +136,27 @@ def archive_of(peer: DaemonPeer, bound: float, identity: str = "") -> ColdArchiv
     return _open[key].fresh(FRESH_SECONDS)
 
 
+def planned_archive(peer: DaemonPeer, bound: float, identity: str) -> ColdArchive:
+    """Returns the archive that a plan names; waits up to ``bound`` seconds for a place that is away.
+
+    A directory that is not mounted looks like one in which nothing was archived.
+    """
+    end, pause = time.monotonic() + bound, FIRST_PAUSE
+    while True:
+        try:
+            found = archive_of(peer, bound, identity)
+        except UsageError as error:
+            found, gone = None, str(error)
+        else:
+            gone = f"option archive: {peer.archive} has no archive of the space {peer.space}"
+        if found is not None:
+            return found
+        if time.monotonic() + pause > end:
+            raise StoreFailed(f"{gone} any more; waited {bound:g} s for it (connectTimeout)")
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
 def _place(objects: Objects, peer: DaemonPeer, identity: str) -> ArchivePlace | None:
     found = archives_in(objects, peer.space)
     for each in found:

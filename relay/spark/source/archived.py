@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from relay.spark.cold.archives import ColdArchive, archive_of
+from relay.spark.cold.archives import ColdArchive, archive_of, planned_archive
 from relay.spark.cold.columns import ColumnTask, column_batches
 from relay.spark.cold.counted import counted_batches
 from relay.spark.cold.forms import column_form
@@ -60,8 +60,7 @@ def cold_rows(
     plan: ColdPlan, columns: Columns, peer: DaemonPeer, options: StreamOptions | ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task that reads an archive; raises ``Misfit`` for a value that does not fit."""
-    cold = archive_of(peer, options.connect_timeout, plan.identity)
-    assert cold is not None  # as the driver has seen
+    cold = planned_archive(peer, options.connect_timeout, plan.identity)
     if plan.files is not None:
         form = column_form(columns.pattern)
         assert form is not None  # as the plan says

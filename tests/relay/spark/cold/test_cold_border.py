@@ -14,7 +14,9 @@ from dataspace.client.bulk.blocks import Block
 from dataspace.errors import Refused
 from relay.archive.archiver import Archiver, RangeSizes, archive_all
 from relay.log.reader import LogReader
+from relay.objects.objects import StoreFailed
 from relay.objects.opening import open_objects
+from relay.spark.cold import archives
 from relay.spark.common.options import read_options
 from relay.spark.common.schema import inferred
 from relay.spark.source.offsets import DataLoss
@@ -49,7 +51,8 @@ class World:
 
     def reader(self, pattern: str, **options: object) -> ChangesReader:
         given = {"url": self.daemon.url, "archive": str(self.place), "pattern": pattern}
-        read = read_options(given | {name: str(value) for name, value in options.items()})
+        given |= {name: str(value) for name, value in options.items()}
+        read = read_options({name: value for name, value in given.items() if value})
         return ChangesReader(read, inferred(read.pattern))
 
 
@@ -105,3 +108,17 @@ def test_what_the_archive_lacks_as_well_is_lost(world: World) -> None:
     trim(world.daemon)
     with pytest.raises(DataLoss, match="epochs after 8 are wanted, the oldest held is 24"):
         rows(reader, parts)
+
+
+def test_an_archive_that_is_away_is_waited_for_and_then_named(world: World) -> None:
+    """A directory that is not mounted has no archive of any space."""
+    for url in (world.daemon.url, ""):
+        reader = world.reader(PATTERNS[0], url=url, connectTimeout="400ms")
+        parts = reader.partitions()
+        expected = rows(reader, parts)
+        archives._open.clear()  # as in a process that is new
+        away = world.place.rename(world.place.with_name("away"))
+        with pytest.raises(StoreFailed, match=r"no archive of the space main any more; waited 0.4 s"):
+            rows(reader, parts)
+        away.rename(world.place)
+        assert rows(reader, parts) == expected
