@@ -57,7 +57,8 @@ relay/topics                dataspace/topics
 relay/journal               dataspace/topics relay/log relay/store relay/store/sqlite relay/topics
 relay/following             dataspace/kernel relay/journal relay/log relay/store relay/topics
 relay/objects               relay/store
-relay/archive               relay/log relay/objects relay/store
+relay/archive               dataspace/topics relay/log relay/objects relay/store
+relay/archive/topics        dataspace/topics relay/archive relay/journal relay/log relay/objects relay/store relay/topics
 relay/backup                relay/journal relay/log relay/objects relay/store relay/store/sqlite
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning
@@ -80,7 +81,7 @@ server/claims               dataspace/kernel dataspace/wire server/lane server/o
 server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces
 server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/lane server/owners server/sessions server/spaces server/system
 server/publication          dataspace/kernel dataspace/wire server/conditions server/config server/owners server/sessions server/spaces
-server/topics               dataspace/topics dataspace/wire relay/delivery relay/following relay/journal relay/store relay/topics server/lane server/owners server/sessions server/system
+server/topics               dataspace/topics dataspace/wire relay/delivery relay/following relay/journal relay/log relay/store relay/topics server/lane server/owners server/sessions server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/logs server/sessions server/spaces
 server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/lane server/owners server/publication server/sessions server/spaces server/streams server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/connections server/owners server/sessions
@@ -90,7 +91,7 @@ server/web/routes           dataspace/kernel dataspace/topics dataspace/transpor
 server/monitoring           dataspace/kernel dataspace/topics dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/home server/owners server/sessions server/spaces server/topics server/web
 server/tracing              dataspace/wire server/config server/sessions server/spaces
 server/cluster              dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/postgres server/config server/monitoring server/spaces
-server/archiving            relay/archive relay/backup relay/log relay/objects relay/store server/cluster server/config server/monitoring server/spaces
+server/archiving            dataspace/wire relay/archive relay/archive/topics relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite relay/topics server/cluster server/config server/monitoring server/spaces server/topics
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/sqlite server/archiving server/claims server/cluster server/config server/connections server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup relay/objects relay/store server/cluster server/config server/daemon
 server/copying              relay/backup relay/journal relay/log relay/store relay/store/sqlite server/cluster server/daemon server/upkeep

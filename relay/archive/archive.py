@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from operator import attrgetter
@@ -43,20 +43,28 @@ T = TypeVar("T")
 
 MANIFESTS: Final = "manifest"
 
+TOPICS: Final = "topics"
+"""The folder of the archives of durable topics, below the folder of the log in the same home."""
+
 REMEMBERED: Final = 64
 """Indexes of objects, and chapters, that are kept in memory."""
 
 
 class ArchivePlace(NamedTuple):
-    """Which log an archive is of: the name of its space, and its identity."""
+    """Which log an archive is of: the name of its space, and its identity.
+
+    The archive of a durable topic lies below the archive of ``main``; ``topic`` is the number of the topic.
+    """
 
     space: str
     identity: str
+    topic: int = 0
 
     @property
     def folder(self) -> str:
         """Returns the folder of the archive below its prefix."""
-        return f"{quote(self.space, safe='')}/{self.identity}"
+        log = f"{quote(self.space, safe='')}/{self.identity}"
+        return f"{log}/{TOPICS}/{self.topic}" if self.topic else log
 
 
 def manifest_name(version: int) -> str:
@@ -262,6 +270,21 @@ class Archive:
                                 break
                             yield segment
 
+    def segments_until(self, until: int) -> Iterator[Segment]:
+        """Yields the segments from the first whose ``until`` is at least so much, and some before."""
+        with _reached():
+            manifest = self._manifest
+            later = [each for each in manifest.chapters if each.until >= until]
+            for chapter in later:
+                yield from self._until(until, self._chapter(chapter).ranges)
+            yield from self._until(until, manifest.ranges)
+
+    def _until(self, until: int, ranges: Iterable[Range]) -> Iterator[Segment]:
+        for of in ranges:
+            for group in self._groups(of) if of.until >= until else ():
+                if group.until >= until:
+                    yield from self._group(of, group)
+
     def segments_of(self, of: Range) -> Iterator[Segment]:
         """Yields the segments of a range, each group checked within itself."""
         for group in self._groups(of):
@@ -360,6 +383,13 @@ def archives_in(objects: Objects, space: str | None = None) -> list[ArchivePlace
         for identity in objects.folders(name)
         if _IDENTITY.fullmatch(identity)
     )
+
+
+def topics_in(archive: Archive) -> list[Archive]:
+    """Returns the archives of the durable topics beside a log, by the numbers of the topics; not read yet."""
+    names = archive.objects.folders(archive.name(TOPICS))
+    numbers = sorted([int(each) for each in names if each.isdecimal()])
+    return [Archive(archive.objects, archive.place._replace(topic=each)) for each in numbers]
 
 
 def only_archive(objects: Objects, space: str, identity: str = "") -> Archive:

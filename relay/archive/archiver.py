@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from itertools import zip_longest
-from typing import Final
+from typing import Final, Protocol
 
 from dataspace.faults import reach
 from relay.archive.archive import Archive, ArchivePlace
@@ -31,6 +31,7 @@ from relay.log.segments import Segment
 from relay.objects.objects import Objects
 from relay.objects.opening import check_creation
 from relay.store.errors import LogDamaged
+from relay.store.ports import Start
 
 RANGE_CHANGES: Final = 262_144
 RANGE_BYTES: Final = 64 << 20
@@ -49,6 +50,58 @@ class RangeSizes:
     seconds: float = RANGE_SECONDS
 
 
+class Source(Protocol):
+    """The segments of one chain to be archived, numbered by epochs (of a topic: by positions of steps).
+
+    ``LogReader`` has the same names.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Returns the identity of the log, or of the log beside a topic."""
+
+    @property
+    def held_from(self) -> int:
+        """Returns the oldest number that is held."""
+
+    @property
+    def last(self) -> int:
+        """Returns the newest number."""
+
+    @property
+    def archived(self) -> int:
+        """Returns the newest number that an archive is known to have, 0 if none."""
+
+    @property
+    def archived_segment(self) -> int:
+        """Returns the ordinal of the segment of that."""
+
+    @property
+    def first_segment(self) -> int:
+        """Returns the ordinal of the oldest segment."""
+
+    def refresh(self) -> bool:
+        """Reads where it begins and ends now."""
+
+    def starts(self) -> list[Start]:
+        """Returns the starts of a log."""
+
+    def tail(self, ordinal: int, size: int = READ_BYTES) -> list[Segment]:
+        """Returns about so many bytes of the segments after an ordinal."""
+
+    def segments(self, after: int, upto: int) -> Iterator[Segment]:
+        """Returns the segments with numbers in (after, upto]."""
+
+    def ordinal_after(self, epoch: int) -> int:
+        """Returns the ordinal of the first segment with a number later than this."""
+
+    def checksum_of(self, ordinal: int) -> bytes:
+        """Returns the checksum of a segment, or of the one before the oldest."""
+
+    def close(self) -> None:
+        """Ends the reading."""
+
+
 class Archiver:
     """The one writer of an archive, for one log.  For one thread at a time; all calls block.
 
@@ -57,14 +110,21 @@ class Archiver:
     """
 
     def __init__(
-        self, log: LogReader, objects: Objects, space: str, *, term: int = 0, sizes: RangeSizes | None = None
+        self,
+        log: Source,
+        objects: Objects,
+        space: str,
+        *,
+        term: int = 0,
+        sizes: RangeSizes | None = None,
+        topic: int = 0,
     ) -> None:
         """``term`` is the number of the leading daemon's term.  ``log`` is for this archiver alone."""
         self.log: Final = log
-        self.archive: Final = Archive(objects, ArchivePlace(space, log.identity))
+        self.archive: Final = Archive(objects, ArchivePlace(space, log.identity, topic))
         self.writer: Final = ArchiveWriter(self.archive, term)
         self.sizes: Final = sizes or RangeSizes()
-        self._makes_columns = find_spec("pyarrow") is not None
+        self._makes_columns = not topic and find_spec("pyarrow") is not None
         self._open: _OpenRange | None = None
         self._oldest = 1
         self._ordinal = 0
@@ -100,8 +160,26 @@ class Archiver:
         """Yields the epochs of a range in the archive and in the log, where segments may be others by now."""
         ends = max(of.first, self.log.held_from) - 1, of.last
         sources = self.archive.segments(*ends), self.log.segments(*ends)
-        archived, logged = [(row for each in source for row in each.rows_after(*ends)) for source in sources]
+        archived, logged = [(row for each in source for row in self._rows(each, *ends)) for source in sources]
         return zip_longest(archived, logged)
+
+    # -- what differs where another thing than a log is archived --------------------------------------
+
+    def _rows(self, segment: Segment, after: int, upto: int) -> Iterator[object]:
+        """Yields the entries of a segment in (after, upto]."""
+        return segment.rows_after(after, upto)
+
+    def _beyond(self, segment: Segment, last: int) -> Segment:
+        """Returns what of a segment is later than ``last``, under the old seal; itself if all is."""
+        return segment.beyond(last)
+
+    def _began(self, segment: Segment) -> int:
+        """Returns the time of the first entry of a segment, in microseconds."""
+        return segment.since
+
+    def _described(self, before: ArchiveManifest, following: ArchiveManifest) -> ArchiveManifest:
+        """Returns a manifest with what it says of the thing that is archived."""
+        return following
 
     # -- a range --------------------------------------------------------------------------------------
 
@@ -130,9 +208,10 @@ class Archiver:
         epochs as well: its new part is sealed anew, and is a range by itself.
         """
         previous = self.log.checksum_of(segment.ordinal - 1)
-        new = segment.beyond(self.archive.upto)
+        new = self._beyond(segment, self.archive.upto)
         is_cut = new is not segment
-        made = _OpenRange(segment := new.resealed(previous) if is_cut else segment, previous, is_cut=is_cut)
+        segment = new.resealed(previous) if is_cut else segment
+        made = _OpenRange(segment, previous, self._began(segment), is_cut=is_cut)
         made.add(segment)
         return made
 
@@ -140,10 +219,15 @@ class Archiver:
         of, sizes = self._open, self.sizes
         return of is not None and (of.is_cut or of.changes >= sizes.changes or of.bytes >= sizes.bytes)
 
+    @property
+    def waiting(self) -> int:
+        """Returns the bytes of segments in the open range."""
+        return 0 if self._open is None else self._open.bytes
+
     def is_due(self, now: int) -> bool:
         """True if the open range is full, or has waited long enough; ``now`` is in microseconds."""
         of = self._open
-        return self._is_full() or (of is not None and now - of.since >= self.sizes.seconds * 1e6)
+        return self._is_full() or (of is not None and now - of.began >= self.sizes.seconds * 1e6)
 
     def close(self) -> Range | None:
         """Archives the open range; None if it has no epoch.
@@ -171,6 +255,7 @@ class Archiver:
         following = manifest.followed_by(added, starts, self._oldest, types)
         if state is not None:
             following = replace(following, states=(*following.states, state))
+        following = self._described(manifest, following)
         self.writer.commit(self.writer.with_chapter(following))
         reach("archive-after-manifest")
         self.archive.refresh()
@@ -190,7 +275,7 @@ class Archiver:
         None after the last archived epoch, and where nothing held.
         """
         epoch = self._oldest - 1
-        if epoch <= manifest.upto:
+        if epoch <= manifest.upto or not isinstance(self.log, LogReader):
             return None, {}
         try:
             facts = state_at(self.log, epoch)
@@ -206,14 +291,14 @@ class Archiver:
 class _OpenRange:
     """The range that is being made: its segments, compressed, and their sums."""
 
-    def __init__(self, first: Segment, previous: bytes, *, is_cut: bool) -> None:
+    def __init__(self, first: Segment, previous: bytes, began: int, *, is_cut: bool) -> None:
         self.is_cut: Final = is_cut
         self._first = self._last = first
         self.last = 0
         self._previous = previous
         self._packer = SegmentPacker(previous)
         self.changes = self.bytes = self._entries = 0
-        self.since = first.since
+        self.began: Final = began
 
     def add(self, segment: Segment) -> None:
         """Takes the next segment in; O(its bytes)."""
@@ -244,7 +329,7 @@ class _OpenRange:
         return made, content
 
 
-def archived_segment(log: LogReader, archive: Archive) -> int:
+def archived_segment(log: Source, archive: Archive) -> int:
     """Returns the ordinal of the newest segment of a log that its archive has, or that the log let go.
 
     Entries that have no epoch of their own may follow the newest archived epoch, so that does not say it.

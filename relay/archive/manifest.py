@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
+from dataspace.topics.times import Time
 from relay.store.errors import LogDamaged
 from relay.store.ports import Start
 
@@ -131,6 +132,21 @@ class ChapterBody:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivedShape:
+    """A durable topic: its number, name, dimensions and partitions.
+
+    From epoch ``oldest`` on all are in its archive; items at times covered by ``forgotten`` may not be.
+    """
+
+    number: int
+    name: str
+    dimensions: int
+    partitions: int
+    oldest: int
+    forgotten: tuple[Time, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveManifest:
     """One version of an archive.
 
@@ -139,6 +155,9 @@ class ArchiveManifest:
     (see ``LogReader``) after the chapters.  ``term`` is the number of the writing daemon's term, ``writer`` a
     random word of its own.  ``types`` has the class of each field of columns, by ``label/arity``.  ``states``
     has the states after the chapters.  ``retired`` has the objects that were replaced lately.
+
+    The archive of a durable topic has positions of steps in the place of epochs, and numbers of completed
+    epochs in the place of times; ``topic`` is None in any other.
     """
 
     space: str
@@ -156,6 +175,7 @@ class ArchiveManifest:
     types: Mapping[str, str] = field(default_factory=dict)
     states: tuple[ArchivedState, ...] = ()
     retired: tuple[Retired, ...] = ()
+    topic: ArchivedShape | None = None
     digest: str = field(default="", compare=False)
     """The SHA-256 of its bytes, as its successor names it."""
 
@@ -219,6 +239,7 @@ def manifest_of(content: bytes, place: str) -> ArchiveManifest:
             dict(body["types"]),
             tuple(map(_state, body.get("states", ()))),
             tuple([Retired(*each) for each in body.get("retired", ())]),
+            _shape(body.get("topic")),
             sha256(content).hexdigest(),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -258,6 +279,13 @@ def _state(body: Mapping[str, Any]) -> ArchivedState:
 def _file(body: Mapping[str, Any]) -> ArchivedFile:
     others, order = body.get("others"), tuple(body.get("order", ()))
     return ArchivedFile(**{**body, "others": None if others is None else tuple(others), "order": order})
+
+
+def _shape(body: Mapping[str, Any] | None) -> ArchivedShape | None:
+    if body is None:
+        return None
+    forgotten = [tuple(each) if isinstance(each, list) else each for each in body["forgotten"]]
+    return ArchivedShape(**{**body, "forgotten": tuple(forgotten)})
 
 
 def _pairs(body: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:

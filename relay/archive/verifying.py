@@ -53,7 +53,8 @@ def verify_archive(archive: Archive, *, deep: bool = False) -> ArchiveVerdict:
     else:
         damages += [*_manifests(archive), *_order(archive, ranges), *_objects(archive, ranges)]
         if deep and not damages:
-            damages += [*_chain(archive, ranges), *_columns(archive, ranges)]
+            damages += _chain(archive, ranges)
+            damages += [] if archive.place.topic else _columns(archive, ranges)
     manifest = archive.manifest
     files = [file for each in ranges for file in each.files]
     files += [file for each in states for file in each.files]

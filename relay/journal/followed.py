@@ -82,6 +82,7 @@ class FollowedTopic:
         """Forgets what the row has forgotten, once the position of that is reached."""
         if self.kept is not None and self.kept.position <= self.ledger.position:
             self.ledger.forget_as(self.kept.state)
+            self.ledger.archived = self.kept.archived
             self.kept = None
 
 

@@ -131,7 +131,10 @@ class Journal(JournalReader):
         if chain.first > chain.last:
             return replace(kept, anchor=chain.anchor)
         begun = [each.begun for each, _ in self.epochs(kept.slot, kept.oldest, kept.oldest)]
-        ordinal = min(chain.beyond(min([*begun, kept.needed, kept.position + 1]) - 1), chain.last)
+        needed = min([*begun, kept.needed, kept.position + 1])
+        if kept.upto is not None:
+            needed = min(needed, kept.upto + 1)
+        ordinal = min(chain.beyond(needed - 1), chain.last)
         if ordinal > chain.first:
             held.enter_context(chain.dropping(ordinal))
         return replace(kept, anchor=chain.anchor)

@@ -8,7 +8,6 @@ Always: a step or an epoch that was altered or is missing is ``LogDamaged``, nev
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from dataspace.errors import Refused, UsageError
-from dataspace.topics.times import Antichain, Order, Time
+from dataspace.topics.times import Antichain, Order
+from relay.journal.past import PART_BYTES, Piece, number_before, pieces_of
 from relay.journal.rows import FORMAT, Kept, entries_of, first_anchor, joined, topic_of
 from relay.log.chain import READ_SEGMENTS, Chain
 from relay.log.segments import CHECKSUM_BYTES
@@ -26,29 +26,8 @@ from relay.store.header import Header, check_format, refuse, unsealed
 from relay.store.ports import KEY_BITS, TopicTables
 from relay.store.reader import StoreReader
 from relay.store.sqlite.topics import SqliteTopics
-from relay.topics.steps import Completed, Step, StepLog
+from relay.topics.steps import LAST, Completed, Step, StepLog, TopicPast
 from relay.topics.topic import Topic
-
-PART_BYTES: Final = 1 << 20
-"""About what one reading of steps gives."""
-
-MOST_EPOCHS: Final = 4_096
-"""Epochs that one reading gives at most."""
-
-LAST: Final = (1 << KEY_BITS) - 1
-"""Beyond every position and number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One epoch, or a part of it: packed batches, and whether there are more in the next piece."""
-
-    number: int
-    time: Time
-    crashed: str
-    items: tuple[bytes, ...]
-    next: tuple[int, int] | None
-    """Where to go on within the epoch: a partition and a position."""
 
 
 class JournalReader(StoreReader[TopicTables]):
@@ -152,6 +131,10 @@ class JournalReader(StoreReader[TopicTables]):
             chain = self._chains.setdefault(slot, Chain(self._tables, self.topic(slot).anchor, slot))
         return chain
 
+    def shown(self, slot: int) -> str:
+        """Returns where a topic is, for messages."""
+        return f"{self._tables.place}, slot {slot}"
+
     def _damage(self, what: str) -> LogDamaged:
         return LogDamaged(f"{self._tables.place}: {what}")
 
@@ -196,68 +179,42 @@ class JournalReader(StoreReader[TopicTables]):
     def number_at(self, slot: int, since: Antichain, oldest: int) -> int:
         """Returns the number before the first completed epoch at or after some times, or the newest."""
         newest = next((each.until for each in self._chain(slot).backwards()), 0)
-        low, high = oldest - 1, max(oldest - 1, newest)
-        if all(isinstance(each, int) for each in since):  # numbers go with times
-            wanted = range(low + 1, high + 1)
-            return low + bisect_left(wanted, True, key=lambda n: since.less_equal(self._time(slot, n)))
-        for epoch, _ in self.epochs(slot, low + 1, high):
-            if since.less_equal(epoch.time):
-                return epoch.number - 1
-        return high
-
-    def _time(self, slot: int, number: int) -> Time:
-        for epoch, _ in self.epochs(slot, number, number):
-            return epoch.time
-        raise self._damage(f"epoch {number} of slot {slot} is missing")
+        return number_before(self.past_of(slot), since, oldest, newest)
 
     def pieces(
         self, slot: int, partitions: int, after: int, upto: int, at: tuple[int, int] | None, budget: int
     ) -> list[Piece]:
-        """Returns completed epochs (after, upto] in pieces of about ``budget`` bytes; the same each time.
+        """Returns completed epochs (after, upto], as ``pieces_of``."""
+        return pieces_of(self.past_of(slot), partitions, after, upto, at, budget)
 
-        ``at`` goes on within the first of them.  Batches are in the order of partitions, then of sending.
-        """
-        epochs: list[Completed] = []
-        for epoch, _ in self.epochs(slot, after + 1, min(upto, after + MOST_EPOCHS)):
-            budget -= epoch.size
-            if epochs and budget < 0:
-                break
-            epochs.append(epoch)
-        if [each.number for each in epochs] != list(range(after + 1, after + 1 + len(epochs))):
-            raise self._damage(f"epochs after {after} of slot {slot} are missing")
-        if epochs and (at is not None or epochs[0].size > 2 * PART_BYTES):
-            return [self._part(slot, partitions, epochs[0], at or (0, epochs[0].first))]
-        return self._whole(slot, epochs) if epochs else []
+    def past_of(self, slot: int) -> TopicPast:
+        """Returns the steps and epochs of a topic that are here."""
+        return _Held(self, slot)
 
-    def _whole(self, slot: int, epochs: list[Completed]) -> list[Piece]:
-        """Epochs that are small, read together."""
-        batches: dict[Time, list[tuple[int, bytes]]] = {each.time: [] for each in epochs}
-        first = min(each.first for each in epochs)
-        for step in self.steps(slot, first - 1, max(each.last for each in epochs)):
-            match step.batch:
-                case (partition, time, items) if time in batches:
-                    batches[time].append((partition, items))
-        for each in batches.values():
-            each.sort(key=lambda batch: batch[0])
-        whole = [(each, tuple(items for _, items in batches[each.time])) for each in epochs]
-        return [Piece(each.number, each.time, each.crashed, items, None) for each, items in whole]
+    def first_step(self, slot: int) -> int:
+        """Returns the position of the oldest step that is here, or of the next one; O(1)."""
+        chain = self._chain(slot)
+        for segment in chain.walk(chain.first, limit=1):
+            return segment.first
+        return chain.epoch + 1
 
-    def _part(self, slot: int, partitions: int, epoch: Completed, at: tuple[int, int]) -> Piece:
-        """Some of a large epoch, one partition after the other, so that no more than this is held."""
-        (partition, position), items, size = at, list[bytes](), 0
-        while size < PART_BYTES and partition < partitions:
-            for step in self.steps(slot, position - 1, epoch.last):
-                position += 1
-                match step.batch:
-                    case (here, time, batch) if here == partition and time == epoch.time:
-                        items.append(batch)
-                        size += len(batch)
-                if size >= PART_BYTES:
-                    break
-            if position > epoch.last:
-                partition, position = partition + 1, epoch.first
-        rest = (partition, position) if partition < partitions else None
-        return Piece(epoch.number, epoch.time, epoch.crashed, tuple(items), rest)
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The topic in a slot of a journal."""
+
+    journal: JournalReader
+    slot: int
+
+    @property
+    def shown(self) -> str:
+        return self.journal.shown(self.slot)
+
+    def epochs(self, first: int = 1, last: int = LAST) -> Iterator[tuple[Completed, int]]:
+        return self.journal.epochs(self.slot, first, last)
+
+    def steps(self, after: int, upto: int = LAST) -> Iterator[Step]:
+        return self.journal.steps(self.slot, after, upto)
 
 
 # -- Recovering ------------------------------------------------------------------------------------
@@ -279,6 +236,7 @@ def restored(kept: Kept) -> StepLog:
     """Returns the step log of a topic as it was when this row was written."""
     topic = Topic(kept.name, Order(kept.dimensions), kept.partitions, lasting=True)
     ledger = StepLog(topic, kept.number, kept.slot, kept.retain, age=kept.age)
+    ledger.archived = kept.archived
     try:
         ledger.load(kept.state)
     except _UNFIT as error:

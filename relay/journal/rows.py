@@ -75,6 +75,10 @@ class Kept:
     """The checksum of the segment before the oldest that is retained."""
     oldest: int = 1
     needed: int = 1
+    archived: tuple[int, int] = (0, 0)
+    """The newest step and the newest completed epoch that an archive is known to have."""
+    upto: int | None = None
+    """Steps after this position stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,8 @@ def entries_of(segment: Segment) -> Iterator[tuple[Step, list[Completed], int]]:
 def row_of(kept: Kept) -> Row:
     """Returns a topic as its row."""
     shape = (kept.number, kept.name, kept.dimensions, kept.partitions, kept.retain, kept.age)
-    body = pack((*shape, kept.position, kept.state, kept.anchor))
+    archived = [kept.archived] if kept.archived[0] else []
+    body = pack((*shape, kept.position, kept.state, kept.anchor, *archived))
     return kept.slot, seal(b"topic", kept.slot, body), body
 
 
@@ -121,7 +126,12 @@ def topic_of(slot: int, found: bytes, body: bytes) -> Kept:
     if body.__class__ is not bytes or found != seal(b"topic", slot, body):
         raise LogDamaged(f"topic of slot {slot} was altered")
     known: Any = unpack_own(body)
-    return Kept(slot, *known)
+    kept = Kept(slot, *known[:_FIELDS])
+    return replace(kept, archived=tuple(known[_FIELDS])) if len(known) > _FIELDS else kept
+
+
+_FIELDS: Final = 9
+"""Fields of a row of a journal without an archive, as earlier versions wrote it."""
 
 
 def renumbered(rows: Iterable[Row]) -> list[Row]:
@@ -134,7 +144,7 @@ def renumbered(rows: Iterable[Row]) -> list[Row]:
     found: list[Row] = []
     for row in rows:
         with suppress(LogDamaged):
-            found.append(row_of(replace(topic_of(*row), number=next(numbers))))
+            found.append(row_of(replace(topic_of(*row), number=next(numbers), archived=(0, 0))))
     return found
 
 

@@ -20,10 +20,11 @@ import trio
 
 from dataspace.errors import Refused
 from relay.journal.journal import Journal
-from relay.journal.reader import MOST_EPOCHS
+from relay.journal.past import MOST_EPOCHS
 from relay.journal.rows import Ended, Kept, Noted, Write
+from relay.log.retention import Retention
 from relay.store.group_writer import GroupWriter
-from relay.topics.steps import Completed, Step, StepLog
+from relay.topics.steps import LAST, Completed, Step, StepLog
 
 GROUP: Final = 8_192
 """Writes in one transaction, at most."""
@@ -63,9 +64,16 @@ class TopicWriter(GroupWriter[Entry]):
     NAME = "the journal of topics"
     REFUSED = "steps of durable topics are"
 
-    def __init__(self, journal: Journal, written: Callable[[Sequence[StepLog]], None]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        written: Callable[[Sequence[StepLog]], None],
+        retention: Callable[[], Retention] = Retention,
+    ) -> None:
+        """``retention`` says whether there is an archive, and how much of a topic is kept for it."""
         super().__init__(GROUP)
         self.journal = journal
+        self._retention = retention
         self._written = written
         self._steps = 0
 
@@ -78,12 +86,16 @@ class TopicWriter(GroupWriter[Entry]):
         if step.position % KEPT_STEPS == 0:
             self.keep(ledger)
 
-    def keep(self, ledger: StepLog) -> None:
-        """Submits the state of a topic, perhaps a new one; the epochs that it has forgotten are deleted."""
+    def keep(self, ledger: StepLog, *, held: bool = True) -> None:
+        """Submits the state of a topic, perhaps a new one; the epochs that it has forgotten are deleted.
+
+        If ``held``, steps stay that an archive has to take in yet.
+        """
+        upto = ledger.archived[0] if held and self._retention().archived else None
         topic = ledger.topic
         shape = (topic.name, topic.order.dimensions, len(topic.partitions), ledger.retain, ledger.age)
         now = (ledger.position, ledger.dump(), b"", ledger.oldest, ledger.first_needed())
-        self._submit(ledger, Kept(ledger.slot, ledger.number, *shape, *now))
+        self._submit(ledger, Kept(ledger.slot, ledger.number, *shape, *now, ledger.archived, upto))
 
     def end(self, ledger: StepLog) -> None:
         """Submits the end of a topic."""
@@ -136,7 +148,7 @@ class TopicWriter(GroupWriter[Entry]):
         self._group_done()
         self._written(list(moved.values()))
         for ledger in moved.values():
-            if ledger.size > ledger.retain:
+            if self._has_excess(ledger):
                 await self.trim(ledger)
 
     # -- what goes ------------------------------------------------------------------------------------
@@ -149,19 +161,45 @@ class TopicWriter(GroupWriter[Entry]):
                 if ledger.age is not None and self.full is None:
                     await self.trim(ledger)
 
-    async def trim(self, ledger: StepLog) -> None:
+    async def note_archived(self, ledger: StepLog, position: int, completed: int) -> None:
+        """Submits what an archive has of a topic, and deletes what need not be kept any more."""
+        ledger.archived = (position, completed)
+        self.keep(ledger)
+        while self._has_excess(ledger) and await self.trim(ledger):
+            pass
+
+    def _has_excess(self, ledger: StepLog) -> bool:
+        """True if a topic is beyond its budget, and some of that may go."""
+        if ledger.size <= ledger.retain:
+            return False
+        waits = self._retention().archived and ledger.archived[1] < ledger.oldest
+        return not waits or self._forced(ledger) > 0
+
+    def _forced(self, ledger: StepLog) -> int:
+        """Returns the bytes of a topic that go even if the archive lacks them."""
+        size = self._retention().archive_size
+        return 0 if size is None else max(0, ledger.size - ledger.retain - size)
+
+    async def trim(self, ledger: StepLog) -> bool:
         """Deletes the oldest epochs that are beyond the budget, or too old and not needed by a reader.
 
-        Beyond the budget an eighth is deleted at once, so that this is rare.
+        Beyond the budget an eighth is deleted at once, so that this is rare.  What an archive has to take in
+        yet is kept, within ``Retention.archive_size``.  True if something was deleted.
         """
         excess = ledger.size - ledger.retain * 7 // 8 if ledger.size > ledger.retain else 0
-        going = await trio.to_thread.run_sync(self._going, ledger, excess)
-        if going and going[0].number == ledger.oldest:  # else another task was here meanwhile
-            ledger.forget(going)
-            self.keep(ledger)
+        archived = ledger.archived[1] if self._retention().archived else LAST
+        going = await trio.to_thread.run_sync(self._going, ledger, excess, archived, self._forced(ledger))
+        if not going or going[0].number != ledger.oldest:  # else another task was here meanwhile
+            return False
+        ledger.forget(going)
+        self.keep(ledger, held=going[-1].number <= archived)
+        return True
 
-    def _going(self, ledger: StepLog, excess: int) -> list[Completed]:
-        """Returns the oldest completed epochs that need not be kept."""
+    def _going(self, ledger: StepLog, excess: int, archived: int, forced: int) -> list[Completed]:
+        """Returns the oldest completed epochs that need not be kept.
+
+        Of those after ``archived`` as many as have ``forced`` bytes together with the ones before.
+        """
         now = time.time_ns() // 1000
         readers = self.journal.acknowledged(ledger.slot)
         alive = [number for _, number, seen in readers if seen >= now - READER_SECONDS * 1e6]
@@ -170,8 +208,10 @@ class TopicWriter(GroupWriter[Entry]):
         going, freed = list[Completed](), 0
         with suppress(Refused):  # another task was here meanwhile
             for epoch, at in islice(self.journal.epochs(ledger.slot, ledger.oldest), MOST_EPOCHS):
-                aged = horizon is not None and at < horizon and epoch.number <= done
+                aged = horizon is not None and at < horizon and (epoch.number <= done or archived < LAST)
                 if (freed >= excess and not aged) or freed > TRIM_BYTES:
+                    break
+                if epoch.number > archived and freed >= forced:
                     break
                 going.append(epoch)
                 freed += epoch.size

@@ -286,9 +286,9 @@ class CatchUp:
 
     def check_retained(self) -> None:
         """Raises ``Refused`` if retention has deleted steps that were still to be told."""
-        forgotten = self.ledger.forgotten
-        if any(forgotten.covers(each) for each in self.since):
-            raise Refused("epoch-gone", f"times to {list(forgotten)} went while they were being read")
+        gone = self.ledger.gone
+        if any(gone.covers(each) for each in self.since):
+            raise Refused("epoch-gone", f"times to {list(gone)} went while they were being read")
 
     def _take(self, step: Step) -> None:
         match step.form:

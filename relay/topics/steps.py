@@ -13,9 +13,9 @@ retained, or ``forgotten`` covers the time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from dataspace.errors import Refused, UsageError
 from dataspace.topics import messages as forms
@@ -101,6 +101,9 @@ class _Open:
     crashed: str = ""
 
 
+LAST: Final = (1 << 40) - 1
+"""Beyond every position and number."""
+
 FORGOTTEN: Final = 1024
 """Latest times without retained items, none before another; beyond that, times between them count as well."""
 
@@ -117,6 +120,49 @@ class Member:
     steps: int = 0
     sent: dict[Time, int] = field(default_factory=dict)
     """How many batches it has sent of each epoch that is open."""
+
+
+class TopicPast(Protocol):
+    """Steps and completed epochs of one topic.  Any number of threads may read; calls block.
+
+    Raises ``LogDamaged`` where one was altered or is missing.
+    """
+
+    @property
+    def shown(self) -> str:
+        """Returns the place of the topic, for messages."""
+
+    def epochs(self, first: int = 1, last: int = LAST) -> Iterator[tuple[Completed, int]]:
+        """Yields the completed epochs of a range of numbers, and when each was completed."""
+
+    def steps(self, after: int, upto: int = LAST) -> Iterator[Step]:
+        """Yields the steps after a position."""
+
+
+class ArchivedTopic(TopicPast, Protocol):
+    """The archive of one topic, as far as it was known at the last ``renew``; properties do not block.
+
+    Raises ``Refused("archive-away")`` if the archive cannot be reached.
+    """
+
+    @property
+    def oldest(self) -> int:
+        """Returns the number of the oldest epoch from which on all are there."""
+
+    @property
+    def completed(self) -> int:
+        """Returns the number of the newest archived epoch, 0 if there is none."""
+
+    @property
+    def position(self) -> int:
+        """Returns the position of the newest archived step, 0 if there is none."""
+
+    @property
+    def forgotten(self) -> Maxima:
+        """Returns the latest times whose items are not all there."""
+
+    def renew(self) -> None:
+        """Finds out what is archived now."""
 
 
 Write: TypeAlias = "Callable[[StepLog, Step, Sequence[Completed]], None]"
@@ -161,6 +207,11 @@ class StepLog:
         self.completed_durable = 0
         """The numbers of the newest completed epoch, and of the newest completed epoch on disk."""
         self.oldest = 1
+        """The number of the oldest completed epoch that the journal holds."""
+        self.archive: ArchivedTopic | None = None
+        """Its archive, which is read for what the journal does not hold any more."""
+        self.archived = (0, 0)
+        """The newest step and the newest completed epoch that an archive is known to have."""
         self.size = 0
         """Retained bytes: of batches, open epochs included; in memory, of steps."""
         self.forgotten = Maxima()
@@ -186,6 +237,34 @@ class StepLog:
     def in_memory(self) -> bool:
         """True if nothing of the topic is on disk."""
         return not self.slot
+
+    @property
+    def is_covered(self) -> bool:
+        """True if no epoch is missing before the oldest one here, or the archive has all since its oldest."""
+        return self.oldest == 1 or self._past() is not None
+
+    @property
+    def oldest_read(self) -> int:
+        """Returns the oldest completed epoch that can be read, here or in the archive."""
+        past = self._past()
+        return self.oldest if past is None else past.oldest
+
+    @property
+    def gone(self) -> Maxima:
+        """Returns the latest times whose items cannot all be read."""
+        past = self._past()
+        return self.forgotten if past is None else past.forgotten
+
+    def archive_before(self, number: int) -> ArchivedTopic | None:
+        """Returns the archive if that has an epoch which is not held here any more; None for any other."""
+        past = self._past()
+        return past if past is not None and past.oldest <= number < self.oldest else None
+
+    def _past(self) -> ArchivedTopic | None:
+        """Returns the archive if it has the epochs before the oldest that is held here."""
+        past = self.archive
+        covers = past is not None and past.oldest < self.oldest <= past.completed + 1
+        return past if covers else None
 
     # -- steps ----------------------------------------------------------------------------------------
 
@@ -428,10 +507,8 @@ class StepLog:
         if not times:
             raise UsageError("as of no time at all")
         for time in since:
-            if self.forgotten.covers(time):
-                raise Refused(
-                    "epoch-gone", f"time {time} is gone: times to {list(self.forgotten)} are not retained"
-                )
+            if (gone := self.gone).covers(time):
+                raise Refused("epoch-gone", f"time {time} is gone: times to {list(gone)} are not retained")
         for each in map(self.topic.partition, partitions):
             if not since.dominates(each.lower):
                 raise Refused(

@@ -17,6 +17,7 @@ import queue
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,15 +26,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from dataspace.errors import DataspaceError, Refused
+from dataspace.wire.features import MAIN
 from relay.archive.archive import Archive
 from relay.archive.archiver import Archiver, RangeSizes, archived_segment
 from relay.archive.merging import Merger, MergeRules
 from relay.archive.orphans import collect
 from relay.archive.tables import DeltaTables
+from relay.archive.topics.archiving import TopicArchiver
 from relay.archive.writing import NotThisArchive
 from relay.objects.objects import Objects
 from relay.objects.opening import open_objects
-from server.archiving.logs import read_log
+from server.archiving.logs import read_log, read_topics
+from server.archiving.topics import TopicsArchiver
 
 LOOK_SECONDS: Final = 1.0
 """How often it looks for new segments."""
@@ -108,11 +112,11 @@ def _newest(lines: queue.SimpleQueue[str], patience: float) -> str:
 
 
 class _Archivers:
-    """One archiver for each space."""
+    """The archivers of each space."""
 
     def __init__(self) -> None:
         self._orders = Orders("", False, "", {}, 0.0)
-        self._spaces: dict[str, _Space] = {}
+        self._spaces: dict[str, list[_Tried]] = {}
 
     def take(self, orders: Orders) -> None:
         """Begins and ends the archiving of spaces."""
@@ -120,26 +124,32 @@ class _Archivers:
         others = (orders.prefix, orders.place, orders.clusters) != (held.prefix, held.place, held.clusters)
         objects = open_objects(orders.prefix)
         for name in [*self._spaces]:
-            if others or orders.spaces.get(name) != self._spaces[name].term:
-                self._spaces.pop(name).close()
+            if others or orders.spaces.get(name) != self._spaces[name][0].term:
+                self._close(self._spaces.pop(name))
         self._orders = orders
         for name, term in orders.spaces.items():
             if name not in self._spaces:
-                self._spaces[name] = _Space(name, term, orders, objects)
+                kinds = (_Space, _Topics) if name == MAIN else (_Space,)
+                self._spaces[name] = [each(name, term, orders, objects) for each in kinds]
 
     def look(self) -> None:
         """Archives what is due."""
-        for each in self._spaces.values():
-            each.look()
+        for tried in self._spaces.values():
+            for each in tried:
+                each.look()
 
     def close(self) -> None:
         """Closes the logs; the next process reads again what is not archived yet."""
-        for each in self._spaces.values():
+        for tried in self._spaces.values():
+            self._close(tried)
+
+    def _close(self, tried: list[_Tried]) -> None:
+        for each in tried:
             each.close()
 
 
-class _Space:
-    """The archiver of one space, made anew after an error."""
+class _Tried(ABC):
+    """Archivers of a space, made anew after an error."""
 
     def __init__(self, name: str, term: int, orders: Orders, objects: Objects) -> None:
         self.name: Final = name
@@ -147,15 +157,8 @@ class _Space:
         self._orders = orders
         self._objects = objects
         self._held = ExitStack()
-        self._archiver: Archiver | None = None
         self._pause = 0.0
         self._next = 0.0
-        self._collected = 0.0
-        self._tables: DeltaTables | None = None
-        self._tables_of = 0
-        """The version of the archive that the tables have."""
-        self._merged = 0
-        self._merges_at = 0.0 if find_spec("pyarrow") else math.inf
 
     def look(self) -> None:
         """Reads on, and archives what is due; says what came of it."""
@@ -168,8 +171,32 @@ class _Space:
             self.close()
             self._pause = min(max(2 * self._pause, PAUSES[0]), PAUSES[1])
             self._next = time.monotonic() + self._pause
-            if not (isinstance(error, Refused) and error.code == "epoch-gone"):
-                _say({"space": self.name, "error": str(error), "code": getattr(error, "code", "failed")})
+            self._say_failed(error)
+
+    def _say_failed(self, error: Exception) -> None:
+        if not (isinstance(error, Refused) and error.code == "epoch-gone"):
+            _say({"space": self.name, "error": str(error), "code": getattr(error, "code", "failed")})
+
+    @abstractmethod
+    def _look(self) -> None:
+        """Reads on, and archives what is due."""
+
+    def close(self) -> None:
+        """Closes what is read."""
+        self._held.close()
+        self._held = ExitStack()
+
+
+class _Space(_Tried):
+    """The archiver of the log of one space."""
+
+    _archiver: Archiver | None = None
+    _collected = 0.0
+    _tables: DeltaTables | None = None
+    _tables_of = 0
+    """The version of the archive that the tables have."""
+    _merged = 0
+    _merges_at = 0.0 if find_spec("pyarrow") else math.inf
 
     def _look(self) -> None:
         archiver = self._archiver or self._begun()
@@ -241,10 +268,44 @@ class _Space:
         )
 
     def close(self) -> None:
-        """Closes the log."""
         self._archiver = None
-        self._held.close()
-        self._held = ExitStack()
+        super().close()
+
+
+class _Topics(_Tried):
+    """The archivers of the durable topics, which are beside the log of ``main``."""
+
+    _archiver: TopicsArchiver | None = None
+
+    def _look(self) -> None:
+        archiver = self._archiver or self._begun()
+        if archiver is not None:
+            archiver.look(self._say_archived, self._say_failed)
+
+    def _begun(self) -> TopicsArchiver | None:
+        tables = self._held.enter_context(read_topics(self._orders.place))
+        if tables is None:  # there was no topic yet
+            self.close()
+            return None
+        with read_log(self._orders.place, self.name) as log:
+            identity = log.identity
+        sizes = RangeSizes(seconds=self._orders.seconds)
+        self._archiver = TopicsArchiver(
+            tables, self._objects, self.name, identity, term=self.term, sizes=sizes
+        )
+        return self._archiver
+
+    def _say_archived(self, archiver: TopicArchiver) -> None:
+        archive = archiver.archive
+        said = {"space": self.name, "topic": archive.place.topic, "term": self.term}
+        _say(said | {"upto": archive.upto, "until": archive.manifest.until})
+
+    def _say_failed(self, error: Exception) -> None:
+        _say({"space": self.name, "topic": 0, "error": str(error), "code": getattr(error, "code", "failed")})
+
+    def close(self) -> None:
+        self._archiver = None
+        super().close()
 
 
 def _say(what: Mapping[str, Any]) -> None:

@@ -17,17 +17,21 @@ from typing import Any, Final
 
 import trio
 
-from dataspace.errors import DataspaceError
+from dataspace.errors import Closed, DataspaceError
+from dataspace.wire.features import MAIN
 from relay.archive.archive import Archive, ArchivePlace
+from relay.archive.topics.past import TopicArchive
 from relay.log.log import Log
 from relay.objects.objects import Objects
 from relay.objects.opening import open_objects
 from relay.store.address import StoreAddress
 from relay.store.errors import LogFailed
+from relay.topics.steps import StepLog
 from server.archiving.child import Orders
 from server.config.model import Config
 from server.monitoring.state import ArchiveLag
 from server.spaces.space import HostedSpace
+from server.topics.durable import DurableTopics
 
 logger = logging.getLogger("dataspace")
 
@@ -55,14 +59,23 @@ class ArchiveState:
 class ArchiveKeeper:
     """The archives of the spaces of a daemon, and the process that writes them."""
 
-    def __init__(self, config: Config, spaces: Callable[[], Collection[HostedSpace]]) -> None:
-        """``spaces`` returns the spaces that the daemon has by then."""
+    def __init__(
+        self,
+        config: Config,
+        spaces: Callable[[], Collection[HostedSpace]],
+        topics: DurableTopics | None = None,
+    ) -> None:
+        """``spaces`` returns the spaces that the daemon has by then; ``topics`` are lent their archives."""
         assert config.archive is not None  # else there is nothing to keep
         self.place: Final = str(config.archive)
         self._config = config
         self._spaces = spaces
         self._objects: Objects | None = None
         self._states: dict[str, ArchiveState] = {}
+        self._topics = topics
+        self._topics_error = ""
+        if topics is not None:
+            topics.lend = self._lend
 
     def state(self, space: str) -> ArchiveState:
         """Returns the state of a space's archive."""
@@ -83,7 +96,7 @@ class ArchiveKeeper:
             "version": state.version,
             "behind_epochs": lag.epochs,
             "behind_seconds": lag.seconds,
-            "error": state.error,
+            "error": state.error or self._topics_error_of(hosted),
         }
 
     def lags(self, now: int) -> dict[str, ArchiveLag]:
@@ -94,7 +107,11 @@ class ArchiveKeeper:
         state, archive = self.state(hosted.name), hosted.log.archive
         behind = max(0, hosted.commits.durable - max(state.upto, 0 if archive is None else archive.upto))
         seconds = max(0.0, (now - state.until) / 1e6) if behind and state.until else 0.0
-        return ArchiveLag(behind, seconds, bool(state.error))
+        return ArchiveLag(behind, seconds, bool(state.error or self._topics_error_of(hosted)))
+
+    def _topics_error_of(self, hosted: HostedSpace) -> str:
+        """Returns why topics are not archived, which stand with ``main``."""
+        return self._topics_error if hosted.name == MAIN else ""
 
     async def run(self) -> None:
         """Archives and reads archives, until cancelled."""
@@ -128,8 +145,21 @@ class ArchiveKeeper:
         log.archive = archive
 
     def _opened(self, hosted: HostedSpace) -> Archive:
+        return Archive(self._opened_objects(), ArchivePlace(hosted.name, hosted.identity))
+
+    def _opened_objects(self) -> Objects:
         self._objects = self._objects or open_objects(self.place)
-        return Archive(self._objects, ArchivePlace(hosted.name, hosted.identity))
+        return self._objects
+
+    def _lend(self, ledger: StepLog) -> None:
+        """Lends a topic its archive, as that is now; blocks."""
+        if ledger.archive is None:
+            place = ArchivePlace(MAIN, self._space(MAIN).identity, ledger.number)
+            ledger.archive = TopicArchive(Archive(self._opened_objects(), place))
+        ledger.archive.renew()
+
+    def _space(self, name: str) -> HostedSpace:
+        return next(each for each in self._spaces() if each.name == name)
 
     # -- the process ----------------------------------------------------------------------------------
 
@@ -203,6 +233,9 @@ class ArchiveKeeper:
     async def _take(self, said: dict[str, Any]) -> None:
         """Notes what the process says of a space."""
         name = said["space"]
+        if "topic" in said:
+            await self._take_topic(said)
+            return
         if "error" in said:
             self._fails(name, said["error"])
             return
@@ -211,6 +244,35 @@ class ArchiveKeeper:
             if hosted.name == name and hosted.leads and hosted.term == said["term"] and said["upto"]:
                 await self._note(hosted.own_log, said["upto"], said["segment"])
                 await self._renew(hosted)
+
+    async def _take_topic(self, said: dict[str, Any]) -> None:
+        """Notes what the process says of a durable topic.  An archive is lent before anything goes."""
+        topics = self._topics
+        if "error" in said:
+            self._topics_fail(said["error"])
+            return
+        main = self._space(said["space"])
+        if topics is None or not main.leads or main.term != said["term"] or not topics.is_open:
+            return
+        ledger = next((each for each in topics.ledgers() if each.number == said["topic"]), None)
+        now = said["upto"], said["until"]
+        if ledger is None or not said["upto"]:
+            return
+        try:
+            await trio.to_thread.run_sync(self._lend, ledger)
+            if now != ledger.archived:
+                await topics.writer.note_archived(ledger, *now)
+        except Closed:
+            return
+        except DataspaceError as error:
+            self._topics_fail(str(error))
+            return
+        self._topics_error = ""
+
+    def _topics_fail(self, error: str) -> None:
+        if self._topics_error != error:
+            logger.warning("a topic is not archived: %s", error, extra={"event": "archive-failed"})
+        self._topics_error = error
 
     async def _note(self, log: Log, upto: int, segment: int) -> None:
         """Notes what is archived in the log; without room there, what is archived next will be noted."""

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from dataspace.errors import UsageError
 from relay.backup.backup import spaces_of
+from relay.journal.reader import JournalReader
 from relay.log.reader import LogReader
 from relay.store.address import StoreAddress
+from relay.store.ports import TopicTables
+from relay.store.sqlite.topics import SqliteTopics
 
 
 @contextmanager
@@ -41,6 +44,21 @@ def read_log(place: Path | str, space: str) -> Iterator[LogReader]:
 
     with reading(StoreAddress.parse(place), space) as (log, _):
         yield log
+
+
+@contextmanager
+def read_topics(place: Path | str) -> Iterator[TopicTables | None]:
+    """Lends the tables of the durable topics of a directory or of a store; None if there are none."""
+    if not isinstance(place, Path):
+        from server.cluster.reading import reading_topics  # as above
+
+        with reading_topics(StoreAddress.parse(place)) as found:
+            yield found
+    elif not (place / JournalReader.FILE).exists():
+        yield None
+    else:
+        with closing(SqliteTopics.read(place / JournalReader.FILE, place / JournalReader.MARK)) as tables:
+            yield tables
 
 
 def _spaces_at(place: Path | str) -> list[str]:

@@ -10,19 +10,23 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from index.patterns.text import parse_pattern
+from dataspace.errors import UsageError
+from dataspace.wire.features import MAIN
+from index.patterns.text import parse_pattern, unparse
 from index.values.values import Value
-from relay.archive.archive import Archive, only_archive
+from relay.archive.archive import Archive, only_archive, topics_in
 from relay.archive.archiver import Archiver, archive_all
 from relay.archive.manifest import ArchivedFile, Range
 from relay.archive.merging import Merger, MergeRules
 from relay.archive.states import state_files
 from relay.archive.tables import DeltaTables
 from relay.archive.verifying import ArchiveVerdict, verify_archive
+from relay.log.reader import LogReader
 from relay.objects.objects import Objects
 from relay.objects.opening import open_objects
 from server.archiving.child import keep_archiving
-from server.archiving.logs import read_logs
+from server.archiving.logs import read_logs, read_topics
+from server.archiving.topics import TopicsArchiver
 from server.cli.output import json_line, size_text
 from server.config.model import default_data
 from server.config.settings import clusters
@@ -47,28 +51,53 @@ def archive(args: argparse.Namespace) -> int:
                 print("dataspace: interrupted; the same command continues", file=sys.stderr)
                 return 1
             _print_archive(archiver.archive, as_json=args.json)
+        if MAIN in logs:
+            return _archive_topics(args, logs[MAIN], objects)
+    return 0
+
+
+def _archive_topics(args: argparse.Namespace, log: LogReader, objects: Objects) -> int:
+    """Archives the durable topics beside a log."""
+    with read_topics(args.data or default_data()) as tables:
+        if tables is not None:
+            topics = TopicsArchiver(tables, objects, MAIN, log.identity, term=log.term)
+            try:
+                for archive in topics.all(_Reporter(quiet=args.quiet or args.json, what="steps").report):
+                    _print_archive(archive, as_json=args.json)
+            except KeyboardInterrupt:
+                print("dataspace: interrupted; the same command continues", file=sys.stderr)
+                return 1
     return 0
 
 
 class _Reporter:
     """Prints a line on the standard error for each range."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, what: str = "epochs") -> None:
         self._quiet = quiet
+        self._what = what
 
     def report(self, added: Range) -> None:
         """Prints what was added."""
         if not self._quiet:
             size = size_text(sum([each.size for each in added.files]))
-            text = f"epochs {max(added.first, 1)} to {added.last}: {added.changes} changes in {size}"
+            done = "changes" if self._what == "epochs" else "completed epochs"
+            first = max(added.first, 1)
+            text = f"{self._what} {first} to {added.last}: {added.changes} {done} in {size}"
             print(text, file=sys.stderr)
 
 
 def _print_archive(archive: Archive, *, as_json: bool) -> None:
-    manifest = archive.manifest
+    manifest, topic = archive.manifest, archive.manifest.topic
     if as_json:
         names = ("space", "identity", "version", "first", "upto", "missing")
-        print(json_line({"archive": archive.shown} | {name: getattr(manifest, name) for name in names}))
+        said = {"archive": archive.shown} | {name: getattr(manifest, name) for name in names}
+        print(json_line(said | _numbers(archive)))
+        return
+    if archive.place.topic:
+        name = archive.place.topic if topic is None else unparse(topic.name)
+        held = f"epochs {topic.oldest} to {manifest.until}" if topic else "no epoch yet"
+        print(f"topic {name}: {held}, version {manifest.version} of {archive.shown}")
         return
     held = f"epochs {manifest.first} to {manifest.upto}" if manifest.version else "no epoch yet"
     print(f"space {manifest.space}: {held}, version {manifest.version} of {archive.shown}")
@@ -76,29 +105,69 @@ def _print_archive(archive: Archive, *, as_json: bool) -> None:
         print(f"epochs {first} to {last} are missing: the log let them go before they were archived")
 
 
+def _numbers(archive: Archive) -> dict[str, object]:
+    """Returns the topic that an archive is of, and its completed epochs; nothing for a log."""
+    topic = archive.manifest.topic
+    if topic is None:
+        return {}
+    return {
+        "topic": topic.name,
+        "number": topic.number,
+        "oldest": topic.oldest,
+        "completed": archive.manifest.until,
+    }
+
+
 def verify(prefix: str, space: str, identity: str, *, deep: bool, as_json: bool) -> int:
-    """Checks the archive of a space; returns 1 if something is wrong."""
-    found = verify_archive(only_archive(open_objects(prefix), space, identity), deep=deep)
+    """Checks the archives of a space and of the topics beside the log; returns 1 if something is wrong."""
+    archive = only_archive(open_objects(prefix), space, identity)
+    sound = _verify(archive, deep=deep, as_json=as_json)
+    for each in topics_in(archive):
+        sound = _verify(each, deep=deep, as_json=as_json) and sound
+    return 0 if sound else 1
+
+
+def _verify(archive: Archive, *, deep: bool, as_json: bool) -> bool:
+    found = verify_archive(archive, deep=deep)
     if as_json:
-        print(json_line({name: getattr(found, name) for name in ArchiveVerdict.__slots__}))
-        return 1 if found.damages else 0
+        said = {name: getattr(found, name) for name in ArchiveVerdict.__slots__}
+        print(json_line(said | _numbers(archive)))
+        return not found.damages
+    topic = archive.manifest.topic
+    if archive.place.topic:
+        name = archive.place.topic if topic is None else unparse(topic.name)
+        print(f"topic {name}: completed epochs {topic.oldest if topic else 1} to {archive.manifest.until}")
+    what = "steps" if archive.place.topic else "epochs"
+    done = "completed epochs" if archive.place.topic else "changes"
     print(
-        f"epochs {found.first} to {found.upto}: {found.changes} changes in {found.ranges} ranges,"
+        f"{what} {found.first} to {found.upto}: {found.changes} {done} in {found.ranges} ranges,"
         f" {size_text(found.bytes)}, version {found.version}"
     )
     for first, last in found.missing:
-        print(f"epochs {first} to {last} are missing: the log let them go before they were archived")
+        print(f"{what} {first} to {last} are missing: they were let go before they were archived")
     for damage in found.damages:
         print(f"DAMAGED: {damage}")
     if not found.damages:
         print("every manifest and every object is what was written")
-    return 1 if found.damages else 0
+    return not found.damages
+
+
+def _topic_of(archive: Archive, name: str) -> Archive:
+    """Returns the newest archive of a topic, by its name or its number; ``UsageError`` if there is none."""
+    there = topics_in(archive)
+    for each in reversed(there):
+        topic = each.refresh().topic
+        if name in (str(each.place.topic), topic and topic.name):
+            return each
+    raise UsageError(f"{archive.shown} has no archive of a topic {name!r}, but of {len(there)} topics")
 
 
 def files(args: argparse.Namespace) -> int:
     """Prints the objects of an archive's version, one to a line; returns the exit code."""
     objects: Objects = open_objects(args.prefix)
-    archive = only_archive(objects, args.space or "main", args.identity or "")
+    archive = only_archive(objects, args.space or MAIN, args.identity or "")
+    if args.topic is not None:
+        archive = _topic_of(archive, args.topic)
     if args.version is not None:
         archive.choose(args.version)
     pattern = None if args.pattern is None else parse_pattern(args.pattern)

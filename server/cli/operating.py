@@ -94,6 +94,7 @@ daemon archives by itself with the setting log.archive.
                  nargs="?"),
             option("--space NAME", "the archive of this space (default main)"),
             _IDENTITY,
+            option("--topic NAME", "the archive of a durable topic, by its name or number"),
             option("--version N", "as of this version (default: the newest)", type=a.number),
             option("--as-of EPOCH", "list what the facts after EPOCH follow from: a state and changes since",
                    type=a.number),

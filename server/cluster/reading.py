@@ -11,6 +11,7 @@ from dataspace.errors import Unreachable, UsageError
 from relay.journal.reader import JournalReader
 from relay.log.reader import LogReader
 from relay.store.address import StoreAddress
+from relay.store.ports import TopicTables
 from relay.store.postgres.database import Database
 from relay.store.postgres.durability import SETTINGS, Durability
 from relay.store.postgres.members import SpaceTerms
@@ -38,6 +39,14 @@ def reading(address: StoreAddress, space: str) -> Iterator[tuple[LogReader, Call
             LogReader.over(PostgresLog(database, spaces[space])),
             lambda: JournalReader(PostgresTopics(database, spaces[TOPICS])),
         )
+
+
+@contextmanager
+def reading_topics(address: StoreAddress) -> Iterator[TopicTables | None]:
+    """Lends the tables of the durable topics of a store, None if it has none; changes nothing."""
+    with _opened(address) as database:
+        spaces = dict(database.rows("SELECT name, space FROM {s}.spaces", {}))
+        yield PostgresTopics(database, spaces[TOPICS]) if TOPICS in spaces else None
 
 
 @contextmanager

@@ -125,7 +125,9 @@ class Daemon(DaemonState):
         self.followers = Followers(self, partial(self.serve, trusted=True))
         """The followers of this daemon, while it leads."""
         self.archiving = (
-            None if config.archive is None else ArchiveKeeper(config, lambda: self.spaces.values())
+            None
+            if config.archive is None
+            else ArchiveKeeper(config, lambda: self.spaces.values(), self.durable_topics)
         )
         self._leading: dict[str, trio.CancelScope] = {}
         """What runs for the spaces that are led."""

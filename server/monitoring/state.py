@@ -103,7 +103,7 @@ class DaemonState(Shared):
         self.topics = Topics(
             now, self.system, self.memory.admit, retained=retained, elsewhere=self._elsewhere
         )
-        self.durable_topics = DurableTopics(self.topics, self.flush)
+        self.durable_topics = DurableTopics(self.topics, self.flush, lambda: self.main.settings.retention)
         self.name = config.cluster.name or own_name()
         """How other daemons name this one."""
         self.url = self.web_url = ""

@@ -52,9 +52,11 @@ class TopicStream:
         try:
             catching: CatchUp | None = reading()
         except Refused as refusal:
-            if refusal.code != "epoch-ahead" or self.durable.following is None:
+            elsewhere = refusal.code == "epoch-ahead" and self.durable.following is not None
+            archived = refusal.code == "epoch-gone" and self.durable.may_cover(self.entry.ledger)
+            if not elsewhere and not archived:
                 raise
-            catching = None  # it was seen elsewhere
+            catching = None
         self._catching = scope = trio.CancelScope()
         self.peer.start(self._catch_up, catching, reading, scope)
 

@@ -7,6 +7,7 @@ leads, it goes on with the topics that it has.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
@@ -15,11 +16,13 @@ import trio
 from dataspace.errors import Refused
 from dataspace.topics.times import Order
 from relay.following.topics import TopicsFollowing
+from relay.journal import history
 from relay.journal.followed import FollowedJournal
 from relay.journal.journal import Journal
 from relay.journal.reader import JournalReader, recovered
 from relay.journal.rows import Ended
 from relay.journal.writer import TopicWriter
+from relay.log.retention import Retention
 from relay.store.errors import LogDamaged
 from relay.topics.feed import CatchUp, Feed
 from relay.topics.steps import StepLog
@@ -31,6 +34,9 @@ T = TypeVar("T")
 
 Recovered: TypeAlias = Mapping[int, StepLog | None]
 """The topics of a journal by their slots; None for a topic that was followed up to the end."""
+
+PAST_READERS: Final = 16
+"""Threads that read the past of topics, so that a slow archive does not hold up the disk."""
 
 PATIENCE: Final = 5.0
 """Seconds in which a followed topic must have reached what a reader has seen elsewhere."""
@@ -55,7 +61,10 @@ class DurableTopics:
     capabilities for the time that it asked for; then it has crashed, and its subscribers are notified.
     """
 
-    def __init__(self, topics: Topics, flush: Callable[[], None]) -> None:
+    def __init__(
+        self, topics: Topics, flush: Callable[[], None], retention: Callable[[], Retention] = Retention
+    ) -> None:
+        """``retention`` says how much of a topic is kept for an archive."""
         self.writer: TopicWriter
         """What writes the steps, once they are opened."""
         self.is_open = False
@@ -63,8 +72,14 @@ class DurableTopics:
         """What reads them on, while another daemon writes them."""
         self.hint: Callable[[], None] | None = None
         """Tells followers that there is more on disk, while there are some."""
+        self.lend: Callable[[StepLog], None] | None = None
+        """Gives a step log its archive, as that is now; blocks.  None where there is no archive."""
         self._topics = topics
         self._flush = flush
+        self._retention = retention
+        self._covered: Final = weakref.WeakKeyDictionary[StepLog, int]()
+        """Step logs whose archive was looked at, and the oldest epoch on disk at that moment."""
+        self._past_readers: Final = trio.CapacityLimiter(PAST_READERS)
         self._entries: dict[int, TopicEntry] = {}
         self._next_slot = 1
         self._attached: dict[int, Callable[[int], None]] = {}
@@ -96,7 +111,8 @@ class DurableTopics:
 
         A topic that was followed goes on as it is, with its subscribers.
         """
-        self.writer, self.is_open, self.following = TopicWriter(journal, self._written), True, None
+        self.writer = TopicWriter(journal, self._written, self._retention)
+        self.is_open, self.following = True, None
         self._topics.number_from_now()
         for slot in [each for each in self._entries if each not in found]:
             self._end_followed(slot, whole=False)
@@ -210,6 +226,7 @@ class DurableTopics:
 
         Raises ``Refused("behind")``, with the address of the leader, if that takes long.
         """
+        await self.cover(entry.ledger)
         with trio.move_on_after(PATIENCE):
             while self._topics.is_listed(entry):
                 try:
@@ -233,19 +250,50 @@ class DurableTopics:
         if entry.ledger.completed_durable < number:
             raise self._topics.behind(entry)
 
-    async def read(self, question: Callable[[JournalReader], T]) -> T:
-        """Returns an answer of the journal, from a thread.
+    async def read(self, question: Callable[[JournalReader], T], *, past: bool = False) -> T:
+        """Returns an answer of the journal, from a thread; ``past`` if it may come from the archive.
 
         Where another process trims the journal a question may come too late: it is asked once more then.
         """
-        followed = self.following
+        followed, limiter = self.following, self._past_readers if past else None
         try:
-            return await trio.to_thread.run_sync(question, self.journal)
+            return await trio.to_thread.run_sync(question, self.journal, limiter=limiter)
         except (LogDamaged, Refused):
             if followed is None:
                 raise
         await followed.look_now()
-        return await trio.to_thread.run_sync(question, self.journal)
+        return await trio.to_thread.run_sync(question, self.journal, limiter=limiter)
+
+    async def read_from(self, ledger: StepLog, number: int, question: Callable[[JournalReader], T]) -> T:
+        """Returns an answer about completed epochs from a number on, wherever they are, as ``read``.
+
+        Raises ``Refused("archive-away")`` where the archive is needed and cannot be reached.
+        """
+        if number < ledger.oldest:
+            await self.cover(ledger)
+        try:
+            return await self.read(question, past=number < ledger.oldest)
+        except (LogDamaged, Refused):
+            if number >= ledger.oldest or not await self.cover(ledger):
+                raise
+        return await self.read(question, past=True)
+
+    def may_cover(self, ledger: StepLog) -> bool:
+        """True if ``cover`` would look at the archive."""
+        return self.lend is not None and not ledger.is_covered and self._covered.get(ledger) != ledger.oldest
+
+    async def cover(self, ledger: StepLog) -> bool:
+        """Has a step log read in its archive what is not on disk any more; True if that was looked for.
+
+        Raises ``Refused("archive-away")`` if the archive cannot be reached.
+        """
+        oldest = ledger.oldest
+        if self.lend is None or not self.may_cover(ledger):
+            await trio.lowlevel.checkpoint()
+            return False
+        await trio.to_thread.run_sync(self.lend, ledger, limiter=self._past_readers)
+        self._covered[ledger] = oldest
+        return True
 
     def ledgers(self) -> list[StepLog]:
         """Returns the step logs of all durable topics."""
@@ -260,7 +308,10 @@ class DurableTopics:
         """
         ledger, since = catching.ledger, catching.since
         if not catching.has_begun:
-            catching.begin(await self.read(lambda journal: journal.beginning(ledger, since)))
+            await self.cover(ledger)
+            catching.begin(
+                await self.read(lambda journal: history.beginning(journal, ledger, since), past=True)
+            )
         while self._topics.is_listed(entry):
             if entry.ledger is not ledger:
                 raise is_skipped(entry)
@@ -272,8 +323,12 @@ class DurableTopics:
             if catching.finish():
                 return
             try:
-                steps = await self.read(lambda journal: journal.past(ledger, catching.at))
+                steps = await self.read(
+                    lambda journal: history.steps_after(journal, ledger, catching.at), past=True
+                )
             except (LogDamaged, Refused):
+                if await self.cover(ledger):
+                    continue
                 catching.check_retained()
                 if self._topics.is_listed(entry):
                     raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -13,9 +14,11 @@ from dataspace.errors import Refused
 from dataspace.topics.times import Antichain, Time
 from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
-from relay.journal.reader import LAST, PART_BYTES, JournalReader, Piece
+from relay.journal import history
+from relay.journal.past import PART_BYTES, Piece
+from relay.journal.reader import JournalReader
 from relay.store.errors import LogDamaged
-from relay.topics.steps import StepLog
+from relay.topics.steps import LAST, StepLog
 from relay.topics.topic import MAX_PARTITIONS
 from server.sessions.peer import Peer
 from server.sessions.requests import Verb
@@ -94,11 +97,13 @@ class TopicVerbs:
             while entry.ledger.completed_durable <= after and self._topics.is_listed(entry):
                 await entry.completed.wait()
         ledger = entry.ledger
+        with suppress(Refused):  # while the archive is away, the oldest on disk is the oldest
+            await self._durable.cover(ledger)
         return Map(
             {
                 "id": entry.number,
                 "completed": ledger.completed_durable,
-                "oldest": ledger.oldest,
+                "oldest": ledger.oldest_read,
                 "partitions": len(entry.topic.partitions),
                 "dimensions": entry.topic.order.dimensions,
             }
@@ -111,12 +116,16 @@ class TopicVerbs:
         if after.__class__ is not int or upto.__class__ is not int:
             raise Refused("bad-request", "after and upto must be numbers of epochs")
         await self._durable.complete(entry, upto)
-        _check_range(entry.ledger, after, upto)
-        asked = (entry.ledger.slot, len(entry.topic.partitions), after, upto, place, PART_BYTES)
+        ledger, asked = entry.ledger, (after, upto, place, PART_BYTES)
+        if after < ledger.oldest - 1:
+            await self._durable.cover(ledger)
+        _check_range(ledger, after, upto)
         try:
-            pieces: list[Piece] = await self._durable.read(lambda journal: journal.pieces(*asked))
+            pieces: list[Piece] = await self._durable.read_from(
+                ledger, after + 1, lambda journal: history.pieces(journal, ledger, *asked)
+            )
         except LogDamaged:
-            _check_range(entry.ledger, after, upto)
+            _check_range(ledger, after, upto)
             raise
         return tuple((each.number, each.time, each.crashed, each.items, each.next) for each in pieces)
 
@@ -125,10 +134,13 @@ class TopicVerbs:
         entry = self._asked(peer, arguments)
         since = Antichain([entry.topic.order.check(arguments.get("time"))])
 
-        def ask(journal: JournalReader) -> int:
-            return journal.number_at(entry.ledger.slot, since, entry.ledger.oldest)
+        ledger = entry.ledger
+        wanted = 1 if any(ledger.forgotten.covers(each) for each in since) else ledger.oldest
 
-        return await self._durable.read(ask)
+        def ask(journal: JournalReader) -> int:
+            return history.number_at(journal, ledger, since)
+
+        return await self._durable.read_from(ledger, wanted, ask)
 
     async def acknowledge(self, peer: Peer, arguments: Map) -> Value:
         """Stores that a named reader has acknowledged the completed epochs up to a number."""
@@ -176,8 +188,8 @@ def _name(peer: Peer, arguments: Map, doing: str) -> str:
 
 
 def _check_range(ledger: StepLog, after: int, upto: int) -> None:
-    if after < ledger.oldest - 1:
-        raise Refused("epoch-gone", f"epoch {after + 1} is not retained, the oldest is {ledger.oldest}")
+    if after < ledger.oldest_read - 1:
+        raise Refused("epoch-gone", f"epoch {after + 1} is not retained, the oldest is {ledger.oldest_read}")
     if upto > ledger.completed_durable:
         raise _ahead(upto, ledger)
     if after > upto:
@@ -219,7 +231,7 @@ def _survey(entry: TopicEntry) -> dict[str, Value]:
         "subscribing": tuple([_subscriber(entry, each) for each in islice(entry.feeds, MOST)]),
     }
     if entry.durable:
-        known |= {"completed": ledger.completed, "oldest": ledger.oldest}
+        known |= {"completed": ledger.completed, "oldest": ledger.oldest_read}
     return known
 
 

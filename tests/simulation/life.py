@@ -21,9 +21,10 @@ from dataspace.client.completed import CompletedEpoch
 from dataspace.codec import unpack
 from dataspace.kernel.changes import Epoch
 from index.values.values import Value
-from relay.journal.reader import LAST, JournalReader, topics_verdict
+from relay.journal.reader import JournalReader, topics_verdict
 from relay.log.reader import LogReader, verdict
 from relay.store.errors import LogDamaged, LogFailed
+from relay.topics.steps import LAST
 from server.config.model import DURABLE
 from tests.guarantees.history import History
 from tests.guarantees.validators import broken, durability, judged

@@ -146,16 +146,15 @@ class ArchivedLog:
     def archiver(self) -> Archiver:
         """The archiver, which has begun; a new one after a start or a failure."""
         if self._archiver is None:
-            self._archiver = made = Archiver(
-                LogReader.open(self.data), self.objects, "main", sizes=self.sizes
-            )
+            self._source = LogReader.open(self.data)
+            self._archiver = made = Archiver(self._source, self.objects, "main", sizes=self.sizes)
             made.begin()
         return self._archiver
 
     def stop(self) -> None:
         """Ends the archiver; another one will begin."""
         if self._archiver is not None:
-            self._archiver.log.close()
+            self._source.close()
         self._archiver = None
 
     def fail(self, point: str, patch: Callable[[Callable[[str], None]], None]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.errors import PySparkException
 
 import dataspace
+from dataspace.client.bulk.client import BulkClient
 from index.values.values import Record
 from relay.spark.common.options import read_options, stream_options
 from relay.spark.common.schema import columns, inferred
@@ -16,6 +18,8 @@ from relay.spark.source.readings import TopicBlock, _blocks
 from relay.spark.source.tasks import batch
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import Row, Seen, run_now, running, stream, until
+from tests.server.archiving.test_archiving_daemons import wait
+from tests.server.processes import DaemonProcess, running as running_daemons
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,6 +107,31 @@ def test_a_batch_read_begins_at_an_epoch_or_at_a_time(spark: SparkSession, own_d
     assert rows(topic_of(spark, url, startingEpoch="[12]", endingEpoch=4)) == every[2:4]
     (first, *_) = rows(topic_of(spark, url, pattern="", endingEpoch=1).select("item", "_seq"))
     assert first == ('{"@":"at","fields":[10]}', 0), "without a pattern every item comes, as JSON"
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_topic_is_read_on_in_its_archive(
+    spark: SparkSession, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("zstandard", reason="the extra `archive` is not installed")
+    monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_EVERY", "0.1")
+    daemon, retain = DaemonProcess(tmp_path / "data", "--archive", str(tmp_path / "archive")), 1 << 14
+    with running_daemons(daemon):
+        publish(daemon.url, range(100), retain=retain)
+        with BulkClient(daemon.url) as link:
+            asked: dict[str, Any] = {"topic": "t", "detail": True}
+            wait(
+                lambda: cast(Any, link.request("lookup", asked))["retained_bytes"] <= retain, "it is archived"
+            )
+        expected = [(n, "message", n + 1, [n], None, 0) for n in range(100)]
+        assert rows(topic_of(spark, daemon.url)) == expected
+        assert rows(topic_of(spark, daemon.url, startingEpoch="[7]", endingEpoch=99)) == expected[7:99]
+        seen = Seen()
+        run_now(
+            stream(spark, daemon.url, "at($n:int)", topic="t", maxEpochsPerTrigger=60), seen, checkpoint()
+        )
+        assert [row[0] for row in seen.rows] == [*range(100)]
 
 
 @pytest.mark.slow

@@ -1,0 +1,101 @@
+"""The whole past of a topic: from the journal, and before its oldest epoch from the archive.
+
+Completed epochs before ``StepLog.oldest`` are read from the archive whole, later ones from the journal whole:
+the journal lets go an epoch only once the archive has all its steps.  A subscriber reads on by positions, and
+changes over where the journal begins.
+
+Always: an answer does not depend on which side has the steps now, also while the journal lets them go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from dataspace.errors import Refused
+from dataspace.topics.times import Antichain
+from relay.journal.past import PART_BYTES, Piece, number_before, pieces_of
+from relay.journal.reader import JournalReader
+from relay.store.errors import LogDamaged
+from relay.topics.steps import Step, StepLog
+
+T = TypeVar("T")
+
+
+def pieces(
+    journal: JournalReader, ledger: StepLog, after: int, upto: int, at: tuple[int, int] | None, budget: int
+) -> list[Piece]:
+    """Returns completed epochs (after, upto], as ``pieces_of``."""
+    partitions = len(ledger.topic.partitions)
+
+    def read() -> list[Piece]:
+        archive = ledger.archive_before(after + 1)
+        if archive is None:
+            return journal.pieces(ledger.slot, partitions, after, upto, at, budget)
+        return pieces_of(archive, partitions, after, min(upto, archive.completed), at, budget)
+
+    return _settled(lambda: ledger.oldest, read)
+
+
+def number_at(journal: JournalReader, ledger: StepLog, since: Antichain) -> int:
+    """Returns the number before the first completed epoch at or after some times, or the newest."""
+
+    def read() -> int:
+        oldest = ledger.oldest
+        archive = ledger.archive_before(oldest - 1)
+        if archive is not None and any(ledger.forgotten.covers(each) for each in since):
+            found = number_before(archive, since, archive.oldest, oldest - 1)
+            if found < oldest - 1:
+                return found
+        return journal.number_at(ledger.slot, since, oldest)
+
+    return _settled(lambda: ledger.oldest, read)
+
+
+def beginning(journal: JournalReader, ledger: StepLog, since: Antichain) -> int:
+    """Returns the position after which all steps at or after some times are, as ``number_at``."""
+
+    def read() -> int:
+        wanted = number_at(journal, ledger, since) + 1
+        archive = ledger.archive_before(wanted)
+        if archive is None:
+            return journal.beginning(ledger, since)
+        return min(each.begun for each, _ in archive.epochs(wanted, wanted)) - 1
+
+    return _settled(lambda: ledger.oldest, read)
+
+
+def steps_after(journal: JournalReader, ledger: StepLog, after: int) -> list[Step]:
+    """Returns about a mebibyte of the steps after a position that are on disk or archived, one at least.
+
+    Raises ``LogDamaged`` if they are missing.
+    """
+
+    def read() -> list[Step]:
+        archive = ledger.archive
+        if archive is None or after + 1 >= journal.first_step(ledger.slot):
+            return journal.past(ledger, after)
+        if archive.position <= after:
+            archive.renew()
+        if archive.position <= after:
+            return journal.past(ledger, after)
+        found, size = list[Step](), 0
+        for step in archive.steps(after, min(archive.position, max(ledger.durable, after + 1))):
+            found.append(step)
+            size += step.size
+            if size >= PART_BYTES:
+                break
+        return found
+
+    return _settled(lambda: journal.first_step(ledger.slot), read)
+
+
+def _settled(place: Callable[[], int], read: Callable[[], T]) -> T:
+    """Returns what is read, once more where the journal let go of it meanwhile."""
+    while True:
+        before = place()
+        try:
+            return read()
+        except (LogDamaged, Refused):
+            if place() == before:
+                raise

@@ -1,0 +1,105 @@
+"""The past of a topic by numbers and times, wherever its steps are.
+
+Always: a range of numbers gives the same epochs, items and order each time, from the journal or an archive.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Final
+
+from dataspace.topics.times import Antichain, Time
+from relay.store.errors import LogDamaged
+from relay.topics.steps import Completed, TopicPast
+
+PART_BYTES: Final = 1 << 20
+"""About what one reading of steps gives."""
+
+MOST_EPOCHS: Final = 4_096
+"""Epochs that one reading gives at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One epoch, or a part of it: packed batches, and whether there are more in the next piece."""
+
+    number: int
+    time: Time
+    crashed: str
+    items: tuple[bytes, ...]
+    next: tuple[int, int] | None
+    """Where to go on within the epoch: a partition and a position."""
+
+
+def pieces_of(
+    past: TopicPast, partitions: int, after: int, upto: int, at: tuple[int, int] | None, budget: int
+) -> list[Piece]:
+    """Returns completed epochs (after, upto] in pieces of about ``budget`` bytes; the same each time.
+
+    ``at`` goes on within the first of them.  Batches are in the order of partitions, then of sending.
+    """
+    epochs: list[Completed] = []
+    for epoch, _ in past.epochs(after + 1, min(upto, after + MOST_EPOCHS)):
+        budget -= epoch.size
+        if epochs and budget < 0:
+            break
+        epochs.append(epoch)
+    if [each.number for each in epochs] != list(range(after + 1, after + 1 + len(epochs))):
+        raise LogDamaged(f"{past.shown}: epochs after {after} are missing")
+    if epochs and (at is not None or epochs[0].size > 2 * PART_BYTES):
+        return [_part(past, partitions, epochs[0], at or (0, epochs[0].first))]
+    return _whole(past, epochs) if epochs else []
+
+
+def _whole(past: TopicPast, epochs: list[Completed]) -> list[Piece]:
+    """Epochs that are small, read together."""
+    batches: dict[Time, list[tuple[int, bytes]]] = {each.time: [] for each in epochs}
+    first = min(each.first for each in epochs)
+    for step in past.steps(first - 1, max(each.last for each in epochs)):
+        match step.batch:
+            case (partition, time, items) if time in batches:
+                batches[time].append((partition, items))
+    for each in batches.values():
+        each.sort(key=lambda batch: batch[0])
+    whole = [(each, tuple(items for _, items in batches[each.time])) for each in epochs]
+    return [Piece(each.number, each.time, each.crashed, items, None) for each, items in whole]
+
+
+def _part(past: TopicPast, partitions: int, epoch: Completed, at: tuple[int, int]) -> Piece:
+    """Some of a large epoch, one partition after the other, so that no more than this is held."""
+    (partition, position), items, size = at, list[bytes](), 0
+    while size < PART_BYTES and partition < partitions:
+        for step in past.steps(position - 1, epoch.last):
+            position += 1
+            match step.batch:
+                case (here, time, batch) if here == partition and time == epoch.time:
+                    items.append(batch)
+                    size += len(batch)
+            if size >= PART_BYTES:
+                break
+        if position > epoch.last:
+            partition, position = partition + 1, epoch.first
+    rest = (partition, position) if partition < partitions else None
+    return Piece(epoch.number, epoch.time, epoch.crashed, tuple(items), rest)
+
+
+def number_before(past: TopicPast, since: Antichain, oldest: int, newest: int) -> int:
+    """Returns the number before the first epoch at or after some times, or the newest.
+
+    O(epochs) for tuples, O(log) for integers.
+    """
+    low, high = oldest - 1, max(oldest - 1, newest)
+    if all(isinstance(each, int) for each in since):  # numbers go with times
+        wanted = range(low + 1, high + 1)
+        return low + bisect_left(wanted, True, key=lambda number: since.less_equal(_time(past, number)))
+    for epoch, _ in past.epochs(low + 1, high):
+        if since.less_equal(epoch.time):
+            return epoch.number - 1
+    return high
+
+
+def _time(past: TopicPast, number: int) -> Time:
+    for epoch, _ in past.epochs(number, number):
+        return epoch.time
+    raise LogDamaged(f"{past.shown}: epoch {number} is missing")

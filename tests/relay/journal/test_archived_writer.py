@@ -1,0 +1,92 @@
+"""What the writer of topics lets go, where there is an archive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import product
+from pathlib import Path
+
+import pytest
+import trio
+
+from dataspace.topics.times import Order
+from relay.journal.journal import Journal
+from relay.journal.reader import recovered
+from relay.journal.writer import TopicWriter
+from relay.log.retention import Retention
+from relay.topics.steps import OVERHEAD, StepLog
+from relay.topics.topic import Topic
+
+COUNT = 30
+SIZE = 1000 + OVERHEAD
+RETAIN = 8 * SIZE
+
+
+@asynccontextmanager
+async def writing(
+    place: Path, retention: Retention, age: float | None = None
+) -> AsyncIterator[tuple[TopicWriter, StepLog]]:
+    """A topic without an epoch, and the writer of its journal."""
+    journal = Journal.open(place)
+    writer = TopicWriter(journal, lambda _: None, lambda: retention)
+    ledger = StepLog(Topic("t", Order(0), 1, lasting=True), 1, 1, RETAIN, writer.note, age=age)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        writer.keep(ledger)
+        ledger.join(7)
+        yield writer, ledger
+        await writer.wait_durable()
+        nursery.cancel_scope.cancel()
+    journal.close()
+    check(place, ledger)
+
+
+def check(place: Path, ledger: StepLog) -> None:
+    """Every step that is not archived is on disk, and every epoch from the oldest on."""
+    journal = Journal.open(place)
+    again = recovered(journal, 1)
+    assert (again.oldest, again.archived) == (ledger.oldest, ledger.archived)
+    assert [each.number for each, _ in journal.epochs(1, ledger.oldest)] == [*range(ledger.oldest, COUNT + 1)]
+    if ledger.oldest <= ledger.archived[1] + 1:
+        assert journal.first_step(1) <= ledger.archived[0] + 1
+    journal.close()
+
+
+async def complete(writer: TopicWriter, ledger: StepLog) -> None:
+    for time in range(COUNT):
+        ledger.finish(7, time, bytes(1000), [(time, -1), (time + 1, +1)])
+        await writer.wait_durable()
+    writer.keep(ledger)
+    await writer.wait_durable()  # what the last step let go is done by then
+
+
+async def test_what_is_not_archived_stays(tmp_path: Path) -> None:
+    async with writing(tmp_path, Retention(archived=True)) as (writer, ledger):
+        await complete(writer, ledger)
+        assert (ledger.oldest, ledger.size) == (1, COUNT * SIZE)
+        for archived in (0, 1, 5, 22):
+            await writer.note_archived(ledger, archived + 1, archived)
+            assert ledger.oldest == archived + 1
+        await writer.note_archived(ledger, COUNT + 1, COUNT)
+        assert ledger.oldest == 23, "the budget holds eight"
+
+
+@pytest.mark.parametrize(("archived", "waiting"), [*product([0, 5, 20, COUNT], [0, 4, 100])])
+async def test_what_waits_for_the_archive_is_bounded(tmp_path: Path, archived: int, waiting: int) -> None:
+    retention = Retention(archived=True, archive_size=waiting * SIZE)
+    async with writing(tmp_path, retention) as (writer, ledger):
+        ledger.archived = (archived + 1, archived)
+        await complete(writer, ledger)
+        held = COUNT - ledger.oldest + 1
+        assert held <= 8 + waiting or ledger.oldest == 1
+        assert held >= 7 and (held >= 8 + waiting or ledger.oldest <= archived + 1 or waiting == 0)
+
+
+async def test_what_is_too_old_waits_for_the_archive(tmp_path: Path) -> None:
+    async with writing(tmp_path, Retention(archived=True), age=0.0) as (writer, ledger):
+        await complete(writer, ledger)
+        assert not await writer.trim(ledger) and ledger.oldest == 1
+        ledger.archived = (12, 11)
+        assert await writer.trim(ledger) and ledger.oldest == 12
+        assert not await writer.trim(ledger)
