@@ -256,7 +256,7 @@ class ArchiveKeeper:
             return
         ledger = next((each for each in topics.ledgers() if each.number == said["topic"]), None)
         now = said["upto"], said["until"]
-        if ledger is None or not said["upto"]:
+        if ledger is None:
             return
         try:
             await trio.to_thread.run_sync(self._lend, ledger)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -25,13 +25,14 @@ from relay.archive.verifying import verify_archive
 from relay.journal import history
 from relay.journal.journal import Journal, compact_topics
 from relay.journal.past import Piece
+from relay.journal.reader import JournalReader
 from relay.journal.rows import Ended, Noted
 from relay.objects.opening import open_objects
 from relay.store.sqlite.topics import SqliteTopics
 from relay.topics.steps import Completed, Step, StepLog
 from relay.topics.topic import Topic
 from tests.relay.archive.histories import Killed
-from tests.relay.journal.test_journal import ROUNDS, SLOT, JournalMachine, kept
+from tests.relay.journal.test_journal import REPLACED, ROUNDS, SLOT, JournalMachine, PostgresMachine, kept
 
 pytest.importorskip("zstandard", reason="the extra `archive` is not installed")
 
@@ -42,6 +43,7 @@ class ArchivedTopicMachine(JournalMachine):
     """A topic of a journal whose steps go to an archive, and from the journal once they are there."""
 
     sizes: ClassVar = RangeSizes(changes=2)
+    can_compact: ClassVar = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,17 +59,17 @@ class ArchivedTopicMachine(JournalMachine):
             self.patched.setattr("relay.archive.archive.INDEX_BYTES", 64)
             self.patched.setattr("relay.archive.writing.CHAPTER", 2)
 
-    def archiver(self) -> tuple[TopicArchiver, SqliteTopics]:
-        tables = SqliteTopics.read(self.place / Journal.FILE, self.place / Journal.MARK)
-        source = TopicSource(tables, SLOT, "identity")
+    def archiver(self) -> tuple[TopicArchiver, JournalReader]:
+        reader = JournalReader.open(self.place)
+        source = TopicSource(reader._tables, SLOT, "identity")
         made = TopicArchiver(source, self.objects, "main", sizes=self.sizes)
         made.begin()
-        return made, tables
+        return made, reader
 
     @rule(most=st.integers(1, 4), noted=st.booleans())
     def archive(self, most: int, noted: bool) -> None:
         """Archives some ranges, and notes it in the journal if the process does not end before."""
-        archiver, tables = self.archiver()
+        archiver, reader = self.archiver()
         for _ in range(most):
             while archiver.read():
                 pass
@@ -75,7 +77,7 @@ class ArchivedTopicMachine(JournalMachine):
                 break
         self.past = TopicArchive(Archive(self.objects, archiver.archive.place))
         self.past.renew()
-        tables.close()
+        reader.close()
         self.ledger.archive = self.past
         if noted:
             self.ledger.archived = (self.past.position, self.past.completed)
@@ -87,7 +89,7 @@ class ArchivedTopicMachine(JournalMachine):
             if name == point:
                 raise Killed(point)
 
-        archiver, tables = self.archiver()
+        archiver, reader = self.archiver()
         while archiver.read():
             pass
         with pytest.MonkeyPatch.context() as patched:
@@ -96,8 +98,9 @@ class ArchivedTopicMachine(JournalMachine):
                 archiver.close()
             except Killed:
                 pass
-        tables.close()
+        reader.close()
 
+    @precondition(lambda self: self.can_compact)
     @rule()
     def compact(self) -> None:
         """Ends the process in good order and joins the segments."""
@@ -186,14 +189,26 @@ class ArchivedTopicMachine(JournalMachine):
         super().teardown()
 
 
-ArchivedTopicMachine.TestCase.settings = settings(
+class PostgresArchivedTopicMachine(ArchivedTopicMachine):
+    """The same in PostgreSQL."""
+
+    home: ClassVar[Callable[[], AbstractContextManager[object]]] = PostgresMachine.home
+    can_compact: ClassVar = False
+
+
+SETTINGS = settings(
     max_examples=10 * ROUNDS,
     stateful_step_count=40,
     deadline=None,
     derandomize=ROUNDS == 1,
     phases=[Phase.generate],
 )
+ArchivedTopicMachine.TestCase.settings = SETTINGS
+PostgresArchivedTopicMachine.TestCase.settings = settings(SETTINGS, max_examples=2 * ROUNDS)
 TestArchivedTopic = pytest.mark.slow(ArchivedTopicMachine.TestCase)
+TestArchivedTopicInPostgres = pytest.mark.slow(
+    REPLACED(pytest.mark.usefixtures("stores")(PostgresArchivedTopicMachine.TestCase))
+)
 
 
 # -- beginnings, gaps, and steps that complete nothing ------------------------------------------------

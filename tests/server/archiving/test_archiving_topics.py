@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dataspace import Refused
 from dataspace.client.bulk.client import BulkClient
 from dataspace.client.bulk.topics import topic_epochs, topic_frontier, topic_number
 from dataspace.client.completed import CompletedEpoch, TopicFrontier
+from dataspace.errors import Broken, Unreachable
 from relay.archive.archive import only_archive, topics_in
 from relay.archive.verifying import verify_archive
 from relay.objects.opening import open_objects
@@ -153,3 +155,32 @@ def test_a_topic_goes_on_while_its_archive_is_away(archiving: DaemonProcess, tmp
     (tmp_path / "elsewhere").rename(tmp_path / "archive")
     wait(lambda: retained(archiving) <= RETAIN, "it is archived later")
     assert numbers(archiving, 0, 160) == [*range(160)]
+
+
+def test_over_a_store_the_next_leader_goes_on(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATASPACE_SERVE_LOG_ARCHIVE_EVERY", "0.1")
+    monkeypatch.setenv("DATASPACE_SERVE_CLUSTER_LEASE", "4s")
+    prefix = str(tmp_path / "archive")
+    one, two = [DaemonProcess(postgres_url, "--archive", prefix) for _ in range(2)]
+    with running(one, two):
+        publish(one, 0, 100)
+        wait(lambda: retained(one) <= RETAIN, "what is archived goes")
+        for each in (one, two):
+            assert numbers(each, 0, 100) == [*range(100)]
+            assert subscribed(each, 3, 97) == [*range(3, 100)]
+        one.kill()
+
+        def goes_on() -> bool:
+            with suppress(Broken, Unreachable, Refused):
+                publish(two, 100, 60)
+                return True
+            return False
+
+        wait(goes_on, "the other daemon leads")
+        wait(lambda: retained(two) <= RETAIN, "and archives")
+        assert numbers(two, 0, 160) == [*range(160)]
+        assert subscribed(two, 0, 160) == [*range(160)]
+        assert 'topic "t": epochs 1 to ' in command("log", "archive", prefix, "--data", postgres_url)
+    assert "DAMAGED" not in command("log", "verify", "--archive", prefix, "--deep")
