@@ -178,7 +178,7 @@ class Archiver:
         return segment.since
 
     def _described(self, before: ArchiveManifest, following: ArchiveManifest) -> ArchiveManifest:
-        """Returns a manifest with what it says of the thing that is archived."""
+        """Returns a manifest, described further."""
         return following
 
     # -- a range --------------------------------------------------------------------------------------
