@@ -129,6 +129,8 @@ class StoreContact:
                 continue
             standing, url = standings.get(name), ""
             nonce = None if standing is None or standing.nonce == self._home.nonce else standing.nonce
+            if standing is not None and standing.url == self._daemon.url:
+                nonce = None  # an earlier life of this daemon, whose lease has not ended
             if standing is not None and standing.lives and standing.url and nonce is not None:
                 url = standing.url
                 if hosted.leader.url != url:

@@ -19,7 +19,7 @@ from typing import Final
 
 import trio
 
-from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.errors import Closed, ProtocolError, Refused, UsageError
 from dataspace.kernel.actions import SNAPSHOT
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.limits import size_of_pattern
@@ -287,6 +287,8 @@ class Observations:
                 with scope:
                     await trio.lowlevel.checkpoint_if_cancelled()
                     await function(stream, *args)
+            except Closed:
+                pass  # the log, since the daemon ends or leads no longer: the client is sent away
             finally:
                 if scopes.get(stream) is scope:
                     del scopes[stream]

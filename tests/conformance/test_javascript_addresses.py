@@ -18,6 +18,7 @@ from index.values.values import Value
 from server.config.model import Config, Follow
 from server.daemon.serve import serve
 from tests.conformance.driving import MODULE, node
+from tests.server.proxies import Proxy
 from tests.server.relays import Way, relay
 
 DRIVERS = Path(__file__).with_name("drivers")
@@ -143,3 +144,44 @@ async def test_it_reads_at_a_follower_what_it_wrote_at_the_leader(
     assert found == [*range(1, 21)], "each time all that it had written"
     assert heard == [*range(20)]
     assert streams[0] in (1, 2) and streams[1] == 0, "of the observation, and of what it waits for"
+
+
+WAITING = """
+import { createInterface } from "node:readline/promises";
+import { connect, record } from "%s";
+import { tcp } from "%s";
+const [urls] = JSON.parse(process.argv[1]);
+const space = await connect(urls, { transport: tcp, owner: "map" });
+await space.assert(record("fact", 1));
+const { epoch } = await space.request("status", {});
+await createInterface({ input: process.stdin, output: process.stdout }).question(`${epoch}\\n`);
+console.log(JSON.stringify(await space.matches("fact($n)")));
+process.exit();
+"""
+
+
+async def test_a_session_with_the_leader_that_is_at_a_follower_waits_for_what_it_has_seen(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    (address,) = await nursery.start(serve, Config(listen=("tcp:127.0.0.1:0",), data=tmp_path))
+    proxy = Proxy(address)
+    await nursery.start(proxy.run)
+    code = WAITING % (MODULE.as_uri(), (DRIVERS / "tcp.mjs").as_uri())
+    async with relay(parse_url(address).url, "asked", proxy.url) as follower:
+        given = json.dumps([[proxy.url, follower.here]])
+        command = [node(), "--no-warnings", "--input-type=module", "-e", code, given]
+        with trio.fail_after(60):
+            process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            assert process.stdin is not None and process.stdout is not None  # pipes, as asked for
+            async with process.stdin as told, process.stdout as said:
+                follower.newest = int(await said.receive_some()) - 1
+                proxy.refusing = True
+                proxy.cut()
+                while not follower.hellos:  # noqa: ASYNC110  # of another process
+                    await trio.sleep(0.01)
+                await told.send_all(b"\n")
+                await trio.sleep(0.3)
+                assert follower.opened == [], "opened at a daemon that is behind"
+                follower.newest += 1
+                assert json.loads(await said.receive_some()) == [[1]]
+            await process.wait()

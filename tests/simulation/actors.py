@@ -89,11 +89,19 @@ class Actor:
                 await trio.sleep(self.part.at)
                 await does(self)
         except Exception as error:  # noqa: BLE001  # whatever ends a client is judged
-            if not self.host.is_dead:
-                self.world.accuse(f"{self.host.name} raised {error!r}")
+            self._ended_by(error)
+        except BaseExceptionGroup as group:  # it was cancelled as well
+            failed, cancelled = group.split(Exception)
+            self._ended_by(failed)
+            if cancelled is not None:
+                raise cancelled from None
         finally:
             for client, ticket in self._tickets:
                 self.history.turns.append(Turn.of(client, ticket, None))
+
+    def _ended_by(self, error: BaseException | None) -> None:
+        if error is not None and not self.host.is_dead:
+            self.world.accuse(f"{self.host.name} raised {error!r}")
 
     # -- kinds ----------------------------------------------------------------------------------------
 

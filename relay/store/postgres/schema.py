@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from psycopg import Connection
+from psycopg import Connection, errors
 
-from relay.store.errors import LogDamaged
+from relay.store.errors import LogDamaged, LogFailed
 
 FORMAT: Final = 1
 
@@ -94,9 +94,12 @@ def prepare(connection: Connection[Any], schema: str, place: str) -> None:
 
 
 def check(connection: Connection[Any], schema: str, place: str) -> None:
-    """Raises ``LogDamaged`` for tables of another version."""
+    """Raises ``LogDamaged`` for tables of another version, ``LogFailed`` where there are none."""
     question = f"SELECT format FROM {quoted(schema)}.store"
-    found = connection.execute(question).fetchone()
+    try:
+        found = connection.execute(question).fetchone()
+    except (errors.UndefinedTable, errors.InvalidSchemaName):
+        raise LogFailed(f"there is no log in {place}: no daemon has used it yet") from None
     if found is None or found[0] != FORMAT:
         raise LogDamaged(
             f"the tables in {place} have version {found and found[0]}, this program has {FORMAT}; "

@@ -16,8 +16,7 @@ import { Closed, noOptions, optionsOf, TimedOut, UsageError } from "./errors.js"
 import { LiveMap } from "./live.js";
 import { Observation } from "./observations.js";
 import { Publication } from "./publications.js";
-import { ReadingSession } from "./reading.js";
-import { Session } from "./session.js";
+import { CatchingUpSession, ReadingSession } from "./reading.js";
 import { randomHex } from "./text.js";
 import { Subscription } from "./subscriptions.js";
 import { checkTraceparent, Draft } from "./turns.js";
@@ -91,7 +90,7 @@ export async function connect(url, options = {}) {
     throw new UsageError(`timeout is in milliseconds, or null, not ${chosen.timeout}`);
   }
   if (!READ.includes(chosen.read)) throw new UsageError(`read is one of ${READ.join(", ")}, not ${chosen.read}`);
-  const session = new Session(url, chosen);
+  const session = new CatchingUpSession(url, chosen);
   await session.enter();
   if (chosen.read === "leader") return new Space(session);
   const reads = new ReadingSession(url, chosen, session);

@@ -1,12 +1,12 @@
 /**
- * A reading session: quiet observations that any daemon of a store may serve, over a connection apart.
+ * Sessions that wait for a daemon which is behind what their client has seen.
  *
- * A daemon that follows another one may be a little behind. Streams wait here until it has the epochs that the client
- * has seen, above all of its own turns. The rules are those of the client in Python
- * (`dataspace/client/session/reading.py`).
+ * A daemon that follows another one may be a little behind. A session is at one while no daemon leads, or all the time
+ * if it only reads. Streams wait here until it has the epochs that the client has seen, above all of its own turns. The
+ * rules are those of the client in Python (`dataspace/client/session/reading.py`).
  *
- * Always: nothing is opened at a daemon that lacks an epoch which the client had seen by then; streams are opened in the
- * order of their numbers.
+ * Always: no observation is opened at a daemon that lacks an epoch which the client had seen by then; streams are opened
+ * in the order of their numbers.
  */
 
 import { again, Broken } from "./errors.js";
@@ -14,23 +14,22 @@ import { Session } from "./session.js";
 
 const BEHIND_MILLIS = 5000; // for so long a daemon that is behind is waited for, before another one is tried
 
-export class ReadingSession extends Session {
-  #main;
+/** A session whose quiet observations wait for what the client had seen before its connection began. */
+export class CatchingUpSession extends Session {
   #link = null; // the connection for which the rest holds
   #reached = 0; // the epoch that its daemon has
   #held = new Map(); // the epochs that streams wait for, by their numbers
   #catchingUp = false;
   #opening = false;
 
-  /** `main` is the session of the turns, with the same options. */
-  constructor(url, options, main) {
-    super(url, { ...options, owner: "", client: "", lease: 0, grace: 0, onConnection: undefined, reads: true });
-    this.#main = main;
+  /** The epoch that streams wait for. */
+  get least() {
+    return this.seenBefore;
   }
 
-  get #least() {
-    const open = [...this.streams.values()].map((stream) => stream.seen ?? 0);
-    return Math.max(this.#main.seen, this.seen, ...open);
+  /** True if a stream may be of a daemon that is behind: a follower refuses others, and the client goes on at once. */
+  waits(spec) {
+    return spec.quiet === true;
   }
 
   openStream(stream, spec, items, bytes, number) {
@@ -39,8 +38,8 @@ export class ReadingSession extends Session {
       this.#reached = this.welcome?.epoch ?? 0;
       this.#held.clear();
     }
-    const least = this.#least;
-    if (!this.up || this.#opening || !(this.#held.size || least > this.#reached)) {
+    const { least } = this;
+    if (!this.up || this.#opening || !(this.#held.size || (least > this.#reached && this.waits(spec)))) {
       return super.openStream(stream, spec, items, bytes, number);
     }
     this.checkOpen();
@@ -108,5 +107,24 @@ export class ReadingSession extends Session {
     } finally {
       this.#opening = false;
     }
+  }
+}
+
+/** A reading session: streams that any daemon of a store may serve, over a connection apart. */
+export class ReadingSession extends CatchingUpSession {
+  #main;
+
+  /** `main` is the session of the turns, with the same options. */
+  constructor(url, options, main) {
+    super(url, { ...options, owner: "", client: "", lease: 0, grace: 0, onConnection: undefined, reads: true });
+    this.#main = main;
+  }
+
+  get least() {
+    return Math.max(this.#main.seen, this.newestSeen);
+  }
+
+  waits() {
+    return true;
   }
 }

@@ -49,7 +49,7 @@ export class Session {
     this.uplink = new Uplink(new Candidates(addressesOf(url), options.reads), options.transport ?? webSocket, {
       isOpen: () => this.isOpen,
       isCurrent: (link) => this.link === link,
-      isBehind: (space, epoch) => this.welcome?.space === space && epoch < this.seen,
+      isBehind: (space, epoch) => this.welcome?.space === space && epoch < this.newestSeen,
       hello: () => this.#hello(),
       begin: (link, packet) => this.#begin(link, packet),
       hear: (bytes, began) => this.#hear(bytes, began),
@@ -82,6 +82,7 @@ export class Session {
     this.failures = 0; // connections in a row that have not lasted
     this.isElsewhere = false; // the daemon has said that it follows, and so takes no turns
     this.seen = 0; // the newest epoch of this space
+    this.seenBefore = 0; // the same when this connection began
   }
 
   /** The address of the connection, or of the last attempt. */
@@ -91,6 +92,12 @@ export class Session {
 
   get isOpen() {
     return this.ended === null;
+  }
+
+  /** The newest epoch that was seen, also on streams that are open. */
+  get newestSeen() {
+    const open = this.options.space === "system" ? [] : [...this.streams.values()].map((stream) => stream.seen ?? 0);
+    return Math.max(this.seen, ...open);
   }
 
   checkOpen() {
@@ -158,6 +165,7 @@ export class Session {
     this.ticket = features.secret ? [session, features.secret] : null;
     const resumed = features.resumed === true;
     const moved = before !== null && before.space !== space;
+    this.seenBefore = moved ? 0 : this.newestSeen;
     this.seen = moved ? epoch : Math.max(this.seen, epoch);
     const place = `the connection is to another space now, it is ${space}, and was ${before?.space}`;
     const turns = moved

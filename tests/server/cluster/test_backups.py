@@ -255,7 +255,9 @@ def test_what_is_refused(
         assert text in said and "hidden" not in said
 
     with postgres.schema() as schema:
-        refused(1, "does not exist", "backup", target, "--data", postgres.url(schema))
+        nothing = "there is no log in postgresql://"
+        refused(1, nothing, "backup", target, "--data", postgres.url(schema))
+        refused(1, nothing, "log", "verify", "--data", postgres.url(schema))
     refused(2, "needs --via", "backup", f"memory://{os.getpid()}", "--data", secret)
     refused(2, "dataspace log copy --from DIR", "restore", target, secret)
     refused(2, "postgresql://", "backup", target, "--data", "mysql://host/db")

@@ -13,7 +13,10 @@ import trio
 import dataspace
 from dataspace import Record
 from dataspace.errors import Unreachable
+from dataspace.kernel.actions import SEND
+from dataspace.wire import packets as p
 from tests.postgres.servers import Servers
+from tests.server.peers import Peer, fact, turn
 from tests.server.processes import DaemonProcess, running
 from tests.server.successions import witnessed
 
@@ -113,6 +116,23 @@ async def test_a_follower_names_the_leader(patient: list[DaemonProcess]) -> None
         async with dataspace.connect(second.url, owner="map") as space:  # is sent on
             await space.assert_(Record("here", 1))
             assert (await space.status())["process"] == first.process.pid
+
+
+async def test_a_daemon_that_was_started_again_within_its_lease_sends_nobody_to_itself(
+    patient: list[DaemonProcess],
+) -> None:
+    first = patient[0]
+    with trio.fail_after(SOON):
+        await trio.to_thread.run_sync(first.kill)
+        await trio.to_thread.run_sync(first.start)
+        async with Peer(first.url) as peer:
+            await peer.greet("~client")
+            for number in range(1, 6):  # it has looked who leads by then
+                await peer.say(turn(number, (SEND, fact(number))))
+                refusal = await peer.hear()
+                assert isinstance(refusal, p.Refusal)
+                assert (refusal.code, refusal.url) == ("no-leader", "")
+                await trio.sleep(0.2)
 
 
 @pytest.mark.parametrize("point", ["database-before-write", "database-after-write"])
