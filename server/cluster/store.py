@@ -117,6 +117,8 @@ class StoreHome:
         self._preferred: Final = {each.name: each.prefer for each in config.all_spaces()}
         self._spread_at = monotonic() + SPREAD_SECONDS
         """When a space may go to a member that leads fewer, at the earliest."""
+        self._moved_here: set[str] = set()
+        """The spaces that another member handed over to this one."""
         self._successors: dict[str, str] = {}
         """The members to which spaces go."""
         self._writers: list[FencedWriter] = []
@@ -257,8 +259,10 @@ class StoreHome:
         """Returns a space to spare, and the member that leads the fewest; None if none leads two less.
 
         ``main`` stays, as its move would end sessions about other spaces, and so do spaces with a preference.
+        A space that was moved here goes last: an operator may have wanted that.
         """
         spare = [name for name in led[::-1] if name != MAIN and not self._preferred[name]]
+        spare.sort(key=self._moved_here.__contains__)
         if not spare or not living or monotonic() < self._spread_at:
             return None
         fewest = min(living, key=lambda name: (leaders.count(name), name))
@@ -354,6 +358,7 @@ class StoreHome:
                 fence = self._terms.take(self._spaces[name], standings[name], self._member.nonce, why)
                 if fence is not None:
                     taken[name] = fence
+                    (self._moved_here.add if why == MOVED else self._moved_here.discard)(name)
             if self._lease.left <= 0:
                 return []
             self._fences |= taken

@@ -122,6 +122,22 @@ def test_a_leader_spares_a_space_for_a_member_that_leads_two_less(
         assert one._move() is None and other._move() is None, "two and one"
 
 
+def test_a_space_that_an_operator_moved_is_the_last_to_be_spared(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.ExitStack() as stack:
+        one, other = [stack.enter_context(joined(postgres_url, name)) for name in ("one", "other")]
+        other._take_free(["b"])
+        one._take_free(["main", "a"])
+        one._terms.want(one._spaces["b"], "one")
+        assert other._move() == ("b", "one")
+        other._terms.give_up(other._fences.pop("b"), "one")
+        assert one._take_free(["b"]) == ["b"]
+        now = time.monotonic()
+        monkeypatch.setattr("server.cluster.store.monotonic", lambda: now + SPREAD_SECONDS)
+        assert one._move() == ("a", "other")
+
+
 def test_a_space_goes_to_the_member_that_it_prefers_or_that_an_operator_names(postgres_url: str) -> None:
     with contextlib.ExitStack() as stack:
         one, other = [stack.enter_context(joined(postgres_url, name, b="other")) for name in ("one", "other")]
