@@ -14,10 +14,13 @@ from relay.store.address import StoreAddress
 from relay.store.postgres.fenced import Fence
 from relay.store.postgres.members import Profile, Standing
 from server.cluster.store import SPREAD_SECONDS, StoreHome
-from server.config.model import Config, SpaceConfig
+from server.config.model import Cluster, Config, SpaceConfig
 from tests.postgres.servers import connect, patient
 
 SPACES = ("main", "a", "b")
+
+LEASE = 60.0
+"""Seconds, of which no test waits for the end."""
 
 
 @contextlib.contextmanager
@@ -25,7 +28,7 @@ def joined(postgres_url: str, name: str = "one", **preferred: str) -> Iterator[S
     """A member of a store; some spaces prefer a member."""
     address = StoreAddress.parse(patient(postgres_url))
     spaces = tuple([SpaceConfig(each, address, prefer=preferred.get(each)) for each in SPACES[1:]])
-    made = StoreHome(Config(data=address, spaces=spaces), address)
+    made = StoreHome(Config(data=address, spaces=spaces, cluster=Cluster(lease=LEASE)), address)
     made._member.profile = Profile(name, "tcp://one:1")
     made._join()
     try:
