@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,7 +15,6 @@ from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from dataspace.topics.times import Antichain, Order, less_equal
-from relay.archive import archiver as archiving
 from relay.archive.archive import Archive, topics_in
 from relay.archive.archiver import RangeSizes, archive_all
 from relay.archive.manifest import ArchivedShape
@@ -31,7 +30,7 @@ from relay.objects.opening import open_objects
 from relay.store.sqlite.topics import SqliteTopics
 from relay.topics.steps import Completed, Step, StepLog
 from relay.topics.topic import Topic
-from tests.relay.archive.histories import Killed
+from tests.relay.archive.histories import Killed, striking
 from tests.relay.journal.test_journal import REPLACED, ROUNDS, SLOT, JournalMachine, PostgresMachine, kept
 
 pytest.importorskip("zstandard", reason="the extra `archive` is not installed")
@@ -93,7 +92,7 @@ class ArchivedTopicMachine(JournalMachine):
         while archiver.read():
             pass
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(archiving, "reach", strike)
+            striking(patched)(strike)
             try:
                 archiver.close()
             except Killed:
@@ -323,6 +322,19 @@ def test_steps_that_complete_nothing_wait_for_the_archive_as_well(topics: Topics
     archive = topics.archive()
     assert (archive.manifest.missing, archive.manifest.first) == ((), 1)
     topics.let_go(4)
+    topics.check(1)
+
+
+def test_epochs_are_read_across_chapters(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relay.archive.writing.CHAPTER", 2)
+    for _ in range(9):
+        topics.complete(2)
+        archive = topics.archive()
+    assert len(archive.manifest.chapters) == 3
+    past = TopicArchive(archive)
+    for first, last in product(range(1, 19), repeat=2):
+        assert [each.number for each, _ in past.epochs(first, last)] == [*range(first, last + 1)]
+    topics.let_go(17)
     topics.check(1)
 
 

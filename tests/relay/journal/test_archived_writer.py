@@ -50,6 +50,8 @@ def check(place: Path, ledger: StepLog) -> None:
     assert [each.number for each, _ in journal.epochs(1, ledger.oldest)] == [*range(ledger.oldest, COUNT + 1)]
     if ledger.oldest <= ledger.archived[1] + 1:
         assert journal.first_step(1) <= ledger.archived[0] + 1
+    else:
+        assert journal.first_step(1) > ledger.archived[0] + 1, "what was let go is not on disk any more"
     journal.close()
 
 
