@@ -259,8 +259,8 @@ class ArchiveKeeper:
         if ledger is None:
             return
         try:
-            await trio.to_thread.run_sync(self._lend, ledger)
             if now != ledger.archived:
+                await trio.to_thread.run_sync(self._lend, ledger)
                 await topics.writer.note_archived(ledger, *now)
         except Closed:
             return
