@@ -18,6 +18,7 @@ from relay.archive.orphans import collect
 from relay.archive.topics.archiving import TopicArchiver, TopicSource
 from relay.journal.followed import FollowedJournal
 from relay.objects.objects import Objects, StoreFailed
+from relay.store.errors import LogFailed
 from relay.store.ports import TopicTables
 
 OPEN_BYTES: Final = 256 << 20
@@ -111,7 +112,7 @@ class TopicsArchiver:
         try:
             self._read(slot, archived)
             self._failed.pop(slot, None)
-        except StoreFailed:
+        except (StoreFailed, LogFailed):
             self._topics.pop(slot, None)
             self._version = None
             raise
