@@ -14,6 +14,8 @@ from dataspace.version import __version__ as __version__
 if TYPE_CHECKING:
     from dataspace.client.blocking import (
         BlockingHold as BlockingHold,
+        BlockingJob as BlockingJob,
+        BlockingJobs as BlockingJobs,
         BlockingLock as BlockingLock,
         BlockingObservation as BlockingObservation,
         BlockingSpace as BlockingSpace,
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     )
     from dataspace.client.connect import Connection as Connection, connect as connect
     from dataspace.client.holds import Hold as Hold
+    from dataspace.client.jobs import Job as Job, Jobs as Jobs
     from dataspace.client.locks import Lock as Lock
     from dataspace.client.observations import Observation as Observation
     from dataspace.client.publications import Capability as Capability, Publication as Publication
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
         Broken as Broken,
         Closed as Closed,
         DataspaceError as DataspaceError,
+        DeliveryLost as DeliveryLost,
         ExpectationFailed as ExpectationFailed,
         InternalError as InternalError,
         LockLost as LockLost,
@@ -65,12 +69,14 @@ __all__, __getattr__ = face(
     __name__,
     {
         "dataspace.client.blocking": (
-            "BlockingHold BlockingLock BlockingObservation BlockingSpace connect_blocking"
+            "BlockingHold BlockingJob BlockingJobs BlockingLock BlockingObservation BlockingSpace"
+            " connect_blocking"
         ),
         "dataspace.kernel.changes": "Change EpochChanges",
         "dataspace.kernel.expectations": "Expectation absent exactly unchanged",
         "dataspace.client.connect": "Connection connect",
         "dataspace.client.holds": "Hold",
+        "dataspace.client.jobs": "Job Jobs",
         "dataspace.client.locks": "Lock",
         "dataspace.client.observations": "Observation",
         "dataspace.client.publications": "Capability Publication",
@@ -82,8 +88,8 @@ __all__, __getattr__ = face(
         "dataspace.topics.epochs": "TopicEpoch",
         "dataspace.transport.credentials": "Tls",
         "dataspace.errors": (
-            "AnotherSpace Broken Closed DataspaceError ExpectationFailed InternalError LockLost ProtocolError"
-            " Refused Unreachable UsageError"
+            "AnotherSpace Broken Closed DataspaceError DeliveryLost ExpectationFailed InternalError LockLost"
+            " ProtocolError Refused Unreachable UsageError"
         ),
         "index.values.values": "Map Record Value",
     },

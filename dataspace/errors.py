@@ -90,8 +90,31 @@ class ExpectationFailed(Refused):
         return _count(self.found.get("epoch"))
 
 
+class DeliveryLost(Refused):
+    """A delivery of a group is not this client's (any more): its item is done, or out to another member.
+
+    ``lost`` are these items, each as epoch and position.  Nothing has happened of a turn that said they are
+    done.
+    """
+
+    def __init__(self, code: str, text: str, found: Map) -> None:
+        super().__init__(code, text)
+        self.args = (code, text, found)
+        self.found = found
+
+    @property
+    def lost(self) -> list[tuple[int, int]]:
+        """The items that were lost."""
+        lost = self.found.get("lost")
+        found = [each for each in lost if isinstance(each, tuple)] if isinstance(lost, tuple) else []
+        return [(_count(epoch), _count(position)) for epoch, position in found]
+
+
 def refusal_of(code: str, text: str, found: Map, url: str = "") -> Refused:
-    """Returns the refusal that a packet states; ``found`` is empty unless an expectation does not hold."""
+    """Returns the refusal that a packet states; ``found`` is empty unless an expectation does not hold, or a
+    delivery is lost."""
+    if code == "not-yours":
+        return DeliveryLost(code, text, found)
     return ExpectationFailed(code, text, found) if found else Refused(code, text, url)
 
 

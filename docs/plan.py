@@ -205,6 +205,7 @@ def _listed() -> list[tuple[str, list[Page]]]:
                 generated("Packets", "internals/packets.md"),
                 beside("Test vectors", "internals/conformance.md", "tests/conformance/README.md"),
                 beside("The log", "internals/log.md", "relay/LOG.md"),
+                beside("Groups", "internals/groups.md", "relay/GROUPS.md"),
                 beside("The archive", "internals/archive.md", "relay/ARCHIVE.md"),
                 beside("The index", "internals/index-how.md", "index/HOWITWORKS.md"),
                 beside("Figures", "internals/figures.md", "bench/README.md"),

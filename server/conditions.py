@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from dataspace.errors import ExpectationFailed, Refused, UsageError
+from dataspace.errors import DeliveryLost, ExpectationFailed, Refused, UsageError
 from dataspace.kernel.actions import Action, are_by_handle
 from dataspace.kernel.expectations import (
     ABSENT,
@@ -87,7 +87,7 @@ async def commit_conditional(peer: Peer, turn: p.Turn) -> None:
 
 def _refuse(peer: Peer, sequence: int, error: Refused | UsageError) -> None:
     if isinstance(error, Refused):
-        found = error.found if isinstance(error, ExpectationFailed) else p.EMPTY
+        found = error.found if isinstance(error, ExpectationFailed | DeliveryLost) else p.EMPTY
         peer.hosted.showing.refuse(
             peer.say, p.Refusal(sequence, error.code, error.text[:TEXT], found, error.url)
         )
@@ -107,6 +107,10 @@ def _commit(peer: Peer, turn: p.Turn, decide: Callable[[], bool], searches: Turn
     by_handle = searches.by_handle(parts)
     if by_handle is None:
         return False
+    groups = hosted.groups
+    for name, _ in turn.done:
+        peer.permit.check_group(name)
+    done = groups.judge(turn.done, peer.principal) if turn.done else ()
     hosted.commit(
         *by_handle[0],
         by_handle[1:],
@@ -114,8 +118,11 @@ def _commit(peer: Peer, turn: p.Turn, decide: Callable[[], bool], searches: Turn
         sequence=turn.sequence,
         account=peer.account,
         on_durable=peer.accept,
+        notes=groups.notes(done) if done else (),
     )
     peer.turns += 1
+    if done:
+        groups.settled(done)
     return True
 
 

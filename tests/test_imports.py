@@ -51,7 +51,8 @@ relay/delivery              dataspace/kernel dataspace/wire
 relay/store
 relay/store/sqlite          relay/store
 relay/store/postgres        relay/store relay/store/sqlite
-relay/log                   dataspace/kernel dataspace/transport relay/delivery relay/store relay/store/sqlite
+relay/groups
+relay/log                   dataspace/kernel dataspace/transport relay/delivery relay/groups relay/store relay/store/sqlite
 relay/export                relay/log
 relay/topics                dataspace/topics
 relay/journal               dataspace/topics relay/log relay/store relay/store/sqlite relay/topics
@@ -75,15 +76,17 @@ server/logs
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log relay/store
 server/home                 relay/following relay/journal relay/log relay/store server/config
 server/owners               dataspace/kernel relay/log server/config
-server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/log relay/store server/config server/home server/lane server/owners server/system
+server/spaces/groups        dataspace/kernel dataspace/wire relay/following relay/groups relay/log relay/store server/config
+server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/log relay/store server/config server/home server/lane server/owners server/spaces/groups server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/logs server/owners server/spaces server/system
 server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions
 server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces
 server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/lane server/owners server/sessions server/spaces server/system
+server/groups               dataspace/wire relay/delivery relay/groups server/sessions server/spaces/groups
 server/publication          dataspace/kernel dataspace/wire server/conditions server/config server/owners server/sessions server/spaces
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/following relay/journal relay/log relay/store relay/topics server/lane server/owners server/sessions server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/logs server/sessions server/spaces
-server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/lane server/owners server/publication server/sessions server/spaces server/streams server/topics
+server/connections          dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/store server/conditions server/config server/groups server/lane server/owners server/publication server/sessions server/spaces server/streams server/topics
 server/web                  dataspace/transport dataspace/wire relay/delivery server/config server/connections server/owners server/sessions
 server/web/inner            dataspace/kernel dataspace/transport dataspace/wire relay/delivery server/config server/connections server/lane server/sessions
 server/web/inspector
@@ -92,7 +95,7 @@ server/monitoring           dataspace/kernel dataspace/topics dataspace/wire rel
 server/tracing              dataspace/wire server/config server/sessions server/spaces
 server/cluster              dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/postgres server/config server/monitoring server/spaces
 server/archiving            dataspace/wire relay/archive relay/archive/topics relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite relay/topics server/cluster server/config server/monitoring server/spaces server/topics
-server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/sqlite server/archiving server/claims server/cluster server/config server/connections server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
+server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/sqlite server/archiving server/claims server/cluster server/config server/connections server/groups server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup relay/objects relay/store server/cluster server/config server/daemon
 server/copying              relay/backup relay/journal relay/log relay/store relay/store/sqlite server/cluster server/daemon server/upkeep
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/archive relay/export relay/journal relay/log relay/objects relay/store server/archiving server/cluster server/config server/daemon server/hosting server/logs

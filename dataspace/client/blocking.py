@@ -16,6 +16,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
+    Any,
     Concatenate,
     Final,
     Generic,
@@ -32,6 +33,7 @@ import trio
 from dataspace.client.connect import connect
 from dataspace.client.epoch_streams import ITERATE
 from dataspace.client.holds import Hold
+from dataspace.client.jobs import Job, Jobs
 from dataspace.client.locks import Held, Lock
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Publication
@@ -214,6 +216,7 @@ class BlockingSpace(Blocking[RemoteSpace]):
     elect = locking(RemoteSpace.elect)
     asserting = entering(RemoteSpace.asserting, lambda _space, claim: claim)
     turn = entering(RemoteSpace.turn, lambda _space, draft: draft)
+    consume = entering(RemoteSpace.consume, lambda space, each: BlockingJobs(each, space._wait), last=False)
     publish = entering(RemoteSpace.publish, lambda space, each: BlockingPublication(each, space._wait))
     subscribe = entering(RemoteSpace.subscribe, lambda space, each: space._each(each.next_epoch), last=False)
 
@@ -347,6 +350,42 @@ class BlockingSpace(Blocking[RemoteSpace]):
         if isinstance(self._failure, DataspaceError):
             return type(self._failure)(*self._failure.args)
         return Closed(f"the connection has ended: {self._failure or 'it was closed'}")
+
+
+class BlockingJob(Blocking[Job]):
+    """One item that is out to this member; see ``Job``."""
+
+    def __init__(self, job: Job, wait: Waiter) -> None:
+        self._remote = job
+        self._wait = wait
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._remote, name)
+
+    @property
+    def itself(self) -> Job:
+        """The job of the asynchronous client."""
+        return self._remote
+
+    def __getitem__(self, name: str | int) -> Value:
+        return self._remote[name]
+
+    done = waiting(Job.done)
+    again = waiting(Job.again)
+    dead = waiting(Job.dead)
+    extend = waiting(Job.extend)
+
+
+class BlockingJobs(Blocking[Jobs]):
+    """A member of a group: iterate over its jobs; see ``Jobs``."""
+
+    def __init__(self, jobs: Jobs, wait: Waiter) -> None:
+        self._remote = jobs
+        self._wait = wait
+
+    def __iter__(self) -> Iterator[BlockingJob]:
+        while (job := self._wait(self._remote.next_job)) is not None:
+            yield BlockingJob(job, self._wait)
 
 
 class BlockingHold(Blocking[Hold]):

@@ -23,7 +23,7 @@ from dataspace.client.publications import Joining, Publication, publishing
 from dataspace.client.puts import Puts, withdraw
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import ClientSession
-from dataspace.client.session.turns import Claim, Draft, HandleNumbers, Others, Ticket
+from dataspace.client.session.turns import Claim, Done, Draft, HandleNumbers, Others, Ticket
 from dataspace.client.subscriptions import OPEN_BYTES, Subscription
 from dataspace.client.topics import TopicSessions
 from dataspace.errors import Refused, Unreachable, UsageError
@@ -34,13 +34,16 @@ from dataspace.kernel.expectations import Expectation
 from dataspace.loops.here import loop
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
+from dataspace.wire.consuming import ConsumeOptions, Start
 from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.traceparents import check_traceparent
 from index.patterns.patterns import Pattern
+from index.patterns.text import parse_pattern
 from index.values.freezing import freeze
 from index.values.values import Map, Value
 
 if TYPE_CHECKING:
+    from dataspace.client.jobs import AnyJob, Jobs
     from dataspace.client.query.rows import Rows
     from dataspace.client.typed import RowType, TypedObservation, TypedRows
 
@@ -144,19 +147,77 @@ class RemoteSpace:
 
     @asynccontextmanager
     async def turn(
-        self, *, expect: Iterable[Expectation] = (), traceparent: str = ""
+        self,
+        *,
+        expect: Iterable[Expectation] = (),
+        done: Iterable[AnyJob] = (),
+        traceparent: str = "",
     ) -> AsyncIterator[Draft]:
         """Collects actions and commits them as one turn at the end of the block, or none on an error.
 
-        ``draft.epoch`` is its epoch afterwards.  If an expectation in ``expect`` (``absent``, ``exactly``,
+        ``draft.epoch`` is its epoch afterwards.  Jobs in ``done`` are done with the turn: both happen, or
+        neither does, and the end of the block raises ``DeliveryLost`` where another member has one of them.
+        If an expectation in ``expect`` (``absent``, ``exactly``,
         ``unchanged``) does not hold in the state before the turn, nothing happens, and the end of the block
         raises ``ExpectationFailed`` with the facts that were found.  A daemon that makes spans adds the spans
         of the turn to the trace that the ``traceparent`` of W3C Trace Context names (SERVE.md).
         """
         draft = self.draft(expect=expect)
         draft.traceparent = check_traceparent(traceparent)
+        jobs = [each.itself for each in done]
         yield draft
-        await self.commit(draft)
+        if not jobs:
+            await self.commit(draft)
+            return
+        from dataspace.client.jobs import deliveries_of, forget, refused
+
+        draft.deliveries = await deliveries_of(self._session, jobs)
+        try:
+            await self.commit(draft)
+        except BaseException as error:
+            refused(jobs, error)
+            raise
+        forget(jobs)
+
+    def consume(
+        self,
+        pattern: Pattern | str | None = None,
+        *,
+        group: str,
+        start: Start = "now",
+        in_flight: int = 1,
+        key: str | None = None,
+        ack_within: float | None = None,
+        attempts: int | None = None,
+        quiet: bool = False,
+    ) -> Jobs:
+        """Becomes a member of a group, which divides the facts and messages that match among its members.
+
+        ``async with space.consume(…) as jobs: async for job in jobs: …``.  The first member makes the group:
+        with ``start`` it begins ``"now"``, with the facts that hold (``"held"``), at an epoch or at a time;
+        with ``key``, the name of a capture, jobs of one key are done in order; a job that is not settled
+        ``ack_within`` (30) seconds after the program took it goes to another member, and after ``attempts``
+        (5, 0 for no limit) failed ones becomes the fact ``dead(GROUP, EPOCH, POSITION, ITEM, REASON,
+        ATTEMPTS)``.  Later members may leave all of that out.  At most ``in_flight`` jobs are out to this
+        member.  ``quiet`` announces no interest.
+
+        Raises ``Refused("group-differs")``, at the beginning of the block, where the group has another
+        pattern or key.
+        """
+        from dataspace.client.jobs import Jobs
+
+        form = parse_pattern(pattern) if isinstance(pattern, str) else pattern
+        options = ConsumeOptions(
+            group,
+            form,
+            in_flight=in_flight,
+            key=key,
+            ack_within=ack_within,
+            attempts=attempts,
+            begin=start,
+            quiet=quiet,
+        )
+        return Jobs(self._session, options)
 
     async def put(self, *fact: object, by: Pattern | str | None = None, owner: str = "") -> int:
         """Asserts a fact in place of this owner's fact with the same key; returns the epoch.
@@ -249,7 +310,7 @@ class RemoteSpace:
 
         Raises ``Refused("limit")`` if one action is too much for any turn.
         """
-        if draft.expected or draft.others:
+        if draft.expected or draft.others or draft.deliveries:
             return [draft]
         parts = self._session.cut(draft.actions)
         return [draft] if len(parts) == 1 else [self._filled(part) for part in parts]
@@ -598,12 +659,12 @@ class RemoteSpace:
 
 def _parts(
     draft: Draft | Sequence[Action],
-) -> tuple[tuple[Action, ...], tuple[Expectation, ...], str | None, Others, str]:
+) -> tuple[tuple[Action, ...], tuple[Expectation, ...], str | None, Others, str, Done]:
     """Returns a turn as the session takes it."""
     if not isinstance(draft, Draft):
-        return tuple(draft), (), None, (), ""
+        return tuple(draft), (), None, (), "", ()
     owner, actions, others = draft.parts()
-    return actions, tuple(draft.expected), owner, others, draft.traceparent
+    return actions, tuple(draft.expected), owner, others, draft.traceparent, draft.deliveries
 
 
 def _row_type(row: type[R], names: Sequence[str]) -> RowType[R]:

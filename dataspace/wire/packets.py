@@ -41,7 +41,8 @@ class Turn(NamedTuple):
 
     ``expected`` must hold in the state before the turn, or the turn does not happen.  ``others`` are further
     owners with their actions, each as ``(owner, actions)``.  ``traceparent`` names the trace that the turn is
-    a part of, as W3C Trace Context writes it.
+    a part of, as W3C Trace Context writes it.  ``done`` are deliveries of groups that are done with the turn:
+    each group with epoch, position and token of each.
     """
 
     sequence: int
@@ -51,6 +52,7 @@ class Turn(NamedTuple):
     expected: tuple[tuple[Value, ...], ...] = ()
     others: tuple[tuple[str, tuple[Action, ...]], ...] = ()
     traceparent: str = ""
+    done: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 class Open(NamedTuple):
@@ -305,6 +307,18 @@ def _others(value: Value) -> bool:
     )
 
 
+def _done(value: Value) -> bool:
+    return value.__class__ is tuple and all(
+        each.__class__ is tuple
+        and len(each) == 2
+        and _text(each[0])
+        and each[1].__class__ is tuple
+        and _numbers(each[1])
+        and len(each[1]) % 3 == 0
+        for each in value
+    )
+
+
 def _any(_value: Value) -> bool:
     return True
 
@@ -319,13 +333,14 @@ _NAMES: Final = {
     are_actions: "an array",
     are_expectations: "an array",
     _others: "an array of pairs of an owner and its actions",
+    _done: "an array of pairs of a group and its deliveries",
     _any: "any value",
 }
 
 # number: packet, checks of its fields
 TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     1: (Hello, (_number, _text, _text, _map)),
-    2: (Turn, (_number, _text, _text, are_actions, are_expectations, _others, _text)),
+    2: (Turn, (_number, _text, _text, are_actions, are_expectations, _others, _text, _done)),
     3: (Open, (_number, _map, _number, _number)),
     4: (Ask, (_number, _number, _number)),
     5: (Abort, (_number, _text, _flag)),
@@ -351,7 +366,7 @@ TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
 NUMBERS: Final[dict[type[Packet], int]] = {kind: number for number, (kind, _) in TABLE.items()}
 
 DEFAULTS: Final[dict[type[Packet], tuple[Value, ...]]] = {
-    Turn: ((), (), ""),
+    Turn: ((), (), "", ()),
     Refusal: (EMPTY, ""),
     Denied: (EMPTY, ""),
     Error: ("",),

@@ -111,7 +111,7 @@ class Following(Polled):
         """Raises ``Refused``: turns are the leader's."""
         raise self._refusal()
 
-    def submit(self, epoch: Epoch, on_durable: OnDurable | None = None) -> None:
+    def submit(self, epoch: Epoch, on_durable: OnDurable | None = None, notes: Sequence[Note] = ()) -> None:
         """Raises ``Refused``: epochs are the leader's."""
         raise self._refusal()
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from dataspace.faults import reach
+from relay.groups.state import GroupStates
 from relay.log.chain import rows_of_segments
 from relay.log.notes import KnownSession
 from relay.log.reader import LogReader
@@ -60,6 +61,8 @@ class Log(LogReader):
         self.clients: dict[str, tuple[int, int]] = {}
         self.sessions: dict[str, KnownSession] = {}
         """The sessions that may be resumed, by their owners."""
+        self.groups = GroupStates()
+        """The groups, as of the newest entry that was submitted."""
         super().__init__(tables, self._face)
         self.readers: Final = Readers(tables)
         self._check_mark()
@@ -202,6 +205,7 @@ class Log(LogReader):
         state, rolled = self._rolled_forward(self._face_altered, strict=not self._accept_damage)
         state.segment = self._chain.last  # also where the last segments are passed over
         self.clients, self.sessions = dict(state.clients), dict(state.sessions)
+        self.groups = state.groups
         if snapshot or rolled >= SNAPSHOT_CHANGES or self._accept_damage:
             writer = self.snapshot(state)
             while writer.step():
@@ -241,6 +245,7 @@ class Log(LogReader):
         """
         chain = self._chain
         wanted = retention.first_kept(chain, self.readers, now, self.archived_segment)
+        wanted = retention.kept_for_groups(chain, wanted, self.groups.needs_after(), self.archived_segment)
         head = newest_head(self._tables)
         snapshot = head[1] if head else 0
         allowed = min(wanted, chain.last, snapshot + 1)

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from dataspace.kernel.changes import Origin
 from index.values.values import Value
+from relay.groups.state import KINDS as OF_GROUPS, GroupStates
 from relay.store.errors import LogDamaged
 
 ORIGIN: Final = "origin"
@@ -28,7 +29,7 @@ SESSION: Final = "session"
 SESSION_ENDED: Final = "session-ended"
 """The kind whose fields are the owners of sessions that have ended; without fields, all have."""
 
-KINDS: Final = frozenset((ORIGIN, SESSION, SESSION_ENDED))
+KINDS: Final = frozenset((ORIGIN, SESSION, SESSION_ENDED)) | OF_GROUPS
 
 
 class Note(NamedTuple):
@@ -72,8 +73,16 @@ def ended(owners: Iterable[str] = ()) -> Note:
     return Note(SESSION_ENDED, tuple(owners), required=True)
 
 
-def take_in(sessions: Sessions, note: Note) -> None:
-    """Does to the sessions of a state what a note says; O(sessions in the note)."""
+def of_group(kind: str, fields: tuple[Value, ...]) -> Note:
+    """Returns a note about a group."""
+    return Note(kind, fields, required=True)
+
+
+def take_in(sessions: Sessions, groups: GroupStates, note: Note) -> None:
+    """Does to the sessions and the groups of a state what a note says; O(sessions or items in the note)."""
+    if note.kind in OF_GROUPS:
+        groups.take_in(note.kind, note.fields)
+        return
     match note:
         case Note("session", fields):
             session = KnownSession(*fields)  # type: ignore[arg-type]  # what ``began`` has written

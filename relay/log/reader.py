@@ -21,6 +21,7 @@ from dataspace.errors import Refused
 from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.patterns.text import unparse
 from index.values.values import Value, same
+from relay.groups.state import GroupStates
 from relay.log.archived import ArchivedEpochs
 from relay.log.chain import READ_BYTES, Chain
 from relay.log.cursors import Cursors
@@ -538,7 +539,7 @@ class _Explained:
 
     def _take_note(self, note: Note) -> None:
         """Takes in what a note says of sessions."""
-        take_in(self._sessions, note)
+        take_in(self._sessions, GroupStates(), note)
         if note.kind == SESSION_ENDED:
             self._ended_sessions.update(map(str, note.fields))
             self._knows_sessions = self._knows_sessions or not note.fields

@@ -58,6 +58,16 @@ class Retention:
         most = chain.first if self.archive_size is None else _newest_of(chain, self.archive_size)
         return min(wanted, max(archived + 1, most))
 
+    def kept_for_groups(self, chain: Chain, wanted: int, after: int | None, archived: int = 0) -> int:
+        """Returns the ordinal of the first segment to be kept, where groups need the epochs after one.
+
+        ``reader_size`` bounds the bytes that are held for them; they read from an archive where there is one.
+        """
+        if after is None:
+            return wanted
+        needed = max(chain.beyond(after), archived + 1 if self.archived else chain.first)
+        return min(wanted, max(needed, _newest_of(chain, self.reader_size)))
+
     def _past_readers(self, chain: Chain, readers: Readers, now: int, archived: int) -> int:
         alive = [each.epoch for each in readers if each.seen >= now - self.reader_age * 1e6]
         done = chain.beyond(min(alive)) if alive else None

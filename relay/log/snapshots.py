@@ -3,7 +3,7 @@
 A snapshot is written in chunks, each a transaction of its own between two appends, so that a large state
 does not hold up the turns; a last transaction declares it complete and drops the ones before.  It holds the
 newest turn of each client as well, so that turns stay recognised when the log that had them is gone, and the
-sessions that may be resumed.
+sessions that may be resumed and the checkpoints of groups.
 
 Always: an incomplete snapshot is never read; the newest complete one is never dropped; its chunks are
 chained by checksums like the segments.
@@ -11,7 +11,7 @@ chained by checksums like the segments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from dataspace.codec import pack, unpack_own
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.handles import Handles, Held
 from index.values.values import Value, key
+from relay.groups.state import GROUP, Fields, GroupStates
 from relay.log.notes import SESSION, KnownSession, Note, check_kind, take_in
 from relay.log.segments import CHECKSUM_BYTES, checksum, rows_of, table
 from relay.store.errors import LogDamaged
@@ -39,6 +40,9 @@ class RecoveredState:
     owners: dict[str, Held] = field(default_factory=dict)
     clients: dict[str, tuple[int, int]] = field(default_factory=dict)
     sessions: dict[str, KnownSession] = field(default_factory=dict)
+    groups: GroupStates = field(default_factory=GroupStates)
+    checkpoints: Sequence[Fields] | None = None
+    """The checkpoints of the groups, where the groups themselves go on to change."""
     epoch: int = 0
     time: int = 0
     oldest: int = 1
@@ -54,7 +58,7 @@ class RecoveredState:
         Raises ``LogDamaged`` if it ends a claim that was never made; ignores that if not ``strict``.
         """
         if isinstance(epoch, Note):
-            take_in(self.sessions, epoch)
+            take_in(self.sessions, self.groups, epoch)
             return
         for change in epoch.claims:
             claims = self.owners.setdefault(change.owner, Handles())
@@ -177,6 +181,8 @@ def _bodies(state: RecoveredState) -> Iterator[bytes]:
         yield pack((None, [(client, *turn) for client, turn in part]))
     for part in _parts(list(state.sessions.values())):
         yield pack((None, SESSION, True, part))
+    for checkpoint in state.groups.checkpoints() if state.checkpoints is None else state.checkpoints:
+        yield pack((None, GROUP, True, (checkpoint,)))
 
 
 def _parts(whole: list[Any]) -> Iterator[list[Any]]:
@@ -190,6 +196,9 @@ def _take_in(state: RecoveredState, body: bytes) -> None:
         check_kind(kind, required)
         if kind == SESSION:
             state.sessions.update((row[0], KnownSession(*row)) for row in rows)
+        elif kind == GROUP:
+            for row in rows:
+                state.groups.take_in(kind, row)
         return
     if form[0] is None:
         state.clients.update((client, (sequence, epoch)) for client, sequence, epoch in form[1])

@@ -31,6 +31,7 @@ from dataspace.kernel.handles import Held
 from dataspace.kernel.limits import weight_of
 from dataspace.transport.reactor import Reactor
 from relay.delivery.gate import Gate
+from relay.groups.state import Fields
 from relay.log.log import SNAPSHOT_CHANGES, Log
 from relay.log.notes import Note, take_in
 from relay.log.recent import Recent
@@ -80,7 +81,7 @@ class CommitStatistics:
 class _Entry:
     """An epoch on its way to the disk; a large one is encoded by the thread that writes it."""
 
-    __slots__ = ("_encoded", "changes", "epoch", "on_durable", "size")
+    __slots__ = ("_encoded", "changes", "epoch", "notes", "on_durable", "size")
 
     size: int
     """Bytes, or about so many."""
@@ -91,6 +92,8 @@ class _Entry:
         _, _, added, messages, removed, *_ = epoch
         self.changes = changes = len(added) + len(messages) + len(removed)
         self._encoded: Encoded | None = None
+        self.notes: list[Encoded] = []
+        """Notes that are on disk together with the epoch, behind it."""
         if changes < LARGE_CHANGES:
             self._encoded = encoded = encode(epoch)
             self.size = len(encoded.body)
@@ -151,9 +154,13 @@ class GroupCommit(GroupWriter[_Entry]):
         self.backlog_bytes = 0
         self.latest = Epoch(0, 0)
         """The epoch that was submitted last."""
+        self.on_epoch: OnDurable | None = None
+        """Called with each entry once it is on disk, before its own callback."""
         self._unsaved = 0
         self._wanted = False
         self._snapshot: SnapshotWriter | None = None
+        self._checkpoints: Sequence[Fields] = ()
+        """The checkpoints of groups in that snapshot."""
         self.reactor: Reactor | None = None
         """The reactor whose passes commit turns without a task."""
         self._is_due = False
@@ -167,15 +174,19 @@ class GroupCommit(GroupWriter[_Entry]):
 
     # -- turns ----------------------------------------------------------------------------------------
 
-    def submit(self, epoch: Epoch, on_durable: OnDurable | None = None) -> None:
+    def submit(self, epoch: Epoch, on_durable: OnDurable | None = None, notes: Sequence[Note] = ()) -> None:
         """Queues the next epoch for the disk; ``on_durable`` is called with it once it is there.
 
+        ``notes`` are in the same transaction, behind the epoch and under its number.
         O(size) up to a bound, does not wait.  The epoch must not change any more.  Raises ``LogFailed`` once
         the disk has failed, and what encoding raises; then the epoch is not queued, and its number is free.
         """
         self.check_open()
         entry = _Entry(epoch, on_durable)
-        number, _, _, _, _, _, client, sequence, _ = epoch
+        number, at, _, _, _, _, client, sequence, _ = epoch
+        if notes:
+            entry.notes = [encode_note(number, at, note) for note in notes]
+            entry.size += sum([len(each.body) for each in entry.notes])
         self._log.issue(number)
         try:
             self.backlog_bytes += entry.size
@@ -188,6 +199,8 @@ class GroupCommit(GroupWriter[_Entry]):
             elif not self._is_due:
                 self._is_due = True
                 reactor.at_end(self._begin_due)
+            for note in notes:
+                take_in(self._log.sessions, self._log.groups, note)
             self.latest = epoch
             self._waiting.append(entry)  # the last: with it the epoch is on its way, and without it is not
         except BaseException as error:
@@ -201,7 +214,7 @@ class GroupCommit(GroupWriter[_Entry]):
         """
         self.check_open()
         entry = _Entry.of_note(number, time, note)
-        take_in(self._log.sessions, note)
+        take_in(self._log.sessions, self._log.groups, note)
         self.backlog_bytes += entry.size
         self._arrived.set()
         self._waiting.append(entry)
@@ -390,7 +403,10 @@ class GroupCommit(GroupWriter[_Entry]):
 
     def _append(self, group: Sequence[_Entry]) -> None:
         """Writes a group; blocks, so it runs in a thread."""
-        entries = [entry.encoded() for entry in group]
+        entries: list[Encoded] = []
+        for entry in group:
+            entries.append(entry.encoded())
+            entries += entry.notes
         self._written = sum([len(entry.body) for entry in entries])
         reach("log-before-write")
         began = perf_counter()
@@ -416,6 +432,8 @@ class GroupCommit(GroupWriter[_Entry]):
             self.backlog_bytes -= entry.size
             changes += entry.changes
             self._epochs += not entry.epoch.silent
+            if self.on_epoch is not None:
+                self.on_epoch(entry.epoch)
             if (on_durable := entry.on_durable) is not None:
                 on_durable(entry.epoch)
         self._changes += changes
@@ -442,11 +460,16 @@ class GroupCommit(GroupWriter[_Entry]):
         owners = {owner: claims.copy() for owner, claims in self._state().items()}
         self._unsaved = 0
         self._wanted = False
-        return RecoveredState(owners, dict(self._log.clients), dict(self._log.sessions), *self.latest[:2])
+        log = self._log
+        state = RecoveredState(owners, dict(log.clients), dict(log.sessions), log.groups)
+        state.checkpoints = log.groups.checkpoints()
+        state.epoch, state.time = self.latest[:2]
+        return state
 
     async def _begin_snapshot(self, state: RecoveredState) -> None:
         """Begins to write a state, which is that after the newest segment."""
         state.segment = self._log.last_segment
+        self._checkpoints = state.checkpoints or ()
         with self._passing_over():
             self._snapshot = await trio.to_thread.run_sync(self._log.snapshot, state)
             reach("snapshot-begun")
@@ -460,6 +483,7 @@ class GroupCommit(GroupWriter[_Entry]):
                 reach("snapshot-chunk")
             else:
                 self._snapshots += 1
+                self._log.groups.saved(self._checkpoints)
                 reach("snapshot-complete")
 
     @contextmanager

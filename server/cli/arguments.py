@@ -255,6 +255,11 @@ def since(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
+def beginning(text: str) -> str | int | datetime:
+    """Returns where a group begins: ``now``, ``held``, an epoch or a time."""
+    return text if text in ("now", "held") else moment(text)
+
+
 def path(text: str) -> Path:
     """Returns a path."""
     from pathlib import Path

@@ -118,6 +118,32 @@ objects, so nothing is copied. Only this command writes to it: run it again for 
 """,
     ),
 )
+CONSUME: Final = Command("consume", "take jobs of a group, which divides what matches among its members",
+    "cli.lasting.consume:consume",
+    (
+        word("PATTERN", "such as 'job($id, $what)'; not needed to join a group", nargs="?"),
+        option("--group NAME", "the group, which is made if there is none", required=True),
+        option("--exec COMMAND",
+               "print nothing; run COMMAND in a shell for each job, with the item as JSON on its standard"
+               " input and as of observe --exec, and in $DATASPACE_JOB, $DATASPACE_ATTEMPT and"
+               " $DATASPACE_TOKEN: status 0 is done, 75 is given back, any other a failed attempt",
+               dest="execute"),
+        option("--results OWNER",
+               "with --exec: assert what COMMAND prints, a fact on a line, in the turn that reports the"
+               " job as done"),
+        option("--in-flight N", "jobs at once (default 1)", type=a.count, default=1),
+        option("--start", "where a new group begins: now, held (with the facts that hold), an epoch or a"
+               " time (default now)", type=a.beginning, default="now"),
+        option("--key NAME", "a capture: jobs of one key are done in order"),
+        option("--ack-within TIME", "time for a job, until it goes to another member (default 30s)"),
+        option("--attempts N", "failed attempts after which a job is a dead letter, 0 for no limit"
+               " (default 5)", type=a.number),
+        JSON_LINES,
+        option("--count N", "end after N jobs", type=a.count),
+    ),
+    follows=True,
+)
+
 OPERATING: Final = (
     Command("serve", "run the daemon in the foreground", "cli.serve:serve_command",
         (
@@ -226,6 +252,17 @@ OPERATING: Final = (
         ),
         epilog="dataspace sessions end ID ends one; that needs the right administer.",
     ),
+    Command("groups", "show groups that divide work, and pause, move or delete one", "cli.once.groups:groups",
+        (
+            word("VERB", "list, out, pause, resume, seek or delete", name="verb", nargs="?", default="list",
+                 choices=["list", "out", "pause", "resume", "seek", "delete"]),
+            word("NAME", "the group", name="name", nargs="?"),
+            word("PLACE", "of seek: an epoch, a time, or now", name="place", nargs="?"),
+            JSON_LINES,
+        ),
+        epilog="dataspace groups out NAME shows which member has which job; seek NAME EPOCH begins anew with"
+        " that epoch.",
+    ),
     Command("top", "draw the daemon and its sessions on a terminal, again and again", "cli.lasting.top:top",
         (
             option("--every TIME", "time between two looks (default 2s)", default="2s"),
@@ -260,6 +297,7 @@ OPERATING: Final = (
             repeated("--durable NAME", "allow the durable owner NAME"),
             repeated("--topic NAME", "allow the topic NAME"),
             repeated("--reader NAME", "allow the named reader NAME of a log"),
+            repeated("--group NAME", "allow to consume from the group NAME"),
             option("--name NAME",
                    "name of the bearer; bearers of different names cannot use what belongs to one another"),
             flag("--rules", "allow to add rules"),

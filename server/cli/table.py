@@ -13,7 +13,7 @@ from typing import Final
 
 from server.cli import arguments as a
 from server.cli.arguments import JSON_LINES, Argument, Command, flag, one_of, option, repeated, word
-from server.cli.operating import ARCHIVE, COPY, KEEPING, OPERATING, STORE, VERIFY
+from server.cli.operating import ARCHIVE, CONSUME, COPY, KEEPING, OPERATING, STORE, VERIFY
 
 DESCRIPTION: Final = "A shared space of facts. A fact exists as long as at least one owner asserts it."
 
@@ -235,6 +235,7 @@ joined by this command.
             "observe task($n, _) &  the same in the background: changes come before a prompt",
         ),
     ),
+    CONSUME,
     Command("watch", "draw live tables of what matches several patterns", "cli.lasting.watch:watch",
         (word("PATTERN", "a table for each", nargs="+"),),
         epilog="example: dataspace watch 'task($id, $state)' 'worker($name)'. It asserts no interest, and"

@@ -99,6 +99,9 @@ class Limits:
     requests: int = 1024
     expected_facts: int = 10_000
     """Facts, or changes of facts, that the expectations of one turn may concern."""
+    groups: int = 1_000
+    """Groups of one space."""
+    group_members: int = 1_000
     staged_bytes: int = 4 << 30
     staged_seconds: float = 86_400.0
 

@@ -28,12 +28,12 @@ from server.config.covering import apart, covers
 from server.config.principals import NAME, UNNAMED, Principal, checked_name
 
 PATTERNS: Final = ("assert", "send", "observe")
-NAMES: Final = ("durable", "readers")
+NAMES: Final = ("durable", "readers", "groups")
 TOPICS: Final = ("publish", "subscribe", "retain", "end")
 """The actions on a topic: to send to it, to read it, to have it keep items, to end it."""
 
 FLAGS: Final = ("rules", "inspect", "administer")
-RIGHTS: Final = (*PATTERNS, "durable", "topics", "readers", *FLAGS)
+RIGHTS: Final = (*PATTERNS, "durable", "topics", "readers", "groups", *FLAGS)
 CONDITIONS: Final = ("spaces", "until")
 KNOWN: Final = (*RIGHTS, *CONDITIONS, "deny", "stamp")
 RULE: Final = "rule"
@@ -76,6 +76,7 @@ class Rights:
     durable: Scope = True
     topics: TopicRights = field(default_factory=TopicRights)
     readers: Scope = True
+    groups: Scope = True
     rules: bool = True
     inspect: bool = True
     administer: bool = True
@@ -112,6 +113,7 @@ class Rights:
             durable=read["durable"],
             topics=_topics(stated, rest, all_of_topics),
             readers=read["readers"],
+            groups=read["groups"],
             rules=_flag(stated, "rules", rest),
             inspect=_flag(stated, "inspect", rest),
             administer=_flag(stated, "administer", rest),
@@ -142,7 +144,7 @@ class Rights:
 
 
 EVERYTHING: Final = Rights()
-NOTHING: Final = Rights(False, False, False, False, NO_TOPICS, False, False, False, False)
+NOTHING: Final = Rights(False, False, False, False, NO_TOPICS, False, False, False, False, False)
 
 
 class Permit:
@@ -252,6 +254,11 @@ class Permit:
         read."""
         if not self._allows_name(lambda table: table.readers, name):
             raise self._refusal(f"speak for reader {name!r:.80}")
+
+    def check_group(self, name: str) -> None:
+        """Raises ``Refused`` for a group that the bearer may not consume from, or change."""
+        if not self._allows_name(lambda table: table.groups, name):
+            raise self._refusal(f"consume from group {name!r:.80}")
 
     def check_space(self, name: str) -> None:
         """Raises ``Refused`` for a dataspace that is not allowed."""

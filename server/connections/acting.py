@@ -11,7 +11,6 @@ is granted that was not requested; what a client does wrong ends its own session
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.faults import reach
 from dataspace.kernel.actions import ACTIONS, are_by_handle
 from dataspace.wire import packets as p
+from dataspace.wire.consuming import OPTIONS as CONSUMED
 from dataspace.wire.features import EMPTY, MAIN, SYSTEM, WANTED, Granted, Wanted
 from dataspace.wire.observing import OPTIONS as OBSERVED, Policy
 from dataspace.wire.session import ALL_HEARD
@@ -32,18 +32,18 @@ from relay.store.errors import LogFailed
 from server.conditions import commit_at_once, commit_conditional
 from server.config.principals import Principal
 from server.config.rights import OPEN, Permit
+from server.groups.consuming import Consuming
 from server.owners.bearers import Bearer
 from server.publication import Offers
 from server.sessions.peer import Door, Peer, goodbye_of
 from server.sessions.requests import OldTurns, answer
-from server.spaces.measures import limits_of
+from server.spaces.measures import heartbeat, limits_of
 from server.spaces.sessions import SessionState
 from server.streams.observations import Observations
 from server.streams.replay import ReplaySlots
 from server.topics.following import OPTIONS as FOLLOWED, TopicConnection, TopicConnections, stays
 
 if TYPE_CHECKING:
-    from server.config.model import Limits
     from server.sessions.requests import Verb
     from server.sessions.shared import Shared
     from server.spaces.space import HostedSpace
@@ -103,6 +103,8 @@ class ActingPeer(Peer):
             took=self._replay_took,
         )
         self.following: Final = topics.connect(self)
+        self.consuming: Consuming | None = None
+        """The members of groups, once there is one."""
         self.feeders = (self.observations, self.following)
         self.offers: Final = Offers(self, most=limits.requests, size=limits.offered_bytes)
         self._old_turns: Final = OldTurns(self)
@@ -247,7 +249,7 @@ class ActingPeer(Peer):
             case p.Request():
                 await answer(self, packet, self._verbs, self.limits.requests)
             case p.Produce():
-                await self._produce(packet)
+                await self.following.produce(packet, self.door.size)
             case p.Hello():
                 await self._greet(packet)
             case p.Bye():
@@ -307,6 +309,8 @@ class ActingPeer(Peer):
             if stream is not None:
                 if asked.__class__ is p.Ask:
                     stream.ask(asked.items, asked.bytes)
+                    if self.consuming is not None:
+                        self.consuming.asked(stream)
                 else:
                     stream.peeked = asked.items
                 self.wake(stream)
@@ -325,7 +329,9 @@ class ActingPeer(Peer):
         assert own is not None  # as ``own``, without its call
         if turn.sequence <= own.client.sequence or own.follows or self.quota.account.is_paced:
             return False
-        if turn.expected or turn.others or not are_by_handle(turn.actions):  # as ``_is_conditional``
+        if (
+            turn.expected or turn.others or turn.done or not are_by_handle(turn.actions)
+        ):  # as ``_is_conditional``
             return self.shared.is_sure() and commit_at_once(self, turn)
         self._turn(turn, own)
         return True
@@ -376,8 +382,13 @@ class ActingPeer(Peer):
         except UsageError as error:
             self.fail(stream, "bad-request", str(error))
 
-    def _feeder(self, spec: Map) -> Observations | TopicConnection:
+    def _feeder(self, spec: Map) -> Observations | TopicConnection | Consuming:
         """Returns what feeds a stream; raises ``Refused`` if the peer may not open it."""
+        if spec.get("kind") == "consume":
+            if self.consuming is None:
+                self.consuming = Consuming(self)
+                self.feeders = (*self.feeders, self.consuming)
+            return self.consuming
         if spec.get("kind") == "topic":
             self.permit.check_topic("subscribe", str(spec.get("topic")))
             return self.following
@@ -394,21 +405,14 @@ class ActingPeer(Peer):
             self.close(stream)
         else:
             self.observations.forget(number)
+            self.hosted.groups.forget(self.own.owner, number)
         if wants_answer:
             self.say(p.Done(number))
-
-    async def _produce(self, packet: p.Produce) -> None:
-        try:
-            await self.following.produce(packet, self.door.size)
-        except Refused as refusal:
-            self.say(p.Denied(packet.number, refusal.code, refusal.text[:4000], url=refusal.url))
-        except UsageError as error:
-            self.say(p.Denied(packet.number, "bad-request", str(error)[:4000]))
 
 
 def _is_conditional(turn: p.Turn) -> bool:
     """True for a turn that ``server.conditions`` decides; O(actions)."""
-    return bool(turn.expected or turn.others) or not are_by_handle(turn.actions)
+    return bool(turn.expected or turn.others or turn.done) or not are_by_handle(turn.actions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,6 +461,7 @@ def spoken(verbs: Iterable[str]) -> Map:
                 "observe": tuple(sorted(OBSERVED)),
                 "columns": tuple(sorted(OBSERVED)),
                 "topic": tuple(sorted(FOLLOWED)),
+                "consume": tuple(sorted(CONSUMED)),
             },
             "offers": {"stage": ("key", "kind")},
             "policies": tuple(each.value for each in Policy),
@@ -493,10 +498,3 @@ def welcome(
             wanted.topics and hosted.name != MAIN,
         ).packed(),
     )
-
-
-def heartbeat(limits: Limits, wanted: Wanted) -> float:
-    """Returns how often both sides must send something: what the client wants, within the limits."""
-    if wanted.heartbeat == math.inf:
-        return math.inf
-    return max(limits.heartbeat_least, min(wanted.heartbeat, limits.heartbeat_seconds))

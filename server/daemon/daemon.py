@@ -42,6 +42,7 @@ from server.connections.listeners import Doorkeeper, Listener, accept
 from server.daemon.directory import DirectoryHome
 from server.daemon.followers import Followers, url_of, web_url_of
 from server.daemon.homes import contact_of, state_cluster
+from server.groups import verbs as group_verbs
 from server.home import Home
 from server.hosting.actors import HostedActors, hosting_verbs
 from server.hosting.loading import made_flow
@@ -150,6 +151,7 @@ class Daemon(DaemonState):
             **past.VERBS,
             **publication.VERBS,
             **claims.VERBS,
+            **group_verbs.VERBS,
             **hosting_verbs(self.hosting),
             **session_verbs(self),
             **TopicVerbs(self.topic_connections).table(),

@@ -9,13 +9,17 @@ no more facts than a turn may have loses them in one epoch.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Final
 
 import trio
 
+from dataspace.kernel.space import Space
 from server.lane import Lane
+
+logger = logging.getLogger("dataspace")
 
 MOST: Final = 4_096
 """Claims that one turn retracts, unless owners that were noted together have more: others would wait."""
@@ -179,3 +183,26 @@ class Endings:
     def _take_step(self, owner: str) -> None:
         if not self._step(owner, STEP):
             self.left.pop(owner, None)
+
+
+def note_unended(owners: Sequence[str], space: Space, end: Callable[[Sequence[str]], None]) -> None:
+    """Ends singly the owners that could not be ended together, and logs the owners that cannot be ended.
+
+    Called while the exception is handled.
+    """
+    if len(owners) > 1:
+        logger.exception(
+            "%d owners, %s and others, could not be ended together: this is a defect, please report it",
+            len(owners),
+            owners[0],
+        )
+        for owner in owners:
+            end([owner])
+    elif owners and space.damage is None:
+        logger.exception(
+            "%s could not be ended: this is a defect, please report it; its %d facts in space %s stay "
+            "until the daemon is started again",
+            owners[0],
+            len(space.claims(owners[0])),
+            space.name,
+        )

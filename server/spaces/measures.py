@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from dataspace.kernel.limits import size_of
+from dataspace.wire.features import Wanted
 from index.values.values import Map
 from relay.log.log import Log
 from server.config.model import DURABLE
 from server.spaces.rules import rules_status
 
 if TYPE_CHECKING:
+    from server.config.model import Limits
     from server.spaces.leader import FollowerLag
     from server.spaces.space import HostedSpace
 
@@ -77,3 +80,10 @@ def status_of(hosted: HostedSpace) -> dict[str, object]:
         "readers": Map({each.name: each.epoch for each in readers}),
         "data": str(hosted.settings.data),
     }
+
+
+def heartbeat(limits: Limits, wanted: Wanted) -> float:
+    """Returns how often both sides must send something: what the client wants, within the limits."""
+    if wanted.heartbeat == math.inf:
+        return math.inf
+    return max(limits.heartbeat_least, min(wanted.heartbeat, limits.heartbeat_seconds))

@@ -82,6 +82,9 @@ class SessionSpace(Protocol):
     def end_due(self) -> None:
         """Retracts what owners claim for which ``end_soon`` was called, or begins to where that is much."""
 
+    def members_left(self, owner: str, *, blame: bool) -> None:
+        """Gives back what the members of a session have from groups; with ``blame`` they have failed."""
+
     def flush(self) -> None:
         """Hands to the kernel what connections have to send."""
 
@@ -441,7 +444,7 @@ class Sessions:
             self._waiting.renew(state.owner, trio.current_time() + state.grace)
             logger.info("session %d may come back within %g s", state.number, state.grace)
         else:
-            self._end(state)
+            self._end(state, lost=connection.lost and not self._is_closing)
 
     def end_waiting(self, stands: Callable[[Permit], bool]) -> int:
         """Ends suspended sessions whose permit no longer stands; returns how many.  O(suspended sessions)."""
@@ -523,11 +526,15 @@ class Sessions:
         self._empty.pop(state.owner, None)
         self._unopened.pop(state.owner, None)
 
-    def _end(self, state: SessionState) -> None:
-        """Retracts all facts of a session, together with other sessions which end before ``end_due``."""
+    def _end(self, state: SessionState, *, lost: bool = True) -> None:
+        """Retracts all facts of a session, together with other sessions which end before ``end_due``.
+
+        Deliveries that it has are given back, and count as failed where its connection was ``lost``.
+        """
         self._stop_waiting(state)
         self._forget_unnoted(state)
         self._hosted.end_soon((state.owner, state.interests))
+        self._hosted.members_left(state.owner, blame=lost)
         name = state.client.name
         if self._by_client.get(name) is state:
             del self._by_client[name]

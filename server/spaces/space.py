@@ -25,6 +25,7 @@ from dataspace.errors import Closed, Refused
 from dataspace.flows.flows import Flow
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.changes import Epoch
+from dataspace.kernel.space import Space
 from dataspace.kernel.turns import Admit, Part
 from dataspace.wire.features import SYSTEM
 from relay.delivery.gate import Gate
@@ -45,7 +46,9 @@ from server.owners.holdings import Holdings
 from server.owners.leases import Leases
 from server.owners.turn_numbers import Client, Clients
 from server.spaces.conditions import Conditions
-from server.spaces.endings import Departures, Endings
+from server.spaces.endings import Departures, Endings, note_unended
+from server.spaces.groups.groups import SpaceGroups
+from server.spaces.groups.reading import read_behind
 from server.spaces.leader import FilledSpace, Leader, filled_from, follow, no_space
 from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
@@ -116,9 +119,13 @@ class HostedSpace:
         self.recalling = Recalling()
         self.rules_due = trio.Event()
         self.sessions = Sessions(self)
+        self.clock = home.now
+        """The time of new epochs, in microseconds since 1970."""
+        self.groups = SpaceGroups(self)
         self.leases = Leases(
             self, most=limits.leases, longest=limits.lease_seconds, name_bytes=limits.name_bytes
         )
+        self.space: Space
         self.space, state = filled or filled_from(log, settings)
         self.searches = Searches(self.space)
         self.space.rule_quotas.exempt = frozenset({OWNER})
@@ -189,6 +196,7 @@ class HostedSpace:
         self.showing = Showing(self.space, commits, self.gate, self.settings.show)
         if isinstance(followed, Following):
             log.clients, log.sessions = followed.state.clients, followed.state.sessions
+            log.groups = followed.state.groups
             commits.recent = followed.recent
         self.staging = staging
         held = {each.client for each in log.sessions.values()}
@@ -201,6 +209,8 @@ class HostedSpace:
         self.leases.recover(self.space.owners())
         for state in self.sessions.suspended():
             self._count(state.owner, state.account)
+        was_clean = log.clean and not isinstance(followed, Following) and not log.sessions
+        self.groups.lead(log.groups, was_clean=was_clean)
         self.flows.attach(self.space)
         hold_from_start(self.space, self.settings.rules, self._home.now(), commits.submit)
         if isinstance(followed, Following):
@@ -211,6 +221,8 @@ class HostedSpace:
         )
 
     def _after_group(self) -> None:
+        if self.groups.by_name:
+            self.groups.deliver()
         if self.hint is not None:
             self.hint()
         self.flush()
@@ -271,6 +283,8 @@ class HostedSpace:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.sessions.run)
             nursery.start_soon(self.leases.run)
+            nursery.start_soon(self.groups.run)
+            nursery.start_soon(read_behind, self.groups)
             nursery.start_soon(self.staging.run)
             nursery.start_soon(self.endings.run)
             nursery.start_soon(self._departures.run, self.lane, self.name, self.flush)
@@ -325,11 +339,12 @@ class HostedSpace:
         account: Account | None = None,
         on_durable: Callable[[Epoch], None] | None = None,
         publication: bool = False,
+        notes: Sequence[Note] = (),
     ) -> Epoch:
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk.
 
-        ``others`` are further owners with their actions, in the same epoch.  What the turn asserts counts for
-        the ``account``, if there is one.
+        ``others`` are further owners with their actions, in the same epoch; ``notes`` go to the log with
+        it.  What the turn asserts counts for the ``account``, if there is one.
         Raises ``Refused`` or ``ProtocolError``, and nothing has happened.  The turn counts once the log has
         taken it: after any other exception before that nothing has happened either.
         """
@@ -354,9 +369,9 @@ class HostedSpace:
             self.sessions.note((owner, actions), *others)
         self.holdings.writer = account
         before = commits.latest
-        submit: Callable[[Epoch], None] = partial(commits.submit, on_durable=on_durable)
+        submit: Callable[[Epoch], None] = partial(commits.submit, on_durable=on_durable, notes=notes)
         if self._recorder is not None and client is not None and (trace := TRACED.get()) is not None:
-            submit = self._recorder.submitting(trace, self.writer, self.space.interests, on_durable)
+            submit = self._recorder.submitting(trace, self.writer, self.space.interests, on_durable, notes)
         try:
             epoch = self.space.commit(
                 owner,
@@ -429,6 +444,11 @@ class HostedSpace:
         if self.leads:  # else nothing is owned here
             self._departures.soon(owners)
 
+    def members_left(self, owner: str, *, blame: bool) -> None:
+        """Gives back what the members of a session have from groups; with ``blame`` they have failed."""
+        if self.leads and self.groups.by_name:
+            self.groups.session_ended(owner, blame=blame)
+
     def end_due(self) -> None:
         """Retracts what owners claim for which ``end_soon`` was called; raises nothing."""
         if self._departures.noted:
@@ -459,7 +479,7 @@ class HostedSpace:
             self._stop_if_damaged()  # else the daemon is ending already, and the next one retracts them
         except Exception:  # noqa: BLE001  # a fence around the end of an owner: a defect ends nothing else
             self._stop_if_damaged()
-            self._note_unended(owners)
+            note_unended(owners, self.space, self._end_together)
 
     def _retract_some(self, owner: str, most: int) -> bool:
         """Retracts some of what an ended owner claims, at most so many facts; True if any are left.
@@ -480,29 +500,9 @@ class HostedSpace:
             return False
         except Exception:  # noqa: BLE001  # as in end_owners
             self._stop_if_damaged()
-            self._note_unended([owner])
+            note_unended([owner], self.space, self._end_together)
             return False
         return bool(self.space.claims(owner))
-
-    def _note_unended(self, owners: Sequence[str]) -> None:
-        """Ends singly the owners that could not be ended together, and logs the owners that cannot be
-        ended."""
-        if len(owners) > 1:
-            logger.exception(
-                "%d owners, %s and others, could not be ended together: this is a defect, please report it",
-                len(owners),
-                owners[0],
-            )
-            for owner in owners:
-                self._end_together([owner])
-        elif owners and self.space.damage is None:
-            logger.exception(
-                "%s could not be ended: this is a defect, please report it; its %d facts in space %s stay "
-                "until the daemon is started again",
-                owners[0],
-                len(self.space.claims(owners[0])),
-                self.name,
-            )
 
     def _stop_if_damaged(self) -> None:
         """Ends the daemon, without a snapshot, if the space differs from its log."""

@@ -206,6 +206,15 @@ class TopicConnection:
         return Record("publication", entry.topic.name, at, number, self._peer.number)
 
     async def produce(self, packet: p.Produce, size: int) -> None:
+        """Applies the steps of a producer, and answers; raises ``ProtocolError`` as ``_apply``."""
+        try:
+            await self._apply(packet, size)
+        except Refused as refusal:
+            self._peer.say(p.Denied(packet.number, refusal.code, refusal.text[:4000], url=refusal.url))
+        except UsageError as error:
+            self._peer.say(p.Denied(packet.number, "bad-request", str(error)[:4000]))
+
+    async def _apply(self, packet: p.Produce, size: int) -> None:
         """Applies the steps of a producer in order, with pauses for others where that takes long; the answer
         comes when there is capacity for more.
 

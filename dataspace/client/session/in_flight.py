@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from dataspace.client.session.turns import ClaimSet, Others, Ticket
+from dataspace.client.session.turns import ClaimSet, Done, Others, Ticket
 from dataspace.errors import DataspaceError, Refused
 from dataspace.kernel.actions import Action
 from dataspace.kernel.expectations import Expectation
@@ -64,10 +64,17 @@ class InFlight:
         expected: tuple[Expectation, ...] = (),
         others: Others = (),
         traceparent: str = "",
+        deliveries: Done = (),
     ) -> Ticket:
         """Sends a turn, or holds it; raises ``Refused("limit")`` if it exceeds the daemon's limits."""
         ticket = Ticket(
-            self.sequence + 1, owner, actions, expected=expected, others=others, traceparent=traceparent
+            self.sequence + 1,
+            owner,
+            actions,
+            expected=expected,
+            others=others,
+            traceparent=traceparent,
+            deliveries=deliveries,
         )
         data = encode(self._turn_of(ticket))
         if others:
@@ -266,6 +273,7 @@ class InFlight:
             expected,
             ticket.others,
             ticket.traceparent,
+            ticket.deliveries,
         )
 
 

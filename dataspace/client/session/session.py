@@ -27,7 +27,7 @@ from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
 from dataspace.client.session.patience import AwayLimit
 from dataspace.client.session.pending import Lasting, OutgoingOffer, PendingAbort, PendingRequest, Stream
-from dataspace.client.session.turns import ClaimSet, Others, Ticket
+from dataspace.client.session.turns import ClaimSet, Done, Others, Ticket
 from dataspace.client.session.uplink import Uplink
 from dataspace.errors import (
     AnotherSpace,
@@ -115,16 +115,15 @@ class ClientSession:
         self._hellos: Final = Hellos(identity, credentials.token)
         self.hello: Final = self._hellos.next
         """Returns the first packet of a connection."""
-        self._seen = 0
         self.granted = Granted()
         self._returned: tuple[float, str] | None = None
         """When data last came from the daemon before the loss, and which space it was; None once that was
         reported."""
-        self._abandoned = 0
-        """Turns that were not sent to another space, since the last report."""
+        self._seen = self._abandoned = 0
+        """The newest epoch seen on ended streams; turns that were not sent to another space since the last
+        report."""
         self._dropped: list[int] = []
-        self._next_stream = 1
-        self._next_request = 1
+        self._next_stream = self._next_request = 1
         self._streams: dict[int, Stream] = {}
         self._requests: dict[int, PendingRequest] = {}
         self._offers: dict[int, OutgoingOffer] = {}
@@ -145,6 +144,7 @@ class ClientSession:
         owner: str | None = None,
         others: Others = (),
         traceparent: str = "",
+        deliveries: Done = (),
     ) -> Ticket:
         """Sends a turn without waiting for its answer; waits only while too many turns have no answer yet.
 
@@ -156,7 +156,7 @@ class ClientSession:
             if self._room.is_set():  # several may wait for the same capacity
                 self._room = loop().event()
             await self.patience.wait(self._room.wait)
-        return self.submit_nowait(actions, expected, owner, others, traceparent)
+        return self.submit_nowait(actions, expected, owner, others, traceparent, deliveries)
 
     def submit_nowait(
         self,
@@ -165,6 +165,7 @@ class ClientSession:
         owner: str | None = None,
         others: Others = (),
         traceparent: str = "",
+        deliveries: Done = (),
     ) -> Ticket:
         """Sends a turn at once, or after the next reconnect; see ``submit`` for how many may wait.
 
@@ -172,7 +173,8 @@ class ClientSession:
         """
         self._check_open()
         traceparent = traceparent or self._traceparent()
-        return self.in_flight.submit(owner or self.identity.owner, actions, expected, others, traceparent)
+        whose = owner or self.identity.owner
+        return self.in_flight.submit(whose, actions, expected, others, traceparent, deliveries)
 
     async def answer_to(self, ticket: Ticket) -> int:
         """Returns the epoch of a turn, as ``Ticket.wait`` does; raises ``Unreachable`` when the daemon has

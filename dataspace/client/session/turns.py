@@ -34,6 +34,9 @@ from index.values.values import Value
 Others: TypeAlias = tuple[tuple[str, tuple[Action, ...]], ...]
 """What a turn does for further owners: each with its actions."""
 
+Done: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+"""Deliveries that are done with a turn: each group with epoch, position and token of each."""
+
 
 class Ticket:
     """A submitted turn: ``await ticket.wait()`` returns its epoch, once that is on disk.
@@ -45,6 +48,7 @@ class Ticket:
         "_done",
         "_error",
         "actions",
+        "deliveries",
         "epoch",
         "expected",
         "others",
@@ -65,8 +69,10 @@ class Ticket:
         others: Others = (),
         restating: bool = False,
         traceparent: str = "",
+        deliveries: Done = (),
     ) -> None:
         self.traceparent = traceparent
+        self.deliveries = deliveries
         self.expected = expected
         self.others = others
         self.restating = restating
@@ -174,6 +180,7 @@ class Draft:
         "_handles",
         "_own",
         "actions",
+        "deliveries",
         "epoch",
         "expected",
         "others",
@@ -195,6 +202,7 @@ class Draft:
         self.actions: list[Action] = []
         self.others: dict[str, list[Action]] = {}
         self.expected: list[Expectation] = [*expected]
+        self.deliveries: Done = ()
         self.epoch: int | None = None
         self._claims: list[Claim] = []
         self._handles = handles

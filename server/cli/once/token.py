@@ -46,6 +46,7 @@ def caveat(args: argparse.Namespace) -> Map:
         "durable": args.durable,
         "topics": args.topic,
         "readers": args.reader,
+        "groups": args.group,
         "spaces": args.space,
     }
     listed |= {name: tuple(given) for name, given in names.items() if given}

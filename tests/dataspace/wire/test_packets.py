@@ -51,9 +51,9 @@ def test_a_turn_is_read_if_its_fields_pass_the_checks_of_the_table(found: tuple[
         return
     turn = read((2, *found))
     assert turn.__class__ is p.Turn
-    assert tuple(turn) == (*found, (), (), "")
+    assert tuple(turn) == (*found, (), (), "", ())
     assert read((2, *found, (), ())) == turn
-    traced = read((2, *found, (), (), "00-…", "a later field"))
+    traced = read((2, *found, (), (), "00-…", (), "a later field"))
     assert traced == p.Turn(*found, (), (), "00-…")  # type: ignore[call-arg,arg-type]
 
 

@@ -26,6 +26,7 @@ SAMPLES: dict[str, Value] = {
     "an array": ((ASSERT, 1, "value"),),
     "an array of numbers": (1, 2),
     "an array of pairs of an owner and its actions": (("results", ((ASSERT, 1, "value"),)),),
+    "an array of pairs of a group and its deliveries": (("workers", (5, 0, 1)),),
     "any value": "value",
 }
 

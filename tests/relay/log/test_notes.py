@@ -14,6 +14,7 @@ from dataspace.codec import pack
 from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.patterns.patterns import capture
 from index.values.values import Record
+from relay.groups.state import GroupStates
 from relay.log import notes, snapshots
 from relay.log.compaction import compact
 from relay.log.log import Log
@@ -58,10 +59,10 @@ def test_sessions_are_those_that_began_and_have_not_ended(steps: list[int | list
     expected: set[int] = set()
     for step in steps:
         if isinstance(step, int):
-            take_in(known, notes.began(session(step)))
+            take_in(known, GroupStates(), notes.began(session(step)))
             expected.add(step)
         else:
-            take_in(known, notes.ended([session(each).owner for each in step]))
+            take_in(known, GroupStates(), notes.ended([session(each).owner for each in step]))
             expected = expected - set(step) if step else set()
     assert known == {session(each).owner: session(each) for each in expected}
 

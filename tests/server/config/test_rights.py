@@ -231,6 +231,7 @@ def test_names_and_flags_are_denied_as_well() -> None:
         "durable": ("admin",),
         "topics": ("t",),
         "readers": ("nightly",),
+        "groups": ("workers",),
         "rules": True,
         "inspect": True,
     }
@@ -240,6 +241,7 @@ def test_names_and_flags_are_denied_as_well() -> None:
         *[partial(permit.check_topic, doing, "t") for doing in TOPICS],
         lambda: permit.check_topic_known("t"),
         lambda: permit.check_reader("nightly"),
+        lambda: permit.check_group("workers"),
         lambda: permit.check_inspect("the index"),
         permit.check_rules,
     ]
@@ -290,7 +292,15 @@ TABLES: list[dict[str, Value]] = [
     {"observe": ("reading(_)",), "inspect": True, "administer": True, "rules": True},
     {"deny": Map({"administer": True, "observe": ("at(_)",)})},
     {"topics": Map({"publish": True}), "spaces": ("main", "other")},
-    {"topics": True, "durable": True, "readers": True, "assert": True, "send": True, "spaces": ("main",)},
+    {
+        "topics": True,
+        "durable": True,
+        "readers": True,
+        "groups": True,
+        "assert": True,
+        "send": True,
+        "spaces": ("main",),
+    },
     {"deny": Map({"topics": ("t",), "durable": ("d",), "assert": ("p(_)",), "send": True})},
     {"spaces": False},
 ]
@@ -322,6 +332,7 @@ def test_a_right_is_whole_if_nothing_of_it_is_refused(tables: list[dict[str, Val
         "durable": permit.allows_durable("d") and permit.allows_durable("e"),
         "topics": allows(*[partial(permit.check_topic, doing, each) for doing in TOPICS for each in "tu"]),
         "readers": allows(partial(permit.check_reader, "r")),
+        "groups": allows(partial(permit.check_group, "g")),
         "rules": allows(permit.check_rules),
         "inspect": permit.inspects,
         "administer": allows(partial(permit.check_administer, "end sessions")),

@@ -39,6 +39,7 @@ class Held:
         self.flushed = 0
         self.noted: list[Note] = []
         self.ended: list[str] = []
+        self.left: list[tuple[str, bool]] = []
 
     def commit(
         self,
@@ -64,6 +65,9 @@ class Held:
 
     def note(self, note: Note) -> None:
         self.noted.append(note)
+
+    def members_left(self, owner: str, *, blame: bool) -> None:
+        self.left.append((owner, blame))
 
 
 class Caller:

@@ -1,0 +1,206 @@
+"""How fast is a stream of work divided among members, and acknowledged?
+
+A real daemon, and members in processes of their own, over TCP: 20 000 messages of 72 bytes that wait in the
+log.  A fetch is what has come, up to 100 jobs.  Each acknowledgement is on disk before it is answered.
+
+    fetch_N_per_s       N members, one turn that says a whole fetch is done
+    each_N_per_s        one turn for each job, of which up to 100 wait for their answers
+    result_N_per_s      the same with a fact as the result, in the same turn
+    …_daemon_us         µs of the daemon's CPU for a job
+    out_ratio           daemon_us with 10 000 jobs out to one member ÷ with 100, one turn for each hundred
+    idle_us             µs that 1 000 groups of other labels add to a turn
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from typing import Final
+
+import trio
+
+import dataspace
+from bench._figures import report
+from bench._processes import Measuring, Served, Side, running, serving
+from dataspace import Job, Jobs, Record, RemoteSpace
+
+FETCH: Final = 100
+TEXT: Final = "x" * 48
+
+Work = Callable[[RemoteSpace, Jobs, int], Awaitable[None]]
+
+
+async def _fetches(space: RemoteSpace, jobs: Jobs, count: int) -> None:
+    """Reports what has come as done, a fetch in a turn, two at once."""
+    done = trio.CapacityLimiter(2)
+    async with trio.open_nursery() as nursery:
+        while count:
+            batch = await _fetch(jobs, min(count, FETCH))
+            count -= len(batch)
+            await done.acquire_on_behalf_of(batch[0])
+            nursery.start_soon(_report, jobs, batch, done)
+
+
+async def _fetch(jobs: Jobs, most: int) -> list[Job]:
+    batch: list[Job] = []
+    while len(batch) < most and (jobs.ready or not batch):
+        job = await jobs.next_job()
+        assert job is not None  # nothing ends the group
+        batch.append(job)
+    return batch
+
+
+async def _report(jobs: Jobs, batch: list[Job], done: trio.CapacityLimiter) -> None:
+    await jobs.done(*batch)
+    done.release_on_behalf_of(batch[0])
+
+
+async def _singly(space: RemoteSpace, jobs: Jobs, count: int) -> None:
+    await _each(jobs, count, lambda job: job.done())
+
+
+async def _results(space: RemoteSpace, jobs: Jobs, count: int) -> None:
+    async def work(job: Job) -> None:
+        async with space.turn(done=[job]) as turn:
+            turn.assert_(Record("result", job["id"], 1), owner="results")
+
+    await _each(jobs, count, work)
+
+
+async def _each(jobs: Jobs, count: int, work: Callable[[Job], Awaitable[object]]) -> None:
+    left = trio.CapacityLimiter(FETCH)
+
+    async def one(job: Job) -> None:
+        await work(job)
+        left.release_on_behalf_of(job)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            job = await jobs.next_job()
+            assert job is not None  # as above
+            await left.acquire_on_behalf_of(job)
+            nursery.start_soon(one, job)
+
+
+async def _all_out(space: RemoteSpace, jobs: Jobs, count: int) -> None:
+    """Takes everything that may be out, and then reports it, the latest first."""
+    out = [job for _ in range(count) if (job := await jobs.next_job()) is not None]
+    while out:
+        batch, out = out[-FETCH:], out[:-FETCH]
+        await jobs.done(*batch)
+
+
+WORK: Final[dict[str, Work]] = {"fetch": _fetches, "each": _singly, "result": _results, "out": _all_out}
+
+
+async def _member(url: str, kind: str, count: int, in_flight: int, pipe: Connection) -> None:
+    async with dataspace.connect(url) as space, space.consume(group="w", in_flight=in_flight) as jobs:
+        pipe.send("ready")
+        await trio.to_thread.run_sync(pipe.recv)
+        await WORK[kind](space, jobs, count)
+        pipe.send("done")
+        await trio.to_thread.run_sync(pipe.recv)
+
+
+async def _fill(url: str, count: int) -> None:
+    """Makes a paused group, and as many jobs as are wanted."""
+    async with dataspace.connect(url) as space:
+        async with space.consume("job($id, $)", group="w", ack_within=600):
+            await space.request("group-alter", dataspace.Map({"group": "w", "what": "pause"}))
+        for start in range(0, count, 100):
+            draft = space.draft()
+            for number in range(start, min(start + 100, count)):
+                draft.send(Record("job", number, TEXT))
+            await space.submit(draft)
+        await space.drain(60)
+
+
+async def _resume(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        await space.request("group-alter", dataspace.Map({"group": "w", "what": "resume"}))
+
+
+def divide(
+    served: Served, kind: str, members: int, count: int, in_flight: int = 2 * FETCH
+) -> tuple[float, float]:
+    """Returns jobs a second, and µs of the daemon's CPU for one."""
+    trio.run(_fill, served.url, count)
+    with ExitStack() as stack:
+        sides: list[Side] = [
+            stack.enter_context(running(_member, served.url, kind, count // members, in_flight))
+            for _ in range(members)
+        ]
+        for side in sides:
+            side.pipe.recv()
+        with Measuring(served.pid) as measuring:
+            for side in sides:
+                side.pipe.send("go")
+            trio.run(_resume, served.url)
+            for side in sides:
+                side.pipe.recv()
+    run = measuring.run(count)
+    return run.rate, run.cpu * 1e6
+
+
+async def _turns(url: str, count: int) -> float:
+    """Returns the seconds of so many turns that are sent together."""
+    async with dataspace.connect(url) as space:
+        began = time.perf_counter()
+        for number in range(count):
+            await space.submit([(2, Record("other", number))])
+        await space.drain(60)
+        return time.perf_counter() - began
+
+
+async def _idle(url: str, count: int) -> None:
+    async with dataspace.connect(url) as space:
+        for number in range(count):
+            async with space.consume(
+                Record(f"label{number}", Record("$", None, None, Record("_"))), group=f"g{number}"
+            ):
+                pass
+
+
+def _idle_cost(count: int, groups: int) -> float:
+    """Returns the µs of the daemon's CPU that so many idle groups add to a turn."""
+    costs = []
+    for number in (0, groups):
+        with serving() as served:
+            trio.run(_idle, served.url, number)
+            trio.run(_turns, served.url, count // 10)
+            with Measuring(served.pid) as measuring:
+                trio.run(_turns, served.url, count)
+            costs.append(measuring.run(count).cpu * 1e6)
+    return costs[1] - costs[0]
+
+
+def measure(_round: int, quick: bool) -> dict[str, float]:
+    """Returns one round of all figures."""
+    count = 1_000 if quick else 20_000
+    figures: dict[str, float] = {}
+    for kind in ("fetch", "each", "result"):
+        for members in (1, 4):
+            with serving() as served:
+                rate, cost = divide(served, kind, members, count)
+            figures |= {f"{kind}_{members}_per_s": rate, f"{kind}_{members}_daemon_us": cost}
+    costs = []
+    for out in (FETCH, count // 2):
+        with serving() as served:
+            costs.append(divide(served, "out" if out > FETCH else "fetch", 1, count // 2, out)[1])
+    figures["out_ratio"] = costs[1] / costs[0]
+    figures["idle_us"] = _idle_cost(count, 50 if quick else 1_000)
+    return figures
+
+
+LEAST: Final = frozenset(
+    [
+        *[f"{kind}_{n}_daemon_us" for kind in ("fetch", "each", "result") for n in (1, 4)],
+        "out_ratio",
+        "idle_us",
+    ]
+)
+
+if __name__ == "__main__":
+    report(__doc__, measure, least=LEAST)

@@ -1,0 +1,472 @@
+"""Consuming: the members of groups that a program is, and the jobs that they get.
+
+A group divides a stream of facts and messages among its members (``RemoteSpace.consume``).  A ``Job`` is one
+of them, out to this member; it is settled once: done, given back, or dead.  After a reconnect the daemon is
+told which jobs the program still has, and says which of them it keeps.
+
+Always: a job that is not settled is given to another member in the end; a lost job is never reported as
+done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from dataspace.client.session.turns import Done
+from dataspace.errors import DataspaceError, DeliveryLost, Refused, UsageError
+from dataspace.kernel.changes import time_of
+from dataspace.loops.here import loop, parking_lot
+from dataspace.wire import packets as p
+from dataspace.wire.consuming import AHEAD, LONGEST_SECONDS, ConsumeOptions
+from index.patterns.patterns import capture_names
+from index.values.values import Map, Value
+
+if TYPE_CHECKING:
+    from dataspace.client.session.session import ClientSession
+
+BYTES: Final = 1 << 50
+"""The credit in bytes: ``in_flight`` is the bound of a member instead."""
+
+CLOSE_SECONDS: Final = 1.0
+"""Seconds for which the end of a block waits until the daemon has taken the jobs back."""
+
+
+class AnyJob(Protocol):
+    """A job of either client."""
+
+    @property
+    def itself(self) -> Job:
+        """The job of the asynchronous client."""
+
+
+class Job:
+    """One item that is out to this member; named captures are attributes, and ``job["name"]`` finds any.
+
+    ``id`` is the same in every attempt: an idempotency key.  ``token`` rises with each delivery of an item.
+    ``attempt`` counts from 1.  ``is_message`` is false for a fact.
+    """
+
+    __slots__ = (
+        "_jobs",
+        "_names",
+        "attempt",
+        "captures",
+        "epoch",
+        "is_message",
+        "is_settled",
+        "lost",
+        "micros",
+        "position",
+        "token",
+    )
+
+    def __init__(self, jobs: Jobs, value: Any, names: tuple[str, ...]) -> None:
+        self._jobs = jobs
+        self._names = names
+        self.epoch: int
+        self.position: int
+        self.micros: int
+        self.token: int
+        self.attempt: int
+        kind: str
+        self.captures: tuple[Value, ...]
+        self.epoch, self.position, self.micros, self.token, self.attempt, kind, self.captures = value
+        self.is_message = kind == "message"
+        self.lost = False
+        """True once the delivery is no longer this member's."""
+        self.is_settled = False
+        """True once the job is done, given back or dead, or that is being sent."""
+
+    @property
+    def itself(self) -> Job:
+        """This job."""
+        return self
+
+    @property
+    def id(self) -> tuple[str, int, int]:
+        """The group, the epoch and the position of the item: the same in every attempt."""
+        return self._jobs.group, self.epoch, self.position
+
+    @property
+    def group(self) -> str:
+        """The name of the group."""
+        return self._jobs.group
+
+    @property
+    def time(self) -> datetime:
+        """When the epoch was made in which the fact appeared, or the message was sent."""
+        return time_of(self.micros)
+
+    @property
+    def named(self) -> dict[str, Value]:
+        """The captures by name; unnamed ones by their position among all."""
+        return dict(zip(self._names, self.captures, strict=True))
+
+    def __getitem__(self, name: str | int) -> Value:
+        return self.captures[name if isinstance(name, int) else self._names.index(name)]
+
+    def __getattr__(self, name: str) -> Value:
+        try:
+            return self.captures[self._names.index(name)]
+        except ValueError:
+            raise AttributeError(f"no capture named {name!r}, there are {', '.join(self._names)}") from None
+
+    def __repr__(self) -> str:
+        return f"<job {self.epoch}.{self.position} {', '.join(map(repr, self.captures))}>"
+
+    @property
+    def cell(self) -> tuple[int, int, int]:
+        """The delivery as requests name it."""
+        return self.epoch, self.position, self.token
+
+    async def done(self) -> int:
+        """Reports the job as done, and returns once that is on disk, the epoch up to which it holds.
+
+        Raises ``DeliveryLost`` if another member has the item, or it is done already.
+        """
+        return await self._jobs.done(self)
+
+    async def again(self, after: float = 0.0, *, blame: bool = True, reason: str = "") -> None:
+        """Gives the job back, for any member after so many seconds (12 hours at most).
+
+        The attempt counts as failed unless ``blame`` is false.  ``reason`` is for the dead letter that the
+        last failed attempt makes.
+        """
+        await self._jobs.settle("again", self, after=after, blame=blame, reason=reason)
+
+    async def dead(self, reason: str = "") -> None:
+        """Makes the job a dead letter: the fact ``dead(GROUP, EPOCH, POSITION, ITEM, REASON, ATTEMPTS)``."""
+        await self._jobs.settle("dead", self, reason=reason)
+
+    async def extend(self) -> None:
+        """Begins the deadline of the job anew."""
+        await self._jobs.extend(self)
+
+
+class Jobs:
+    """A member of a group: ``async with`` it, and iterate over its jobs; made by ``RemoteSpace.consume``.
+
+    The end of the block gives back the jobs that are not settled.
+    """
+
+    def __init__(self, session: ClientSession, options: ConsumeOptions) -> None:
+        self._session = session
+        self._options = options
+        self.group: Final = options.group
+        self.ack_within = 0.0
+        """Seconds in which a job must be settled, or extended."""
+        self._names: tuple[str, ...] = ()
+        self._stream: int | None = None
+        self._inbox: deque[Job | None] = deque()
+        """Jobs that the program has not taken, with None for each mark between them."""
+        self._out: dict[int, Job] = {}
+        """Jobs that the program has taken and not settled, by their tokens."""
+        self._taken = 0
+        self._is_held = False
+        """True once the daemon has said which jobs this member keeps."""
+        self._arrival = parking_lot()
+        self._over = False
+        self._error: DataspaceError | None = None
+
+    # -- the program's side ---------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Jobs:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        with loop().move_on_after(CLOSE_SECONDS, shield=True):
+            await self.aclose()
+        self._end()
+
+    async def open(self) -> None:
+        """Joins the group, which is made if there is none; raises ``Refused`` where that cannot be."""
+        if self._stream is None and not self._over:
+            self._begin(())
+        try:
+            await self._wait_held()
+        except BaseException:
+            self._end()
+            raise
+
+    async def aclose(self) -> None:
+        """Leaves the group; jobs that are not settled are given back."""
+        stream = self._stream
+        if stream is not None and not self._over:
+            self._over = True
+            with suppress(DataspaceError):
+                await self._session.end_stream(stream)
+        self._end()
+
+    def __aiter__(self) -> AsyncIterator[Job]:
+        return self
+
+    async def __anext__(self) -> Job:
+        job = await self.next_job()
+        if job is None:
+            raise StopAsyncIteration
+        return job
+
+    async def next_job(self) -> Job | None:
+        """Returns the next job, or None once the block has ended."""
+        while True:
+            self._skip_marks()
+            if self._inbox:
+                break
+            if self._error is not None:
+                raise type(self._error)(*self._error.args)
+            if self._over:
+                return None
+            await self._arrival.park()
+        job = self._inbox.popleft()
+        assert job is not None  # marks are skipped
+        self._out[job.token] = job
+        self._taken += 1
+        self._skip_marks()
+        self._ask()
+        return job
+
+    @property
+    def ready(self) -> int:
+        """How many jobs have come that the program has not taken."""
+        return sum([each is not None for each in self._inbox])
+
+    async def run(self, work: Callable[[Job], Awaitable[object]], *, tasks: int = 1) -> None:
+        """Runs a function for each job, at most so many at once, until the block ends.
+
+        A job is done when the function returns, and given back when it raises an ``Exception``.
+        """
+        async with loop().open_nursery() as nursery:
+            for _ in range(tasks):
+                nursery.start_soon(self._work, work)
+
+    async def _work(self, work: Callable[[Job], Awaitable[object]]) -> None:
+        async for job in self:
+            try:
+                await work(job)
+            except Exception as error:  # noqa: BLE001  # a job that fails is given back, with the reason
+                if not (job.is_settled or job.lost):
+                    with suppress(DeliveryLost):
+                        await job.again(reason=f"{type(error).__name__}: {error}")
+            else:
+                if not (job.is_settled or job.lost):
+                    with suppress(DeliveryLost):
+                        await job.done()
+
+    async def done(self, *jobs: Job) -> int:
+        """Reports several jobs as done in one turn; returns the epoch up to which that holds."""
+        cells = await self.deliveries(jobs)
+        try:
+            ticket = await self._session.submit((), deliveries=cells)
+            epoch = await self._session.answer_to(ticket)
+        except BaseException as error:
+            refused(jobs, error)
+            raise
+        forget(jobs)
+        return epoch
+
+    async def deliveries(self, jobs: Iterable[Job]) -> Done:
+        """Returns jobs as a turn has them that says they are done; raises ``DeliveryLost`` for lost ones."""
+        return await deliveries_of(self._session, jobs)
+
+    async def settle(
+        self, verb: str, job: Job, *, after: float = 0.0, blame: bool = True, reason: str = ""
+    ) -> None:
+        """Gives a job back (``again``) or makes it a dead letter (``dead``)."""
+        if isinstance(after, bool) or not 0 <= after <= LONGEST_SECONDS:
+            raise UsageError(f"after must be 0 to {LONGEST_SECONDS:.0f} seconds, got {after!r:.60}")
+        await self._wait_held()
+        check_open([job])
+        said: dict[str, Value] = {"group": self.group, verb: (job.cell,), "reason": reason[:500]}
+        if verb == "again":
+            said |= {"after": float(after), "blame": blame}
+        job.is_settled = True
+        try:
+            await self._session.request("settle", Map(said))
+        except BaseException as error:
+            refused([job], error)
+            raise
+        forget([job])
+
+    async def extend(self, *jobs: Job) -> None:
+        """Begins the deadlines of jobs anew."""
+        await self._wait_held()
+        check_open(jobs)
+        cells = tuple([job.cell for job in jobs])
+        await self._session.request("settle", Map({"group": self.group, "extend": cells}))
+
+    async def _wait_held(self) -> None:
+        """Waits until the daemon has said which jobs this member keeps."""
+        while not self._is_held:
+            if self._error is not None:
+                raise type(self._error)(*self._error.args)
+            if self._over:
+                return
+            await self._arrival.park()
+
+    def drop(self, job: Job) -> None:
+        """Notes that a job is settled or lost."""
+        self._out.pop(job.token, None)
+
+    # -- the wire's side ------------------------------------------------------------------------------
+
+    def _begin(self, holding: tuple[tuple[int, int, int], ...], number: int | None = None) -> None:
+        self._is_held = False
+        self._taken = 0
+        self._inbox.clear()
+        spec = replace(self._options, holding=holding).spec()
+        credit = self._options.in_flight + AHEAD
+        self._stream = self._session.open_stream(self, Map(spec), credit, BYTES, number)
+
+    def _ask(self) -> None:
+        if self._stream is not None and not self._over:
+            asked = self._taken + self._options.in_flight + AHEAD
+            self._session.send_on_stream(p.Ask(self._stream, asked, BYTES))
+
+    def _skip_marks(self) -> None:
+        while self._inbox and self._inbox[0] is None:
+            self._inbox.popleft()
+            self._taken += 1
+
+    def arrive(self, values: tuple[Value, ...], _first: int, _size: int, _available: int) -> None:
+        """Takes a frame of deliveries and marks."""
+        for value in values:
+            assert isinstance(value, tuple)  # by WIRE.md
+            if isinstance(value[0], str):
+                self._mark(value)
+                self._inbox.append(None)
+            else:
+                self._inbox.append(Job(self, value, self._names))
+        before = self._taken
+        self._skip_marks()
+        if self._taken > before:
+            self._ask()
+        self._arrival.unpark_all()
+
+    def _mark(self, value: Any) -> None:
+        match value:
+            case ("held", pattern, ack_within, kept):
+                self._names = capture_names(pattern)
+                self.ack_within = float(ack_within)
+                self._held({before: after for _, _, before, after in kept})
+            case ("revoked", token):
+                self._lose(token)
+            case ("ended",):
+                self._end()
+
+    def _held(self, kept: dict[int, int]) -> None:
+        """Takes over the new tokens of the jobs that this member keeps; all others are lost."""
+        for token, job in list(self._out.items()):
+            del self._out[token]
+            if token in kept:
+                job.token = kept[token]
+                self._out[job.token] = job
+            elif not job.is_settled:
+                job.lost = True
+        self._is_held = True
+
+    def _lose(self, token: int) -> None:
+        job = self._out.get(token)
+        if job is not None and not job.is_settled:
+            del self._out[token]
+            job.lost = True
+        for waiting in self._inbox:
+            if waiting is not None and waiting.token == token:
+                waiting.lost = True
+
+    def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
+        """Joins again on a new connection, with the jobs that the program has."""
+        del resumed  # the daemon knows what the session had
+        if self._over:
+            return
+        if moved:
+            for job in self._out.values():
+                job.lost = True
+            self._out.clear()
+        holding = tuple([job.cell for job in self._out.values() if not job.is_settled])
+        self._begin(holding, number)
+
+    def know(self, total: int) -> None:
+        """Ignores how many values are ready."""
+
+    @property
+    def seen(self) -> int:
+        """No epoch."""
+        return 0
+
+    def reach(self, epoch: int) -> None:
+        """Ignores epochs: each job has its own."""
+
+    def finish(self) -> None:
+        """Ends: the group has ended."""
+        self._over = True
+        self._arrival.unpark_all()
+
+    def fail(self, error: DataspaceError) -> None:
+        """Fails: the stream has failed, or the connection has ended."""
+        self._error, self._over = error, True
+        for job in self._out.values():
+            job.lost = True
+        self._arrival.unpark_all()
+
+    def _end(self) -> None:
+        if self._stream is not None and not self._over:
+            self._session.drop_stream(self._stream)
+        self._over = True
+        for job in self._out.values():
+            job.lost = not job.is_settled
+        self._out.clear()
+        self._arrival.unpark_all()
+
+
+# -- jobs in turns ---------------------------------------------------------------------------------
+
+
+async def deliveries_of(session: ClientSession, jobs: Iterable[Job]) -> Done:
+    """Returns jobs as a turn of this session has them; raises ``UsageError`` for a job of another one.
+
+    Raises ``DeliveryLost`` for a job that was lost.
+    """
+    jobs = list(jobs)
+    for job in jobs:
+        if job._jobs._session is not session:
+            raise UsageError(f"{job!r} came over another connection, or is of another space")
+        await job._jobs._wait_held()
+    check_open(jobs)
+    groups: dict[str, list[int]] = {}
+    for job in jobs:
+        groups.setdefault(job.group, []).extend(job.cell)
+        job.is_settled = True
+    return tuple([(group, tuple(cells)) for group, cells in groups.items()])
+
+
+def check_open(jobs: Iterable[Job]) -> None:
+    """Raises ``DeliveryLost`` for a lost job, ``UsageError`` for a settled job."""
+    for job in jobs:
+        if job.lost:
+            lost = Map({"group": job.group, "lost": ((job.epoch, job.position),)})
+            raise DeliveryLost("not-yours", f"{job!r} is no longer this member's", lost)
+        if job.is_settled:
+            raise UsageError(f"{job!r} is settled already")
+
+
+def refused(jobs: Iterable[Job], error: BaseException) -> None:
+    """Notes that nothing has happened to jobs; a refusal says which of them are lost."""
+    lost = error.lost if isinstance(error, DeliveryLost) else []
+    for job in jobs:
+        if (job.epoch, job.position) in lost:
+            job.lost = True
+            job._jobs.drop(job)
+        elif isinstance(error, Refused):
+            job.is_settled = False
+
+
+def forget(jobs: Iterable[Job]) -> None:
+    """Notes that jobs are settled."""
+    for job in jobs:
+        job._jobs.drop(job)

@@ -1,0 +1,544 @@
+"""Handing out: which member gets which item of a group next, and which member has which item.
+
+The oldest item goes out first, so an item that was given back comes before newer items.  Members with credit
+take turns.  Where a group has a key, the items of one key are worked on in order: while any of a key is out,
+the rest of that key goes to the same member.  Nothing here is durable; ``state.py`` has what is.
+
+Always: an item is out to one member at a time; its token is higher than every token before; of one key the
+items that are out are the oldest, and all are out to one member.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Final, TypeAlias
+
+from dataspace.errors import Refused
+from index.values.values import Value, key as key_of
+from relay.groups.state import At, GroupState, Item
+
+BATCH: Final = 16
+"""Items that one member gets before it is another member's turn."""
+
+LONGEST_BACKOFF: Final = 30.0
+"""Seconds that a failed item waits at most, unless its member asked for more."""
+
+TERM_BITS: Final = 32
+"""A token has the term of the log above so many bits, and a counter in them."""
+
+Cell: TypeAlias = tuple[At, int]
+"""An item and the token of its delivery."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """The options of a group; ``ack_within`` and ``backoff`` in seconds, 0 ``attempts`` mean no limit."""
+
+    key: str | None = None
+    ack_within: float = 30.0
+    attempts: int = 5
+    window: int = 10_000
+    backoff: float = 0.1
+
+
+class GroupMember:
+    """One member of a group; ``holder`` says whose it is, ``principal`` who may settle what it has."""
+
+    __slots__ = (
+        "holder",
+        "in_flight",
+        "is_alone",
+        "is_ending",
+        "is_quiet",
+        "keyed",
+        "out",
+        "principal",
+    )
+
+    def __init__(self, holder: Hashable, in_flight: int = 1, principal: object = None) -> None:
+        self.holder = holder
+        self.principal = principal
+        self.in_flight = in_flight
+        self.out: dict[int, JobDelivery] = {}
+        self.keyed: list[tuple[At, Item]] = []
+        """Items that only this member gets, since it has earlier ones of their key."""
+        self.is_quiet = False
+        """True after a deadline passed, until the member says anything: it gets nothing meanwhile."""
+        self.is_ending = False
+        """True once its connection is gone: it gets nothing, and keeps what it has until its session ends."""
+        self.is_alone = False
+        """True while it has an item in its last attempt, beside which it gets nothing, or waits for one."""
+
+    def clear(self) -> None:
+        """Takes everything from the member."""
+        self.out, self.keyed = {}, []
+        self.is_alone = self.is_quiet = False
+
+    @property
+    def credit(self) -> int:
+        """How many more items the member may have."""
+        if self.is_quiet or self.is_ending or self.is_alone:
+            return 0
+        return self.in_flight - len(self.out)
+
+
+class JobDelivery:
+    """One item that is out: its deadline is infinite until the member has taken it."""
+
+    __slots__ = ("attempt", "deadline", "item", "member", "token")
+
+    def __init__(self, item: Item, member: GroupMember, token: int) -> None:
+        self.item = item
+        self.member = member
+        self.token = token
+        self.attempt = item.attempts + 1
+        self.deadline = float("inf")
+
+    @property
+    def is_taken(self) -> bool:
+        """True if the program has taken the item."""
+        return self.deadline != float("inf")
+
+
+class KeyQueue:
+    """The undone items of one key, in order; the first ``out`` of them are out, to ``member``."""
+
+    __slots__ = ("items", "member", "out")
+
+    def __init__(self) -> None:
+        self.items: deque[Item] = deque()
+        self.member: GroupMember | None = None
+        self.out = 0
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """Counts since the start; ``expired`` and ``ended`` are deliveries that a deadline or the end of a
+    session took back."""
+
+    delivered: int = 0
+    done: int = 0
+    again: int = 0
+    expired: int = 0
+    ended: int = 0
+    gone: int = 0
+    dead: int = 0
+    refused: int = 0
+    adopted: int = 0
+
+
+class GroupCore:
+    """Hands out the items of one group; not safe for threads.
+
+    ``holds`` says whether a fact is still there; ``key_at`` returns the key of a value, where there is one.
+    """
+
+    def __init__(
+        self,
+        state: GroupState,
+        *,
+        term: int,
+        options: GroupOptions,
+        holds: Callable[[Value], bool],
+        key_at: Callable[[Value], Hashable] | None = None,
+        first: int = 0,
+    ) -> None:
+        """Tokens begin with the term, or with ``first`` if that is higher."""
+        self.state: Final = state
+        self.options = options
+        self.counts = GroupCounts()
+        self.members: dict[Hashable, GroupMember] = {}
+        self.out: dict[int, JobDelivery] = {}
+        self.gone: list[At] = []
+        """Items of facts that have gone, to be noted as done."""
+        self.is_paused = False
+        self._first = term << TERM_BITS
+        self._token = max(first, self._first + 1)
+        self._holds = holds
+        self._key_at = key_at
+        self._ready: list[tuple[At, Item]] = []
+        self._postponed: list[tuple[int, At, Item]] = []
+        self._alone: deque[Item] = deque()
+        """Items in their last attempt, for a member that has nothing else."""
+        self._row: deque[GroupMember] = deque()
+        self._keys: dict[Hashable, KeyQueue] = {}
+        self._facts: dict[Hashable, Item] = {}
+        for item in sorted(state.undone.values(), key=lambda each: each.at):
+            self._enter(item)
+
+    # -- items ----------------------------------------------------------------------------------------
+
+    def take(self, item: Item) -> None:
+        """Reads an item that is on disk, later than all before; O(log items)."""
+        if self.state.take(item):
+            self._enter(item)
+
+    def _enter(self, item: Item) -> None:
+        """Gets ready what is undone and out to nobody."""
+        if not item.is_message:
+            at = key_of(item.value)
+            earlier = self._facts.get(at)
+            if earlier is not None and not earlier.token:
+                self._pass_over(earlier)  # a fact that went and came again is worked on once
+            self._facts[at] = item
+        if self._key_at is None:
+            self._line_up(item)
+            return
+        item.key = self._key_at(item.value)
+        queue = self._keys.get(item.key)
+        if queue is None:
+            queue = self._keys[item.key] = KeyQueue()
+        queue.items.append(item)
+        self._head(queue)
+
+    def _line_up(self, item: Item) -> None:
+        """Puts an item where members without an earlier claim to it find it."""
+        if item.due:
+            heappush(self._postponed, (item.due, item.at, item))
+        else:
+            heappush(self._ready, (item.at, item))
+
+    def _head(self, queue: KeyQueue) -> None:
+        """Puts the first item of a key that is not out where the member that may get it finds it."""
+        if queue.out >= len(queue.items):
+            return
+        item = queue.items[queue.out]
+        if item.due:
+            heappush(self._postponed, (item.due, item.at, item))
+        elif queue.out and queue.member is not None:
+            heappush(queue.member.keyed, (item.at, item))
+            self._stand(queue.member)
+        else:
+            heappush(self._ready, (item.at, item))
+
+    def come_due(self, wall: int) -> None:
+        """Gets ready the postponed items whose time has come; ``wall`` is in microseconds since 1970."""
+        while self._postponed and self._postponed[0][0] <= wall:
+            due, _, item = heappop(self._postponed)
+            if item.token or item.due != due or item.at not in self.state.undone:
+                continue
+            item.due = 0
+            if self._key_at is None:
+                heappush(self._ready, (item.at, item))
+            else:
+                self._head(self._keys[item.key])
+
+    @property
+    def next_due(self) -> int | None:
+        """The time at which the next postponed item is due."""
+        return self._postponed[0][0] if self._postponed else None
+
+    def _pass_over(self, item: Item) -> None:
+        """Counts an item as done, whose fact has gone."""
+        self.gone.append(item.at)
+        self.counts.gone += 1
+        self.state.done(item.at)
+        self._forget(item)
+
+    def _forget(self, item: Item) -> None:
+        """Drops what is known of an item that is done."""
+        if not item.is_message and self._facts.get(at := key_of(item.value)) is item:
+            del self._facts[at]
+        queue = self._keys.get(item.key) if self._key_at is not None else None
+        if queue is None:
+            return
+        was_out = bool(item.token)
+        if queue.items and queue.items[0] is item:
+            queue.items.popleft()
+        else:
+            queue.items.remove(item)
+        if was_out:
+            queue.out -= 1
+        if not queue.items:
+            del self._keys[item.key]
+            return
+        if not queue.out:
+            queue.member = None
+        self._head(queue)
+
+    # -- members --------------------------------------------------------------------------------------
+
+    def join(self, member: GroupMember) -> None:
+        """Adds a member, or a new one in place of the member of the same holder, which keeps its items."""
+        before = self.members.get(member.holder)
+        if before is not None:
+            for delivery in before.out.values():
+                delivery.member = member
+            member.out, member.keyed = before.out, before.keyed
+            member.is_alone = before.is_alone
+            for queue in self._keys.values():
+                if queue.member is before:
+                    queue.member = member
+            before.out, before.is_ending = {}, True
+        self.members[member.holder] = member
+        self._stand(member)
+
+    def leave(self, member: GroupMember, *, blame: bool) -> list[JobDelivery]:
+        """Removes a member; returns what it had and has failed, taken or about to be: the caller fails it.
+
+        All else that it had is given back.
+        """
+        if self.members.get(member.holder) is member:
+            del self.members[member.holder]
+        member.is_ending = True
+        failed: list[JobDelivery] = []
+        for delivery in list(member.out.values()):
+            if blame and (delivery.is_taken or not any(not each.is_taken for each in failed)):
+                failed.append(delivery)
+        for delivery in reversed(list(member.out.values())):
+            if delivery not in failed and delivery.token in self.out:
+                self.give_back(delivery)
+        self._drop_keyed(member)
+        return failed
+
+    def _drop_keyed(self, member: GroupMember) -> None:
+        keyed, member.keyed = member.keyed, []
+        for _, item in keyed:
+            if not item.token and item.at in self.state.undone:
+                queue = self._keys[item.key]
+                if queue.member is member and not queue.out:
+                    queue.member = None
+                self._head(queue)
+
+    def heard(self, member: GroupMember) -> None:
+        """Notes that a member says something, so that it gets items again."""
+        if member.is_quiet:
+            member.is_quiet = False
+            self._stand(member)
+
+    def _stand(self, member: GroupMember) -> None:
+        if member.credit > 0 and member not in self._row:
+            self._row.append(member)
+
+    # -- handing out ----------------------------------------------------------------------------------
+
+    def assign(self) -> Iterator[JobDelivery]:
+        """Yields items as they are handed out, until no member has credit or no item is ready."""
+        idle = 0
+        while self._row and idle < len(self._row) and not self.is_paused:
+            if not (self._ready or self._alone or any(each.keyed for each in self._row)):
+                return
+            member = self._row.popleft()
+            share = max(1, min(BATCH, len(self._ready) // max(1, len(self.members))))
+            given = 0
+            while given < share and member.credit > 0:
+                item = self._next(member)
+                if item is None:
+                    break
+                given += 1
+                yield self._hand_out(item, member)
+            if member.credit > 0:
+                self._row.append(member)
+                idle += 1
+            idle *= not given
+
+    def _next(self, member: GroupMember) -> Item | None:
+        """Returns the item that a member gets next."""
+        if self._alone and not member.out:
+            item = self._alone.popleft()
+            if self._is_ready(item) and self._is_next(item, member):
+                member.is_alone = True
+                return item
+        while (heap := self._heap(member)) is not None:
+            _, item = heappop(heap)
+            if not self._is_ready(item) or not self._is_next(item, member):
+                continue
+            if 0 < self.options.attempts <= item.attempts + 1 and item.attempts:
+                if member.out:
+                    self._alone.append(item)
+                    member.is_alone = True  # it gets nothing more until it has nothing
+                    return None
+                member.is_alone = True
+            return item
+        return None
+
+    def _heap(self, member: GroupMember) -> list[tuple[At, Item]] | None:
+        keyed, ready = member.keyed, self._ready
+        if keyed and (not ready or keyed[0][0] < ready[0][0]):
+            return keyed
+        return ready or None
+
+    def _is_ready(self, item: Item) -> bool:
+        if item.token or item.due or self.state.undone.get(item.at) is not item:
+            return False
+        if item.is_message or self._holds(item.value):
+            return True
+        self._pass_over(item)
+        return False
+
+    def _is_next(self, item: Item, member: GroupMember) -> bool:
+        """True if an item is the next of its key, and its key is not another member's."""
+        if self._key_at is None:
+            return True
+        queue = self._keys[item.key]
+        if queue.items[queue.out] is not item:
+            return False
+        if queue.out and queue.member is not member:
+            if queue.member is not None:
+                heappush(queue.member.keyed, (item.at, item))
+                self._stand(queue.member)
+            return False
+        return True
+
+    def _hand_out(self, item: Item, member: GroupMember) -> JobDelivery:
+        token, self._token = self._token, self._token + 1
+        delivery = JobDelivery(item, member, token)
+        item.token = token
+        self.out[token] = member.out[token] = delivery
+        self.counts.delivered += 1
+        if self._key_at is not None:
+            queue = self._keys[item.key]
+            queue.member = member
+            queue.out += 1
+            self._head(queue)
+        return delivery
+
+    def adopt(self, at: At, token: int, member: GroupMember) -> JobDelivery | None:
+        """Gives an item that a member says it has to that member, under a new token; None if it cannot.
+
+        It can if the item is undone and out to nobody, and the delivery was of an earlier term.
+        """
+        item = self.state.undone.get(at)
+        if item is None or item.token or not self.state.least <= token < self._first:
+            return None
+        if self._key_at is not None and not self._is_next_of_key(item, member):
+            return None
+        self.counts.adopted += 1
+        item.due = 0
+        return self._hand_out(item, member)
+
+    def _is_next_of_key(self, item: Item, member: GroupMember) -> bool:
+        queue = self._keys[item.key]
+        return queue.items[queue.out] is item and (not queue.out or queue.member is member)
+
+    # -- ends of deliveries ---------------------------------------------------------------------------
+
+    def judge(self, cells: Sequence[Cell], principal: object) -> list[At]:
+        """Returns the items that may not be done by these deliveries; empty if all may be.
+
+        Raises ``Refused("out-of-order")`` where an earlier item of a key is neither done nor among them.
+        """
+        lost = [at for at, token in cells if not self._may_be_done(at, token, principal)]
+        if len({at for at, _ in cells}) < len(cells):
+            raise Refused("bad-request", "a delivery stands twice among those that are done")
+        if not lost and self._key_at is not None:
+            self._check_order([at for at, _ in cells])
+        if lost:
+            self.counts.refused += 1
+        return lost
+
+    def _may_be_done(self, at: At, token: int, principal: object) -> bool:
+        state = self.state
+        if not state.least <= token < self._token or not state.is_undone(at):
+            return False
+        item = state.undone.get(at)
+        if item is None:  # it is not read yet since the start, so only an earlier term can have had it
+            return token < self._first
+        if item.token:
+            delivery = self.out[item.token]
+            return item.token == token and principal in (None, delivery.member.principal)
+        return True
+
+    def _check_order(self, items: Iterable[At]) -> None:
+        among = set(items)
+        for at in among:
+            item = self.state.undone.get(at)
+            if item is None:
+                continue
+            for earlier in self._keys[item.key].items:
+                if earlier is item:
+                    break
+                if earlier.at not in among:
+                    raise Refused(
+                        "out-of-order",
+                        f"item {at} is done before item {earlier.at} of its key {item.key!r:.80}",
+                    )
+
+    def done(self, items: Iterable[At]) -> list[Item]:
+        """Takes items for done that ``judge`` has passed; returns what was undone here.
+
+        The note of it must be in the log with the turn: the state is changed here or by that note.
+        """
+        found: list[Item] = []
+        for at in items:
+            item = self.state.undone.get(at)
+            self.state.done(at)
+            if item is not None:
+                found.append(item)
+        for item in found:
+            self.finished(item)
+        return found
+
+    def finished(self, item: Item) -> None:
+        """Frees the credit of an item that is done."""
+        if item.token:
+            member = self._end(self.out[item.token])
+            self._forget(item)
+            item.token = 0
+            self._stand(member)
+        else:
+            self._forget(item)
+        self.counts.done += 1
+
+    def _end(self, delivery: JobDelivery) -> GroupMember:
+        """Ends a delivery, but not the claim of its item."""
+        member = delivery.member
+        del self.out[delivery.token]
+        member.out.pop(delivery.token, None)
+        if not member.out:
+            member.is_alone = False
+        return member
+
+    def give_back(self, delivery: JobDelivery, *, due: int = 0) -> list[JobDelivery]:
+        """Takes an item back, which is ready again, or once it is due.
+
+        Returns the later deliveries of its key, which are taken back too.
+        """
+        member = self._end(delivery)
+        item = delivery.item
+        item.token, item.due = 0, due
+        revoked: list[JobDelivery] = []
+        if self._key_at is None:
+            self._line_up(item)
+        else:
+            queue = self._keys[item.key]
+            place = queue.items.index(item)
+            for later in list(queue.items)[place + 1 : queue.out]:
+                revoked.append(self.out[later.token])
+                self._stand(self._end(self.out[later.token]))
+                later.token = 0
+            queue.out = place
+            if not place:
+                queue.member = None
+            self._head(queue)
+        self._stand(member)
+        return revoked
+
+    def fails(
+        self, delivery: JobDelivery, wall: int, *, after: float = 0.0, blame: bool = True
+    ) -> int | None:
+        """Returns when a failed item is due, in microseconds since 1970 (0: at once); None if it is dead.
+
+        The attempt is counted if there is ``blame``; ``give_back`` or ``done`` must follow.
+        """
+        item = delivery.item
+        if blame:
+            item.attempts += 1
+            if 0 < self.options.attempts <= item.attempts:
+                return None
+            wait = self.options.backoff * 2.0 ** min(item.attempts - 1, 30)
+            after = max(after, min(wait, LONGEST_BACKOFF))
+        return wall + round(after * 1_000_000) if after > 0 else 0
+
+    @property
+    def next_token(self) -> int:
+        """The token that the next delivery gets."""
+        return self._token
+
+    @property
+    def blocked(self) -> int:
+        """Undone items that wait for an earlier one of their key; O(keys)."""
+        return sum([max(0, len(each.items) - max(1, each.out)) for each in self._keys.values()])

@@ -1,0 +1,203 @@
+"""The durable state of groups: how far each has read, and which items before that are not done.
+
+A group divides the facts and messages that match a pattern among its members.  An *item* is one row of the
+log, named by its epoch and its position among the rows of that epoch.  The log has notes about groups, which
+this file writes and takes in; snapshots have a checkpoint of each group.  The members that work on
+items are not here: ``core.py`` has them in memory.
+
+Always: every item up to ``read`` is done or in ``undone``; an item beyond ``read`` is done only if it is in
+``above``.  So no item is lost, whatever a checkpoint was written between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeAlias
+
+from index.values.values import Value
+
+At: TypeAlias = tuple[int, int]
+"""The name of an item: its epoch, and its position among the rows of that epoch."""
+
+END: Final = 1 << 62
+"""A position behind all rows of an epoch."""
+
+DONE: Final = "group-done"
+"""The kind of note that has items that are done: the group, then epoch and position of each."""
+
+AGAIN: Final = "group-again"
+"""The kind of note about a failed or postponed item: group, epoch, position, failed attempts, when it is due
+in microseconds since 1970 (0: at once)."""
+
+GROUP: Final = "group"
+"""The kind of note that replaces the state of a group: its checkpoint."""
+
+GROUP_ENDED: Final = "group-ended"
+"""The kind of note that ends groups."""
+
+KINDS: Final = frozenset((DONE, AGAIN, GROUP, GROUP_ENDED))
+
+Fields: TypeAlias = tuple[Value, ...]
+
+
+class Item:
+    """One item that is not done; ``token`` is 0 while no member has it.
+
+    ``attempts`` counts failed deliveries; before ``due``, in microseconds since 1970, it is not handed out.
+    """
+
+    __slots__ = ("at", "attempts", "due", "is_message", "key", "size", "time", "token", "value")
+
+    def __init__(
+        self, at: At, time: int, value: Value, *, is_message: bool, attempts: int = 0, due: int = 0
+    ) -> None:
+        self.at = at
+        self.time = time
+        self.value = value
+        self.is_message = is_message
+        self.attempts = attempts
+        self.due = due
+        self.token = 0
+        self.key: Any = None
+        """What decides which items are worked on in order; None where the group has no key."""
+        self.size = 0
+
+    def __lt__(self, other: Item) -> bool:
+        return self.at < other.at
+
+    def packed(self) -> Fields:
+        """Returns the item as it is in a checkpoint."""
+        return (*self.at, self.time, self.attempts, self.due, self.is_message, self.value)
+
+    @classmethod
+    def of(cls, packed: Any) -> Item:
+        """Returns the item that ``packed`` was made of."""
+        epoch, position, time, attempts, due, is_message, value = packed
+        return cls((epoch, position), time, value, is_message=is_message, attempts=attempts, due=due)
+
+
+class GroupState:
+    """The durable state of one group; ``least`` is the lowest token that is valid."""
+
+    __slots__ = ("above", "failed", "is_live", "least", "name", "read", "saved", "undone")
+
+    def __init__(self, name: str, read: At = (0, END), least: int = 0) -> None:
+        self.name = name
+        self.read = read
+        self.least = least
+        self.undone: dict[At, Item] = {}
+        self.above: set[At] = set()
+        """Items beyond ``read`` that are done."""
+        self.failed: dict[At, tuple[int, int]] = {}
+        """Failed attempts of items beyond ``read``, and when they are due."""
+        self.saved = read[0]
+        """The epoch after which the log is needed: the read position of the newest checkpoint on disk."""
+        self.is_live = False
+        """True if every epoch on disk is read: then ``GroupStates.fed`` says how far, for all such groups."""
+
+    def is_undone(self, at: At) -> bool:
+        """True if an item is not done; of an item beyond ``read`` this does not say that it exists."""
+        return at in self.undone or (at > self.read and at not in self.above)
+
+    def done(self, at: At) -> None:
+        """Notes that an item is done."""
+        if self.undone.pop(at, None) is None and at > self.read:
+            self.above.add(at)
+            self.failed.pop(at, None)
+
+    def postpone(self, at: At, attempts: int, due: int) -> None:
+        """Notes the failed attempts of an item, and when it is due."""
+        item = self.undone.get(at)
+        if item is not None:
+            item.attempts, item.due = attempts, due
+        elif at > self.read:
+            self.failed[at] = (attempts, due)
+
+    def take(self, item: Item) -> bool:
+        """Reads the next item, beyond all before; returns False if that is done already."""
+        self.read = item.at
+        if item.at in self.above:
+            self.above.discard(item.at)
+            return False
+        if item.at in self.failed:
+            item.attempts, item.due = self.failed.pop(item.at)
+        self.undone[item.at] = item
+        return True
+
+    def checkpoint(self, fed: int) -> Fields:
+        """Returns the fields of a ``GROUP`` note; O(undone items)."""
+        read = (max(self.read[0], fed), END) if self.is_live else self.read
+        undone = tuple([item.packed() for item in self.undone.values()])
+        above = tuple([part for at in sorted(self.above) if at > read for part in at])
+        failed = tuple([(*at, *more) for at, more in sorted(self.failed.items()) if at > read])
+        return (self.name, *read, self.least, undone, above, failed)
+
+
+class GroupStates(dict[str, GroupState]):
+    """The groups of a space, by their names; ``fed`` is the epoch to which live groups have read."""
+
+    fed = 0
+
+    def take_in(self, kind: str, fields: Any) -> None:
+        """Does what a note about groups says; O(its items)."""
+        if kind == DONE:
+            name, *cells = fields
+            if (group := self.get(name)) is not None:
+                for at in _items(cells):
+                    group.done(at)
+        elif kind == AGAIN:
+            name, epoch, position, attempts, due = fields
+            if (group := self.get(name)) is not None:
+                group.postpone((epoch, position), attempts, due)
+        elif kind == GROUP:
+            self._replace(fields)
+        elif kind == GROUP_ENDED:
+            for name in fields:
+                self.pop(name, None)
+
+    def _replace(self, fields: Any) -> None:
+        name, epoch, position, least, undone, above, failed = fields
+        group = self.get(name)
+        if group is None:
+            group = self[name] = GroupState(name)
+        group.read, group.least, group.is_live = (epoch, position), least, False
+        group.saved = epoch if position == END else epoch - 1
+        group.undone.clear()
+        for packed in undone:
+            item = Item.of(packed)
+            group.undone[item.at] = item
+        group.above.clear()
+        group.above.update(zip(above[::2], above[1::2], strict=True))
+        group.failed = {(epoch, position): (attempts, due) for epoch, position, attempts, due in failed}
+
+    def needs_after(self) -> int | None:
+        """Returns the epoch after which groups need the log; None where there is no group."""
+        return min([group.saved for group in list(self.values())], default=None)
+
+    def saved(self, checkpoints: Iterable[Any]) -> None:
+        """Notes that checkpoints are on disk; a group that has begun anew since keeps its own."""
+        for name, epoch, position, least, *_ in checkpoints:
+            group = self.get(name)
+            if group is not None and group.least == least:
+                group.saved = max(group.saved, epoch if position == END else epoch - 1)
+
+    def checkpoints(self) -> list[Fields]:
+        """Returns the checkpoints of all groups, which nothing changes any more; O(undone items)."""
+        return [group.checkpoint(self.fed) for group in self.values()]
+
+
+def done_fields(name: str, items: Iterable[At]) -> Fields:
+    """Returns the fields of a ``DONE`` note; each epoch is written as its difference to the one before."""
+    cells: list[Value] = [name]
+    before = 0
+    for epoch, position in sorted(items):
+        cells += (epoch - before, position)
+        before = epoch
+    return tuple(cells)
+
+
+def _items(cells: list[int]) -> Iterator[At]:
+    epoch = 0
+    for difference, position in zip(cells[::2], cells[1::2], strict=True):
+        epoch += difference
+        yield epoch, position

@@ -1,0 +1,134 @@
+"""The command consume: a member of a group, which prints its jobs or runs a command for each."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import subprocess
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from dataspace.client.jobs import Job, Jobs
+from dataspace.client.space import RemoteSpace
+from dataspace.errors import DeliveryLost, UsageError
+from dataspace.facts import as_it_is
+from dataspace.kernel.changes import EpochChanges
+from index.values.values import Value
+from server.cli.connecting import connect
+from server.cli.lasting.facts import environment
+from server.cli.output import change_json, note, print_epoch, say
+from server.cli.values import content, parsed, value_in
+from server.config.units import duration
+
+AGAIN: Final = 75
+"""The status of a command whose job is to be tried again without blame (EX_TEMPFAIL)."""
+
+
+async def consume(args: argparse.Namespace) -> int:
+    """Takes jobs of a group until interrupted, or until ``--count`` of them."""
+    if args.results and not args.execute:
+        raise UsageError("--results: what a command prints becomes facts, so it needs --exec COMMAND")
+    pattern = None if args.pattern is None else parsed(args.pattern)
+    async with (
+        connect(args) as space,
+        space.consume(
+            pattern,
+            group=args.group,
+            start=args.start,
+            in_flight=args.in_flight,
+            key=args.key,
+            ack_within=duration(args.ack_within) if args.ack_within else None,
+            attempts=args.attempts,
+        ) as jobs,
+    ):
+        note(f"group {args.group}: waiting for jobs, Ctrl-C ends")
+        left = args.count if args.count is not None else math.inf
+        async with trio.open_nursery() as nursery:
+            slots = trio.CapacityLimiter(args.in_flight)
+            while left > 0 and (job := await jobs.next_job()) is not None:
+                left -= 1
+                if not args.execute:
+                    print_epoch(_epoch_of(job), as_json=args.json)
+                    await job.done()
+                    continue
+                borrower = object()
+                await slots.acquire_on_behalf_of(borrower)
+                nursery.start_soon(_work, space, jobs, job, args, slots, borrower)
+    return 0
+
+
+async def _work(
+    space: RemoteSpace,
+    jobs: Jobs,
+    job: Job,
+    args: argparse.Namespace,
+    slots: trio.CapacityLimiter,
+    borrower: object,
+) -> None:
+    """Runs the command for one job, and settles the job by its exit status."""
+    try:
+        with suppress(DeliveryLost):
+            await _run(space, jobs, job, args)
+    finally:
+        slots.release_on_behalf_of(borrower)
+
+
+async def _run(space: RemoteSpace, jobs: Jobs, job: Job, args: argparse.Namespace) -> None:
+    epoch = _epoch_of(job)
+    (change,) = epoch
+    variables = environment(change) | {
+        "DATASPACE_JOB": f"{job.epoch}.{job.position}",
+        "DATASPACE_ATTEMPT": str(job.attempt),
+        "DATASPACE_TOKEN": str(job.token),
+    }
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_extend, jobs, job)
+            ended = await trio.run_process(
+                ["/bin/sh", "-c", args.execute],
+                stdin=(change_json(change, epoch) + "\n").encode(),
+                capture_stdout=bool(args.results),
+                check=False,
+                env=os.environ | variables,
+            )
+            nursery.cancel_scope.cancel()
+        if ended.returncode:
+            await _failed(job, ended.returncode, args.execute)
+            return
+        facts = _facts(ended.stdout) if args.results else []
+    except (OSError, subprocess.SubprocessError, UsageError) as error:
+        say(f"dataspace: job {job.epoch}.{job.position}: {error}")
+        await job.again(reason=str(error))
+        return
+    async with space.turn(done=[job]) as turn:
+        for fact in facts:
+            turn.assert_(as_it_is(fact), owner=args.results)
+
+
+async def _failed(job: Job, status: int, command: str) -> None:
+    say(f"dataspace: {command} ended with {status} for job {job.epoch}.{job.position}, attempt {job.attempt}")
+    await job.again(blame=status != AGAIN, reason=f"status {status}")
+
+
+async def _extend(jobs: Jobs, job: Job) -> None:
+    """Begins the deadline of a job anew for as long as its command runs."""
+    with suppress(DeliveryLost):
+        while True:
+            await trio.sleep(jobs.ack_within / 3)
+            await job.extend()
+
+
+def _facts(printed: bytes) -> list[Value]:
+    """Returns the facts that a command has printed, one on a line."""
+    lines = printed.decode().splitlines()
+    return [value_in(number, content(line)) for number, line in enumerate(lines, 1) if content(line)]
+
+
+def _epoch_of(job: Job) -> EpochChanges:
+    """Returns a job as the change that it is."""
+    rows, names = [job.captures], tuple(job.named)
+    came, said = ([], rows) if job.is_message else (rows, [])
+    return EpochChanges(job.epoch, job.micros, job.epoch, names, came, said, [])

@@ -1,0 +1,117 @@
+"""The command groups: lists the groups of a space, shows what is out, and pauses, moves or deletes one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from dataspace.errors import UsageError
+from index.patterns.text import unparse
+from index.values.jsons import to_json
+from index.values.values import Map, Value
+from server.cli.connecting import connect_short
+from server.cli.once.sessions import aligned, since_text
+from server.cli.output import json_line, say, tame
+
+COLUMNS: Final = ("group", "members", "out", "undone", "dead", "oldest", "behind", "state", "pattern")
+OUT: Final = ("job", "attempt", "member", "left", "item")
+
+Fields = Mapping[str, Value]
+
+
+def groups(args: argparse.Namespace) -> int:
+    """Prints the groups of the space, or does something to one of them."""
+    if args.verb == "list":
+        return _list(args)
+    if args.name is None:
+        raise UsageError(f"which group? dataspace groups {args.verb} NAME; dataspace groups lists them")
+    if args.verb == "out":
+        return _out(args)
+    asked: dict[str, Value] = {"group": args.name, "what": args.verb}
+    if args.verb == "seek":
+        asked["to"] = _place(args)
+    elif args.place is not None:
+        raise UsageError(f"{args.verb} takes the name of a group, and no {args.place!r}")
+    with connect_short(args) as space:
+        answer = space.request("group-alter", asked)
+    done = {"pause": "paused", "resume": "goes on", "delete": "deleted"}
+    say(tame(f"group {args.name}: {done.get(args.verb) or f'begins anew after epoch {answer!r}'}"))
+    return 0
+
+
+def _place(args: argparse.Namespace) -> Value:
+    if args.place is None:
+        raise UsageError("where to? dataspace groups seek NAME EPOCH, or a time, or now")
+    if args.place == "now":
+        return None
+    if args.place.isdecimal():
+        return int(args.place)
+    try:
+        moment = datetime.fromisoformat(args.place)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        said = "a group begins at an epoch, a time such as 2026-11-22T09:00:00Z, or now"
+        raise UsageError(f"{said}, not at {args.place}")
+    return moment
+
+
+def _asked(args: argparse.Namespace, **arguments: Value) -> list[Fields]:
+    with connect_short(args) as space:
+        answer = space.request("groups", arguments)
+    assert isinstance(answer, tuple)  # by WIRE.md
+    return [{str(name): value for name, value in each.pairs()} for each in answer if isinstance(each, Map)]
+
+
+def _list(args: argparse.Namespace) -> int:
+    found = _asked(args)
+    if args.json:
+        for each in found:
+            print(json_line({name: to_json(value) for name, value in each.items()}))
+        return 0
+    for line in aligned([COLUMNS, *[_cells(each) for each in found]]):
+        print(line)
+    return 0
+
+
+def _cells(each: Fields) -> tuple[str, ...]:
+    oldest = each["oldest_seconds"]
+    assert isinstance(oldest, float)  # by WIRE.md
+    return (
+        tame(str(each["group"])),
+        *[str(each[name]) for name in ("members", "out", "undone", "dead")],
+        since_text(oldest) if each["undone"] else "-",
+        str(each["behind"]),
+        "paused" if each["paused"] else "runs",
+        tame(str(each["pattern"])),
+    )
+
+
+def _out(args: argparse.Namespace) -> int:
+    (found,) = _asked(args, group=args.name, out=True)
+    out = found["deliveries"]
+    assert isinstance(out, tuple)  # by WIRE.md
+    rows: list[tuple[str, ...]] = []
+    for each in out:
+        assert isinstance(each, tuple)  # as above
+        epoch, position, _, attempt, member, left, item = each
+        name = f"{epoch!r}.{position!r}"
+        if args.json:
+            print(
+                json_line(
+                    {
+                        "job": name,
+                        "attempt": attempt,
+                        "member": member,
+                        "item": to_json(item),
+                    }
+                )
+            )
+            continue
+        rest = f"{left:.0f}s" if isinstance(left, float) else "-"
+        rows.append((name, str(attempt), tame(str(member)), rest, tame(unparse(item))))
+    for line in aligned([OUT, *rows]) if not args.json else ():
+        print(line)
+    return 0

@@ -1,0 +1,1 @@
+"""What members of groups send and receive: streams of deliveries, and requests about groups."""

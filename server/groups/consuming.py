@@ -1,0 +1,180 @@
+"""The members of groups that one connection has: each is a stream of deliveries.
+
+``Deliveries`` is what waits behind such a stream.  The client asks for more as its program takes items, so
+the credit of the stream says how many were taken; the deadline of an item begins there.
+
+Always: a member keeps its deliveries while its session may come back; a stream that its client ends gives
+them back at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from dataspace.codec import pack
+from dataspace.errors import Refused, UsageError
+from dataspace.wire import packets as p
+from dataspace.wire.consuming import ConsumeOptions
+from dataspace.wire.features import MAIN
+from index.values.values import Map, Value
+from relay.delivery.outbox import OutStream
+from relay.groups.core import JobDelivery
+from server.sessions.peer import Peer
+from server.spaces.groups.definitions import joined
+from server.spaces.groups.group import StreamMember, WorkGroup
+
+if TYPE_CHECKING:
+    from server.spaces.groups.groups import SpaceGroups
+
+
+class Deliveries:
+    """What waits behind the stream of a member: packed values, in order."""
+
+    __slots__ = ("_first", "_sent", "_waiting", "failure", "group", "member", "used")
+
+    def __init__(self, first: int) -> None:
+        """``first`` is how many values the client asked for when it had taken none."""
+        self._first = first
+        self._waiting: deque[bytes] = deque()
+        self._sent: deque[int] = deque()
+        """Tokens of the values that the program has not taken yet, 0 for a mark."""
+        self.used = 0
+        self.failure: Refused | None = None
+        self.group: WorkGroup | None = None
+        self.member: StreamMember | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, value: Value, token: int = 0) -> None:
+        """Adds a value: a delivery with its token, or a mark."""
+        packed = pack(value)
+        self._waiting.append(packed)
+        self._sent.append(token)
+        self.used += len(packed)
+
+    def take_packed(self, count: int, size: int) -> tuple[int, bytes]:
+        """Removes up to ``count`` values of about ``size`` bytes; returns how many, and their wire form."""
+        taken: list[bytes] = []
+        while self._waiting and len(taken) < count and size > 0:
+            packed = self._waiting.popleft()
+            size -= len(packed)
+            self.used -= len(packed)
+            taken.append(packed)
+        return len(taken), b"".join(taken)
+
+    def taken(self, asked: int) -> list[int]:
+        """Returns the tokens that the program has taken since, now that the client asks for so many."""
+        count = min(asked - self._first, len(self._sent))
+        self._first += max(0, count)
+        return [self._sent.popleft() for _ in range(count)]
+
+
+class Consuming:
+    """The members of groups of one connection."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._streams: dict[int, OutStream] = {}
+
+    @property
+    def _groups(self) -> SpaceGroups:
+        return self._peer.hosted.groups
+
+    def open(self, stream: OutStream, spec: Map) -> None:
+        """Begins to feed a stream; raises ``Refused`` or ``UsageError`` for a spec that cannot be served."""
+        peer, hosted = self._peer, self._peer.hosted
+        name = spec.get("space", MAIN)
+        hosted.check_space(name if isinstance(name, str) else repr(name))
+        if peer.own.follows or not hosted.leads:
+            raise hosted.leader.refusal()
+        options = ConsumeOptions.read(spec)
+        peer.permit.check_group(options.group)
+        if options.pattern is not None and not peer.permit.open:
+            peer.permit.check_observe(options.pattern)
+        stream.backlog = Deliveries(stream.items)
+        self._streams[stream.number] = stream
+        peer.start(self._begin, stream, options)
+
+    async def _begin(self, stream: OutStream, options: ConsumeOptions) -> None:
+        peer = self._peer
+        try:
+            group = await joined(self._groups, options)
+            if options.holding:
+                await self._groups.wait_read(group, max((epoch, at) for epoch, at, _ in options.holding))
+            if stream.ended or peer.gone:
+                return
+            if not peer.permit.open:
+                peer.permit.check_observe(group.pattern)
+            self._join(stream, group, options)
+        except Refused as refusal:
+            peer.fail(stream, refusal.code, refusal.text, refusal.url)
+        except UsageError as error:
+            peer.fail(stream, "bad-request", str(error))
+        peer.hosted.flush()
+
+    def _join(self, stream: OutStream, group: WorkGroup, options: ConsumeOptions) -> None:
+        peer, deliveries = self._peer, stream.backlog
+        assert isinstance(deliveries, Deliveries)  # as ``open`` has made it
+
+        def give(group: WorkGroup, delivery: JobDelivery) -> None:
+            item = delivery.item
+            kind = "message" if item.is_message else "fact"
+            row = group.matches(item.value)
+            value = (*item.at, item.time, delivery.token, delivery.attempt, kind, row)
+            deliveries.put(value, delivery.token)
+            peer.wake(stream)
+
+        def mark(value: Value) -> None:
+            deliveries.put(value)
+            peer.wake(stream)
+
+        owner = peer.own.owner
+        member = StreamMember((owner, stream.number), options.in_flight, peer.principal, give, mark)
+        kept = self._groups.join(group, member, owner, options.holding)
+        deliveries.group, deliveries.member = group, member
+        mark(("held", group.pattern, group.options.ack_within, tuple(kept)))
+        if not options.quiet:
+            peer.own.announce(stream.number, group.pattern)
+        self._groups.deliver()
+
+    def asked(self, stream: OutStream) -> None:
+        """Notes which deliveries the program has taken, by what its stream asks for."""
+        deliveries = stream.backlog
+        if not isinstance(deliveries, Deliveries):
+            return
+        group, member = deliveries.group, deliveries.member
+        if group is None or member is None:
+            return
+        self._groups.heard(group, member)
+        for token in deliveries.taken(stream.items):
+            delivery = member.out.get(token)
+            if delivery is not None and not delivery.is_taken:
+                self._groups.took(group, delivery)
+        self._groups.deliver()
+
+    def reached(self) -> Iterable[p.Packet]:
+        """Returns nothing: a group knows itself how far it is."""
+        return ()
+
+    def close(self, stream: OutStream) -> None:
+        """Gives back what the member of a stream has, since its client has ended the stream."""
+        if self._streams.pop(stream.number, None) is None:
+            return
+        deliveries = stream.backlog
+        if (
+            isinstance(deliveries, Deliveries)
+            and deliveries.group is not None
+            and deliveries.member is not None
+        ):
+            self._groups.leave(deliveries.group, deliveries.member)
+            self._groups.deliver()
+
+    def end(self, _reason: str) -> None:
+        """Feeds nothing more: members keep what they have until their session ends."""
+        for stream in self._streams.values():
+            if isinstance(stream.backlog, Deliveries) and stream.backlog.member is not None:
+                stream.backlog.member.is_ending = True
+        self._streams.clear()

@@ -1,0 +1,156 @@
+"""Requests about groups: give jobs back, list groups, and what operators do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.errors import DeliveryLost, Refused
+from dataspace.wire.arguments import text
+from dataspace.wire.consuming import LONGEST_SECONDS
+from index.patterns.text import unparse_pattern
+from index.values.values import Map, Value
+from relay.groups.core import Cell, JobDelivery
+from server.sessions.peer import Peer
+from server.spaces.groups.definitions import delete, seek
+from server.spaces.groups.group import WorkGroup
+
+if TYPE_CHECKING:
+    from server.sessions.requests import Verb
+
+MOST: Final = 10_000
+"""Deliveries in one request or answer."""
+
+
+async def _settle(peer: Peer, arguments: Map) -> Value:
+    """Gives jobs back (``again``), makes them dead letters (``dead``), or begins their deadlines anew.
+
+    Denied with ``not-yours`` if one of them is not this client's, and then nothing has happened.
+    """
+    await trio.lowlevel.checkpoint()
+    groups = peer.hosted.groups
+    group = groups.find(_named(peer, arguments))
+    after, blame, reason = _seconds(arguments), arguments.get("blame", True), text(arguments, "reason", "")
+    if not isinstance(blame, bool):
+        raise Refused("bad-request", f"blame must be true or false, got {blame!r:.60}")
+    wanted = {verb: _deliveries(peer, group, arguments.get(verb, ())) for verb in ("again", "dead", "extend")}
+    for delivery in wanted["extend"]:
+        groups.took(group, delivery)
+    for delivery in reversed(wanted["again"]):
+        if delivery.token in group.core.out:
+            group.core.counts.again += 1
+            groups.heard(group, delivery.member)
+            groups.fail(group, delivery, reason=reason, after=after, blame=blame, tells=False)
+    for delivery in wanted["dead"]:
+        if delivery.token in group.core.out:
+            groups.bury(group, delivery, reason)
+    groups.touched(group)
+    groups.deliver()
+    return None
+
+
+def _named(peer: Peer, arguments: Map) -> str:
+    """Returns the name of a group that the client may use; raises ``Refused`` for any other."""
+    name = text(arguments, "group")
+    peer.permit.check_group(name)
+    return name
+
+
+def _seconds(arguments: Map) -> float:
+    after = arguments.get("after", 0.0)
+    if not isinstance(after, int | float) or isinstance(after, bool) or not 0 <= after <= LONGEST_SECONDS:
+        raise Refused("bad-request", f"after must be 0 to {LONGEST_SECONDS:.0f} seconds, got {after!r:.60}")
+    return float(after)
+
+
+def _deliveries(peer: Peer, group: WorkGroup, stated: Value) -> list[JobDelivery]:
+    """Returns deliveries by epoch, position and token; raises ``DeliveryLost`` for others' deliveries."""
+    found: list[JobDelivery] = []
+    lost: list[tuple[int, int]] = []
+    for at, token in _cells(stated):
+        delivery = group.core.out.get(token)
+        if delivery is None or delivery.item.at != at or delivery.member.principal != peer.principal:
+            lost.append(at)
+        else:
+            found.append(delivery)
+    if lost:
+        named = ", ".join([f"{epoch}.{position}" for epoch, position in lost[:8]])
+        said = Map({"group": group.name, "lost": tuple(lost)})
+        raise DeliveryLost("not-yours", f"group {group.name!r}: {named} is not out to this client", said)
+    return found
+
+
+def _cells(stated: Value) -> list[Cell]:
+    if not isinstance(stated, tuple) or len(stated) > MOST:
+        raise Refused("bad-request", f"deliveries are an array of at most {MOST}")
+    cells: list[Cell] = []
+    for each in stated:
+        match each:
+            case (int(epoch), int(position), int(token)):
+                cells.append(((epoch, position), token))
+            case _:
+                raise Refused("bad-request", f"a delivery is epoch, position and token, got {each!r:.60}")
+    return cells
+
+
+async def _groups(peer: Peer, arguments: Map) -> Value:
+    """Returns the groups that the client may observe, or one of them; with ``out`` what is out, by item."""
+    await trio.lowlevel.checkpoint()
+    groups = peer.hosted.groups
+    name = text(arguments, "group", "")
+    wanted = [groups.find(name)] if name else list(groups.by_name.values())
+    shown = [each for each in wanted if peer.permit.open or peer.permit.allows_observe(each.pattern)]
+    return tuple([_status(peer, each, out=arguments.get("out") is True) for each in shown])
+
+
+def _status(peer: Peer, group: WorkGroup, *, out: bool) -> Map:
+    core, hosted = group.core, peer.hosted
+    oldest = min(group.state.undone.values(), default=None)
+    status: dict[str, Value] = {
+        "group": group.name,
+        "pattern": unparse_pattern(group.pattern),
+        "options": Map(asdict(group.options)),
+        "members": len(core.members),
+        "out": len(core.out),
+        "undone": len(group.state.undone),
+        "oldest_seconds": 0.0 if oldest is None else max(0.0, (hosted.clock() - oldest.time) / 1e6),
+        "behind": 0 if group.state.is_live else max(0, hosted.commits.durable - group.state.read[0]),
+        "dead": max(0, len(hosted.space.claims("group:" + group.name)) - 1),
+        "paused": core.is_paused,
+        "counts": Map(asdict(core.counts)),
+    }
+    if out:
+        some = list(core.out.values())[:MOST]
+        status["deliveries"] = tuple([_shown(each) for each in some])
+    return Map(status)
+
+
+def _shown(delivery: JobDelivery) -> Value:
+    item = delivery.item
+    taken = None if not delivery.is_taken else max(0.0, delivery.deadline - trio.current_time())
+    return (*item.at, delivery.token, delivery.attempt, str(delivery.member.holder), taken, item.value)
+
+
+async def _alter(peer: Peer, arguments: Map) -> Value:
+    """Pauses a group, resumes it, deletes it, or moves its read position."""
+    groups = peer.hosted.groups
+    group = groups.find(_named(peer, arguments))
+    peer.permit.check_observe(group.pattern)
+    what = text(arguments, "what")
+    if what in ("pause", "resume"):
+        group.core.is_paused = what == "pause"
+        groups.touched(group)
+        groups.deliver()
+    elif what == "delete":
+        await delete(groups, group)
+    elif what == "seek":
+        return await seek(groups, group, arguments.get("to"))
+    else:
+        raise Refused("bad-request", f"what must be pause, resume, delete or seek, got {what!r:.40}")
+    return None
+
+
+VERBS: Final[Mapping[str, Verb]] = {"settle": _settle, "groups": _groups, "group-alter": _alter}

@@ -1,0 +1,143 @@
+"""The definitions of groups: how a group is made, moved to another place of the log, and deleted."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from datetime import datetime
+from typing import Final
+
+import trio
+
+from dataspace.errors import Refused
+from dataspace.kernel.actions import ASSERT, RETRACT
+from dataspace.wire.consuming import ConsumeOptions, Start
+from index.patterns.patterns import capture_names, matcher
+from index.patterns.text import unparse_pattern
+from index.values.values import Map, Record, Value, key as key_of, same
+from relay.groups.core import GroupOptions
+from relay.groups.state import END, GROUP, GROUP_ENDED, GroupState, Item
+from relay.log.notes import of_group
+from server.spaces.groups.group import OWNER, GroupSpace, WorkGroup, group_of
+from server.spaces.groups.groups import SpaceGroups
+
+AT_ONCE: Final = 4_096
+"""Claims that one turn retracts where a group is deleted."""
+
+
+async def joined(groups: SpaceGroups, options: ConsumeOptions) -> WorkGroup:
+    """Returns the group that a member joins, which is made if there is none; on disk when it returns.
+
+    Raises ``Refused`` for another definition, or where there is none and nothing to make it of.
+    """
+    async with groups.making:
+        group = groups.by_name.get(options.group)
+        if group is None:
+            group = await _make(groups, options)
+        else:
+            _check_same(group, options)
+    return group
+
+
+async def _make(groups: SpaceGroups, options: ConsumeOptions) -> WorkGroup:
+    if options.pattern is None:
+        raise Refused("no-group", f"there is no group {options.group!r}, and no pattern to make it with")
+    limit = groups.hosted.limits.groups
+    if len(groups.by_name) >= limit:
+        raise Refused("limit", f"{len(groups.by_name)} groups, the limit is limits.groups={limit}")
+    chosen = GroupOptions(key=options.key)
+    if options.ack_within is not None:
+        chosen = replace(chosen, ack_within=float(options.ack_within))
+    if options.attempts is not None:
+        chosen = replace(chosen, attempts=options.attempts)
+    names = capture_names(options.pattern)
+    if options.key is not None and options.key not in names:
+        raise Refused("bad-request", f"key={options.key!r} is no capture of the pattern, which has {names}")
+    hosted = groups.hosted
+    begin = await _begin_at(hosted, options.begin)
+    held = [] if options.begin != "held" else _held(hosted, options.pattern, chosen.window)
+    state = GroupState(options.group)
+    fact = Record("group", options.group, options.pattern, Map(asdict(chosen)))
+    epoch = hosted.space.epoch + 1
+    state.read = (epoch, END) if begin is None else (begin, END)
+    for position, value in enumerate(held):
+        state.undone[epoch, position] = Item((epoch, position), hosted.clock(), value, is_message=False)
+    owner = OWNER + options.group
+    note = of_group(GROUP, state.checkpoint(0))
+    made = hosted.commit(owner, [(ASSERT, hosted.space.fresh_handle(owner), fact)], notes=[note])
+    assert made.number == epoch  # as a new fact makes an epoch
+    await hosted.commits.wait_durable(made.number)
+    group = group_of(groups.states[options.group], fact, hosted)
+    groups.add(group)
+    return group
+
+
+def _held(hosted: GroupSpace, pattern: Value, most: int) -> list[Value]:
+    match = matcher(pattern)
+    claims = hosted.space.all_claims().values()
+    facts = {key_of(value): value for held in claims for value in held.values()}
+    found = [value for value in facts.values() if match(value) is not None]
+    if len(found) > most:
+        raise Refused("limit", f"{len(found)} facts hold, a group can begin with {most} at most")
+    return found
+
+
+async def _begin_at(hosted: GroupSpace, begin: Start) -> int | None:
+    """Returns the epoch after which a group begins; None for the present."""
+    log = hosted.own_log
+    if isinstance(begin, str):
+        return None
+    if isinstance(begin, int):
+        after = max(0, begin - 1)
+    else:
+        micros = int(begin.timestamp() * 1_000_000) - 1
+        after = await trio.to_thread.run_sync(log.epoch_at, micros)
+    if after > hosted.space.epoch:
+        raise Refused("epoch-ahead", f"epoch {after} is still to come, the newest is {hosted.space.epoch}")
+    log.check_retained(after)
+    return after
+
+
+async def delete(groups: SpaceGroups, group: WorkGroup) -> None:
+    """Ends a group, with its dead letters; its members get an error."""
+    hosted, owner = groups.hosted, OWNER + group.name
+    async with groups.making:
+        groups.drop(group)
+        note = of_group(GROUP_ENDED, (group.name,))
+        actions = [(RETRACT, handle) for handle in hosted.space.claims(owner)]
+        for start in range(0, len(actions), AT_ONCE):
+            hosted.commit(owner, actions[start : start + AT_ONCE], notes=[note])
+        await hosted.commits.wait_durable(hosted.space.epoch)
+
+
+async def seek(groups: SpaceGroups, group: WorkGroup, to: Value) -> int:
+    """Has a group begin anew: behind an epoch, at a time, or now (None); returns that epoch.
+
+    Deliveries from before cannot be done any more; items after that epoch come again, done or not.
+    """
+    hosted = groups.hosted
+    begin = await _begin_at(hosted, to if isinstance(to, int | datetime) else "now")
+    after = hosted.space.epoch if begin is None else begin
+    async with groups.making:
+        if groups.by_name.get(group.name) is not group:
+            raise Refused("no-group", f"group {group.name!r} was deleted meanwhile")
+        groups.revoke(list(group.core.out.values()))
+        groups.rest(group)
+        least = group.core.next_token
+        groups.note(of_group(GROUP, GroupState(group.name, (after, END), least).checkpoint(0)))
+        group.begin_anew(least)
+        groups.behind.set()
+        await hosted.commits.wait_durable(hosted.space.epoch)
+    return after
+
+
+def _check_same(group: WorkGroup, options: ConsumeOptions) -> None:
+    if options.pattern is not None and not same(options.pattern, group.pattern):
+        raise Refused(
+            "group-differs",
+            f"group {group.name!r} divides {unparse_pattern(group.pattern):.200}, not "
+            f"{unparse_pattern(options.pattern):.200}",
+        )
+    if options.key is not None and options.key != group.options.key:
+        raise Refused(
+            "group-differs", f"group {group.name!r} has key={group.options.key!r}, not {options.key!r}"
+        )

@@ -1,0 +1,190 @@
+"""One group of a space: its definition, its state, and the items that it has read.
+
+Always: ``core`` hands out only items that are on disk; the pattern and the key of a group do not change.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from dataspace.kernel.actions import Action
+from dataspace.kernel.changes import Epoch
+from dataspace.kernel.space import Space
+from index.patterns.events import Captures
+from index.patterns.patterns import capture_names, matcher, skeleton
+from index.values.values import Map, Record, Value, key as key_of
+from relay.following.following import Following
+from relay.groups.core import GroupCore, GroupMember, GroupOptions, JobDelivery
+from relay.groups.state import END, At, GroupState, Item
+from relay.log.log import Log
+from relay.log.notes import Note
+from relay.log.writer import GroupCommit
+from server.config.model import Limits
+
+OWNER: Final = "group:"
+"""The prefix of the owners of groups."""
+
+ANY: Final = object()
+"""The place of groups whose pattern matches values of several classes."""
+
+
+class GroupSpace(Protocol):
+    """The space whose facts and messages groups divide."""
+
+    @property
+    def name(self) -> str:
+        """The name of the space."""
+
+    @property
+    def term(self) -> int:
+        """The term of the log, with which tokens begin."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that the daemon was given."""
+
+    @property
+    def space(self) -> Space:
+        """The facts and their owners."""
+
+    @property
+    def clock(self) -> Callable[[], int]:
+        """Returns the time in microseconds since 1970 UTC."""
+
+    @property
+    def commits(self) -> GroupCommit | Following:
+        """The writer of the log, or its follower."""
+
+    @property
+    def own_log(self) -> Log:
+        """The log of the space."""
+
+    @property
+    def flush(self) -> Callable[[], None]:
+        """Hands to the kernel what connections have to send."""
+
+    def commit(self, owner: str, actions: Sequence[Action], *, notes: Sequence[Note] = ()) -> Epoch:
+        """Commits one turn, with notes in the same transaction of the log."""
+
+    def note(self, note: Note) -> None:
+        """Has the log note something before the next epoch."""
+
+
+class StreamMember(GroupMember):
+    """A member of a group that a stream feeds; ``give`` sends a delivery, ``mark`` a mark."""
+
+    __slots__ = ("give", "mark")
+
+    def __init__(
+        self,
+        holder: Hashable,
+        in_flight: int,
+        principal: object,
+        give: Callable[[WorkGroup, JobDelivery], None],
+        mark: Callable[[Value], None],
+    ) -> None:
+        super().__init__(holder, in_flight, principal)
+        self.give = give
+        self.mark = mark
+
+
+class WorkGroup:
+    """One group of a space."""
+
+    __slots__ = (
+        "_hosted",
+        "core",
+        "matches",
+        "name",
+        "names",
+        "options",
+        "pattern",
+        "pending",
+        "pending_to",
+        "root",
+        "state",
+    )
+
+    def __init__(self, state: GroupState, pattern: Value, options: GroupOptions, hosted: GroupSpace) -> None:
+        self.name = state.name
+        self.state = state
+        self.pattern = pattern
+        self.options = options
+        form = skeleton(pattern)
+        self.root = form.shape[0][1] if form.shape else None
+        self.names = capture_names(pattern)
+        self.matches: Callable[[Value], Captures | None] = matcher(pattern)
+        self._hosted = hosted
+        self.core = self._new_core()
+        self.pending: deque[Item] = deque()
+        """Items that were read from the log and are not taken yet."""
+        self.pending_to = state.read[0] if state.read[1] == END else state.read[0] - 1
+        """The epoch to which the log was read for ``pending``."""
+
+    def _new_core(self, first: int = 0) -> GroupCore:
+        index = self._hosted.space.index
+        return GroupCore(
+            self.state,
+            term=self._hosted.term,
+            options=self.options,
+            holds=lambda value: bool(index.count(value)),
+            key_at=None if self.options.key is None else self._key_at,
+            first=first,
+        )
+
+    def begin_anew(self, first: int) -> None:
+        """Begins at another place, as the state says, with tokens from ``first`` on; members stay."""
+        before, self.core = self.core, self._new_core(first)
+        self.core.counts, self.core.is_paused = before.counts, before.is_paused
+        for member in before.members.values():
+            member.clear()
+            self.core.join(member)
+        self.pending.clear()
+        self.pending_to = self.state.read[0]
+
+    def _key_at(self, value: Value) -> Hashable:
+        row = self.matches(value)
+        assert row is not None and self.options.key is not None  # the value is an item, the group has a key
+        return key_of(row[self.names.index(self.options.key)])
+
+    @property
+    def is_full(self) -> bool:
+        """True if as many items are undone as the group takes at once."""
+        return len(self.state.undone) >= self.options.window
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Items of one group that a turn takes for done."""
+
+    group: WorkGroup
+    at: tuple[At, ...]
+    items: tuple[Item, ...]
+
+
+def place_of(group: WorkGroup) -> Hashable:
+    """Returns the class of the values that a group may divide; ``ANY`` for several."""
+    return ANY if group.root is None else group.root
+
+
+def defines(fact: Value, name: str) -> bool:
+    """True if a fact defines the group of a name."""
+    return (
+        isinstance(fact, Record)
+        and fact.label == "group"
+        and len(fact.fields) == 3
+        and fact.fields[0] == name
+    )
+
+
+def group_of(state: GroupState, fact: Value, hosted: GroupSpace) -> WorkGroup:
+    """Returns the group that a fact defines."""
+    assert isinstance(fact, Record)  # as ``defines`` has seen
+    _, pattern, stated = fact.fields
+    assert isinstance(stated, Map)  # the daemon has written it
+    known = GroupOptions.__dataclass_fields__
+    options = GroupOptions(**{str(n): value for n, value in stated.pairs() if n in known})  # type: ignore[arg-type]  # as above
+    return WorkGroup(state, pattern, options, hosted)

@@ -1,0 +1,425 @@
+"""The groups of a space: their items, their members, and the ends of their deliveries.
+
+A group is a fact of the owner ``group:NAME``, which no client can be (``definitions.py``).  It takes the
+items of an epoch once that is on disk.  A group that has too many undone items stops, and reads on from the
+log later (``reading.py``).  Members are streams of sessions, served by ``server/groups``.
+
+Always: what the log says of a group is noted before anything depends on it: with the turn for items that are
+done in a turn, in the order of turns for all others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
+from heapq import heappop, heappush
+from typing import Final, TypeAlias, cast
+
+import trio
+
+from dataspace.errors import Closed, DeliveryLost, Refused
+from dataspace.kernel.actions import ASSERT
+from dataspace.kernel.changes import Epoch
+from index.values.positions import class_of
+from index.values.values import Map, Record, Value
+from relay.groups.core import Cell, GroupMember, JobDelivery
+from relay.groups.state import AGAIN, DONE, END, At, GroupStates, Item, done_fields
+from relay.log.notes import Note, of_group
+from relay.log.writer import GroupCommit
+from relay.store.errors import LogFailed
+from server.spaces.groups.group import (
+    ANY,
+    OWNER,
+    GroupSpace,
+    Settled,
+    StreamMember,
+    WorkGroup,
+    defines,
+    group_of,
+    place_of,
+)
+
+logger = logging.getLogger("dataspace")
+
+SETTLE_SECONDS: Final = 1.0
+"""Seconds after a start in which members that come back keep what they had, and nothing is handed out."""
+
+DEAD_SECONDS: Final = 30.0
+"""Seconds that an item waits whose dead letter could not be written."""
+
+REASON: Final = 500
+"""Characters of the reason of a dead letter."""
+
+Done: TypeAlias = "Sequence[tuple[str, tuple[int, ...]]]"
+"""Groups with epoch, position and token of each delivery, as a turn has them."""
+
+
+class SpaceGroups:
+    """The groups of one space, while it is led."""
+
+    def __init__(self, hosted: GroupSpace) -> None:
+        self.hosted = hosted
+        self.by_name: dict[str, WorkGroup] = {}
+        self.states = GroupStates()
+        self._live: dict[Hashable, list[WorkGroup]] = {}
+        self._dirty: dict[WorkGroup, None] = {}
+        self._deadlines: list[tuple[float, int, WorkGroup]] = []
+        self._members: dict[str, dict[Hashable, tuple[WorkGroup, StreamMember]]] = {}
+        """The members of each session, by its owner."""
+        self._alarm = trio.Event()
+        self.behind = trio.Event()
+        """Set when a group may read on from the log."""
+        self.moved = trio.lowlevel.ParkingLot()
+        """Where tasks wait until a group has read more."""
+        self._opens = 0.0
+        self.making = trio.Lock()
+        """Held while a group is made, moved or deleted."""
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    def lead(self, states: GroupStates, *, was_clean: bool) -> None:
+        """Takes up the groups of the log, whose state that is; connections come later."""
+        self.states = states
+        self.by_name.clear()
+        self._live.clear()
+        self._deadlines.clear()
+        self._members.clear()
+        for name, state in states.items():
+            state.is_live = False
+            found = [each for each in self.hosted.space.claims(OWNER + name).values() if defines(each, name)]
+            if not found:
+                logger.error(
+                    "group %r has no definition in space %s: it hands out nothing", name, self.hosted.name
+                )
+                continue
+            self.add(group_of(state, found[0], self.hosted))
+        if self.by_name and not was_clean:
+            self._opens = trio.current_time() + SETTLE_SECONDS
+
+    def add(self, group: WorkGroup) -> None:
+        """Adds a group, which reads from the log first."""
+        self.by_name[group.name] = group
+        if isinstance(self.hosted.commits, GroupCommit):
+            self.hosted.commits.on_epoch = self.feed
+        self.touched(group)
+        self.behind.set()
+
+    async def run(self) -> None:
+        """Ends deliveries whose deadline is over, and hands out postponed items, until cancelled."""
+        while True:
+            self._alarm = trio.Event()
+            self.tick()
+            self.hosted.flush()
+            with trio.move_on_at(self._next_alarm()):
+                await self._alarm.wait()
+
+    def _next_alarm(self) -> float:
+        now, wall = trio.current_time(), self.hosted.clock()
+        times = [self._deadlines[0][0]] if self._deadlines else []
+        times += [
+            now + (due - wall) / 1e6 for g in self.by_name.values() if (due := g.core.next_due) is not None
+        ]
+        if self._opens > now:
+            times.append(self._opens)
+        return min(times, default=float("inf"))
+
+    def tick(self) -> None:
+        """Does what is due by now."""
+        now, wall = trio.current_time(), self.hosted.clock()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, token, group = heappop(self._deadlines)
+            delivery = group.core.out.get(token)
+            if delivery is not None and delivery.deadline <= now:
+                self._expire(group, delivery)
+        for group in self.by_name.values():
+            if group.core.next_due is not None:
+                group.core.come_due(wall)
+                self._dirty[group] = None
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Hands out what is ready in the groups in which something has changed."""
+        if not self._dirty or self._opens > trio.current_time():
+            return
+        dirty, self._dirty = self._dirty, {}
+        for group in dirty:
+            for delivery in group.core.assign():
+                cast("StreamMember", delivery.member).give(group, delivery)
+            if group.core.gone:
+                gone, group.core.gone = group.core.gone, []
+                self.note(of_group(DONE, done_fields(group.name, gone)))
+            if not group.state.is_live and not group.is_full:
+                self.behind.set()
+            if group.core.next_due is not None:
+                self._alarm.set()
+
+    def note(self, note: Note) -> None:
+        """Has the log note something, unless the daemon ends."""
+        try:
+            self.hosted.note(note)
+        except (LogFailed, Closed):
+            pass  # the daemon ends: the next one finds the items undone
+
+    # -- items ----------------------------------------------------------------------------------------
+
+    def feed(self, epoch: Epoch) -> None:
+        """Takes the items of an epoch that is on disk; O(rows), and nothing where no group is live."""
+        if epoch[8]:  # silent
+            return
+        self.states.fed = epoch[0]
+        if not self._live:
+            return
+        number, time, added, messages = epoch[:4]
+        position = 0
+        for position, value in enumerate(added):
+            self._offer((number, position), time, value, is_message=False)
+        for position, value in enumerate(messages, len(added)):
+            self._offer((number, position), time, value, is_message=True)
+
+    def _offer(self, at: At, time: int, value: Value, *, is_message: bool) -> None:
+        live = self._live
+        for group in (*live.get(class_of(value), ()), *live.get(ANY, ())):
+            if group.matches(value) is None:
+                continue
+            if group.is_full:
+                self.fall_behind(group, at)
+                continue
+            group.core.take(Item(at, time, value, is_message=is_message))
+            self._dirty[group] = None
+
+    def fall_behind(self, group: WorkGroup, at: At) -> None:
+        """Has a group read on from the log, from this item on."""
+        state = group.state
+        state.is_live = False
+        state.read = max(state.read, (at[0], at[1] - 1) if at[1] else (at[0] - 1, END))
+        group.pending.clear()
+        group.pending_to = at[0] - 1
+        self._live[place_of(group)].remove(group)
+
+    def go_live(self, group: WorkGroup) -> None:
+        """Has a group take items as they come, since it has read everything on disk."""
+        durable = self.hosted.commits.durable
+        self.states.fed = max(self.states.fed, durable)
+        group.state.is_live = True
+        self._live.setdefault(place_of(group), []).append(group)
+
+    def touched(self, group: WorkGroup) -> None:
+        """Notes that a group may have something to hand out."""
+        self._dirty[group] = None
+
+    # -- definition -----------------------------------------------------------------------------------
+
+    def find(self, name: str) -> WorkGroup:
+        """Returns a group; raises ``Refused`` if there is none of that name."""
+        group = self.by_name.get(name)
+        if group is None:
+            raise Refused("no-group", f"there is no group {name!r:.80} in space {self.hosted.name!r}")
+        return group
+
+    def rest(self, group: WorkGroup) -> None:
+        """Has a group take no items as they come."""
+        if group.state.is_live:
+            self._live[place_of(group)].remove(group)
+            group.state.is_live = False
+        self._dirty.pop(group, None)
+
+    def drop(self, group: WorkGroup) -> None:
+        """Removes a group; its members are told."""
+        self.rest(group)
+        self.by_name.pop(group.name, None)
+        for member in list(group.core.members.values()):
+            cast("StreamMember", member).mark(("ended",))
+
+    # -- members --------------------------------------------------------------------------------------
+
+    def join(
+        self, group: WorkGroup, member: StreamMember, owner: str, holding: Iterable[tuple[int, int, int]]
+    ) -> list[tuple[int, int, int, int]]:
+        """Adds a member of a session; returns what it keeps: epoch, position, its old token and its token.
+
+        What a member of the same holder had and does not name is given back.
+        """
+        core = group.core
+        limit = self.hosted.limits.group_members
+        if len(core.members) >= limit:
+            raise Refused("limit", f"{len(core.members)} members, the limit is limits.group_members={limit}")
+        before = core.members.get(member.holder)
+        named = {token: (epoch, position) for epoch, position, token in holding}
+        if before is not None:
+            for delivery in reversed([*before.out.values()]):
+                if delivery.token not in named and delivery.token in core.out:
+                    core.give_back(delivery)
+        core.join(member)
+        self._members.setdefault(owner, {})[group.name, member.holder] = (group, member)
+        kept: list[tuple[int, int, int, int]] = []
+        for token, at in sorted(named.items(), key=lambda each: each[1]):
+            mine = member.out.get(token) or core.adopt(at, token, member)
+            if mine is not None and mine.item.at == at:
+                kept.append((*at, token, mine.token))
+                self.took(group, mine)
+        self._dirty[group] = None
+        return kept
+
+    def heard(self, group: WorkGroup, member: GroupMember) -> None:
+        """Notes that a member says something, so that it gets items again."""
+        if member.is_quiet:
+            group.core.heard(member)
+            self._dirty[group] = None
+
+    def forget(self, owner: str, stream: int) -> None:
+        """Removes the member that a stream of a session was, if there is one."""
+        for group, member in list(self._members.get(owner, {}).values()):
+            if member.holder == (owner, stream):
+                self.leave(group, member)
+        self.deliver()
+
+    async def wait_read(self, group: WorkGroup, at: At) -> None:
+        """Waits until a group has read an item, cannot read it, or a second is over."""
+        with trio.move_on_after(SETTLE_SECONDS):
+            while not (group.state.is_live or group.is_full or group.state.read >= at):
+                await self.moved.park()
+
+    def leave(self, group: WorkGroup, member: StreamMember, *, blame: bool = False) -> None:
+        """Removes a member, and hands what it had to others."""
+        for of_session in self._members.values():
+            of_session.pop((group.name, member.holder), None)
+        failed = group.core.leave(member, blame=blame)
+        for delivery in failed:
+            if delivery.token in group.core.out:
+                group.core.counts.ended += 1
+                self.fail(group, delivery, reason="ended")
+        self._dirty[group] = None
+
+    def session_ended(self, owner: str, *, blame: bool) -> None:
+        """Removes the members of a session that has ended."""
+        for group, member in list(self._members.pop(owner, {}).values()):
+            self.leave(group, member, blame=blame)
+        self.deliver()
+
+    def took(self, group: WorkGroup, delivery: JobDelivery) -> None:
+        """Notes that the program of a member has taken an item, or wants more time for it."""
+        delivery.deadline = trio.current_time() + group.options.ack_within
+        if not self._deadlines or delivery.deadline < self._deadlines[0][0]:
+            self._alarm.set()
+        heappush(self._deadlines, (delivery.deadline, delivery.token, group))
+
+    # -- ends of deliveries ---------------------------------------------------------------------------
+
+    def judge(self, done: Done, principal: object) -> list[Settled]:
+        """Returns the items that a turn reports as done; raises ``Refused``, with the lost items, for all.
+
+        Nothing may come between this and the commit of the turn.
+        """
+        settled: list[Settled] = []
+        for name, flat in done:
+            group = self.find(name)
+            cells: list[Cell] = [
+                ((epoch, position), token)
+                for epoch, position, token in zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+            ]
+            lost = group.core.judge(cells, principal)
+            if lost:
+                raise _lost(name, lost)
+            at = tuple([each for each, _ in cells])
+            undone = group.state.undone
+            settled.append(Settled(group, at, tuple([undone[each] for each in at if each in undone])))
+        if len({each.group.name for each in settled}) < len(settled):
+            raise Refused("bad-request", "a group stands twice in a turn: put its deliveries together")
+        return settled
+
+    def notes(self, settled: Sequence[Settled]) -> list[Note]:
+        """Returns the notes that a turn with these items needs."""
+        return [of_group(DONE, done_fields(each.group.name, each.at)) for each in settled]
+
+    def settled(self, settled: Sequence[Settled]) -> None:
+        """Frees the credit of the members, once the turn is committed."""
+        for each in settled:
+            for item in each.items:
+                delivery = each.group.core.out.get(item.token)
+                if delivery is not None:
+                    each.group.core.heard(delivery.member)
+                each.group.core.finished(item)
+            self._dirty[each.group] = None
+        self.deliver()
+
+    def _expire(self, group: WorkGroup, delivery: JobDelivery) -> None:
+        """Ends a delivery whose deadline is over, and what its member has not taken yet."""
+        member, core = delivery.member, group.core
+        core.counts.expired += 1
+        self.fail(group, delivery, reason="expired")
+        for other in reversed([*member.out.values()]):
+            if not other.is_taken and other.token in core.out:
+                self.revoke([other, *core.give_back(other)])
+        member.is_quiet = True
+
+    def fail(
+        self,
+        group: WorkGroup,
+        delivery: JobDelivery,
+        *,
+        reason: str,
+        after: float = 0.0,
+        blame: bool = True,
+        tells: bool = True,
+    ) -> None:
+        """Ends a delivery that is not done: its item comes again, or becomes a dead letter.
+
+        Its member is told, unless it does this itself.
+        """
+        item, core = delivery.item, group.core
+        due = core.fails(delivery, self.hosted.clock(), after=after, blame=blame)
+        if due is None and self._bury(group, item, reason):
+            self.revoke([delivery] if tells else [])
+            return
+        if due is None:
+            due = self.hosted.clock() + round(DEAD_SECONDS * 1e6)
+        later = core.give_back(delivery, due=due)
+        self.revoke([delivery, *later] if tells else later)
+        if blame or due:
+            self.note(of_group(AGAIN, (group.name, *item.at, item.attempts, due)))
+        if due:
+            self._alarm.set()
+        self._dirty[group] = None
+
+    def bury(self, group: WorkGroup, delivery: JobDelivery, reason: str) -> None:
+        """Makes an item a dead letter at once."""
+        if not self._bury(group, delivery.item, reason):
+            self.fail(group, delivery, reason=reason, after=DEAD_SECONDS, blame=False, tells=False)
+
+    def _bury(self, group: WorkGroup, item: Item, reason: str) -> bool:
+        """Makes an item a dead letter, in one epoch with the note that it is done; False if it cannot."""
+        hosted, owner = self.hosted, OWNER + group.name
+        fact = Record("dead", group.name, *item.at, item.value, reason[:REASON], item.attempts)
+        note = of_group(DONE, done_fields(group.name, [item.at]))
+        try:
+            hosted.commit(owner, [(ASSERT, hosted.space.fresh_handle(owner), fact)], notes=[note])
+        except (Refused, LogFailed, Closed) as error:
+            logger.warning("group %r: no dead letter for item %r: %s", group.name, item.at, error)
+            return False
+        group.core.counts.dead += 1
+        group.core.finished(item)
+        self._dirty[group] = None
+        return True
+
+    def lost(self, group: WorkGroup, first: int, last: int) -> None:
+        """States that epochs were deleted before the group had read them, and tells its members."""
+        hosted, owner = self.hosted, OWNER + group.name
+        fact = Record("group_lost", group.name, first, last, hosted.clock())
+        with suppress(Refused, LogFailed, Closed):  # it is in the daemon's log as well
+            hosted.commit(owner, [(ASSERT, hosted.space.fresh_handle(owner), fact)])
+        for member in group.core.members.values():
+            if not member.is_ending:
+                cast("StreamMember", member).mark(("lost", first, last))
+
+    def revoke(self, deliveries: Iterable[JobDelivery]) -> None:
+        """Tells members that deliveries are no longer theirs."""
+        for each in deliveries:
+            if not each.member.is_ending:
+                cast("StreamMember", each.member).mark(("revoked", each.token))
+
+
+def _lost(group: str, lost: Sequence[At]) -> DeliveryLost:
+    named = ", ".join([f"{epoch}.{position}" for epoch, position in lost[:8]])
+    text = f"group {group!r}: {named} is done, or is out to another member"
+    return DeliveryLost("not-yours", text, found=Map({"group": group, "lost": tuple(lost)}))

@@ -1,0 +1,107 @@
+"""Reading behind: groups that do not take items as they come read the log until they do.
+
+A group is behind after a start, or while it has as many undone items as it takes.  One task reads for all
+groups of a space, a portion at a time in a thread.
+
+Always: a group goes live in one step with the look at the newest epoch on disk, so no item is missed, and
+none is taken twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import trio
+
+from dataspace.errors import Refused
+from relay.groups.state import END, Item
+from relay.log.reader import LogReader
+from server.spaces.groups.group import WorkGroup
+from server.spaces.groups.groups import SpaceGroups
+
+logger = logging.getLogger("dataspace")
+
+PORTION_BYTES: Final = 256 << 10
+PORTION_ITEMS: Final = 4_096
+"""Bytes of the log, or items, after which a portion ends, at the next segment."""
+
+
+async def read_behind(groups: SpaceGroups) -> None:
+    """Reads for the groups of a space that are behind, until cancelled."""
+    while True:
+        groups.behind = trio.Event()
+        for group in list(groups.by_name.values()):
+            if not group.state.is_live:
+                await _read_on(groups, group)
+        groups.hosted.flush()
+        await groups.behind.wait()
+
+
+async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
+    """Reads until a group is full or live."""
+    hosted = groups.hosted
+    while groups.by_name.get(group.name) is group and not group.state.is_live:
+        _take(group)
+        groups.moved.unpark_all()
+        groups.touched(group)
+        groups.deliver()
+        if group.pending:
+            return  # it is full
+        durable = hosted.commits.durable
+        if group.pending_to >= durable:
+            groups.go_live(group)
+            return
+        after, core = group.pending_to, group.core
+        try:
+            items, upto = await trio.to_thread.run_sync(_portion, hosted.own_log, group, after, durable)
+        except Refused as refusal:
+            if refusal.code != "epoch-gone":
+                raise
+            _skip(groups, group)
+            continue
+        if group.core is core and group.pending_to == after:
+            group.pending.extend(items)
+            group.pending_to = upto
+        hosted.flush()
+
+
+def _take(group: WorkGroup) -> None:
+    """Takes items that were read, as many as the group has room for."""
+    pending, state = group.pending, group.state
+    while pending and not group.is_full:
+        group.core.take(pending.popleft())
+    if not pending:
+        state.read = max(state.read, (group.pending_to, END))
+
+
+def _portion(log: LogReader, group: WorkGroup, after: int, upto: int) -> tuple[list[Item], int]:
+    """Returns the next items of the log beyond an epoch, and the epoch to which that is all; blocks."""
+    found: list[Item] = []
+    size, last, read = 0, after, group.state.read
+    for segment in log.segments(after, upto):
+        for number, time, added, messages, _ in segment.changes_after(last, upto):
+            for position, value in enumerate([*added, *messages]):
+                if (number, position) > read and group.matches(value) is not None:
+                    found.append(Item((number, position), time, value, is_message=position >= len(added)))
+        last = max(last, min(segment.last, upto))
+        size += len(segment.body)
+        if size >= PORTION_BYTES or len(found) >= PORTION_ITEMS:
+            return found, last
+    return found, upto
+
+
+def _skip(groups: SpaceGroups, group: WorkGroup) -> None:
+    """Goes on at the oldest epoch, as the epochs before it are no longer there."""
+    hosted = groups.hosted
+    first, oldest = group.pending_to + 1, hosted.own_log.oldest
+    logger.error(
+        "group %r of space %s: epochs %d to %d were deleted unread",
+        group.name,
+        hosted.name,
+        first,
+        oldest - 1,
+    )
+    groups.lost(group, first, oldest - 1)
+    group.pending_to = oldest - 1
+    group.state.read = max(group.state.read, (oldest - 1, END))

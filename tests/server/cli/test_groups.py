@@ -1,0 +1,69 @@
+"""Groups at a shell: consume runs a command for each job, groups shows, pauses, moves and deletes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+import dataspace
+from dataspace import BlockingSpace, Record
+from server.cli.main import main
+from tests.server.processes import DaemonProcess
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def space(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockingSpace]:
+    monkeypatch.setenv("DATASPACE_URL", daemon.url)
+    with dataspace.connect_blocking(daemon.url) as connected:
+        for number in range(3):
+            connected.assert_(Record("job", number, "x"))
+        yield connected
+
+
+def printed(capfd: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    """What a command prints, in this process."""
+    assert main(list(words)) == code
+    return capfd.readouterr().out
+
+
+def test_a_command_does_jobs_and_its_output_becomes_their_results(
+    space: BlockingSpace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = 'cat >&2; echo "result($DATASPACE_CAPTURE_id)"'
+    consume = ("consume", "job($id, $)", "--group", "w", "--start", "held", "--exec", command)
+    printed(capfd, *consume, "--results", "results", "--count", "3")
+    assert sorted(space.matches("result($)")) == [(0,), (1,), (2,)]
+    (listed,) = [json.loads(line) for line in printed(capfd, "groups", "--json").splitlines()]
+    assert (listed["group"], listed["undone"], listed["counts"]["done"]) == ("w", 0, 3)
+    assert printed(capfd, "groups").splitlines()[1].split()[:5] == ["w", "0", "0", "0", "0"]
+
+
+def test_a_command_that_fails_gives_its_job_back(
+    space: BlockingSpace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    consume = ("consume", "job($id, $)", "--group", "w", "--start", "held", "--count", "1", "--attempts", "1")
+    printed(capfd, *consume, "--exec", "exit 75")
+    assert space.matches("dead($, $, $, $, $, $)") == []
+    printed(capfd, *consume, "--exec", "exit 3")
+    assert [row[-2:] for row in space.matches("dead($, $, $, $, $, $)")] == [("status 3", 1)]
+
+
+def test_a_group_is_paused_moved_and_deleted(space: BlockingSpace, capfd: pytest.CaptureFixture[str]) -> None:
+    with space.consume("job($id, $)", group="w", start="held", in_flight=3) as jobs:
+        taken = [next(iter(jobs)) for _ in range(3)]
+        assert len(printed(capfd, "groups", "out", "w").splitlines()) == 4
+        with space.turn(done=taken[:2]):
+            pass
+    printed(capfd, "groups", "pause", "w")
+    assert printed(capfd, "groups").splitlines()[1].split()[7] == "paused"
+    printed(capfd, "groups", "resume", "w")
+    printed(capfd, "groups", "seek", "w", "1")
+    with space.consume(group="w", in_flight=3) as jobs:
+        assert [next(iter(jobs))["id"] for _ in range(3)] == [0, 1, 2]
+    printed(capfd, "groups", "delete", "w")
+    assert space.matches("group($, _, _)") == []
+    assert printed(capfd, "groups").splitlines()[1:] == []
