@@ -5,9 +5,9 @@ by a label that goes before all columns in their order.  Apart from the sink bec
 process and no daemon: record batches go in, operations come out.
 
 Always: a column's values keep their class (a bigint becomes an int, a double a float, an array a sequence,
-null is null, and a string that is marked as a value's JSON that value); a type without a value form (dates,
-decimals, times without a zone) is refused when the query starts and not in the middle; the order of rows is
-kept.
+null is null, and a string that is marked as a value's JSON that value), or have the form that ``conversions``
+gives them; a type without a value form is refused when the query starts and not in the middle; the order of
+rows is kept.
 """
 
 from __future__ import annotations
@@ -16,28 +16,11 @@ import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC
 from itertools import compress, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    NullType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructField, StructType
 
 from dataspace.client.bulk.packed import PackedColumns, Pairs
 from dataspace.errors import DataspaceError, UsageError
@@ -47,6 +30,7 @@ from index.patterns.text import ParseError, parse_pattern
 from index.values.jsons import from_json
 from index.values.values import Map, Record, Value
 from relay.spark.common.schema import CHANGE_TYPE, RESERVED, capture_classes, is_json
+from relay.spark.sink.conversions import conversion_to_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -232,25 +216,12 @@ def _unfit(
     return BadRow(f"column {name} is {row[at]!r:.60}, which is not {what}, in the row {row!r:.200}")
 
 
-_PLAIN: Final = (
-    StringType,
-    BooleanType,
-    ByteType,
-    ShortType,
-    IntegerType,
-    LongType,
-    FloatType,
-    DoubleType,
-    BinaryType,
-    NullType,
-)
-
 Convert: TypeAlias = Callable[["pa.Array"], Sequence["Value"]]
 
 
 def _converter(field: StructField) -> Convert:
     """What makes the values of a column; ``UsageError`` for a type that has no value form."""
-    each = _from_json if is_json(field) else _value_of(field.name, field.dataType)
+    each = _from_json if is_json(field) else conversion_to_value(field.name, field.dataType)
     if each is None:
         return lambda column: column.to_pylist()
     return lambda column: [None if item is None else each(item) for item in column.to_pylist()]
@@ -261,23 +232,6 @@ def _from_json(text: object) -> Value:
         return from_json(json.loads(str(text)))
     except ValueError as error:  # no JSON, or JSON of no value
         raise BadRow(f"{text!r:.60} is not the JSON of a value: {error}") from None
-
-
-def _value_of(name: str, kind: DataType) -> Callable[[object], Value] | None:
-    """How one Python object of a column becomes a value, or None where it is one."""
-    if isinstance(kind, _PLAIN):
-        return None
-    if isinstance(kind, TimestampType):
-        return lambda time: time.astimezone(UTC)  # type: ignore[attr-defined]  # Arrow gives aware times
-    if isinstance(kind, ArrayType):
-        inner = _value_of(name, kind.elementType)
-        return lambda items: tuple(
-            [item if item is None or inner is None else inner(item) for item in items]  # type: ignore[attr-defined]
-        )
-    raise UsageError(
-        f"column {name} is {kind.simpleString()}, which is no value of a dataspace: cast it "
-        f"(a date to timestamp or string, a decimal to double or string) or leave it out"
-    )
 
 
 # -- templates -------------------------------------------------------------------------------------

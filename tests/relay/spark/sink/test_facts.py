@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    VariantType,
+    VariantVal,
+    YearMonthIntervalType,
+)
 
 from dataspace.client.bulk.packed import PackedColumns, unpacked
 from dataspace.errors import UsageError
@@ -103,10 +119,71 @@ def test_a_template_that_cannot_work_is_refused_when_the_query_starts(template: 
 
 
 def test_a_type_without_a_value_form_is_refused_unless_it_is_not_used() -> None:
-    schema = ddl("d date, n bigint")
-    with pytest.raises(UsageError, match="column d is date, which is no value of a dataspace: cast it"):
-        FactWriter(schema, label="p")
-    FactWriter(schema, template="p($n)")
+    months = YearMonthIntervalType()
+    for kind, name in (
+        (months, "d"),
+        (ArrayType(months), "d"),
+        (StructType([StructField("a", months)]), "d.a"),
+    ):
+        schema = StructType([StructField("d", kind), StructField("n", LongType())])
+        with pytest.raises(UsageError, match=f"column {name} is interval .*no value of a dataspace: cast it"):
+            FactWriter(schema, label="p")
+        FactWriter(schema, template="p($n)")
+
+
+def fields(**kinds: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+
+
+def test_dates_and_decimals_are_text() -> None:
+    schema = fields(d=DateType(), m=DecimalType(10, 2), t=TimestampNTZType(), a=ArrayType(DateType()))
+    facts = FactWriter(schema, template="p($d:str, $m:str, $t, $a)")
+    made = facts.operations(
+        pa.RecordBatch.from_pydict(
+            {
+                "d": [date(2026, 11, 27)],
+                "m": pa.array([Decimal("-12.50")], pa.decimal128(10, 2)),
+                "t": [datetime(2026, 11, 27, 9, 0, 0, 5)],
+                "a": [[date(2026, 1, 1), None]],
+            }
+        )
+    )
+    text = "2026-11-27T09:00:00.000005"
+    assert made == [("assert", Record("p", "2026-11-27", "-12.50", text, ("2026-01-01", None)))]
+
+
+def test_maps_are_maps_and_structs_are_maps_or_records() -> None:
+    kinds = fields(
+        m=MapType(StringType(), ArrayType(LongType())),
+        s=fields(a=LongType(), b=DateType()),
+        r=fields(_label=StringType(), x=DoubleType()),
+    )
+    facts = FactWriter(kinds, label="p")
+    row = pa.RecordBatch.from_pydict(
+        {
+            "m": pa.array([[("k", [1, None])]], pa.map_(pa.string(), pa.list_(pa.int64()))),
+            "s": [{"a": 1, "b": date(2026, 1, 1)}],
+            "r": [{"_label": "point", "x": 0.5}],
+        }
+    )
+    fact = Record("p", Map([("k", (1, None))]), Map([("a", 1), ("b", "2026-01-01")]), Record("point", 0.5))
+    assert facts.operations(row) == [("assert", fact)]
+    ((_, part),) = facts.parts(row)
+    assert list(unpacked(part.packed()).operations()) == [("assert", fact)]
+    twice = StructType([StructField("a", LongType()), StructField("a", LongType())])
+    with pytest.raises(UsageError, match="two fields of one name"):
+        FactWriter(fields(s=twice), label="p")
+
+
+def test_a_variant_is_what_its_json_says() -> None:
+    variant = VariantVal.parseJson('{"a": [1, 2.5, null, true], "b": {"c": "x"}}')
+    column = pa.array([{"value": variant.value, "metadata": variant.metadata}, None])
+    made = FactWriter(fields(v=VariantType()), label="p").operations(
+        pa.RecordBatch.from_arrays([column], ["v"])
+    )
+    inside = made[0][1].fields[0]  # type: ignore[union-attr]  # a record
+    assert inside == Map([("a", (1, 2.5, None, True)), ("b", Map([("c", "x")]))])
+    assert made[1] == ("assert", Record("p", None))
 
 
 def test_a_template_without_columns_makes_a_fact_for_each_row() -> None:

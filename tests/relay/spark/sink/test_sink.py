@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Refused
-from index.values.values import Record
+from index.values.values import Map, Record
 from relay.spark.common.options import sink_options
 from relay.spark.sink.sink import Handed, StagedBatch, discard, publish
 from tests.relay.spark.daemons import Daemon
@@ -61,6 +61,31 @@ def test_complete_replaces_the_set_and_touches_what_changed(
     changes = daemon.changes(f"total-{label}($, $)")
     assert len({epoch for _, epoch, _ in changes}) == 2
     assert [(kind, row) for kind, _, row in changes][2:] == [("+", ("a", 3)), ("-", ("a", 2))]
+
+
+@pytest.mark.parametrize("carry", [None, 0])
+def test_every_type_of_spark_that_has_a_form_is_written(
+    spark: SparkSession, daemon: Daemon, label: str, carry: int | None
+) -> None:
+    frame = spark.sql(
+        "select date '2026-11-27' d, cast(1.5 as decimal(4, 2)) m, map('k', 1) p, named_struct('a', 1) s, "
+        "named_struct('_label', 'at', 'x', 2) r, parse_json('{\"k\": [1]}') v, "
+        "timestamp_ntz '2026-01-01 09:00:00' t"
+    )
+    writer = frame.write.format("dataspace").mode("append").option("url", daemon.url).option("label", label)
+    if carry is not None:
+        writer = writer.option("carryBytes", carry)
+    writer.option("writer", label).save()
+    (fact,) = daemon.facts(f"{label}($, $, $, $, $, $, $)")
+    assert fact == (
+        "2026-11-27",
+        "1.50",
+        Map([("k", 1)]),
+        Map([("a", 1)]),
+        Record("at", 2),
+        Map([("k", (1,))]),
+        "2026-01-01T09:00:00",
+    )
 
 
 @pytest.mark.parametrize("carry", [None, 0, 4_000])
