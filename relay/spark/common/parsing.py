@@ -75,8 +75,12 @@ class OptionBag:
     def __init__(self, given: Mapping[str, str], known: Mapping[str, Sequence[str]], *verbs: str) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
         names = {name.lower() for verb in verbs for name in known[verb]}
-        if any(name.startswith(_OF_A_TABLE) for name in self._given):
-            raise UsageError(_NO_SCHEMA)
+        of_table = [
+            name.lower().removeprefix(_OF_A_TABLE) for name in given if name.lower().startswith(_OF_A_TABLE)
+        ]
+        if of_table:
+            wrong = [_unknown(name, known, verbs) for name in of_table if name not in names]
+            raise UsageError("; ".join([*wrong, _NO_SCHEMA]))
         for name in given:
             if name.lower() not in names and name.lower() not in _SPARKS_OWN:
                 raise UsageError(_unknown(name, known, verbs))

@@ -282,6 +282,8 @@ def test_a_table_of_the_catalog_is_answered_with_what_works() -> None:
     given = {"owner": "root", "option.url": "tcp://a:1", "option.pattern": "p($)", "provider": "dataspace"}
     with pytest.raises(UsageError, match=r"CREATE TEMPORARY VIEW .* OPTIONS .*SELECT … FROM t WITH"):
         source_shape(given)
+    with pytest.raises(UsageError, match=r"option patern is unknown.*did you mean pattern\?.*FROM t WITH"):
+        source_shape({"option.patern": "p($)"})
     with pytest.raises(UsageError, match=r"option pattern is missing.*FROM t WITH"):
         read_options({})
 
