@@ -91,7 +91,7 @@ server/web                  dataspace/transport dataspace/wire relay/delivery se
 server/web/inner            dataspace/kernel dataspace/transport dataspace/wire relay/delivery server/config server/connections server/lane server/sessions
 server/web/inspector
 server/web/routes           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery server/config server/web server/web/inner server/web/inspector
-server/monitoring           dataspace/kernel dataspace/topics dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/home server/owners server/sessions server/spaces server/topics server/web
+server/monitoring           dataspace/kernel dataspace/topics dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/home server/owners server/sessions server/spaces server/system server/topics server/web
 server/tracing              dataspace/wire server/config server/sessions server/spaces
 server/cluster              dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/postgres server/config server/monitoring server/spaces
 server/archiving            dataspace/wire relay/archive relay/archive/topics relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite relay/topics server/cluster server/config server/monitoring server/spaces server/topics

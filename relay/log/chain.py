@@ -196,6 +196,18 @@ class Chain:
         """Returns the bytes of the store that are in use, snapshots included; O(1)."""
         return self._tables.used()
 
+    def behind(self, epoch: int) -> tuple[int, int]:
+        """Returns how many changes there are after an epoch, and the time of the first epoch after it.
+
+        0 and 0 if there is none.  O(segments), and reads one of them.
+        """
+        ordinal, changes, time = self.beyond(epoch), 0, 0
+        for segment in islice(self.walk(ordinal, limit=1), 1):
+            for _, at, counts, _, _ in segment.rows_after(epoch, segment.last):
+                changes, time = changes + sum(counts), time or at
+            changes += self._tables.changes_between(ordinal + 1, self.last + 1)
+        return changes, time
+
     def bytes_between(self, first: int, beyond: int) -> int:
         """Returns the bytes of the segments from one ordinal up to before another; O(those)."""
         return self._tables.bytes_between(first, beyond)

@@ -114,6 +114,7 @@ class ColumnReplay(Replay):
         forming = _Forming(self._shown, SNAPSHOT, placed=self._placed, timed=self._asserted)
         rows, bag = self.bag(), self._prepared()
         since = bag.since() if isinstance(bag, TimedCounts) else None
+        Replay.leave(self)  # so that the same state is at hand for the next reader
         for start in range(0, len(rows), BLOCK_ROWS):
             part = rows[start : start + BLOCK_ROWS]
             if since is not None:

@@ -73,6 +73,12 @@ class LogReader(StoreReader[LogTables]):
         self.identity: str = meta.get("identity", "")
         self._take_numbers(meta)
         self._chain = Chain(tables, meta.get("anchor", bytes(CHECKSUM_BYTES)))
+        self.behind: Final = self._chain.behind
+        """Returns how many changes there are after an epoch, and the time of the first of them."""
+        self.ordinal_after: Final = self._chain.beyond
+        """Returns the ordinal of the first segment with an epoch later than this; O(log segments)."""
+        self.checksum_of: Final = self._chain.checksum_of
+        """Returns the checksum of a segment; the checksum before the oldest if the segment is not there."""
         self._read: tuple[int, bytes] = (0, b"")
         """The newest segment that ``tail`` or the state was read up to, and its checksum."""
 
@@ -169,14 +175,6 @@ class LogReader(StoreReader[LogTables]):
     def first_segment(self) -> int:
         """Returns the ordinal of the oldest segment."""
         return self._chain.first
-
-    def ordinal_after(self, epoch: int) -> int:
-        """Returns the ordinal of the first segment with an epoch later than this; O(log segments)."""
-        return self._chain.beyond(epoch)
-
-    def checksum_of(self, ordinal: int) -> bytes:
-        """Returns the checksum of a segment; the checksum before the oldest if the segment is not there."""
-        return self._chain.checksum_of(ordinal)
 
     def starts(self) -> list[Start]:
         """Returns the starts: of each the first epoch that it could write, and the newest before it."""

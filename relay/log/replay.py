@@ -245,11 +245,11 @@ class Replay:
 
     def _bases(self) -> Iterator[BagBase]:
         log = self._log
-        yield BagBase(0, 0, lambda: (0, RowCounts()))
         cursor = log.cursors.find(self._name, self.at)
-        if cursor is not None:
+        if cursor is not None:  # the first of all that are equally near
             epoch, bag = cursor
             yield BagBase(epoch, 0, lambda: (epoch, bag.copy()))
+        yield BagBase(0, 0, lambda: (0, RowCounts()))
         try:
             snapshot = log.snapshot_epoch()
         except LogDamaged:
@@ -282,7 +282,7 @@ class Replay:
         return net_counts((rows(added), rows(removed)) for _, _, added, _, removed in changes)
 
     def _changes(self, after: int, upto: int) -> Iterator[Change]:
-        for segment in self._log.segments(after, upto):
+        for segment in self._log.segments(after, upto) if after < upto else ():
             self.pace()
             yield from segment.changes_after(after, upto)
 

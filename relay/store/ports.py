@@ -137,6 +137,9 @@ class ChainTables(Protocol):
     def bytes_between(self, first: int, beyond: int) -> int:
         """Returns the bytes of the segments from one ordinal up to before another; O(those)."""
 
+    def changes_between(self, first: int, beyond: int) -> int:
+        """Returns the changes in the segments from one ordinal up to before another; O(those)."""
+
     def portion(self, first: int, beyond: int, limit: int) -> tuple[int, int]:
         """Returns where the segments of about ``limit`` bytes from an ordinal on end, and their bytes."""
 

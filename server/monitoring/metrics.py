@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from relay.log.retention import NamedReader
     from relay.log.writer import CommitStatistics
     from relay.store.durations import Durations
+    from server.monitoring.lags import ReaderLag
     from server.monitoring.state import DaemonState
     from server.monitoring.survey import Lag, Survey
     from server.sessions.peer import Peer
@@ -89,6 +90,7 @@ class SpaceFigures:
     rules: int
     ticks: int
     readers: Sequence[NamedReader]
+    lags: Sequence[ReaderLag]
     slowest: Lag
     disk: Mapping[str, int]
     turns: int
@@ -113,6 +115,7 @@ def readings(daemon: DaemonState, found: Survey) -> list[Reading]:
             0 if rules is None else rules.rules,
             0 if rules is None else rules.ticks,
             list(hosted.own_log.readers) if hosted.leads else [],
+            daemon.reader_lags.of(name),
             found.slowest[name],
             found.disk[name],
             turns[name],
@@ -314,6 +317,12 @@ OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
     Metric("dataspace_reader_lag_epochs_max", "gauge",
            "Epochs that the slowest named reader has not acknowledged.",
            lambda of: max([0, *[of.written.durable - reader.epoch for reader in of.readers]]), SPACE),
+    Metric("dataspace_reader_lag_changes_max", "gauge",
+           "Changes that the slowest named reader has not acknowledged.",
+           lambda of: max([0, *[lag.changes for lag in of.lags]]), SPACE),
+    Metric("dataspace_reader_lag_max_seconds", "gauge",
+           "Age of the oldest epoch that a named reader has not acknowledged.",
+           lambda of: max([0.0, *[lag.seconds for lag in of.lags]]), SPACE),
     Metric("dataspace_reader_silence_max_seconds", "gauge", "Time since a named reader was heard last.",
            lambda of: max([0.0, *[time.time() - reader.seen / 1e6 for reader in of.readers]]), SPACE),
 )

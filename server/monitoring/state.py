@@ -19,6 +19,7 @@ from relay.journal.writer import TopicWriter
 from relay.store.durations import Durations
 from relay.store.errors import closed_on_failure
 from server.config.model import own_name
+from server.monitoring.lags import ReaderLags
 from server.sessions.peer import Peer
 from server.sessions.shared import Guest, Shared
 from server.spaces.space import now
@@ -112,6 +113,8 @@ class DaemonState(Shared):
         self.cluster = ClusterFigures()
         self.rates = Rates()
         """How much each peer has done in the last seconds."""
+        self.reader_lags = ReaderLags(self.system)
+        """How far named readers are behind."""
         self.loop_lag = Durations(BOUNDS)
         """How late the event loop was."""
 

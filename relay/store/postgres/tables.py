@@ -221,6 +221,10 @@ class PostgresChains:
         question = f"SELECT coalesce(sum(octet_length(body)), 0)::int8 {_SPAN}"
         return int(self._rows(question, low=first - 1, high=beyond)[0][0])
 
+    def changes_between(self, first: int, beyond: int) -> int:
+        question = f"SELECT count(*), coalesce(sum(changes), 0)::int8 {_SPAN}"
+        return int(self._rows(question, low=first - 1, high=beyond)[0][1])
+
     def portion(self, first: int, beyond: int, limit: int) -> tuple[int, int]:
         size = 0
         for ordinal, each in self._rows(_PORTION, low=first - 1, high=beyond):

@@ -224,6 +224,10 @@ class SqliteChains:
         question = f"SELECT ifnull(sum(length(body)), 0) {_SPAN}"
         return int(self.storage.rows(question, first - 1, beyond)[0][0])
 
+    def changes_between(self, first: int, beyond: int) -> int:
+        question = f"SELECT ifnull(sum(changes), 0) {_SPAN}"
+        return int(self.storage.rows(question, first - 1, beyond)[0][0])
+
     def portion(self, first: int, beyond: int, limit: int) -> tuple[int, int]:
         size = 0
         with self.storage.reading() as connection:

@@ -23,8 +23,9 @@ from relay.log import columns as columnar
 from relay.log.columns import ColumnReplay
 from relay.log.log import Log
 from relay.log.replay import Replay
+from relay.log.segments import Segment
 from relay.log.selections import flat_selection
-from tests.relay.log.histories import append, lived
+from tests.relay.log.histories import append, epoch, lived
 from tests.relay.log.test_replay import PATTERNS, Turns, histories
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -83,15 +84,15 @@ def truly_placed(
     match = matcher(pattern)
     counts: Counter[object] = Counter()
     said: list[tuple[int, int, object]] = []
-    for epoch in epochs:
-        kinds = [(1, each) for each in epoch.added] + [(0, each) for each in epoch.messages]
-        for at, (by, value) in enumerate([*kinds, *[(-1, each) for each in epoch.removed]]):
+    for one in epochs:
+        kinds = [(1, each) for each in one.added] + [(0, each) for each in one.messages]
+        for at, (by, value) in enumerate([*kinds, *[(-1, each) for each in one.removed]]):
             row = match(value)
             if row is None:
                 continue
             counts[keys(row)] += by
-            if after < epoch.number <= upto and (by == 0 or counts[keys(row)] == (by > 0)):
-                said.append((epoch.number, at, keys(row)))
+            if after < one.number <= upto and (by == 0 or counts[keys(row)] == (by > 0)):
+                said.append((one.number, at, keys(row)))
     return said
 
 
@@ -143,19 +144,19 @@ def truly_dated(
     counts: Counter[object] = Counter()
     since: dict[object, int] = {}
     said: list[tuple[int, str, int, object]] = []
-    for epoch in epochs:
-        if epoch.number > upto:
+    for one in epochs:
+        if one.number > upto:
             break
-        for kind, values in zip("+!-", (epoch.added, epoch.messages, epoch.removed), strict=True):
+        for kind, values in zip("+!-", (one.added, one.messages, one.removed), strict=True):
             for row in [keys(found) for found in map(match, values) if found is not None]:
                 counts[row] += {"+": 1, "!": 0, "-": -1}[kind]
                 began = -1
                 if kind == "+" and counts[row] == 1:
-                    began = since[row] = epoch.number
+                    began = since[row] = one.number
                 elif kind == "-" and not counts[row]:
                     began = since.pop(row)
-                if after < epoch.number <= upto and (kind == "!" or began >= 0):
-                    said.append((epoch.number, kind, began, row))
+                if after < one.number <= upto and (kind == "!" or began >= 0):
+                    said.append((one.number, kind, began, row))
     return said, since
 
 
@@ -179,6 +180,31 @@ def test_rows_say_since_when_they_are_there(
             state = ColumnReplay(log, pattern, upto, asserted=True).state(9)
             found = dated(block(unpack(each.packed)) for each in state)
             assert {row: began for _, _, began, row in found} == since
+        log.close()
+
+
+@pytest.mark.parametrize("asserted", [False, True])
+def test_a_state_in_the_middle_is_remembered(asserted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log = Log.open(Path(folder))
+        append(log, *[epoch(number, Record("p", number, 0)) for number in range(1, 9)])
+        read: list[int] = []
+        segments = log.segments
+
+        def noted(after: int, upto: int) -> Iterator[Segment]:
+            read.append(after)
+            return segments(after, upto)
+
+        monkeypatch.setattr(log, "segments", noted)
+
+        def state() -> list[object]:
+            made = ColumnReplay(log, exact(FAITHFUL), 5, asserted=asserted).state(50)
+            return [block(unpack(each.packed)) for each in made]
+
+        first = state()
+        assert read and first
+        read.clear()
+        assert state() == first and not read
         log.close()
 
 

@@ -210,6 +210,10 @@ class MemoryChains:
     def bytes_between(self, first: int, beyond: int) -> int:
         return sum([size for _, size in self._sizes(first, beyond)])
 
+    def changes_between(self, first: int, beyond: int) -> int:
+        content = self.memory.content.segments
+        return sum([Segment(*row).changes for at, row in content.items() if first <= at < beyond])
+
     def portion(self, first: int, beyond: int, limit: int) -> tuple[int, int]:
         size = 0
         for ordinal, each in self._sizes(first, beyond):

@@ -156,6 +156,7 @@ OPERATIONS: Final[dict[str, Callable[[Leader, Random], Any]]] = {
     "by until": lambda leader, random: leader.log.first_by_until(3, 30, random.randrange(4000)),
     "checksum": lambda leader, random: leader.log.checksum_of(random.randrange(30)),
     "bytes": lambda leader, random: leader.log.bytes_between(random.randrange(9), random.randrange(40)),
+    "changes": lambda leader, random: leader.log.changes_between(random.randrange(9), random.randrange(40)),
     "portion": lambda leader, random: leader.log.portion(random.randrange(1, 9), 40, random.randrange(900)),
     "counts": lambda leader, _: (leader.log.counts(0), leader.log.size(), leader.log.ends(0)),
     "reader": lambda leader, random: leader.log.put_reader(f"r{random.randrange(3)}", random.randrange(9), 1),
