@@ -87,12 +87,31 @@ async def commit_conditional(peer: Peer, turn: p.Turn) -> None:
 
 def _refuse(peer: Peer, sequence: int, error: Refused | UsageError) -> None:
     if isinstance(error, Refused):
-        found = error.found if isinstance(error, ExpectationFailed | DeliveryLost) else p.EMPTY
-        peer.hosted.showing.refuse(
-            peer.say, p.Refusal(sequence, error.code, error.text[:TEXT], found, error.url)
-        )
+        peer.hosted.showing.refuse(peer.say, refused(sequence, error))
     else:
         peer.say(p.Refusal(sequence, "bad-request", str(error)[:TEXT]))
+
+
+def commit_reporting(peer: Peer, turn: p.Turn, owner: str) -> None:
+    """Commits a turn without expectations that reports jobs as done; raises ``Refused`` for all of it."""
+    hosted = peer.hosted
+    done = hosted.groups.reported(turn.done, peer.permit, peer.principal)
+    hosted.commit(
+        owner,
+        turn.actions,
+        client=peer.own.client,
+        sequence=turn.sequence,
+        account=peer.account,
+        on_durable=peer.accept,
+        notes=hosted.groups.notes(done),
+    )
+    hosted.groups.settled(done)
+
+
+def refused(sequence: int, error: Refused) -> p.Refusal:
+    """Returns the refusal of a turn, with the state that was found in place of an expected one."""
+    found = error.found if isinstance(error, ExpectationFailed | DeliveryLost) else p.EMPTY
+    return p.Refusal(sequence, error.code, error.text[:TEXT], found, error.url)
 
 
 def _commit(peer: Peer, turn: p.Turn, decide: Callable[[], bool], searches: TurnSearches) -> bool:
@@ -108,9 +127,7 @@ def _commit(peer: Peer, turn: p.Turn, decide: Callable[[], bool], searches: Turn
     if by_handle is None:
         return False
     groups = hosted.groups
-    for name, _ in turn.done:
-        peer.permit.check_group(name)
-    done = groups.judge(turn.done, peer.principal) if turn.done else ()
+    done = groups.reported(turn.done, peer.permit, peer.principal) if turn.done else ()
     hosted.commit(
         *by_handle[0],
         by_handle[1:],

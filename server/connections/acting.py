@@ -29,7 +29,7 @@ from dataspace.wire.session import ALL_HEARD
 from index.values.values import Map
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogFailed
-from server.conditions import commit_at_once, commit_conditional
+from server.conditions import commit_at_once, commit_conditional, commit_reporting, refused
 from server.config.principals import Principal
 from server.config.rights import OPEN, Permit
 from server.groups.consuming import Consuming
@@ -329,9 +329,7 @@ class ActingPeer(Peer):
         assert own is not None  # as ``own``, without its call
         if turn.sequence <= own.client.sequence or own.follows or self.quota.account.is_paced:
             return False
-        if (
-            turn.expected or turn.others or turn.done or not are_by_handle(turn.actions)
-        ):  # as ``_is_conditional``
+        if turn.expected or turn.others or not are_by_handle(turn.actions):  # as ``_is_conditional``
             return self.shared.is_sure() and commit_at_once(self, turn)
         self._turn(turn, own)
         return True
@@ -344,17 +342,18 @@ class ActingPeer(Peer):
             hosted.check_space(space)
             if not self.permit.open:
                 self.permit.check_actions(actions)
-            account = self.quota.account
-            hosted.commit(
-                owner, actions, client=own.client, sequence=sequence, account=account, on_durable=self.accept
-            )
+            if turn.done:
+                commit_reporting(self, turn, owner)
+            else:
+                account, client = self.quota.account, own.client
+                hosted.commit(
+                    owner, actions, client=client, sequence=sequence, account=account, on_durable=self.accept
+                )
         except Refused as refusal:
             if not self.shared.is_sure():
                 self.part_unsure()
                 return
-            hosted.showing.refuse(
-                self.say, p.Refusal(sequence, refusal.code, refusal.text[:4000], url=refusal.url)
-            )
+            hosted.showing.refuse(self.say, refused(sequence, refusal))
             return
         reach("turn-committed")
         self.turns += 1
@@ -412,7 +411,7 @@ class ActingPeer(Peer):
 
 def _is_conditional(turn: p.Turn) -> bool:
     """True for a turn that ``server.conditions`` decides; O(actions)."""
-    return bool(turn.expected or turn.others or turn.done) or not are_by_handle(turn.actions)
+    return bool(turn.expected or turn.others) or not are_by_handle(turn.actions)
 
 
 @dataclass(frozen=True, slots=True)

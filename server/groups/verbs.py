@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
 from dataspace.errors import DeliveryLost, Refused
-from dataspace.wire.arguments import text
-from dataspace.wire.consuming import LONGEST_SECONDS
+from dataspace.wire.arguments import number, text
+from dataspace.wire.consuming import LONGEST_SECONDS, ConsumeOptions
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value
 from relay.groups.core import Cell, JobDelivery
 from server.sessions.peer import Peer
-from server.spaces.groups.definitions import delete, seek
-from server.spaces.groups.group import WorkGroup
+from server.spaces.groups.definitions import delete, joined, seek
+from server.spaces.groups.group import StreamMember, WorkGroup
 
 if TYPE_CHECKING:
     from server.sessions.requests import Verb
+
+MAX_WAIT: Final = 60_000
+"""Milliseconds that a request for items may wait."""
 
 MOST: Final = 10_000
 """Deliveries in one request or answer."""
@@ -36,7 +39,13 @@ async def _settle(peer: Peer, arguments: Map) -> Value:
     after, blame, reason = _seconds(arguments), arguments.get("blame", True), text(arguments, "reason", "")
     if not isinstance(blame, bool):
         raise Refused("bad-request", f"blame must be true or false, got {blame!r:.60}")
+    done = _cells(arguments.get("done", ()))
+    settled = groups.judge([(group.name, _flat(done))], peer.principal) if done else ()
     wanted = {verb: _deliveries(peer, group, arguments.get(verb, ())) for verb in ("again", "dead", "extend")}
+    if settled:
+        for note in groups.notes(settled):
+            peer.hosted.note(note)
+        groups.settled(settled)
     for delivery in wanted["extend"]:
         groups.took(group, delivery)
     for delivery in reversed(wanted["again"]):
@@ -49,7 +58,51 @@ async def _settle(peer: Peer, arguments: Map) -> Value:
             groups.bury(group, delivery, reason)
     groups.touched(group)
     groups.deliver()
-    return None
+    epoch = peer.hosted.space.epoch
+    if settled:
+        await peer.hosted.commits.wait_durable(epoch)
+    return epoch
+
+
+def _flat(cells: list[Cell]) -> tuple[int, ...]:
+    return tuple([part for at, token in cells for part in (*at, token)])
+
+
+async def _take(peer: Peer, arguments: Map) -> Value:
+    """Returns items for a client without a stream; waits until there is one, or the time is over.
+
+    They end by their deadlines alone, which begin now.
+    """
+    groups = peer.hosted.groups
+    pattern, most = arguments.get("pattern"), number(arguments, "most", 1)
+    wait = min(number(arguments, "wait", 0), MAX_WAIT) / 1000
+    options = ConsumeOptions(_named(peer, arguments), pattern, in_flight=most)
+    if pattern is not None:
+        peer.permit.check_observe(pattern)
+    group = await joined(groups, options)
+    peer.permit.check_observe(group.pattern)
+    jobs: list[Value] = []
+    came = trio.Event()
+
+    def give(group: WorkGroup, delivery: JobDelivery) -> None:
+        item = delivery.item
+        kind = "message" if item.is_message else "fact"
+        row = group.matches(item.value)
+        jobs.append((*item.at, item.time, delivery.token, delivery.attempt, kind, row))
+        groups.took(group, delivery)
+        came.set()
+
+    for before in [each for each in group.core.members.values() if each.is_ending and not each.out]:
+        groups.leave(group, cast("StreamMember", before))  # an earlier request, whose items are settled
+    member = StreamMember(("request", came), most, peer.principal, give, lambda _mark: None)
+    groups.join(group, member, "", ())
+    groups.deliver()
+    try:
+        with trio.move_on_after(wait):
+            await came.wait()
+    finally:
+        member.is_ending = True  # it keeps its items, and gets no more
+    return Map({"names": group.names, "ack_within": group.options.ack_within, "jobs": tuple(jobs)})
 
 
 def _named(peer: Peer, arguments: Map) -> str:
@@ -153,4 +206,9 @@ async def _alter(peer: Peer, arguments: Map) -> Value:
     return None
 
 
-VERBS: Final[Mapping[str, Verb]] = {"settle": _settle, "groups": _groups, "group-alter": _alter}
+VERBS: Final[Mapping[str, Verb]] = {
+    "take": _take,
+    "settle": _settle,
+    "groups": _groups,
+    "group-alter": _alter,
+}

@@ -14,7 +14,14 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import trio
 
-from dataspace.errors import DataspaceError, ExpectationFailed, ProtocolError, Refused, UsageError
+from dataspace.errors import (
+    DataspaceError,
+    DeliveryLost,
+    ExpectationFailed,
+    ProtocolError,
+    Refused,
+    UsageError,
+)
 from dataspace.wire import packets as p
 from dataspace.wire.arguments import check_known
 from index.values.values import Map, Value
@@ -94,7 +101,7 @@ async def answer(
 async def _carry_out(asker: A, request: p.Request, verb: Callable[[A, Map], Awaitable[Value]]) -> None:
     try:
         value = await verb(asker, request.arguments)
-    except ExpectationFailed as refusal:
+    except (ExpectationFailed, DeliveryLost) as refusal:
         asker.say(p.Denied(request.number, refusal.code, refusal.text[:4000], refusal.found))
     except (Refused, ProtocolError) as refusal:
         asker.say(p.Denied(request.number, refusal.code, refusal.text[:4000], url=refusal.url))

@@ -28,6 +28,7 @@ from relay.groups.state import AGAIN, DONE, END, At, GroupStates, Item, done_fie
 from relay.log.notes import Note, of_group
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
+from server.config.rights import Permit
 from server.spaces.groups.group import (
     ANY,
     OWNER,
@@ -305,6 +306,12 @@ class SpaceGroups:
         heappush(self._deadlines, (delivery.deadline, delivery.token, group))
 
     # -- ends of deliveries ---------------------------------------------------------------------------
+
+    def reported(self, done: Done, permit: Permit, principal: object) -> list[Settled]:
+        """Returns the same as ``judge``; raises ``Refused`` for a group that the bearer may not use."""
+        for name, _ in done:
+            permit.check_group(name)
+        return self.judge(done, principal)
 
     def judge(self, done: Done, principal: object) -> list[Settled]:
         """Returns the items that a turn reports as done; raises ``Refused``, with the lost items, for all.

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from starlette.types import ASGIApp
 
 from server.web.inner import ServingDaemon
-from server.web.routes import events, facts, log, rules, topics, turns
+from server.web.routes import events, facts, groups, log, rules, topics, turns
 from server.web.routes.parameters import Asked, Parameter
 
 Answer: TypeAlias = Callable[[ServingDaemon, Asked], Awaitable[ASGIApp]]
@@ -66,6 +66,30 @@ ROUTES: Final = (
     ),
     Row(
         "POST", f"{IN_SPACE}/turns", "several actions as one turn", turns.turns, turns.PARAMETERS, turns.TURN
+    ),
+    Row(
+        "POST",
+        f"{IN_SPACE}/groups/{{group}}/take",
+        "jobs of a group, which are the caller's for a while",
+        groups.take,
+        groups.PARAMETERS,
+        groups.TAKE,
+    ),
+    Row(
+        "POST",
+        f"{IN_SPACE}/groups/{{group}}/done",
+        "report jobs as done",
+        groups.done,
+        groups.PARAMETERS,
+        groups.DONE,
+    ),
+    Row(
+        "POST",
+        f"{IN_SPACE}/groups/{{group}}/again",
+        "give jobs back",
+        groups.again,
+        groups.PARAMETERS,
+        groups.AGAIN,
     ),
     Row(
         "POST",

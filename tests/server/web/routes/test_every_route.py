@@ -24,7 +24,7 @@ QUERIES: Final[dict[str, dict[str, object]]] = {
 
 
 def path_of(route: str) -> str:
-    path = route.format(space="main", topic="any")
+    path = route.format(space="main", topic="any", group="any")
     return with_query(path, **QUERIES.get(path.rpartition("/")[2], {}))
 
 
