@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,10 @@ from dataspace.kernel.changes import Claims, Epoch
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Record, Value, key
 from relay.archive import columns as making
-from relay.archive.archive import Archive, ArchivePlace, manifest_name
+from relay.archive.archive import Archive, ArchivePlace
 from relay.archive.archiver import Archiver, RangeSizes
-from relay.archive.manifest import ArchivedFile, Range, packed
+from relay.archive.manifest import Range
+from relay.archive.merging import Merger
 from relay.archive.tables import DeltaTables, TableBroken
 from relay.log.log import Log
 from relay.log.reader import LogReader
@@ -174,42 +173,25 @@ def test_rows_of_rare_labels_are_in_the_table(world: World, monkeypatch: pytest.
 
 
 def test_ranges_that_are_merged_are_replaced_in_one_commit(world: World) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    for at in range(4):
-        world.write(Record("p", at))
+    for at, value in enumerate(ODD):
+        world.write(Record("p", at, value), gone=(Record("p", at - 1, ODD[at - 1]),) if at else ())
         world.close_range()
     tables = DeltaTables(world.archive)
     (before,) = tables.keep()
-    archive = world.archive
-    first, second, *rest = archive.manifest.ranges
-    parts = [each.file("columns") for each in (first, second)]
-    merged = pa.concat_tables(
-        [parquet.read_table(archive.objects.address(archive.name(each.path))) for each in parts]
-    )
-    sink = pa.BufferOutputStream()
-    parquet.write_table(merged.append_column("_until", pa.array([None, 7], pa.int64())), sink)
-    content = bytes(sink.getvalue())
-    path = f"{parts[0].path.rpartition('/')[0]}/merged.parquet"
-    archive.objects.put(archive.name(path), content)
-    file = ArchivedFile(path, "columns", len(content), sha256(content).hexdigest(), "p", 1, 2, ())
-    joined = replace(first, last=second.last, until=second.until, files=(first.file("segments"), file))
-    manifest = archive.manifest
-    later = replace(
-        manifest, version=manifest.version + 1, previous=manifest.digest, ranges=(joined, *rest), digest=""
-    )
-    assert archive.objects.create(archive.name(manifest_name(later.version)), packed(later))
+    assert before.files == len(ODD)
+    assert Merger(world.archive).merge_all(lambda _: None)
     (after,) = tables.keep()
-    assert (before.files, after.files, after.version) == (4, 3, 1)
-    assert read(after.address, "p", 1) == world.told("p", 1) == read(after.address, "p", 1, 0)
+    assert (after.files, after.version) == (1, 1)
+    expected = world.told("p", 2)
+    assert read(after.address, "p", 2) == expected == read(after.address, "p", 2, 0)
     commit = Path(after.address, "_delta_log", f"{1:020}.json").read_text()
     actions = [json.loads(line) for line in commit.splitlines()]
     flags = [
         (kind, each[kind]["dataChange"]) for each in actions for kind in each if kind in ("add", "remove")
     ]
-    assert sorted(flags) == [("add", False), ("remove", False), ("remove", False)]
-    assert deltalake.DeltaTable(after.address).to_pyarrow_table().column("_until").to_pylist().count(7) == 1
+    assert sorted(flags) == [("add", False)] + [("remove", False)] * len(ODD)
+    until = deltalake.DeltaTable(after.address).to_pyarrow_table().column("_until").to_pylist()
+    assert len([each for each in until if each is not None]) == len(ODD) - 1
 
 
 class LosingAnswers(DirectoryObjects):
