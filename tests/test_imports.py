@@ -60,6 +60,7 @@ relay/following             dataspace/kernel relay/journal relay/log relay/store
 relay/objects               relay/store
 relay/archive               dataspace/topics relay/log relay/objects relay/store
 relay/archive/topics        dataspace/topics relay/archive relay/journal relay/log relay/objects relay/store relay/topics
+relay/archive/erasure       relay/archive relay/log relay/store
 relay/backup                relay/journal relay/log relay/objects relay/store relay/store/sqlite
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning
@@ -98,7 +99,7 @@ server/archiving            dataspace/wire relay/archive relay/archive/topics re
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/sqlite server/archiving server/claims server/cluster server/config server/connections server/groups server/home server/hosting server/logs server/monitoring server/publication server/sessions server/spaces server/streams server/topics server/tracing server/web server/web/routes
 server/upkeep               relay/backup relay/objects relay/store server/cluster server/config server/daemon
 server/copying              relay/backup relay/journal relay/log relay/store relay/store/sqlite server/cluster server/daemon server/upkeep
-server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/archive relay/export relay/journal relay/log relay/objects relay/store server/archiving server/cluster server/config server/daemon server/hosting server/logs
+server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/archive relay/archive/erasure relay/export relay/journal relay/log relay/objects relay/store server/archiving server/cluster server/config server/daemon server/hosting server/logs
 server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport server/cli server/config
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/wire server/cli server/cli/once server/config

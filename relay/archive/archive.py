@@ -143,6 +143,11 @@ class Archive:
         """Returns the newest archived epoch, 0 if there is none."""
         return self._manifest.upto
 
+    @property
+    def erased(self) -> int:
+        """Returns the newest epoch that an erasure reached, 0 if there was none."""
+        return self._manifest.erased
+
     def starts(self) -> list[Start]:
         """Returns the starts of the log within the archive, by ``first``; reads chapters not read yet."""
         with _reached():
@@ -261,6 +266,21 @@ class Archive:
             yield from self._segments(after, upto)
 
     def _segments(self, after: int, upto: int) -> Iterator[Segment]:
+        """Yields them; goes on in the newest version where an erasure has deleted an object meanwhile."""
+        seen = 0
+        while True:
+            version = self._manifest.version
+            try:
+                for segment in self._segments_now(after, upto):
+                    if segment.ordinal > seen:
+                        seen = segment.ordinal
+                        yield segment
+                return
+            except NoSuchObject:
+                if self.refresh().version == version:
+                    raise
+
+    def _segments_now(self, after: int, upto: int) -> Iterator[Segment]:
         for each in self.ranges(after, upto):
             for group in self._groups(each):
                 if group.last > after and group.first <= upto:

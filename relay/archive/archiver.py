@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from itertools import zip_longest
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from dataspace.faults import reach
 from relay.archive.archive import Archive, ArchivePlace
@@ -161,6 +161,8 @@ class Archiver:
         ends = max(of.first, self.log.held_from) - 1, of.last
         sources = self.archive.segments(*ends), self.log.segments(*ends)
         archived, logged = [(row for each in source for row in self._rows(each, *ends)) for source in sources]
+        if of.erasures:
+            return zip_longest(map(_counted, archived), map(_counted, logged))
         return zip_longest(archived, logged)
 
     # -- what differs where another thing than a log is archived --------------------------------------
@@ -286,6 +288,11 @@ class Archiver:
         name = f"{epoch:012}-{uuid.uuid4().hex[:12]}.parquet"
         files = self.writer.put_columns(made, name, STATES)
         return ArchivedState(epoch, time, len(facts), epoch, tuple(files)), settled
+
+
+def _counted(row: Any) -> object:
+    """Returns what an erasure leaves of an entry: its number, time and counts."""
+    return row[:3]
 
 
 class _OpenRange:

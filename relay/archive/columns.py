@@ -41,6 +41,10 @@ CLUSTERED_ROWS: Final = 16_384
 
 LEVEL: Final = 3
 
+ERASED: Final = "erased"
+ERASED_VALUE: Final = Record(ERASED)
+"""What stands for an erased fact or message; it is no fact of a state."""
+
 KINDS: Final = ("insert", "message", "delete")
 """The values of ``_change_type``, in the order in which an epoch has its changes."""
 
@@ -178,7 +182,8 @@ def _own_labels(found: Mapping[tuple[str, int], _Rows], types: Types) -> set[str
 
 
 def is_folder(label: str) -> bool:
-    return 0 < len(label.encode()) <= LABEL_BYTES
+    """True if a label can have objects of its own."""
+    return label != ERASED and 0 < len(label.encode()) <= LABEL_BYTES
 
 
 def _add_all(others: _Rows, label: str, rows: _Rows) -> None:

@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from relay.archive.columns import (
+    ERASED,
     MANY_ROWS,
     ColumnObject,
     Types,
@@ -198,7 +199,8 @@ def facts_after(gathered: GatheredRows, epoch: int, time: int) -> Iterator[Colum
         table = gathered.table(kind)
         _, until = intervals(table)
         is_insert = compute.equal(table.column("_change_type").combine_chunks(), "insert")
-        table = table.filter(compute.and_(is_insert, compute.is_null(until)))
+        holds = compute.and_(compute.and_(is_insert, _is_fact(table)), compute.is_null(until))
+        table = table.filter(holds)
         since, at = table.column(EPOCH), table.column("_epoch_timestamp")
         if SINCE in table.column_names:
             is_new = compute.is_null(table.column(SINCE))
@@ -226,7 +228,7 @@ def intervals(table: Any) -> tuple[Any, Any]:
     arrow, compute = arrow_module(), _compute()
     count = table.num_rows
     kinds = table.column("_change_type").combine_chunks()
-    is_fact = compute.not_equal(kinds, "message")
+    is_fact = _is_fact(table)
     places = compute.indices_nonzero(is_fact).cast(arrow.int64())
     facts = arrow.table({"row": places, "one": arrow.repeat(0, len(places))})  # a fact may have no fields
     for name in filter(_is_key, table.column_names):
@@ -252,6 +254,19 @@ def intervals(table: Any) -> tuple[Any, Any]:
     since = compute.if_else(compute.equal(kinds, "delete"), before, None)
     until = compute.if_else(compute.equal(kinds, "insert"), following, None)
     return since, until
+
+
+def _is_fact(table: Any) -> Any:
+    """Returns which rows are changes of facts: no messages, and no erased ones."""
+    compute = _compute()
+    found = compute.not_equal(table.column("_change_type").combine_chunks(), "message")
+    if "label" in table.column_names:
+        erased = compute.and_(
+            compute.equal(table.column("label").combine_chunks(), ERASED),
+            compute.equal(table.column("arity").combine_chunks(), 0),
+        )
+        found = compute.and_(found, compute.invert(compute.fill_null(erased, fill_value=False)))
+    return found
 
 
 def _is_key(name: str) -> bool:

@@ -55,6 +55,21 @@ class ArchivedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Erasure:
+    """An erasure in a range: its time (microseconds since 1970), its author, and the number of rows.
+
+    ``checksum`` is what a segment was sealed with in the log, ``sealed`` what it is sealed with now: the
+    segment after it is sealed to the former.  Both are empty once a later erasure sealed all anew.
+    """
+
+    at: int
+    by: str
+    rows: int
+    checksum: str
+    sealed: str
+
+
+@dataclass(frozen=True, slots=True)
 class Range:
     """Whole segments of a log in a row, numbered and chained as in the log they were read from.
 
@@ -62,7 +77,7 @@ class Range:
     ``bytes`` the size of the segments' bodies.  ``anchor`` is the checksum of the segment before the first,
     ``checksum`` the checksum of the last.  ``net`` is how many facts more there are after it than before.
     ``merged`` is how many ranges became this one, 1 for a range as it was archived; columns of merged ranges
-    have intervals.
+    have intervals.  ``checksum`` stays the log's own where rows were erased (``Erasure``).
     """
 
     first: int
@@ -78,6 +93,7 @@ class Range:
     files: tuple[ArchivedFile, ...]
     net: int = 0
     merged: int = 1
+    erasures: tuple[Erasure, ...] = ()
 
     def file(self, form: str) -> ArchivedFile:
         """Returns the object of a form; each range has one of that."""
@@ -176,6 +192,8 @@ class ArchiveManifest:
     states: tuple[ArchivedState, ...] = ()
     retired: tuple[Retired, ...] = ()
     topic: ArchivedShape | None = None
+    erased: int = 0
+    """The newest epoch that an erasure reached."""
     digest: str = field(default="", compare=False)
     """The SHA-256 of its bytes, as its successor names it."""
 
@@ -240,6 +258,7 @@ def manifest_of(content: bytes, place: str) -> ArchiveManifest:
             tuple(map(_state, body.get("states", ()))),
             tuple([Retired(*each) for each in body.get("retired", ())]),
             _shape(body.get("topic")),
+            int(body.get("erased", 0)),
             sha256(content).hexdigest(),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -269,7 +288,8 @@ def _body(content: bytes, place: str) -> Mapping[str, Any]:
 def _range(body: Mapping[str, Any]) -> Range:
     first, last = body["segments"]
     files = tuple(map(_file, body["files"]))
-    return Range(**{**body, "segments": (first, last), "files": files})
+    erasures = tuple([Erasure(**each) for each in body.get("erasures", ())])
+    return Range(**{**body, "segments": (first, last), "files": files, "erasures": erasures})
 
 
 def _state(body: Mapping[str, Any]) -> ArchivedState:

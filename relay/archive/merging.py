@@ -224,6 +224,7 @@ class _Work:
             tuple(files),
             net,
             sum([each.merged for each in run]),
+            tuple([erasure for each in run for erasure in each.erasures]),
         )
         if known is None:
             return made, None

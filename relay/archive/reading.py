@@ -39,6 +39,10 @@ class ReadArchive:
     def oldest(self) -> int:
         return self.archive.oldest
 
+    @property
+    def erased(self) -> int:
+        return 0  # of an archive all states have what segments have
+
     def check_retained(self, after: int) -> None:
         if after < self.oldest - 1:
             raise Refused(

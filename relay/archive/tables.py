@@ -208,7 +208,7 @@ class DeltaTables:
                         f"column {column} of {label}/{arity} is {kind}, and was {columns[column]}"
                     )
         gone = [*removed]
-        changes = not gone or any("_erased" in footer.columns for _, footer, _ in adds)
+        changes = sum([footer.rows for _, footer, _ in adds]) != sum([known.files[path] for path in gone])
         actions: list[Mapping[str, object]] = []
         if known.version < 0:
             actions.append({"protocol": _PROTOCOL})

@@ -15,7 +15,7 @@ from typing import Any
 
 from index.values.values import Value, key, same
 from relay.archive.archive import Archive, manifest_name
-from relay.archive.columns import KINDS, ExactChange, exact_changes, exact_intervals
+from relay.archive.columns import ERASED_VALUE, KINDS, ExactChange, exact_changes, exact_intervals
 from relay.archive.manifest import COLUMNS, ArchivedFile, ArchivedState, Range
 from relay.objects.objects import StoreFailed
 from relay.store.errors import LogDamaged
@@ -124,15 +124,20 @@ def _chain(archive: Archive, ranges: list[Range]) -> Iterator[str]:
     for each in ranges:
         entries = changes = 0
         checksum = each.anchor
+        resealed = {erasure.sealed: erasure.checksum for erasure in each.erasures if erasure.sealed}
         try:
             for segment in archive.segments_of(each):
                 entries, changes = entries + segment.entries, changes + segment.changes
-                if not segment.sealed_by(bytes.fromhex(checksum)):
+                if not any(
+                    segment.sealed_by(bytes.fromhex(seal))
+                    for seal in (checksum, resealed.get(checksum, checksum))
+                ):
                     yield f"{archive.shown}: segment {segment.ordinal} does not follow the one before it"
                 checksum = segment.checksum.hex()
         except (LogDamaged, StoreFailed) as damage:
             yield str(damage)
             continue
+        checksum = resealed.get(checksum, checksum)
         if (entries, changes, checksum) != (each.entries, each.changes, each.checksum):
             yield f"{archive.shown}: epochs {each.first} to {each.last} are not what their range says"
 
@@ -195,7 +200,7 @@ class _Held:
         for at, change in enumerate(changes):
             number, _, _, kind, value = change
             found.append([*change, None, None])
-            if kind == "message":
+            if kind == "message" or same(value, ERASED_VALUE):
                 continue
             name = key(value)
             if kind == "insert":

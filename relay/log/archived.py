@@ -26,6 +26,10 @@ class ArchivedEpochs(Protocol):
     def upto(self) -> int:
         """Returns the newest archived epoch that is known here, 0 if there is none."""
 
+    @property
+    def erased(self) -> int:
+        """Returns the newest epoch that an erasure reached, or 0: up to it only the archive is read."""
+
     def renew(self) -> None:
         """Finds out what is archived now."""
 

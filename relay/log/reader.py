@@ -162,6 +162,16 @@ class LogReader(StoreReader[LogTables]):
         return self.held_from
 
     @property
+    def erased(self) -> int:
+        """Returns the newest epoch that an erasure of the archive reached: up to it the log is not read."""
+        return 0 if self.archive is None else self.archive.erased
+
+    @property
+    def _border(self) -> int:
+        """Returns the newest epoch that is read from the archive."""
+        return max(self.held_from - 1, self.erased)
+
+    @property
     def last(self) -> int:
         """Returns the newest epoch on disk."""
         return self._chain.epoch
@@ -214,8 +224,7 @@ class LogReader(StoreReader[LogTables]):
 
     def _starts_after(self, epoch: int) -> list[Start]:
         """Returns the starts whose first epoch is later, and perhaps others."""
-        archive = self.archive
-        archived = archive.starts() if archive is not None and epoch < self.held_from - 1 else []
+        archived = self.archive.starts() if self.archive and epoch < self.held_from - 1 else []
         return archived + [each for each in self._all_starts() if not archived or each > archived[-1]]
 
     def _all_starts(self) -> Iterable[Start]:
@@ -239,7 +248,7 @@ class LogReader(StoreReader[LogTables]):
 
         Raises as ``read``.
         """
-        if self.archive is not None and after < self.held_from - 1:
+        if self.archive is not None and after < self._border:
             return self._across(self.archive, after, upto)
         found = self._chain.after(after, upto)
         self._check_held(after)  # only now: what goes meanwhile would have moved that place
@@ -250,11 +259,11 @@ class LogReader(StoreReader[LogTables]):
         at = after
         while at < upto:
             begun = at
-            if at < self.held_from - 1:
+            if at < self._border:
                 if at >= archive.upto:
                     archive.renew()
                 self.check_retained(at)
-                held = min(upto, self.held_from - 1)
+                held = min(upto, self._border)
                 for segment in archive.segments(at, held):
                     yield (segment := segment.beyond(at))
                     at = segment.last
@@ -266,19 +275,19 @@ class LogReader(StoreReader[LogTables]):
                     at = segment.last
                 return
             except Refused:
-                if at == begun and at >= self.held_from - 1:
+                if at == begun and at >= self._border:
                     raise
 
     def is_at_hand(self, after: int) -> bool:
         """True if the epochs after this one are read from a local disk, as the loop's own thread may."""
-        return not self.may_wait and (self.archive is None or after >= self.held_from - 1)
+        return not self.may_wait and (self.archive is None or after >= self._border)
 
     def portion(self, after: int, upto: int) -> list[Segment]:
         """Returns the segments with the next epochs of (after, upto], about a mebibyte; blocks.
 
         All of them come from the archive, or all from the log; none if there are none.
         """
-        end = upto if after >= self.held_from - 1 else min(upto, self.held_from - 1)
+        end = upto if after >= self._border else min(upto, self._border)
         found, size = list[Segment](), 0
         for segment in self.segments(after, end):
             found.append(segment)
@@ -303,13 +312,11 @@ class LogReader(StoreReader[LogTables]):
     def check_retained(self, after: int) -> None:
         """Raises ``Refused`` for an epoch whose successors are not all retained, here or in the archive."""
         if after < self.oldest - 1:
-            raise Refused("epoch-gone", f"epochs after {after} are wanted, the oldest held is {self.oldest}")
+            raise _gone(f"epochs after {after} are wanted", self.oldest)
 
     def _check_held(self, after: int) -> None:
         if after < self.held_from - 1:
-            raise Refused(
-                "epoch-gone", f"epochs after {after} are wanted, the oldest held is {self.held_from}"
-            )
+            raise _gone(f"epochs after {after} are wanted", self.held_from)
 
     def find_turns(self, client: str, wanted: Iterable[int], *, upto: int | None = None) -> dict[int, int]:
         """Returns the epochs of a client's turns, all of them below its highest applied one.
@@ -370,9 +377,8 @@ class LogReader(StoreReader[LogTables]):
         if self.archive is not None and epoch < self.held_from - 1:
             return self.archive.time_of(epoch)
         time = self._before
-        for segment in self._chain.walk(
-            max(self._chain.beyond(epoch) - 1, self._chain.first), epoch, limit=2
-        ):
+        ordinal = max(self._chain.beyond(epoch) - 1, self._chain.first)
+        for segment in self._chain.walk(ordinal, epoch, limit=2):
             for entry in segment.epochs():
                 if entry.number <= epoch:
                     time = entry.time
@@ -388,12 +394,10 @@ class LogReader(StoreReader[LogTables]):
             archive = self.archive if self.oldest < self.held_from else None
             if archive is not None and (archive.oldest == 1 or time >= archive.time_of(archive.oldest)):
                 return archive.epoch_at(time)
-            raise Refused(
-                "epoch-gone", f"what there was at that time is gone, the oldest held is {self.oldest}"
-            )
+            raise _gone("what there was at that time is gone", self.oldest)
         found = self.held_from - 1
-        first = self._chain.since(time + 1)  # all before it is at that time or earlier
-        for segment in self._chain.walk(max(first - 1, self._chain.first), limit=1):
+        # Begins one before the first segment that is later: all before that is at that time or earlier.
+        for segment in self._chain.walk(max(self._chain.since(time + 1) - 1, self._chain.first), limit=1):
             for entry in segment.epochs():
                 if entry.time > time:
                     return found
@@ -412,8 +416,7 @@ class LogReader(StoreReader[LogTables]):
 
     def damages(self) -> Iterator[str]:
         """Every error in the retained log, in words; O(log)."""
-        shortfall = self.shortfall()
-        if shortfall:
+        if shortfall := self.shortfall():
             yield shortfall
         found: list[str] = []
         snapshot = self._newest_snapshot(found.append)
@@ -508,6 +511,10 @@ _MOST: Final = 20
 
 _Place = tuple[str, int]
 """An owner and a handle of its."""
+
+
+def _gone(what: str, oldest: int) -> Refused:
+    return Refused("epoch-gone", f"{what}, the oldest held is {oldest}")
 
 
 class _Explained:

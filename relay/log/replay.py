@@ -75,6 +75,10 @@ class ReplayedLog(Protocol):
     def oldest(self) -> int:
         """Returns the oldest epoch that can be read."""
 
+    @property
+    def erased(self) -> int:
+        """Returns the newest epoch that an erasure reached: earlier states may have erased facts."""
+
     def check_retained(self, after: int) -> None:
         """Raises ``Refused("epoch-gone")`` for an epoch whose successors are not all there."""
 
@@ -117,7 +121,7 @@ class Replay:
     def at_hand(self) -> bool:
         """True if the starting state is known already, so that ``live`` is not needed."""
         found = self._log.cursors.find(self._name, self.at)
-        return found is not None and found[0] == self.at
+        return found is not None and found[0] == self.at >= self._log.erased
 
     @property
     def held(self) -> int:
@@ -246,7 +250,7 @@ class Replay:
     def _bases(self) -> Iterator[BagBase]:
         log = self._log
         cursor = log.cursors.find(self._name, self.at)
-        if cursor is not None:  # the first of all that are equally near
+        if cursor is not None and cursor[0] >= log.erased:  # the first of all that are equally near
             epoch, bag = cursor
             yield BagBase(epoch, 0, lambda: (epoch, bag.copy()))
         yield BagBase(0, 0, lambda: (0, RowCounts()))
@@ -254,7 +258,7 @@ class Replay:
             snapshot = log.snapshot_epoch()
         except LogDamaged:
             snapshot = None  # there may be another way
-        if snapshot is not None:
+        if snapshot is not None and snapshot >= log.erased:
             yield BagBase(snapshot, 1, self._bag_of_snapshot)
         if self.live is not None:
             yield BagBase(self.live.durable, 1, self._bag_of_live)

@@ -16,7 +16,7 @@ Always: ``decode(encode(epoch))`` is the same epoch; bytes that were altered do 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import is_
@@ -44,6 +44,9 @@ PIECE: Final = 1024
 Change = tuple[int, int, Sequence[Value], Sequence[Value], Sequence[Value]]
 """Number, time, added, messages, removed: an epoch without its claims."""
 
+
+Place = tuple[int, int]
+"""An epoch, and a position among its changes."""
 
 Rows = tuple[int, int, tuple[int, int, int], Sequence[Any], Sequence[int]]
 """Number, time, how many values were added, sent and removed, and a table of them as ``rows_of`` wrote it."""
@@ -131,6 +134,38 @@ class Segment:
         """Returns the same segment, sealed to another checksum before it."""
         head = (self.ordinal, self.first, self.last, self.entries, self.changes, self.since, self.until)
         return Segment(*head, checksum(previous, head, self.body), self.body)
+
+    def erased(
+        self, goes: Callable[[int, str, Value], bool], row: Sequence[Value]
+    ) -> tuple[Segment, list[Place]]:
+        """Returns the segment under its old seal, with ``row`` in place of erased values, and the places.
+
+        ``goes`` is asked with the epoch, the kind and the value, ``claim`` for a value that is claimed again;
+        a place is the epoch and the position among its changes.  Returns itself if nothing goes.
+        """
+        bodies: list[bytes] = []
+        places: list[Place] = []
+        altered = False
+        for entry in self._entries():
+            number, time, added, sent, removed, rows, plain, *rest = entry
+            if entry[10] and note_of(entry) is not None:
+                bodies.append(pack(entry))
+                continue
+            kinds = ["insert"] * added + ["message"] * sent + ["delete"] * removed
+            kinds += ["claim"] * (len(rows) - len(kinds))
+            values = table(rows, plain, len(rows))
+            gone = {at for at, kind in enumerate(kinds) if goes(number, kind, values[at])}
+            if gone:
+                altered = True
+                rows = [row if at in gone else each for at, each in enumerate(rows)]
+                plain = [at for at in plain if at not in gone]
+                entry = (number, time, added, sent, removed, rows, plain, *rest)
+                places += [(number, at) for at in sorted(gone) if kinds[at] != "claim"]
+            bodies.append(pack(entry))
+        if not altered:
+            return self, places
+        ends = self.first, self.last, self.entries, self.changes, self.since, self.until
+        return Segment(self.ordinal, *ends, self.checksum, b"".join(bodies)), places
 
     def changes_after(self, after: int, upto: int) -> Iterator[Change]:
         """Facts and messages of the epochs in (after, upto], without claims and without silent ones."""

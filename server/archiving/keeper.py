@@ -41,6 +41,9 @@ LOOK_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 10.0
 """How often a daemon that follows looks what is archived, and an archive that was away is tried again."""
 
+LED_SECONDS: Final = 60.0
+"""The same for a daemon that leads; the process reports ranges at once, but knows no erasures."""
+
 PAUSES: Final = (1.0, 60.0)
 """Seconds until the process is started again: twice as many each time, between these."""
 
@@ -123,9 +126,12 @@ class ArchiveKeeper:
 
     async def _keep_reading(self) -> None:
         """Lends each log its archive, and keeps that up to date where another daemon leads."""
+        led = trio.current_time()
         while True:
+            if is_due := trio.current_time() >= led + LED_SECONDS:
+                led = trio.current_time()
             for hosted in self._spaces():
-                if hosted.log.archive is None or not hosted.leads:
+                if is_due or hosted.log.archive is None or not hosted.leads:
                     await self._renew(hosted)
             with trio.move_on_after(RENEW_SECONDS):
                 while all(hosted.log.archive is not None for hosted in self._spaces()):  # noqa: ASYNC110  another log may come

@@ -14,6 +14,7 @@ from index.values.values import Value, key
 from relay.archive import archiver as archiving, merging, writing
 from relay.archive.archive import Archive, ArchivePlace
 from relay.archive.archiver import Archiver, RangeSizes, archived_segment
+from relay.archive.erasure import erasing
 from relay.archive.manifest import ArchiveManifest, Range
 from relay.log.compaction import compact
 from relay.log.log import Log
@@ -204,7 +205,7 @@ def striking(monkeypatch: MonkeyPatch) -> Callable[[Callable[[str], None]], None
     """What has all that writes an archive call a function at its points."""
 
     def patch(strike: Callable[[str], None]) -> None:
-        for each in (archiving, writing, merging):
+        for each in (archiving, writing, merging, erasing):
             monkeypatch.setattr(each, "reach", strike)
 
     return patch

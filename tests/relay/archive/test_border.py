@@ -28,6 +28,7 @@ class ArchiveInMemory:
         self._segments = list(segments)
         self._later = list(later)
         self.is_away = False
+        self.erased_upto = 0
 
     @property
     def oldest(self) -> int:
@@ -36,6 +37,10 @@ class ArchiveInMemory:
     @property
     def upto(self) -> int:
         return self._segments[-1].last if self._segments else 0
+
+    @property
+    def erased(self) -> int:
+        return self.erased_upto
 
     def renew(self) -> None:
         self._segments += self._later

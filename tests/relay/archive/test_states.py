@@ -12,10 +12,10 @@ import pytest
 
 from dataspace.errors import UsageError
 from index.patterns.text import parse_pattern
-from index.values.values import Map, Record, Value, key
+from index.values.values import Map, Record, Value, key, same
 from relay.archive.archive import Archive
 from relay.archive.archiver import RangeSizes
-from relay.archive.columns import exact_changes, exact_intervals
+from relay.archive.columns import ERASED_VALUE, exact_changes, exact_intervals
 from relay.archive.manifest import ArchivedFile
 from relay.archive.merging import Merger, MergeRules
 from relay.archive.states import StateFiles, state_files
@@ -63,7 +63,7 @@ def by_sums(archive: Archive, found: StateFiles, epoch: int) -> set[object]:
     """The facts by counting insertions and deletions."""
     counts: dict[object, int] = {}
     for number, _, _, kind, value in told(archive, [*found.facts, *[file for _, file in found.changes]]):
-        if number <= epoch and kind != "message":
+        if number <= epoch and kind != "message" and not same(value, ERASED_VALUE):
             counts[key(value)] = counts.get(key(value), 0) + (1 if kind == "insert" else -1)
     assert {*counts.values()} <= {0, 1}
     return {each for each, count in counts.items() if count}
@@ -76,7 +76,8 @@ def by_intervals(archive: Archive, found: StateFiles, epoch: int) -> set[object]
         content = archive.content(file)
         untils = [until for _, until in exact_intervals(content)]
         for (number, _, _, kind, value), until in zip(exact_changes(content), untils, strict=True):
-            if kind == "insert" and number <= epoch and (until is None or until > epoch):
+            is_there = kind == "insert" and number <= epoch and (until is None or until > epoch)
+            if is_there and not same(value, ERASED_VALUE):
                 assert key(value) not in held
                 held.add(key(value))
     return held

@@ -221,3 +221,23 @@ def test_a_follower_reads_what_its_leader_has_archived(archiving: DaemonProcess,
         wait(lambda: status(other)["oldest_epoch"] == 1, "the follower reads the archive")
         assert [n for _, n in parts(other, 0, later)] == [*range(25)]
         assert not children(other)
+
+
+def test_the_past_is_erased_beside_a_daemon(archiving: DaemonProcess, tmp_path: Path) -> None:
+    with dataspace.connect_blocking(archiving.url) as space:
+        for name in ("p17", "p18"):
+            handle = space.assert_(Record("person", name, 1), owner="plant")
+            space.send(Record("seen", name))
+            last = space.retract(handle)
+    wait(archived(archiving, last), "it is archived")
+    archive = str(tmp_path / "archive")
+    said = json.loads(
+        command("log", "erase", archive, 'person("p17")', "--before", "0s", "--json", "--by", "me")
+    )
+    assert (said["rows"], said["ranges"] > 0, said["objects"] > 0, said["holding"]) == (2, True, True, 0)
+    assert "1 changes" in command("log", "erase", archive, 'seen("p17")', "--before", "0s")
+    wait(archived(archiving, write(archiving, 0, 1)), "the daemon knows the newest version")
+    shown = command("log", "$x", "--from", "1", "--json", daemon=archiving)
+    assert "p17" not in shown and shown.count("p18") == 3 and shown.count('"erased"') == 3
+    assert b"p17" not in b"".join(each.read_bytes() for each in (tmp_path / "archive").rglob("*.parquet"))
+    command("log", "verify", "--archive", archive, "--deep")

@@ -1,0 +1,1 @@
+"""Erasure of facts and messages from an archive."""

@@ -1,0 +1,339 @@
+"""Erasing: the facts and messages of a pattern go from an archive, and their places stay.
+
+Messages of the past are erased, and facts with each of their changes up to the last removal; a fact that
+still holds stays.  In segments and columns the value of each such change becomes ``erased()``, so numbers,
+order and counts of all others are as before.  Segments are sealed anew, and their range keeps the log's seal.
+
+Always: after a commit no object that the archive names has an erased value; replaced objects, and the
+manifests that name them, are deleted at once.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import quote
+
+from dataspace.codec import pack
+from dataspace.faults import reach
+from index.patterns.readers import match_reader
+from index.patterns.skeletons import skeleton
+from index.values.values import Value, key, same
+from relay.archive.archive import Archive, may_have
+from relay.archive.columns import ERASED, ERASED_VALUE, arrow_module, exact_changes, written
+from relay.archive.manifest import (
+    COLUMNS,
+    SEGMENTS,
+    STATES,
+    ArchivedFile,
+    ArchivedState,
+    ArchiveManifest,
+    ChapterBody,
+    Erasure,
+    Range,
+    Retired,
+)
+from relay.archive.orphans import collect
+from relay.archive.packing import SegmentPacker
+from relay.archive.tables import LOG, ROWS, DeltaTables
+from relay.archive.writing import ArchiveWriter, NotThisArchive, random_name
+from relay.log.segments import Place
+from relay.log.selections import flat_selection
+from relay.store.errors import LogDamaged
+
+ATTEMPTS: Final = 10
+"""How often an erasure begins again because other writers were first."""
+
+
+@dataclass(slots=True)
+class Erased:
+    """What an erasure did: the newest epoch that it reached, rows, ranges and states that were written anew,
+    facts that stay because they hold, and deleted objects and manifests."""
+
+    upto: int = 0
+    rows: int = 0
+    ranges: int = 0
+    states: int = 0
+    holding: int = 0
+    objects: int = 0
+    manifests: int = 0
+
+
+def erase(archive: Archive, pattern: Value, before: int, by: str) -> Erased:
+    """Erases what matches a pattern and was made before a time (microseconds since 1970), and returns counts.
+
+    Reads each range with such a label twice, some 1 µs a change; writes such ranges anew, with one range at a
+    time in memory.  Raises ``NotThisArchive`` if other writers were first again and again.
+    """
+    for attempt in range(ATTEMPTS):
+        work = _Erasing(archive, pattern, by)
+        try:
+            work.erase(before)
+        except NotThisArchive:
+            if attempt + 1 == ATTEMPTS:
+                raise
+            continue
+        break
+    return work.done
+
+
+@dataclass(slots=True)
+class _Erasing:
+    """One attempt."""
+
+    archive: Archive
+    pattern: Value
+    by: str
+    done: Erased = field(default_factory=Erased)
+    _ends: dict[Hashable, int] = field(default_factory=dict)
+    """The epoch of the last removal of each fact that goes."""
+    _replaced: list[ArchivedFile] = field(default_factory=list)
+
+    def erase(self, before: int) -> None:
+        """Finds what goes, writes it anew, and deletes what it was in."""
+        manifest = self.archive.refresh()
+        self.done.upto = upto = max(0, self.archive.epoch_at(before - 1))
+        if upto < self.archive.oldest or not self._find(upto):
+            return
+        writer = ArchiveWriter(self.archive, None)
+        following = self._following(writer, manifest, upto)
+        reach("erase-before-manifest")
+        writer.commit(following)
+        reach("erase-after-manifest")
+        labels = {(each.label, each.arity) for each in self._replaced if each.form == COLUMNS}
+        self._make_tables_anew(labels)
+        collected = collect(self.archive)
+        self.done.objects, self.done.manifests = collected.objects, collected.manifests
+
+    # -- what goes ------------------------------------------------------------------------------------
+
+    def _find(self, upto: int) -> int:
+        """Notes the last removals of facts, and returns how many changes go."""
+        matches = _matching(self.pattern)
+        held: dict[Hashable, int] = {}
+        rows: dict[Hashable, int] = {}
+        count = 0
+        for of in self._ranges(upto):
+            for segment in self.archive.segments_of(of):
+                for number, _, added, sent, removed in segment.changes_after(0, upto):
+                    count += sum(map(matches, sent))
+                    for name in map(key, filter(matches, added)):
+                        held[name] = held.get(name, 0) + 1
+                    for name in map(key, filter(matches, removed)):
+                        rows[name] = rows.get(name, 0) + held.pop(name, 0) + 1
+                        self._ends[name] = number
+        self.done.holding = len(held)
+        return count + sum(rows.values())
+
+    def _ranges(self, upto: int) -> Iterator[Range]:
+        """Yields the ranges that may have changes of the pattern."""
+        yield from filter(self._may_have, self.archive.ranges(0, upto))
+
+    def _may_have(self, of: Range) -> bool:
+        flat = flat_selection(skeleton(self.pattern))
+        columns = [file for file in of.files if file.form == COLUMNS]
+        return flat is None or not columns or any(may_have(file, flat) for file in columns)
+
+    def _goes(self, upto: int) -> Callable[[int, str, Value], bool]:
+        matches, ends = _matching(self.pattern), self._ends
+
+        def goes(number: int, kind: str, value: Value) -> bool:
+            if not matches(value):
+                return False
+            return number <= (upto if kind == "message" else ends.get(key(value), -1))
+
+        return goes
+
+    # -- writing anew ---------------------------------------------------------------------------------
+
+    def _following(self, writer: ArchiveWriter, manifest: ArchiveManifest, upto: int) -> ArchiveManifest:
+        """Writes what has erased values anew, and returns the next version."""
+        chapters, gone = [], list[str]()
+        for chapter in manifest.chapters:
+            body = self.archive.body(chapter)
+            anew = ChapterBody(
+                tuple([self._without(writer, each, upto) for each in body.ranges]),
+                body.starts,
+                tuple([self._state_without(writer, each) for each in body.states]),
+            )
+            if anew != body:
+                gone.append(chapter.path)
+                chapter = writer.put_chapter(anew)
+            chapters.append(chapter)
+        following = replace(
+            manifest.next(),
+            chapters=tuple(chapters),
+            ranges=tuple([self._without(writer, each, upto) for each in manifest.ranges]),
+            states=tuple([self._state_without(writer, each) for each in manifest.states]),
+            erased=max(manifest.erased, upto),
+        )
+        paths = [each.path for each in manifest.retired] + gone + [each.path for each in self._replaced]
+        retired = tuple([Retired(following.version, 0, path) for path in paths])
+        return replace(following, retired=retired)
+
+    def _without(self, writer: ArchiveWriter, of: Range, upto: int) -> Range:
+        """Returns a range without erased values, itself if it has none."""
+        if of.first > upto or not self._may_have(of):
+            return of
+        goes, previous = self._goes(upto), bytes.fromhex(of.anchor)
+        packer, places, altered = SegmentPacker(previous), list[Place](), False
+        for segment in self.archive.segments_of(of):
+            left, some = segment.erased(goes, (ERASED,))
+            altered, places = altered or left is not segment, places + some
+            resealed = left.resealed(previous)
+            packer.add(resealed)
+            previous = resealed.checksum
+        if not altered:
+            return of
+        content = packer.object()
+        path = f"{SEGMENTS}/{random_name(of.first, of.last, 'dsz')}"
+        file = ArchivedFile(path, SEGMENTS, len(content), sha256(content).hexdigest())
+        writer.put(file, content)
+        self._replaced.append(of.file(SEGMENTS))
+        files = [file, *self._columns_without(writer, of, places)]
+        earlier = [replace(each, checksum="", sealed="") for each in of.erasures]
+        erasure = Erasure(time.time_ns() // 1000, self.by, len(places), of.checksum, previous.hex())
+        self.done.rows, self.done.ranges = self.done.rows + len(places), self.done.ranges + 1
+        return replace(of, files=tuple(files), erasures=(*earlier, erasure))
+
+    def _columns_without(
+        self, writer: ArchiveWriter, of: Range, places: Sequence[Place]
+    ) -> Iterator[ArchivedFile]:
+        """Yields the columns of a range; erased rows are among the rows without an object of their own."""
+        columns = [each for each in of.files if each.form == COLUMNS]
+        if not columns or not places:
+            yield from columns
+            return
+        name = random_name(of.first, of.last, "parquet")
+        moved: list[Any] = []
+        rest = next((each for each in columns if each.label is None), None)
+        for file in columns:
+            table = _read(self.archive.content(file))
+            gone = _among(table, places)
+            erased = table.filter(gone)
+            if not erased.num_rows:
+                if file is not rest:
+                    yield file
+                continue
+            moved.append(_erased_rows(erased, of.merged > 1))
+            self._replaced.append(file)
+            if file is rest:
+                continue
+            kept = table.filter(_compute().invert(gone))
+            if kept.num_rows:
+                classes = self.archive.manifest.types[f"{file.label}/{file.arity}"]
+                made = written(kept, file.label, file.arity, classes, order=file.order)
+                yield from writer.put_columns([made], name)
+        if sum([each.num_rows for each in moved]) != len(places):
+            raise LogDamaged(f"{self.archive.shown}: columns of epochs {of.first} on differ from segments")
+        if rest is not None:
+            table = _read(self.archive.content(rest))
+            moved.insert(0, table.filter(_compute().invert(_among(table, places))))
+            if rest not in self._replaced:
+                self._replaced.append(rest)
+        arrow = arrow_module()
+        plain = [each.replace_schema_metadata(None) for each in moved]
+        whole = arrow.concat_tables([each.select(plain[0].column_names) for each in plain])
+        keys = [("_epoch", "ascending"), ("_seq", "ascending")]
+        made = written(whole.take(_compute().sort_indices(whole, sort_keys=keys)), None, -1)
+        yield from writer.put_columns([made], name)
+
+    def _state_without(self, writer: ArchiveWriter, of: ArchivedState) -> ArchivedState:
+        """Returns a state without facts that go, itself if it has none."""
+        flat, matches = flat_selection(skeleton(self.pattern)), _matching(self.pattern)
+        files: list[ArchivedFile] = []
+        for file in of.files:
+            if flat is not None and not may_have(file, flat):
+                files.append(file)
+                continue
+            content = self.archive.content(file)
+            keep = [
+                not (matches(value) and of.epoch < self._ends.get(key(value), -1))
+                for *_, value in exact_changes(content)
+            ]
+            if all(keep):
+                files.append(file)
+                continue
+            self._replaced.append(file)
+            files += self._facts(writer, of, file, content, keep)
+        if files == list(of.files):
+            return of
+        self.done.states += 1
+        return replace(of, files=tuple(files), rows=sum([each.rows for each in files]))
+
+    def _facts(
+        self, writer: ArchiveWriter, of: ArchivedState, file: ArchivedFile, content: bytes, keep: list[bool]
+    ) -> Iterable[ArchivedFile]:
+        arrow = arrow_module()
+        table = _read(content).filter(arrow.array(keep))
+        if not table.num_rows:
+            return []
+        places = arrow.array(range(table.num_rows), arrow.int32())
+        table = table.set_column(table.column_names.index("_seq"), "_seq", places)
+        classes = "" if file.label is None else self.archive.manifest.types[f"{file.label}/{file.arity}"]
+        made = written(table, file.label, file.arity, classes, order=file.order)
+        return writer.put_columns([made], f"{of.epoch:012}-{uuid.uuid4().hex[:12]}.parquet", STATES)
+
+    # -- tables ---------------------------------------------------------------------------------------
+
+    def _make_tables_anew(self, labels: set[tuple[str | None, int]]) -> None:
+        """Deletes Delta tables that may name or have copied erased values, and makes them again."""
+        objects, made = self.archive.objects, False
+        every = {(file.label, file.arity) for _, file in self.archive.files() if file.form == COLUMNS}
+        for label, arity in every | labels if (None, -1) in labels else labels:
+            if label is None:
+                continue
+            folder = self.archive.name(f"{COLUMNS}/label={quote(label, safe='')}/arity={arity}")
+            for below in (LOG, ROWS):
+                there = [f"{folder}/{below}/{name}" for name in objects.listed(f"{folder}/{below}")]
+                objects.delete(there)
+                made = made or (below == LOG and bool(there))
+        if made:
+            for _ in DeltaTables(self.archive).keep():
+                pass
+
+
+def _matching(pattern: Value) -> Callable[[Value], bool]:
+    match = match_reader(skeleton(pattern))
+    return lambda value: match(value) is not None and not same(value, ERASED_VALUE)
+
+
+def _read(content: bytes) -> Any:
+    from pyarrow import BufferReader, parquet
+
+    return parquet.read_table(BufferReader(content)).combine_chunks()
+
+
+def _among(table: Any, places: Sequence[Place]) -> Any:
+    """Returns which rows of a table are at some places; O(rows)."""
+    arrow, compute = arrow_module(), _compute()
+    epochs, positions = table.column("_epoch").combine_chunks(), table.column("_seq").combine_chunks()
+    joined = compute.add(compute.multiply(epochs, _POSITIONS), positions.cast(arrow.int64()))
+    wanted = arrow.array([number * _POSITIONS + at for number, at in places], arrow.int64())
+    return compute.is_in(joined, value_set=wanted)
+
+
+_POSITIONS: Final = 1 << 24
+"""More than the positions of an epoch."""
+
+
+def _erased_rows(table: Any, has_intervals: bool) -> Any:
+    """Returns rows as the object of all other rows has them, with nothing of their values."""
+    arrow, count = arrow_module(), table.num_rows
+    made = table.select(["_epoch", "_epoch_timestamp", "_seq", "_change_type"])
+    made = made.append_column("label", arrow.array([ERASED] * count, arrow.string()))
+    made = made.append_column("arity", arrow.array([0] * count, arrow.int16()))
+    made = made.append_column("value", arrow.array([pack(ERASED_VALUE)] * count, arrow.binary()))
+    for name in ("_since", "_until") if has_intervals else ():
+        made = made.append_column(name, arrow.nulls(count, arrow.int64()))
+    return made
+
+
+def _compute() -> Any:
+    from pyarrow import compute
+
+    return compute
