@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -28,6 +28,7 @@ from dataspace import Job, Jobs, Record, RemoteSpace
 
 FETCH: Final = 100
 TEXT: Final = "x" * 48
+ENDLESS: Final = 1 << 60
 
 Work = Callable[[RemoteSpace, Jobs, int], Awaitable[None]]
 
@@ -117,9 +118,15 @@ async def _fill(url: str, count: int) -> None:
         await space.drain(60)
 
 
-async def _resume(url: str) -> None:
+async def _resume(url: str, count: int) -> None:
+    """Lets the members begin, and returns when so many jobs are done."""
     async with dataspace.connect(url) as space:
         await space.request("group-alter", dataspace.Map({"group": "w", "what": "resume"}))
+        left = count
+        while left:
+            await trio.sleep(0.01)
+            answer: Any = await space.request("groups", dataspace.Map({"group": "w"}))
+            left = count - answer[0]["counts"]["done"]
 
 
 def divide(
@@ -127,9 +134,12 @@ def divide(
 ) -> tuple[float, float]:
     """Returns jobs a second, and µs of the daemon's CPU for one."""
     trio.run(_fill, served.url, count)
+    most = count if kind == "out" else ENDLESS
     with ExitStack() as stack:
         sides: list[Side] = [
-            stack.enter_context(running(_member, served.url, kind, count // members, in_flight))
+            stack.enter_context(
+                running(_member, served.url, kind, count if kind == "out" else ENDLESS, in_flight)
+            )
             for _ in range(members)
         ]
         for side in sides:
@@ -137,9 +147,7 @@ def divide(
         with Measuring(served.pid) as measuring:
             for side in sides:
                 side.pipe.send("go")
-            trio.run(_resume, served.url)
-            for side in sides:
-                side.pipe.recv()
+            trio.run(_resume, served.url, count)
     run = measuring.run(count)
     return run.rate, run.cpu * 1e6
 
