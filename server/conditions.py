@@ -121,6 +121,7 @@ def _commit(peer: Peer, turn: p.Turn, decide: Callable[[], bool], searches: Turn
     hosted.check_space(turn.space)
     for owner, _ in parts:
         hosted.finish_ending(owner)  # what ends before the turn has ended before the check
+    time = hosted.rule_turns.until_now()
     if not decide():
         return False
     by_handle = searches.by_handle(parts)
@@ -136,6 +137,7 @@ def _commit(peer: Peer, turn: p.Turn, decide: Callable[[], bool], searches: Turn
         account=peer.account,
         on_durable=peer.accept,
         notes=groups.notes(done) if done else (),
+        time=time,
     )
     peer.turns += 1
     if done:

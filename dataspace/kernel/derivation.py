@@ -28,6 +28,7 @@ from dataspace.kernel.turns import PendingTurn
 from dataspace.rules.engine.program import Program, ProgramStatistics
 from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.failures import MAX_NAME, MAX_REASON, complaint
+from dataspace.rules.relations.times import Times
 from index.trie.nodes import At, all_at, at_of
 from index.trie.trie import Index
 from index.values.values import Record, Value, key
@@ -65,6 +66,8 @@ class RuleHost:
         self._kept: Sequence[Value] = ()  # while the last tick is taken up: what rules held in it
         self._is_start = False  # while it is
         self._journal = _Journal()
+        self.times: Final = Times()
+        """What rules over time remember; turns at or after ``times.next`` wait for a turn at it."""
         self._resumed: set[str] = set()  # names of texts that the next tick is to carry out again
         self.on_error: Callable[[], None] = _ignored
         """Called in a turn, or its undoing, in which what is wrong with rules may have changed."""
@@ -127,6 +130,7 @@ class RuleHost:
         journal.begun = journal.ended = journal.flows_added = journal.flows_removed = ()
         journal.last = self._last
         journal.was_following = self.program is not None or self._adopted
+        self.times.mark()
         draft.is_followed = True
 
     def undo(self, removed: Sequence[Value]) -> list[Value]:
@@ -145,6 +149,7 @@ class RuleHost:
         self._by_flows.difference_update(journal.flows_added)
         self._by_flows.update(journal.flows_removed)
         self.program = None
+        self.times.undo()
         self._rejected, self._errors, self._error_count = {}, {}, 0
         self._resumed.clear()
         self.on_error()
@@ -166,6 +171,7 @@ class RuleHost:
         journal.begun = journal.ended = journal.flows_added = journal.flows_removed = ()
         journal.last = self._last
         journal.was_following = program is not None or self._adopted
+        self.times.mark()
         draft.is_followed = True
         if len(added) + len(removed) == 1:  # as mostly: it appears if nobody claims it yet, and so on
             appearing_at, vanishing_at = draft.at or draft.places
@@ -247,6 +253,7 @@ class RuleHost:
                 clock=self.clock,
                 kept=self._kept,
                 start=self._is_start,
+                times=self.times,
             )
             come, go = [value for value in self._facts() if is_rule(value)], ()
         rejections = [(fact, -1) for value in go if (fact := self._rejection(value)) is not None]
@@ -289,6 +296,8 @@ class RuleHost:
         names, self._resumed = self._resumed, set()
         if self.program is not None and names:
             derived = self._with_errors(self.program.resume(names))
+        elif self.program is not None and self.times.next <= self.times.ahead:
+            derived = self._with_errors(self.program.tick())
         elif self.program is not None and self.program.pending:
             derived = self._with_errors(self.program.tick_again())
         if self.flows:
@@ -296,11 +305,20 @@ class RuleHost:
         return self._claim(derived, draft)
 
     @property
+    def is_unsettled(self) -> bool:
+        """True if the next turn has to take up what was before a restart, or before a turn was undone."""
+        return self._adopted
+
+    @property
     def pending(self) -> bool:
-        """Whether ``next``, a flow or a suspended rule asks for a tick."""
-        return bool(self._resumed) or (
-            self.awake  # else there are neither, as after nearly every turn
-            and ((self.program is not None and self.program.pending) or self.flows.pending)
+        """Whether ``next``, a flow or a suspended rule asks for a tick, or an instant has come."""
+        return (
+            bool(self._resumed)
+            or self.times.next <= self.times.ahead
+            or (
+                self.awake  # else there are neither, as after nearly every turn
+                and ((self.program is not None and self.program.pending) or self.flows.pending)
+            )
         )
 
     def resume(self, name: str) -> None:

@@ -18,7 +18,7 @@ higher and not lower than those before; additions come before messages, messages
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action, check_actions
 from dataspace.kernel.bulk_assertions import Assertions
@@ -28,12 +28,16 @@ from dataspace.kernel.limits import size_of, weights
 from dataspace.kernel.rule_facts import rules_in
 from dataspace.kernel.state import SpaceState
 from dataspace.kernel.turns import Admit, InForm, Part, PendingTurn, Sender, SeveralOwners, take, take_back
+from dataspace.rules.relations.times import GRID
 from index.trie.trie import NOTHING
 from index.values.values import Value
 
 Submit: TypeAlias = Callable[[Epoch], None]
 """Takes an epoch into the log, or raises and takes nothing: then the turn has not happened."""
 
+
+MOST_INSTANTS: Final = 1000
+"""Turns that are made by time alone before another turn."""
 
 Was: TypeAlias = tuple[int, int, int, int, int]
 """Before a turn: epoch, time, claims and bytes of all owners, and the bytes of the owner of the turn."""
@@ -73,6 +77,7 @@ class Space(SpaceState):
             self._check_length(len(actions), publication)
         if self._touched:
             self._tell()
+        self.until(now)
         held = self._claims.get(owner)
         was = self.epoch, self.time, self._claimed, self.facts_bytes, 0 if held is None else held.size
         draft = PendingTurn([], [], [])
@@ -96,6 +101,7 @@ class Space(SpaceState):
         self, parts: Sequence[Part], now: int, by: Sender, submit: Submit | None, admit: Admit | None
     ) -> Epoch:
         """Applies one turn of several owners, whose actions are in form already."""
+        self.until(now)
         was = self._begin()
         self._check_length(sum([len(actions) for _, actions in parts]), publication=False)
         several = SeveralOwners([(*part, self._claims.get(part[0])) for part in parts])
@@ -153,6 +159,7 @@ class Space(SpaceState):
 
         As ``commit``: all of them, or an exception and none.
         """
+        self.until(now)
         was = self._begin()
         draft = PendingTurn([], [], [])
         ending = {owner: self._claims[owner] for owner in owners if owner in self._claims}
@@ -179,8 +186,10 @@ class Space(SpaceState):
     def advance(self, now: int, *, submit: Submit | None = None) -> Epoch | None:
         """The turn that rules ask for by ``next``, or that a restart leaves to them; None if there is none.
 
-        ``rules.pending`` tells whether there is another one.
+        ``rules.pending`` tells whether there is another one.  Turns that are due by time alone
+        before ``now`` are made first, each at its own time.
         """
+        self.until(now)
         was = self._begin()
         draft = PendingTurn([], [], [])
         pending = self.rules.pending
@@ -198,6 +207,43 @@ class Space(SpaceState):
         if self._touched:
             self._tell()
         return epoch if is_any else None
+
+    def until(self, now: int) -> None:
+        """Makes the turns that are due by time alone, up to the time of a turn that is to be made.
+
+        Each is at its own instant.  After a long pause they are ``MOST_INSTANTS``, at chosen instants, and
+        each has what has come due since the one before.  Raises what ``submit_timed`` raises; then the turn
+        at hand is not made either.
+        """
+        times = self.rules.times
+        if times.next <= now:
+            self.timed_late = now - times.next
+            if self.rules.is_unsettled:
+                self._make_timed(max(self.time, times.time))
+            if times.next + MOST_INSTANTS * GRID <= now:
+                for instant in times.due(now, MOST_INSTANTS):
+                    self._make_timed(instant)
+                if times.next <= now:
+                    self._make_timed(now // GRID * GRID)
+            while times.next <= now and self.rules.program is not None:
+                self._make_timed(times.next)
+        times.ahead = now if now > self.time else self.time
+
+    def _make_timed(self, instant: int) -> None:
+        """Makes the turn of an instant at which rows come or go by time alone."""
+        was = self._begin()
+        self.rules.times.ahead = instant
+        self.timed_turns += 1
+        draft = PendingTurn([], [], [])
+        try:
+            epoch = self._apply(draft, self.rules.advance(draft), instant, None, 0)
+            if self.submit_timed is not None and (epoch.claims or not epoch.silent):
+                self.submit_timed(epoch)
+        except BaseException:
+            self._restore(lambda: None, draft, was)
+            raise
+        if self._touched:
+            self._tell()
 
     # -- how a turn is made ---------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ Always: a fact is in the index as many times as there are claims on it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import Final
 
 from dataspace.errors import InternalError, UsageError
@@ -48,6 +48,12 @@ class SpaceState:
         self.most_actions = self.limits.actions_per_turn
         self.damage: BaseException | None = None
         """Why a turn that failed could not be undone; from then on every turn raises ``InternalError``."""
+        self.submit_timed: Callable[[Epoch], None] | None = None
+        """Takes the epochs into the log that come by time alone."""
+        self.timed_turns = 0
+        """How many turns there have been by time alone."""
+        self.timed_late = 0
+        """By how many microseconds the last of them that turns had to wait for was late."""
         self.rule_quotas: Final = RuleQuotas(self.limits)
         self.rules: Final = RuleHost(self.index, max_rules=self.limits.rules, bounds=bounds_of(self.limits))
 

@@ -31,7 +31,8 @@ class Retention:
     while there is no reader).  ``reader_size``: the most that is held for late readers, beyond the other
     reasons.  ``reader_age``: a reader that has been silent for so long holds nothing back.  ``archived``:
     there is an archive; epochs that it lacks are kept, ``archive_size`` bytes of them at most, and archived
-    epochs are not kept for readers.
+    epochs are not kept for readers.  ``windows``: epochs of so many last seconds are kept, since rules over
+    time need them after a restart, up to ``reader_size`` bytes.
     """
 
     age: float | None = None
@@ -41,6 +42,7 @@ class Retention:
     reader_age: float = 7 * 86_400.0
     archived: bool = False
     archive_size: int | None = None
+    windows: float = 0.0
 
     @property
     def endless(self) -> bool:
@@ -53,6 +55,9 @@ class Retention:
         ``archived`` is the ordinal of the newest segment that an archive has.  O(log segments + what may go).
         """
         wanted = self._past_readers(chain, readers, now, archived)
+        if self.windows:
+            needed = chain.since(int(now - self.windows * 1e6))
+            wanted = min(wanted, max(needed, _newest_of(chain, self.reader_size)))
         if not self.archived or wanted <= archived + 1:
             return wanted
         most = chain.first if self.archive_size is None else _newest_of(chain, self.archive_size)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dataspace.errors import UsageError
 from dataspace.rules.engine.dependencies import DependencyGraph
+from dataspace.rules.language.lowering import lowered
 from dataspace.rules.language.parser import MAX_TEXT, read_rules
 from index.values.values import Record, Value
 
@@ -46,7 +47,7 @@ class RuleTexts:
         carried out, or not together with the rules before it."""
         text = text_of(given)
         try:
-            self._graph = self._graph.grown(read_rules(text))
+            self._graph = self._graph.grown(lowered(read_rules(text), name_of(given), text))
         except UsageError as error:
             raise UsageError(f"{_source(given)}: {error}") from None
         self.facts.append(Record("rule", name_of(given), text))
@@ -55,7 +56,8 @@ class RuleTexts:
         """Takes a rule fact that is held already, whether or not it can be carried out."""
         self.facts.append(fact)
         with suppress(UsageError):
-            self._graph = self._graph.grown(read_rules(str(fact.fields[1])))
+            name, text = map(str, fact.fields)
+            self._graph = self._graph.grown(lowered(read_rules(text), name, text))
 
 
 def text_of(given: Path | RuleText) -> str:

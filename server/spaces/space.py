@@ -58,6 +58,7 @@ from server.spaces.searches import Searches
 from server.spaces.sessions import ENDING, Returning, Sessions
 from server.spaces.showing import Showing
 from server.spaces.traces import TRACED, Recorder
+from server.spaces.windows import RuleTurns, rebuild_windows, with_windows
 from server.system import SystemSpace
 
 logger = logging.getLogger("dataspace")
@@ -117,7 +118,6 @@ class HostedSpace:
         self.publishing = trio.Lock()
         self._withdrawals: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self.recalling = Recalling()
-        self.rules_due = trio.Event()
         self.sessions = Sessions(self)
         self.clock = home.now
         """The time of new epochs, in microseconds since 1970."""
@@ -131,6 +131,7 @@ class HostedSpace:
         self.space.rule_quotas.exempt = frozenset({OWNER})
         self.conditions = Conditions(self.space.index)
         self.space.rules.clock = time.perf_counter_ns
+        self.rule_turns = RuleTurns(self.space, home.now, self._turn, self._stop_if_damaged)
         self.suspensions = Suspensions(settings.name, self.space.rules, system)
         self.gate = Gate(room)
         self.endings = Endings(lane, lambda: self.commits.wait_room(), step=self._retract_some, flush=flush)
@@ -193,6 +194,7 @@ class HostedSpace:
         self.commits = commits = GroupCommit(
             log, after_group=self._after_group, state=self.space.all_claims, gate=self.gate
         )
+        self.space.submit_timed = commits.submit
         self.showing = Showing(self.space, commits, self.gate, self.settings.show)
         if isinstance(followed, Following):
             log.clients, log.sessions = followed.state.clients, followed.state.sessions
@@ -203,6 +205,7 @@ class HostedSpace:
         self.clients = Clients(log.clients, most=limits.identities, name_bytes=limits.name_bytes, held=held)
         self.space.epoch = max(self.space.epoch, log.next_epoch - 1)
         commits.latest = Epoch(self.space.epoch, self.space.time)  # a snapshot may come before any turn
+        rebuild_windows(self.space, log)
         kept = self.sessions.recover(log.sessions, self._returning)
         gone = [each for each in self.space.owners() if each.startswith(ENDING) and each not in kept]
         self.space.end(gone, self._home.now(), submit=commits.submit)
@@ -288,19 +291,21 @@ class HostedSpace:
             nursery.start_soon(self.staging.run)
             nursery.start_soon(self.endings.run)
             nursery.start_soon(self._departures.run, self.lane, self.name, self.flush)
-            nursery.start_soon(self._advance)
+            nursery.start_soon(self.rule_turns.run, commits.wait_room)
             nursery.start_soon(self.flows.run, self._turn)
-            nursery.start_soon(retain, log, commits, lambda: self.settings.retention, self._home.now)
+            nursery.start_soon(
+                retain,
+                log,
+                commits,
+                lambda: with_windows(self.settings.retention, self.space),
+                self._home.now,
+            )
 
-    async def _advance(self) -> None:
-        """Makes the turns that rules need for ``next``, in between the turns of clients, until cancelled."""
-        while True:
-            self.rules_due = trio.Event()
-            while self.space.rules.pending:
-                self._turn()
-                await self.commits.wait_room()
-                await trio.lowlevel.checkpoint()
-            await self.rules_due.wait()
+    def _note_due(self) -> None:
+        """Has the turns of rules made after a turn, if there is one to make, or one earlier than planned."""
+        rules = self.space.rules
+        if rules.times.next < self.rule_turns.planned or rules.pending:
+            self.rule_turns.due.set()
 
     def _turn(self) -> None:
         """Makes a turn for rules or flows."""
@@ -319,8 +324,7 @@ class HostedSpace:
             raise Refused("no-rule", f"no rule {name!r:.80} is suspended in space {self.name!r}")
         rules.resume(name)
         self._turn()
-        if rules.pending:
-            self.rules_due.set()
+        self._note_due()
         reasons = [reason for each, _, reason in rules.suspended() if each == name]
         if reasons:
             raise Refused("suspended", f"{name} is suspended again: {reasons[0]:.400}")
@@ -340,11 +344,13 @@ class HostedSpace:
         on_durable: Callable[[Epoch], None] | None = None,
         publication: bool = False,
         notes: Sequence[Note] = (),
+        time: int | None = None,
     ) -> Epoch:
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk.
 
         ``others`` are further owners with their actions, in the same epoch; ``notes`` go to the log with
-        it.  What the turn asserts counts for the ``account``, if there is one.
+        it.  ``time`` is when the turn is, as ``until_now`` said, where something was looked at before.  What
+        the turn asserts counts for the ``account``, if there is one.
         Raises ``Refused`` or ``ProtocolError``, and nothing has happened.  The turn counts once the log has
         taken it: after any other exception before that nothing has happened either.
         """
@@ -376,7 +382,7 @@ class HostedSpace:
             epoch = self.space.commit(
                 owner,
                 actions,
-                self._home.now(),
+                self._home.now() if time is None else time,
                 others=others,
                 client=client.name if client else None,
                 sequence=sequence,
@@ -398,8 +404,7 @@ class HostedSpace:
             self._count(owner, account)
             for each, _ in others:
                 self._count(each, account)
-        if self.space.rules.pending:
-            self.rules_due.set()
+        self._note_due()
         return epoch
 
     def _count(self, owner: str, account: Account) -> None:
@@ -473,8 +478,7 @@ class HostedSpace:
                 self.endings.begin(owner)
             for owner in owners:
                 self.holdings.end(owner)
-            if self.space.rules.pending:
-                self.rules_due.set()
+            self._note_due()
         except (LogFailed, Closed):
             self._stop_if_damaged()  # else the daemon is ending already, and the next one retracts them
         except Exception:  # noqa: BLE001  # a fence around the end of an owner: a defect ends nothing else
@@ -493,8 +497,7 @@ class HostedSpace:
             self.commits.check_open()
             if actions:
                 self.space.commit(owner, actions, self._home.now(), submit=self.commits.submit)
-                if self.space.rules.pending:
-                    self.rules_due.set()
+                self._note_due()
         except (LogFailed, Closed):
             self._stop_if_damaged()
             return False

@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 from dataspace.client.query.rows import Rows
 from dataspace.errors import Refused, UsageError
 from dataspace.rules.engine.program import Program
+from dataspace.rules.language.lowering import has_times
 from dataspace.rules.language.parser import read_body, read_rule
 from dataspace.rules.language.safety import UnsafeVariable, bound_by, check, names_in
 from dataspace.rules.language.syntax import (
@@ -28,9 +29,11 @@ from dataspace.rules.language.syntax import (
     Comparison,
     Expression,
     Head,
+    LastingGroup,
     Literal,
     Rule,
     Structure,
+    TimedAtom,
     Variable,
     Verb,
     variables_of,
@@ -73,6 +76,8 @@ def question(text: str, parameters: Mapping[str, Value]) -> Question:
         bound = bound_by(Rule(Head(ANSWER, ()), body))
         columns = dict.fromkeys(name for each in body for name in _names(each))
         arguments = tuple(Variable(each) for each in columns if each in bound and each not in parameters)
+    if has_times(Rule(Head(ANSWER, ()), body)):
+        raise UsageError("a query has no times: derive the facts by a rule, and ask for those")
     try:
         check(Rule(Head(ANSWER, arguments), body))
     except UnsafeVariable as error:
@@ -107,6 +112,8 @@ def _read(text: str) -> tuple[tuple[Expression | Aggregate, ...] | None, tuple[L
 
 def _filed(literal: Literal, patterns: dict[str, tuple[int, Value]], known: Mapping[str, Value]) -> Literal:
     """Returns a literal that reads what was fetched for it; notes the pattern to fetch."""
+    if isinstance(literal, TimedAtom | LastingGroup):
+        return literal  # it is refused
     if not isinstance(literal, Atom):
         return literal
     wanted = anonymous(literal.pattern, known)
@@ -150,7 +157,7 @@ def _names(literal: Literal) -> list[str]:
     """Returns the variables of a literal, in order."""
     if isinstance(literal, Comparison):
         return [*variables_of(literal.left), *variables_of(literal.right)]
-    return list(names_in(literal))
+    return list(names_in(literal)) if isinstance(literal, Atom) else []
 
 
 def _column(argument: Expression | Aggregate) -> str:

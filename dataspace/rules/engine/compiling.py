@@ -50,6 +50,7 @@ from dataspace.rules.language.syntax import (
     Arithmetic,
     Comparison,
     Expression,
+    Now,
     Rule,
     Structure,
     Variable,
@@ -301,6 +302,8 @@ class _Text:
                 if not names:
                     return self._bind(make())
                 return f"{self._bind(make)}({', '.join([f'{self._variable(each)}.value' for each in names])})"
+            case Now():
+                raise TypeError("times are taken out of rules before")
             case Arithmetic(operator, left, right):
                 one, other = self._value(left), self._value(right)
                 made = self._new("v")

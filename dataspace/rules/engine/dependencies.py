@@ -80,6 +80,8 @@ class DependencyGraph:
         """For each rule what its atoms ask for, also where that is one with a head."""
         self.claimable: dict[Class, list[HeadRelation]] = {}
         """Heads of facts, which owners may claim as well, by class."""
+        self.timed: dict[Class, HeadRelation] = {}
+        """Heads that depend on time, each of a label of its own, which no owner may claim."""
         self.order: SettlingOrder[Node] = SettlingOrder()
         """Heads, views, and the groups of rules by their numbers."""
         self.growth: Growth
@@ -103,7 +105,7 @@ class DependencyGraph:
             self.views.copy(),
             self.claimable.copy(),
         )
-        graph.order = self.order
+        graph.timed, graph.order = self.timed.copy(), self.order
         graph._aliases, graph._views_of = self._aliases.copy(), self._views_of.copy()
         graph._grow(rules)
         return graph
@@ -117,7 +119,7 @@ class DependencyGraph:
         edges = [edge for head in growth.heads for edge in self._show(head)]
         for number in range(growth.first, len(self.rules)):
             edges += self._add_body(number, self.rules[number])
-        groups = [n for n in range(growth.first, len(self.rules)) if self.rules[n].head.aggregates]
+        groups = [n for n in range(growth.first, len(self.rules)) if self.rules[n].collects]
         nodes: list[Node] = [*growth.views, *groups, *growth.heads]
         try:
             self.order = self.order.extended(nodes, edges)
@@ -158,6 +160,8 @@ class DependencyGraph:
     def matching(self, view: View) -> Iterator[HeadRelation]:
         """Yields the heads of facts that a view could show; O(heads of its class)."""
         alike = self.of_verb(Verb.ASSERT) if view.root is None else self.claimable.get(view.root, ())
+        if view.root in self.timed:
+            alike = [*alike, self.timed[view.root]]
         for head in alike:
             if view.may_match(head.of, head.width):
                 yield head
@@ -227,13 +231,16 @@ class DependencyGraph:
             if head.verb is Verb.ASSERT:
                 at = label_class(head.of)
                 self.claimable[at] = [*self.claimable.get(at, ()), head]
+            elif head.verb is Verb.TIMED:
+                self.timed[label_class(head.of)] = head
 
     def _show(self, head: HeadRelation) -> Iterator[Flow]:
         """Notes which older views have to show a new head; yields edges."""
-        if head.verb is not Verb.ASSERT:
+        if head.verb not in (Verb.ASSERT, Verb.TIMED):
             return
         growth = self.growth
-        for view in [*self._views_of.get(label_class(head.of), ()), *self._views_of.get(None, ())]:
+        of_any = self._views_of.get(None, ()) if head.verb is Verb.ASSERT else ()
+        for view in [*self._views_of.get(label_class(head.of), ()), *of_any]:
             if view.may_match(head.of, head.width):
                 growth.is_in_place &= self._aliases[id(view)] is None
                 growth.leads.append((head, view))
@@ -245,7 +252,7 @@ class DependencyGraph:
         """Notes the atoms of a rule with their relations, negated ones behind all others; yields edges."""
         bound: list[BoundAtom] = []
         asked: list[View] = []
-        end: Node = number if rule.head.aggregates else self.head(rule)
+        end: Node = number if rule.collects else self.head(rule)
         for at, atom in enumerate(rule.atoms):
             form = form_of(atom, everything=bool(rule.head.aggregates) and not atom.negated)
             view = self.views.get(key(form.pattern))
@@ -256,8 +263,8 @@ class DependencyGraph:
             place = at + len(rule.atoms) if atom.negated else at
             bound.append(BoundAtom(place, atom, self.alias(view) or view, tuple(names)))
             asked.append(view)
-            yield view, end, atom.negated or bool(rule.head.aggregates)
-        if rule.head.aggregates:
+            yield view, end, atom.negated or rule.collects
+        if rule.collects:
             yield end, self.head(rule), False
         self.atoms.append(bound)
         self.asked.append(asked)
@@ -325,13 +332,14 @@ class DependencyGraph:
     def _draw_rule(self, graph: Graph, number: int, rule: Rule) -> None:
         head = self.names[id(self.head(rule))]
         end = head
-        if rule.head.aggregates:
+        if rule.collects:
             end = f"{GROUP}{number + 1}"
             graph.nodes[end] = None
             graph.edges.append(Edge(end, head))
         for bound in self.atoms[number]:
-            blocking = bound.atom.negated or bool(rule.head.aggregates)
-            port = "not" if bound.atom.negated else ("aggregate" if rule.head.aggregates else "")
+            blocking = bound.atom.negated or rule.collects
+            port = "time" if rule.form is not None else "aggregate" if rule.collects else ""
+            port = "not" if bound.atom.negated else port
             graph.edges.append(Edge(self.names[id(bound.relation)], end, port, blocking))
         if rule.head.verb is Verb.NEXT:
             now = self.heads[key(rule.head.label), len(rule.head.arguments), Verb.ASSERT]

@@ -41,6 +41,8 @@ from dataspace.rules.relations.join_orders import BoundAtom
 from dataspace.rules.relations.relations import Fenced, Relation, State, settle
 from dataspace.rules.relations.tables import UnwrittenTable
 from dataspace.rules.relations.terms import Row, Terms
+from dataspace.rules.relations.times import Times
+from dataspace.rules.relations.timing import Timing
 from dataspace.rules.relations.views import View
 from index.values.positions import Class, label_class
 from index.values.values import Record, Value, key
@@ -83,6 +85,7 @@ class ComponentEngine:
         *,
         budget: TickBudget,
         costs: Costs,
+        times: Times,
         separated: frozenset[Hashable] = frozenset(),
     ) -> None:
         self.rules: tuple[PlacedRule, ...] = ()
@@ -102,7 +105,7 @@ class ComponentEngine:
         self._base_facts = base_facts
         self._terms = base_facts.terms
         self._budget = budget
-        self._parts = _RuleParts(base_facts.terms, budget, costs)
+        self._parts = _RuleParts(base_facts.terms, budget, costs, times, self)
         self._stamp = 0
         self._claimed = ClaimedRows(base_facts.terms, self.fail)
         self._schedule: list[tuple[HeadRelation, Row, int]] = []
@@ -175,6 +178,8 @@ class ComponentEngine:
         if head.verb is Verb.ASSERT:
             self._facts.append(head)
             self._news.append((head.news.came, head.news.went, head.news.noted, head.publish))
+            return
+        if head.verb is Verb.TIMED:
             return
         (self._delayed if head.verb is Verb.NEXT else self._sending).append(head)
         self.has_output = True
@@ -489,12 +494,16 @@ class ComponentEngine:
 class _RuleParts:
     """Makes the parts of the rules of one engine, which are known by their numbers in it."""
 
-    def __init__(self, terms: Terms, budget: TickBudget, costs: Costs) -> None:
+    def __init__(
+        self, terms: Terms, budget: TickBudget, costs: Costs, times: Times, owner: ComponentEngine
+    ) -> None:
+        self._times = times
+        self._owner = owner
         self.deferred: Final = DeferredErrors()
         self.compilers: Final[list[Compiler]] = []
         """The compilers of all rules so far, in order."""
-        self.groupings: Final[dict[int, Grouping]] = {}
-        """The groups of the rules with aggregates."""
+        self.groupings: Final[dict[int, Grouping | Timing]] = {}
+        """What collects the solutions of rules: with aggregates, or over time."""
         self._terms = terms
         self._budget = budget
         self._costs = costs
@@ -516,7 +525,10 @@ class _RuleParts:
             share=budget.make,
             part=BYTES_OF_WORK * budget.bounds.part,
         )
-        grouping = None
+        grouping: Grouping | Timing | None = None
+        if placed.rule.form is not None:
+            form = self._times.form(placed.rule.head.label, placed.rule.form)
+            grouping = self.groupings[at] = Timing(form, self._times, head, self._owner)
         if placed.rule.head.aggregates:
             grouping = Grouping(f"{GROUP}{at + 1}", number, placed.rule, head, self._terms, facts)
             self.groupings[at] = grouping

@@ -124,7 +124,8 @@ class Explainer:
                         return self._derived(number, rule, fact, solution, depth)
         except SearchedEnough:
             return Proof(fact, "rules, by more rows than a question may look at")
-        return Proof(fact, "next, from the tick before")
+        is_kept = head.verb is Verb.TIMED
+        return Proof(fact, "what was there before" if is_kept else "next, from the tick before")
 
     def _solutions(self, number: int, fact: Value, head: Relation, state: State) -> Iterator[list[Solution]]:
         """Yields the ways in which a rule derives a fact; all solutions of an aggregate are one way."""
@@ -460,6 +461,8 @@ def _any(_relation: Relation, _state: State) -> bool:
 
 
 def _blocking(rule: Rule) -> Iterator[str]:
+    if rule.form is not None:
+        yield rule.form.shown
     for atom in rule.atoms:
         if atom.negated or rule.head.aggregates:
             yield str(atom)

@@ -25,6 +25,7 @@ from dataspace.rules.relations.derived_relations import HeadRelation
 from dataspace.rules.relations.failures import LimitReached, RuleFailed, Unalias, message_of
 from dataspace.rules.relations.proofs import Sight
 from dataspace.rules.relations.terms import Row
+from dataspace.rules.relations.times import Times
 from dataspace.rules.relations.views import form_of
 from index.errors import UsageError
 from index.patterns.text import unparse
@@ -57,9 +58,16 @@ class EnginePool:
     """
 
     def __init__(
-        self, bounds: Bounds, *, max_rules: int, clock: Callable[[], int] | None, kept: Iterable[Value]
+        self,
+        bounds: Bounds,
+        *,
+        max_rules: int,
+        clock: Callable[[], int] | None,
+        kept: Iterable[Value],
+        times: Times,
     ) -> None:
-        self.base_facts: Final[BaseFacts[ComponentEngine]] = BaseFacts()
+        self.times: Final = times
+        self.base_facts: Final[BaseFacts[ComponentEngine]] = BaseFacts(times.terms)
         self.components: Final[Components[ComponentEngine]] = Components()
         self.budget: Final = TickBudget(bounds)
         self.budget.gone = lambda: sum(engine.gone() for engine in self.components)
@@ -163,7 +171,12 @@ class EnginePool:
     def make(self, rules: Sequence[PlacedRule]) -> ComponentEngine:
         """Returns a new engine for the rules of one component."""
         engine = ComponentEngine(
-            rules, self.base_facts, budget=self.budget, costs=self.costs, separated=self.separated
+            rules,
+            self.base_facts,
+            budget=self.budget,
+            costs=self.costs,
+            times=self.times,
+            separated=self.separated,
         )
         self.made += 1
         self.compiled += len(rules)

@@ -26,8 +26,9 @@ from dataspace.rules.engine.texts import MAX_RULES, Pair
 from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.failures import Defect
 from dataspace.rules.relations.proofs import Sight
+from dataspace.rules.relations.times import Times
 from index.values.positions import Class, class_of
-from index.values.values import Value
+from index.values.values import Value, key
 
 logger = logging.getLogger("dataspace")
 
@@ -43,6 +44,10 @@ RECOMPUTE_SHARE: Final = 0.25
 
 FORBIDDING: Final = 3
 """For how many retractions an addition stands that something is negated by: it takes along what it meets."""
+
+MOST_ROWS: Final = 200_000
+LOOKED_AFTER: Final = 64
+"""Rows of the past that the rules of a space may keep, and after how many ticks they are counted again."""
 
 RECOMPUTE_LEAST: Final = 30
 """A tick that takes away fewer facts than this is not looked at so closely."""
@@ -73,6 +78,7 @@ class Program:
     ``facts`` gives the facts that are claimed when the first rule comes; without it there are none then.
     ``bounds`` are what all rules may use; ``clock`` gives nanoseconds, and ``explain`` says what each costs.
     ``kept`` are facts that rules held when another program ended: ``next`` goes on from them at first.
+    ``times`` is what rules over time remember; ``only_timed`` carries out what fills it, and nothing else.
     At a ``start`` no client waits for the first tick, which may do all the work within the bounds.
     """
 
@@ -86,8 +92,15 @@ class Program:
         clock: Callable[[], int] | None = None,
         kept: Iterable[Value] = (),
         start: bool = False,
+        times: Times | None = None,
+        only_timed: bool = False,
     ) -> None:
-        self._pool = pool = EnginePool(bounds or Bounds(), max_rules=max_rules, clock=clock, kept=kept)
+        self.times: Final = Times() if times is None else times
+        self._kept_at = 0  # how often texts had changed when forms were looked through
+        self._pool = pool = EnginePool(
+            bounds or Bounds(), max_rules=max_rules, clock=clock, kept=kept, times=self.times
+        )
+        pool.texts.only_timed = only_timed
         self.texts: Final = pool.texts
         self.entries = self.texts.entries
         self._resuming = self.texts.resuming
@@ -202,6 +215,8 @@ class Program:
             self._resuming.note(added, removed)
             if ready := self._resuming.ready(self.ticks):
                 return self._resume(ready, added, removed, messages)
+        if self.times.forms and not self.ticks % LOOKED_AFTER and self.times.rows > MOST_ROWS:
+            return self._tick_anew(self.components.of(self._suspend_heaviest()), added, removed, messages)
         if self.facts is not None:
             return Derived([], [], [])  # nothing is carried out yet, and when it is, facts are asked for
         if len(removed) + FORBIDDING * len(added) > RECOMPUTE_LEAST:
@@ -209,6 +224,18 @@ class Program:
             if much:
                 return self._tick_anew(much, added, removed, messages)
         return self._run(added, removed, messages)
+
+    def _suspend_heaviest(self) -> Sequence[PlacedRule]:
+        """Suspends the text that keeps most rows of the past; returns its rules."""
+        at, rows = self.times.heaviest()
+        for engine in self.components:
+            for each in engine.rules:
+                if each.rule.form is not None and key(each.rule.head.label) == at:
+                    total = f"of {self.times.rows}, limit {MOST_ROWS}: shorten what it looks back for"
+                    return self.texts.suspend(
+                        each.number, f"{rows} rows of the past are kept for it, {total}"
+                    )
+        return ()
 
     def tick_again(self) -> Derived:
         """Runs the tick that ``next`` has asked for; too many in a row suspend the rules that ask for it."""
@@ -252,6 +279,8 @@ class Program:
         else:  # as mostly: the same without a call
             budget.tick[0] += 1
             budget.actions = actions
+        if self.times.forms:
+            self.times.begin(messages)
         engines = self._told(added, removed, messages)
         is_sound = not messages
         for engine in engines:
@@ -268,6 +297,8 @@ class Program:
             budget.hold(derived.added, derived.removed)
             if self._resuming.watched:
                 self._resuming.note(derived.added, derived.removed)
+        if self.times.forms:
+            self.times.conclude()
         return derived
 
     def _tick_anew(
@@ -287,6 +318,7 @@ class Program:
         self.ticks += 1
         actions = None if self._is_start else self._cause(len(added) + len(removed) + len(messages))
         self.budget.begin(actions)
+        self._begin_times(come, messages)
         remaking = Remaking(self._pool, self.ticks, come, actions)
         remaking.remove(gone)
         grown = [engine for group in groups if (engine := remaking.join(*group)) is not None]
@@ -330,7 +362,30 @@ class Program:
             for engine in due:
                 engine.begin()
             engines = {**engines, **dict.fromkeys(due)}
+        if self.times.forms:
+            timed = [each.owner for each in self.times.noted if each.owner in self.components]
+            self.times.noted.clear()
+            engines = {**engines, **dict.fromkeys(timed)}
         return engines
+
+    def _begin_times(self, come: Iterable[PlacedRule], messages: Sequence[Value]) -> None:
+        """Begins a tick for what depends on time, with the forms of new rules."""
+        forms = [each.rule for each in come if each.rule.form is not None]
+        if forms or self.times.forms:
+            self.times.begin(())
+            for rule in forms:
+                assert rule.form is not None  # as above
+                self.times.form(rule.head.label, rule.form)
+            self.times.begin(messages)
+
+    def _conclude_times(self) -> None:
+        """Ends it; forgets the forms of rules that are not carried out any more."""
+        if self.times.forms:
+            self.times.conclude()
+        if self._kept_at != self.texts.error_count:
+            self._kept_at = self.texts.error_count
+            rules = [each.rule for engine in self.components for each in engine.rules]
+            self.times.keep([rule.head.label for rule in rules if rule.form is not None])
 
     def _conclude(
         self,
@@ -366,6 +421,7 @@ class Program:
         self.budget.hold(whole.added, whole.removed)
         if self._resuming.watched:
             self._resuming.note(whole.added, [*whole.removed, *messages])
+        self._conclude_times()
         return whole
 
     def _much_taken_from(

@@ -19,6 +19,7 @@ from dataspace.rules.language.syntax import (
     Atom,
     Comparison,
     Expression,
+    Now,
     Rule,
     Structure,
     Variable,
@@ -200,6 +201,8 @@ def evaluate(expression: Expression, known: Known) -> Value:
             return make(*[known[name] for name in names])
         case Arithmetic(operator, left, right):
             return calculate(operator, evaluate(left, known), evaluate(right, known))
+        case Now():
+            raise UsageError("now has no value here: it is compared with in rules")
 
 
 def _holds(step: Comparison, known: Known) -> bool:

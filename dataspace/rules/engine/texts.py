@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 from dataspace.rules.engine.components import PlacedRule, placed
 from dataspace.rules.engine.dependencies import DependencyGraph
+from dataspace.rules.language.lowering import lowered
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import Rule
 from dataspace.rules.relations.failures import shown_name, shown_whole
@@ -77,6 +78,8 @@ class Texts:
     ) -> None:
         self.entries: dict[Pair, Entry] = {}
         self.resuming: Final = Resuming()
+        self.only_timed = False
+        """True if only the rules are carried out that ``lowering`` makes for times."""
         self.error_count = 0
         """Goes up whenever what is wrong with texts may have changed."""
         self.most: Final = TEXTS_FOR_EACH_RULE * max_rules
@@ -122,7 +125,9 @@ class Texts:
 
     def _read(self, entry: Entry) -> None:
         try:
-            entry.rules = read_rules(entry.text)
+            entry.rules = lowered(read_rules(entry.text), entry.name, entry.text)
+            if self.only_timed:
+                entry.rules = tuple([rule for rule in entry.rules if rule.form is not None])
         except UsageError as error:
             entry.error = str(error)
         count, loops = self._count + len(entry.rules), self._loops + entry.loops
@@ -232,7 +237,7 @@ def _where(rule: Rule) -> str:
 
 def _blocks(rule: Rule) -> bool:
     """True if a rule has an input that blocks."""
-    return bool(rule.head.aggregates) or any(atom.negated for atom in rule.atoms)
+    return rule.collects or any(atom.negated for atom in rule.atoms)
 
 
 def _cycle(held: Sequence[Rule], entries: Sequence[Entry]) -> UsageError | None:

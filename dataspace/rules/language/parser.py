@@ -15,20 +15,27 @@ Always: a text gives rules, or a ``ParseError`` that points to the place, in tim
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Final
 
+from dataspace.rules.language.lowering import check_times
 from dataspace.rules.language.safety import UnsafeVariable, check
 from dataspace.rules.language.syntax import (
     AGGREGATES,
+    FLOOR,
+    UNITS,
     Aggregate,
     Arithmetic,
     Atom,
     Comparison,
     Expression,
     Head,
+    LastingGroup,
     Literal,
+    Now,
     Rule,
     Structure,
+    TimedAtom,
     Variable,
     Verb,
 )
@@ -51,9 +58,15 @@ _PRODUCT: Final = re.compile(r"//|[*/%]")
 _AGGREGATE: Final = re.compile(rf"({'|'.join(AGGREGATES)})\(")
 _OR: Final = re.compile(r"or\b|\|\|?|;")
 _AND: Final = re.compile(r"(?:and|AND)\b|&&?")
-_VERB: Final = re.compile(r"(next|send)\(")
+_VERB: Final = re.compile(r"(next|send)\(|(final)\((?=\s*(?:[^\W\d][\w-]*|\"(?:[^\"\\]|\\.)*\")\()")
+_NUMBER: Final = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(ms|s|min|h|d|m|sec|seconds?|minutes?|hours?|days?)\b(?![(-])"
+)
 _NO_HEAD: Final = "expected the head of a rule, such as reach($x, $y)"
 
+
+MAX_SPAN: Final = 366 * UNITS["d"]
+_UNIT_OF: Final = {"m": "min", "s": "s", "h": "h", "d": "d"}
 
 MAX_TEXT: Final = 128 * 1024
 """Characters of one text of rules."""
@@ -151,6 +164,8 @@ class _RuleReader(Reader):
             raise self.error("expected the name of a constant", at)
         if name in self._constants:
             raise self.error(f"{name} has been named already", at)
+        if name == "now":
+            raise self.error("now is the present time, and no name of a constant", at)
         self.expect("=")
         self._constants[name] = self.value()
         self.expect(".")
@@ -166,6 +181,7 @@ class _RuleReader(Reader):
             raise self.error(f"{len(body)} literals in one rule, limit {MAX_LITERALS}", at)
         rule = Rule(head, tuple(body))
         try:
+            check_times(rule)
             check(rule)
         except UnsafeVariable as error:
             found = re.compile(rf"\${re.escape(error.name)}(?![\w-])").search(self.text, at, self.position)
@@ -201,7 +217,7 @@ class _RuleReader(Reader):
         if found is None:
             return self._plain_head(Verb.ASSERT)
         self.position = found.end()
-        head = self._plain_head(Verb(found[1]))
+        head = self._plain_head(Verb(found[1] or found[2]))
         self.expect(")")
         return head
 
@@ -262,21 +278,99 @@ class _RuleReader(Reader):
 
     def _literal(self) -> Literal:
         if self._keyword("not"):
-            return Atom(self._pattern(self.position, self.value()), negated=True)
+            at = self.position
+            return self._timed(Atom(self._pattern(at, self.value()), negated=True), at)
         self.blanks()
         at = self.position
         if self.ahead() == "!":
             raise self.error("a negation is written not, as in not closed($x)")
+        if self.ahead() == "(" and self._is_group():
+            return self._group()
         left = self._expression(0)
         self.blanks()
         operator = self.take_match(_COMPARISON)
         if operator:
             return Comparison("=" if operator == "==" else operator, left, self._expression(0))
         if isinstance(left, Structure):
-            return Atom(self._pattern(at, left.template))
+            return self._timed(Atom(self._pattern(at, left.template)), at)
         if isinstance(left, Variable):
-            return Atom(Record("$", left.name, None, DISCARD))
+            return self._timed(Atom(Record("$", left.name, None, DISCARD)), at)
         raise self.error("an expression alone says nothing: compare it with something", at)
+
+    def _timed(self, atom: Atom, start: int) -> Atom | TimedAtom:
+        """Returns an atom with the times that follow it."""
+        name, within = None, None
+        if self._keyword("at"):
+            self.blanks()
+            at = self.position
+            found = expression_of(self.value())
+            if not isinstance(found, Variable):
+                raise self.error("at gives a variable the time: write at $t, and compare $t", at)
+            if atom.negated:
+                raise self.error("not with at: no fact, no time; leave it out", start)
+            name = found.name
+        if self._keyword("within"):
+            within = self._duration("within")
+        if self._keyword("for"):
+            raise self.error(f"for stands behind a group in parentheses: ({atom}) for 30 s", start)
+        return (
+            atom if name is None and within is None else TimedAtom(atom.pattern, atom.negated, name, within)
+        )
+
+    def _is_group(self) -> bool:
+        """True if a parenthesis holds literals, and not a part of an expression; reads nothing."""
+        at = self.position
+        self.take("(")
+        try:
+            if self._keyword("not"):
+                return True
+            self._expression(1)
+            self.blanks()
+            return not self.take(")") or self._keyword("for")
+        finally:
+            self.position = at
+
+    def _group(self) -> LastingGroup:
+        at = self.position
+        self.take("(")
+        found: list[Atom | Comparison] = []
+        while True:
+            start = self.position
+            literal = self._literal()
+            if not isinstance(literal, Atom | Comparison):
+                raise self.error(f"time within time: derive {literal} by a rule of its own", start)
+            found.append(literal)
+            if self.expect(",", ")") == ")":
+                break
+        if not self._keyword("for"):
+            raise self.error("a group in parentheses says for how long: (…) for 30 s", at)
+        return LastingGroup(tuple(found), self._duration("for"))
+
+    def _duration(self, behind: str) -> int:
+        """Reads a duration, or a constant with a number of seconds; returns microseconds."""
+        self.blanks()
+        at = self.position
+        number = self.take_match(_NUMBER)
+        if number:
+            micros = self._micros(number, at)
+        else:
+            given = self.value()
+            if given.__class__ not in (int, float):
+                raise self.error(f"expected a duration behind {behind}, such as 60 s", at)
+            if _NUMBER.match(self.text, at) is None and self.text[at : at + 1].isdigit():
+                raise self.error(f"a duration needs a unit, one of {' '.join(UNITS)}: {behind} {given} s", at)
+            micros = round(given * 1_000_000)
+        if not 0 < micros <= MAX_SPAN:
+            raise self.error("a duration is more than nothing and at most 366 d", at)
+        return micros
+
+    def _micros(self, text: str, at: int) -> int:
+        found = _NUMBER.match(text)
+        assert found is not None  # it has matched before
+        number, unit = found[1], found[2]
+        if unit not in UNITS:
+            raise self.error(f"no unit {unit}: write {_UNIT_OF[unit[0]]}; units are {' '.join(UNITS)}", at)
+        return round(Fraction(number) * UNITS[unit])
 
     def _pattern(self, at: int, pattern: Value) -> Value:
         try:
@@ -310,6 +404,22 @@ class _RuleReader(Reader):
             inner = self._expression(level + 1)
             self.expect(")")
             return inner
+        if self._keyword("now"):
+            return Now()
+        self.blanks()
+        at = self.position
+        if self.text.startswith(f"{FLOOR}(", at):
+            self.position += len(FLOOR) + 1
+            time = self._expression(level + 1)
+            if not self.take(","):
+                raise self.error("floor takes two: what to round down, and to a multiple of what", at)
+            multiple = self._expression(level + 1)
+            self.expect(")")
+            return Arithmetic(FLOOR, time, multiple)
+        number = self.take_match(_NUMBER)
+        if number:
+            micros = self._micros(number, at)
+            return Structure(micros // 1_000_000 if micros % 1_000_000 == 0 else micros / 1_000_000)
         return expression_of(self.value())
 
     def _keyword(self, word: str) -> bool:

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from itertools import count
 from typing import Final
 
+from dataspace.rules.language.lowering import flattened
 from dataspace.rules.language.syntax import (
     AGGREGATES,
     Aggregate,
@@ -21,6 +22,7 @@ from dataspace.rules.language.syntax import (
     Atom,
     Comparison,
     Expression,
+    Now,
     Rule,
     Structure,
     Variable,
@@ -40,9 +42,7 @@ VERBS: Final = ("next", "send")
 
 FUNCTIONS: Final = (
     frozenset(AGGREGATES)
-    | frozenset(
-        ["abs", "ceil", "concat", "floor", "lcase", "len", "lower", "mod", "pow", "round", "sqrt", "strlen"]
-    )
+    | frozenset(["abs", "ceil", "concat", "lcase", "len", "lower", "mod", "pow", "round", "sqrt", "strlen"])
     | frozenset(["substr", "substring", "to_string", "tostring", "trim", "ucase", "upper"])
 )
 """What other languages have as functions: here each would be the label of a record."""
@@ -81,6 +81,7 @@ def check(rule: Rule) -> None:
         raise UsageError(f"no rule may derive {unparse(label)} facts")
     if len(rule.head.arguments) > MAX_FIELDS:
         raise UsageError(f"a head of {len(rule.head.arguments)} fields, limit {MAX_FIELDS}")
+    rule = flattened(rule)
     _check_words(rule)
     atoms = sum(not atom.negated for atom in rule.atoms)
     if atoms > MAX_ATOMS:
@@ -116,7 +117,7 @@ def _check_words(rule: Rule) -> None:
             if isinstance(pattern, Record) and pattern.label in VERBS and len(pattern.fields) == 1:
                 raise UsageError(f"{pattern.label} stands in heads only: ask for the fact itself")
             _check_fields(pattern)
-        else:
+        elif isinstance(literal, Comparison):
             _check_calls(literal.left)
             _check_calls(literal.right)
 
@@ -145,8 +146,8 @@ def _check_calls(expression: Expression) -> None:
     """Refuses functions, since there are none, and operands that can never be calculated with."""
     if _label(expression) in CLOCKS and expression == Structure(Record(clock := _label(expression))):
         raise UsageError(
-            f"rules have no clock: {expression} would be a record; let an actor or a client put the time"
-            f" as a fact, and ask for that: {unparse(Record(clock, capture('t')))}"
+            f"{expression} would be a record; the present time is the word now, as in $due <= now; or have a"
+            f" client put the time as a fact, and ask for that: {unparse(Record(clock, capture('t')))}"
         )
     if (name := _label(expression)) in FUNCTIONS:
         raise UsageError(
@@ -175,6 +176,8 @@ def evaluate(expression: Expression) -> Value:
             return template
         case Variable(name):
             raise UsageError(f"${name} has no value")
+        case Now():
+            raise UsageError("now has no value yet")
 
 
 def _label(expression: Expression) -> Value:
@@ -215,7 +218,7 @@ def _asked(rule: Rule) -> Iterator[tuple[str, str]]:
         if isinstance(literal, Comparison):
             yield from _each(variables_of(literal.left), str(literal))
             yield from _each(variables_of(literal.right), str(literal))
-        elif literal.negated:
+        elif isinstance(literal, Atom) and literal.negated:
             yield from _each(names_in(literal), str(literal))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from index.errors import UsageError
@@ -44,17 +44,30 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Two expressions with an operator between them: ``+ - * / // %``."""
+    """Two expressions with an operator between them: ``+ - * / // %``, or both within ``floor(…)``."""
 
     operator: str
     left: Expression
     right: Expression
 
     def __str__(self) -> str:
+        if self.operator == FLOOR:
+            return f"{FLOOR}({self.left}, {self.right})"
         return f"({self.left} {self.operator} {self.right})"
 
 
-Expression: TypeAlias = Variable | Structure | Arithmetic
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The time of the epoch, which stands alone on one side of a comparison."""
+
+    def __str__(self) -> str:
+        return "now"
+
+
+FLOOR: Final = "floor"
+"""The function that rounds a time, or a number, down to a multiple."""
+
+Expression: TypeAlias = Variable | Structure | Arithmetic | Now
 
 AGGREGATES = ("count", "sum", "avg", "min", "max", "collect", "top")
 
@@ -95,15 +108,101 @@ class Comparison:
         return f"{self.left} {self.operator} {self.right}"
 
 
-Literal: TypeAlias = Atom | Comparison
+@dataclass(frozen=True, slots=True)
+class TimedAtom:
+    """An atom with times: ``at`` is the variable that gets the time at which its fact came.
+
+    With ``within``, in microseconds, it ranges over what was there in that time.
+    """
+
+    pattern: Value
+    negated: bool = False
+    at: str | None = None
+    within: int | None = None
+
+    def __str__(self) -> str:
+        at = "" if self.at is None else f" at ${self.at}"
+        within = "" if self.within is None else f" within {duration_text(self.within)}"
+        return f"{Atom(self.pattern, self.negated)}{at}{within}"
+
+
+@dataclass(frozen=True, slots=True)
+class LastingGroup:
+    """Literals that have held together in every epoch for so many microseconds."""
+
+    literals: tuple[Atom | Comparison, ...]
+    span: int
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.literals))}) for {duration_text(self.span)}"
+
+
+Literal: TypeAlias = Atom | Comparison | TimedAtom | LastingGroup
+
+UNITS: Final = {"ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+"""Units of durations, in microseconds."""
+
+
+def duration_text(micros: int) -> str:
+    """Returns a duration as it is written: in the largest unit that divides it.
+
+    >>> duration_text(90_000_000), duration_text(3_600_000_000), duration_text(1_500)
+    ('90 s', '1 h', '1.5 ms')
+    """
+    for unit, size in reversed(UNITS.items()):
+        if micros % size == 0:
+            return f"{micros // size} {unit}"
+    return f"{micros / 1000} ms"
 
 
 class Verb(enum.StrEnum):
-    """What becomes of a head: a fact, a fact of the next tick, or a message."""
+    """What becomes of a head: a fact, a fact of the next tick, a message; or the facts of whole windows.
+
+    ``TIMED`` is for the heads of rules that ``lowering`` makes: their rows are facts for the other rules of
+    their text, and for nobody else.
+    """
 
     ASSERT = "assert"
     NEXT = "next"
     SEND = "send"
+    FINAL = "final"
+    TIMED = "timed"
+
+
+class TimeKind(enum.Enum):
+    """What time does with the rows of a rule with the verb ``TIMED``."""
+
+    WITHIN = 1
+    """A row stays until a span after its end; of several ends the last counts."""
+    OCCURRENCES = 2
+    """The same for each occurrence by itself: two columns more, its time and its number."""
+    AT = 3
+    """A row has its time as the last column."""
+    FOR = 4
+    """A row comes a span after it has begun."""
+    NOW = 5
+    """A row is there while its last columns compare with the present time as ``operators`` say."""
+    FINAL = 6
+    """Like ``OCCURRENCES``, all of one window of time together: after its end, until a span after its
+    beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeForm:
+    """How the rows of a rule depend on time; ``span`` and ``window`` are in microseconds.
+
+    ``pattern`` is the pattern of a window, whose messages count as well; all of its parts are captured.
+    """
+
+    kind: TimeKind
+    span: int = 0
+    window: int = 0
+    pattern: Value = None
+    operators: tuple[str, ...] = ()
+    is_exact: bool = False
+    """True if the time of each fact is shown, however old it is."""
+    shown: str = ""
+    """The text of the literal in its rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +229,8 @@ class Rule:
 
     head: Head
     body: tuple[Literal, ...] = ()
+    form: TimeForm | None = None
+    """What time does with its rows, for the verb ``TIMED``."""
 
     def __str__(self) -> str:
         body = ", ".join(map(str, self.body))
@@ -138,6 +239,11 @@ class Rule:
     @property
     def atoms(self) -> tuple[Atom, ...]:
         return tuple([each for each in self.body if isinstance(each, Atom)])
+
+    @property
+    def collects(self) -> bool:
+        """True if its solutions are collected before its head changes: for aggregates, or over time."""
+        return self.form is not None or bool(self.head.aggregates)
 
 
 def variables_of(expression: Expression | Aggregate) -> Iterator[str]:
@@ -191,11 +297,42 @@ def calculate(operator: str, left: Value, right: Value) -> Value:
     """
     if left.__class__ in _NUMBERS and right.__class__ in _NUMBERS:
         return _bounded(_OPERATIONS[operator](left, right))
+    if left.__class__ is datetime and (made := _of_time(operator, left, right)) is not None:
+        return made
     if operator == "+" and left.__class__ is right.__class__ and left.__class__ in (str, bytes, tuple):
         return _bounded(left + right)  # type: ignore[operator]  # two of a class that has it
     raise UsageError(
         f"cannot calculate {_begun(left)} {operator} {_begun(right)}: {_kind(left)} and {_kind(right)}"
     )
+
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def micros_of(time: datetime) -> int:
+    """Returns a time in microseconds since 1970 UTC."""
+    return (time - EPOCH) // _MICROSECOND
+
+
+def time_of(micros: int) -> datetime:
+    """Returns the time so many microseconds after 1970 UTC; ``OverflowError`` beyond the years 1 to 9999."""
+    return EPOCH + micros * _MICROSECOND
+
+
+def _of_time(operator: str, time: Any, other: Any) -> Value:
+    """Returns what an operator makes of a time; None where it makes nothing.
+
+    Durations are numbers of seconds, and count to the nearest microsecond.
+    """
+    if other.__class__ is datetime:
+        return (time - other) // _MICROSECOND / 1_000_000 if operator == "-" else None
+    if other.__class__ not in _NUMBERS or operator not in ("+", "-", FLOOR):
+        return None
+    span = round(other * 1_000_000)
+    if operator == FLOOR:
+        return time_of(micros_of(time) // span * span)
+    return time_of(micros_of(time) + (span if operator == "+" else -span))
 
 
 def _begun(value: Value) -> str:
@@ -237,6 +374,7 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "/": lambda a, b: a / b,
     "//": lambda a, b: a // b,
     "%": lambda a, b: a % b,
+    FLOOR: lambda a, b: a // b * b,
 }
 
 

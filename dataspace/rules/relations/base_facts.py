@@ -59,8 +59,8 @@ class _Route(Generic[_R]):
 class BaseFacts(Generic[_R]):
     """Facts by class, and views of them."""
 
-    def __init__(self) -> None:
-        self.terms = Terms()
+    def __init__(self, terms: Terms | None = None) -> None:
+        self.terms = Terms() if terms is None else terms
         self.views: dict[Hashable, View] = {}
         self.read = 0
         """How many facts have been read for rules that came later."""

@@ -37,7 +37,8 @@ class HeadRelation(Relation):
 
     def __init__(self, label: Value, arity: int, verb: Verb) -> None:
         name = unparse(Record.of(label, ())).removesuffix("()")
-        super().__init__(name if verb is Verb.ASSERT else f"{verb}({name})", arity, publishes=True)
+        shown = name if verb in (Verb.ASSERT, Verb.TIMED) else f"{verb}({name})"
+        super().__init__(shown, arity, publishes=verb is not Verb.TIMED)
         self.of = label
         self.verb = verb
         self.is_shown = False  # True where a view of all its fields is this relation itself

@@ -24,6 +24,12 @@ from index.patterns.patterns import matcher
 from index.patterns.skeletons import skeleton
 from index.values.values import Map, Record, Value, key, order_key, same
 
+
+def _plain(rule: Rule) -> list[Atom | Comparison]:
+    """The body of a rule without times."""
+    return [each for each in rule.body if isinstance(each, Atom | Comparison)]
+
+
 Facts = dict[object, Value]
 Solution = dict[str, Value]
 
@@ -57,7 +63,7 @@ def _strata(rules: Sequence[Rule]) -> dict[Value, int]:
 
 def _heads(rule: Rule, facts: Facts) -> Iterator[Value]:
     everything = bool(rule.head.aggregates)
-    solutions = list(_solutions(rule, list(rule.body), {}, list(facts.values()), everything))
+    solutions = list(_solutions(rule, _plain(rule), {}, list(facts.values()), everything))
     if not everything:
         for solution in solutions:
             yield Record.of(rule.head.label, tuple([_value(each, solution) for each in rule.head.arguments]))

@@ -43,7 +43,7 @@ REFUSED = {
     ),
     "hot($d) <- d($d), not best($d, top(3, $t)), t($t).": "and write best($d, $top) here",
     "p($sum) <- q($sum, sum($n)).": "and write q($sum, $sum2) here",
-    "old($x) <- q($x, $t), $t < now() - 60.": "rules have no clock: now() would be a record",
+    "old($x) <- q($x, $t), $t < now() - 60.": "now() would be a record; the present time is the word now",
     "p($x, today()) <- q($x).": "ask for that: today($t)",
     "p(count()) <- q($x).": "count() of what? name a variable of the body, such as count($x)",
 }

@@ -1,0 +1,431 @@
+"""Lowering: rules with times become rules whose only times are in how long rows stay.
+
+Each literal with a time is taken out of its rule and becomes a rule of its own, with a head that is read by
+that rule alone: the rows of such a head come and go by the time of epochs (``relations/timing.py``).  For
+``hot($d) <- (temp($d, $v), $v > 90) for 30 s.`` that is
+
+    timed("(temp($d, $v), $v > 90) for 30 s …"($d)) <- temp($d, $v), $v > 90.
+    hot($d) <- "(temp($d, $v), $v > 90) for 30 s …"($d).
+
+Always: the rules that are made have no times in their bodies; a rule without times is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Final
+
+from dataspace.rules.language.syntax import (
+    FLOOR,
+    Aggregate,
+    Arithmetic,
+    Atom,
+    Comparison,
+    Expression,
+    Head,
+    LastingGroup,
+    Literal,
+    Now,
+    Rule,
+    Structure,
+    TimedAtom,
+    TimeForm,
+    TimeKind,
+    Variable,
+    Verb,
+    calculate,
+    duration_text,
+    variables_of,
+)
+from index.errors import UsageError
+from index.patterns.patterns import DISCARD, skeleton
+from index.values.values import Map, Record, Value
+
+_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_PLACE: Final = Structure(0)
+"""Stands in a head for a column that time fills."""
+
+
+def has_times(rule: Rule) -> bool:
+    """True if anything in a rule depends on time."""
+    return rule.head.verb is Verb.FINAL or any(
+        isinstance(each, TimedAtom | LastingGroup) or (isinstance(each, Comparison) and _is_about_now(each))
+        for each in rule.body
+    )
+
+
+def lowered(rules: Iterable[Rule], name: str = "", text: str = "") -> tuple[Rule, ...]:
+    """Returns the rules that are carried out for the rules of a text; O(rules).
+
+    ``name`` and ``text`` tell the heads of one text from the heads of others.
+    """
+    mark = blake2b(f"{name}\0{text}".encode(errors="surrogatepass"), digest_size=6).hexdigest()
+    made: list[Rule] = []
+    known: dict[str, Rule] = {}
+    for at, rule in enumerate(rules):
+        if not has_times(rule):
+            made.append(rule)
+            continue
+        lowering = _Lowering(rule, f"{mark}.{at}")
+        made.append(lowering.rule())
+        for each in lowering.hidden:
+            known.setdefault(str(each.head.label), each)
+    return (*known.values(), *made)
+
+
+class _Lowering:
+    """One rule with times while it is taken apart."""
+
+    def __init__(self, rule: Rule, mark: str) -> None:
+        self._rule = rule
+        self._mark = mark
+        self._collects = bool(rule.head.aggregates)
+        self._opened = 0
+        heads = [name for each in rule.head.arguments for name in variables_of(each)]
+        self._taken = {*heads, *[name for each in rule.body for name in _names_of(each)]}
+        self.hidden: list[Rule] = []
+
+    def rule(self) -> Rule:
+        """Returns the rule that is left; ``hidden`` are the others then."""
+        rule = self._rule
+        head = rule.head
+        body: list[Literal] = []
+        if head.verb is Verb.FINAL:
+            head = Head(head.label, head.arguments)
+            window = _window_of(rule)
+            body = [self._final(each, window) if isinstance(each, TimedAtom) else each for each in rule.body]
+        else:
+            for each in rule.body:
+                match each:
+                    case TimedAtom():
+                        body += self._timed(each)
+                    case LastingGroup():
+                        body.append(self._lasting(each))
+                    case _:
+                        body.append(each)
+        about_now = [each for each in body if isinstance(each, Comparison) and _is_about_now(each)]
+        if about_now:
+            rest = [each for each in body if each not in about_now]
+            body = [self._compared(head, rest, about_now)]
+        return Rule(head, tuple(body))
+
+    # -- literals --------------------------------------------------------------------------------------
+
+    def _timed(self, literal: TimedAtom) -> Iterator[Literal]:
+        if literal.negated:
+            assert literal.within is not None  # not with at is refused
+            names = [each for each in _named(literal.pattern) if each in self._bound()]
+            unnamed = _closed(literal.pattern, set(names))
+            form = TimeForm(TimeKind.WITHIN, literal.within, pattern=unnamed, shown=str(literal))
+            yield self._hide(form, [Atom(unnamed)], names, negated=True)
+            old = TimeForm(
+                TimeKind.FOR, literal.within, shown=f"the rule for {duration_text(literal.within)}"
+            )
+            yield self._hide(old, [], [])
+            return
+        is_each = self._collects or literal.at is not None
+        pattern = _opened(literal.pattern, self if is_each else None)
+        names = _named(pattern)
+        if literal.within is None:
+            assert literal.at is not None  # else it is an atom
+            form = TimeForm(TimeKind.AT, is_exact=True, shown=str(literal))
+            yield self._hide(form, [Atom(pattern)], names, extra=[literal.at])
+            return
+        kind = TimeKind.OCCURRENCES if is_each else TimeKind.WITHIN
+        form = TimeForm(
+            kind, literal.within, pattern=pattern, is_exact=literal.at is not None, shown=str(literal)
+        )
+        extra = [literal.at or self._fresh(), self._fresh()] if is_each else []
+        yield self._hide(form, [Atom(pattern)], names, extra=extra)
+
+    def _final(self, literal: TimedAtom, window: int) -> Literal:
+        pattern = _opened(literal.pattern, self)
+        assert literal.within is not None and literal.at is not None  # else it is refused
+        form = TimeForm(TimeKind.FINAL, literal.within, window, pattern, shown=str(literal))
+        return self._hide(form, [Atom(pattern)], _named(pattern), extra=[literal.at, self._fresh()])
+
+    def _lasting(self, group: LastingGroup) -> Literal:
+        used = {name for argument in self._rule.head.arguments for name in variables_of(argument)}
+        for each in self._rule.body:
+            if each is not group:
+                used.update(_names_of(each))
+        inside = dict.fromkeys(name for each in group.literals for name in _names_of(each))
+        form = TimeForm(TimeKind.FOR, group.span, shown=str(group))
+        return self._hide(form, group.literals, [name for name in inside if name in used])
+
+    def _compared(self, head: Head, rest: Sequence[Literal], about_now: Sequence[Comparison]) -> Literal:
+        """Takes the whole body apart, since it needs the values of its variables."""
+        if self._collects:
+            rest = [
+                Atom(_opened(each.pattern, self), each.negated)
+                if isinstance(each, Atom) and not each.negated
+                else each
+                for each in rest
+            ]
+            names = list(dict.fromkeys(name for each in rest for name in _names_of(each)))
+        else:
+            names = list(dict.fromkeys(n for each in head.arguments for n in variables_of(each)))
+        operators, operands = zip(*[_sides(each) for each in about_now], strict=True)
+        form = TimeForm(TimeKind.NOW, operators=operators, shown=", ".join(map(str, about_now)))
+        extra = [self._fresh() for _ in operands]
+        return self._hide(form, rest, names, extra=extra, operands=operands)
+
+    def _hide(
+        self,
+        form: TimeForm,
+        body: Sequence[Literal],
+        names: Sequence[str],
+        *,
+        extra: Sequence[str] = (),
+        operands: Sequence[Expression] = (),
+        negated: bool = False,
+    ) -> Atom:
+        """Makes a rule of its own for a literal; returns the atom that reads it.
+
+        ``extra`` are the variables of further columns, for ``operands`` or filled by time.
+        """
+        label = f"{form.shown} [{self._mark}.{len(self.hidden)}]"
+        columns: list[Expression] = [Variable(name) for name in names]
+        columns += operands or [_PLACE for _ in extra]
+        self.hidden.append(Rule(Head(label, tuple(columns), Verb.TIMED), tuple(body), form))
+        fields = [Record("$", name, None, DISCARD) for name in [*names, *extra]]
+        return Atom(Record.of(label, tuple(fields)), negated)
+
+    def _bound(self) -> set[str]:
+        """Returns the variables that anything else in the rule has."""
+        return {
+            name
+            for each in self._rule.body
+            if not (isinstance(each, TimedAtom) and each.negated)
+            for name in _names_of(each)
+        }
+
+    def _fresh(self) -> str:
+        """Returns a variable that the rule does not have."""
+        while True:
+            self._opened += 1
+            if (name := f"column-{self._opened}") not in self._taken:
+                return name
+
+
+def _opened(pattern: Value, by: _Lowering | None) -> Value:
+    """Returns a pattern that captures each discarded part; ``by`` gives the names."""
+    if by is None:
+        return pattern
+    match pattern:
+        case Record(label="lit"):
+            return pattern
+        case Record(label="_", fields=fields):
+            return Record.of("$", (by._fresh(), fields[0] if fields else None, DISCARD))
+        case Record(label="$", fields=(name, of_class, sub)):
+            return Record.of(
+                "$", (name or by._fresh(), of_class, sub if sub == DISCARD else _opened(sub, by))
+            )
+        case Record(label=label, fields=fields):
+            return Record.of(label, tuple([_opened(each, by) for each in fields]))
+        case tuple():
+            return tuple([_opened(each, by) for each in pattern])
+        case Map():
+            return Map.of([(at, _opened(each, by)) for at, each in pattern.pairs()])
+        case _:
+            return pattern
+
+
+def _closed(pattern: Value, names: set[str]) -> Value:
+    """Returns a pattern that captures only these variables."""
+    match pattern:
+        case Record(label="lit" | "_"):
+            return pattern
+        case Record(label="$", fields=(name, of_class, sub)):
+            inner = sub if sub == DISCARD else _closed(sub, names)
+            return Record.of("$", (name if name in names else None, of_class, inner))
+        case Record(label=label, fields=fields):
+            return Record.of(label, tuple([_closed(each, names) for each in fields]))
+        case tuple():
+            return tuple([_closed(each, names) for each in pattern])
+        case Map():
+            return Map.of([(at, _closed(each, names)) for at, each in pattern.pairs()])
+        case _:
+            return pattern
+
+
+def _named(pattern: Value) -> list[str]:
+    """Returns the variables of a pattern, each once, in order."""
+    return list(dict.fromkeys([name for name in skeleton(pattern).names if name is not None]))
+
+
+def _names_of(literal: Literal) -> Iterator[str]:
+    match literal:
+        case Atom(pattern):
+            yield from _named(pattern)
+        case TimedAtom(pattern, _, at, _):
+            yield from _named(pattern)
+            if at is not None:
+                yield at
+        case LastingGroup(literals, _):
+            for each in literals:
+                yield from _names_of(each)
+        case Comparison(_, left, right):
+            yield from variables_of(left)
+            yield from variables_of(right)
+
+
+def _is_about_now(comparison: Comparison) -> bool:
+    return any(_mentions_now(each) for each in (comparison.left, comparison.right))
+
+
+def _mentions_now(expression: Expression) -> bool:
+    match expression:
+        case Now():
+            return True
+        case Arithmetic(_, left, right):
+            return _mentions_now(left) or _mentions_now(right)
+        case _:
+            return False
+
+
+def _sides(comparison: Comparison) -> tuple[str, Expression]:
+    """Returns how an expression compares with the present time, from its side: ``<=`` is ``e <= now``."""
+    if isinstance(comparison.right, Now):
+        return comparison.operator, comparison.left
+    return _MIRRORED[comparison.operator], comparison.right
+
+
+def _window_of(rule: Rule) -> int:
+    """Returns the length of the windows of a rule with ``final``, in microseconds."""
+    for each in rule.body:
+        if isinstance(each, Comparison):
+            for side in (each.left, each.right):
+                if isinstance(side, Arithmetic) and side.operator == FLOOR:
+                    return _seconds(side.right)
+    return 0
+
+
+def _seconds(expression: Expression) -> int:
+    if isinstance(expression, Structure) and expression.template.__class__ in (int, float):
+        return round(expression.template * 1_000_000)
+    return 0
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def flattened(rule: Rule) -> Rule:
+    """Returns a rule in which variables are bound as in the given one, without times: for ``safety``."""
+    body: list[Literal] = []
+    for each in rule.body:
+        match each:
+            case TimedAtom(pattern, negated, at, _):
+                unbound = _closed(pattern, set(_free(rule, each))) if negated else pattern
+                body.append(Atom(unbound, negated))
+                if at is not None:
+                    body.append(Atom(Record("at", Record("$", at, None, DISCARD))))
+            case LastingGroup(literals, _):
+                body += literals
+            case _:
+                body.append(each)
+    return Rule(rule.head, tuple(body))
+
+
+def _free(rule: Rule, literal: TimedAtom) -> list[str]:
+    others = {name for each in rule.body if each is not literal for name in _names_of(each)}
+    return [name for name in _named(literal.pattern) if name in others] or _named(literal.pattern)
+
+
+def check_times(rule: Rule) -> None:
+    """Raises ``UsageError`` for times at places where they mean nothing; says what to write instead."""
+    for argument in rule.head.arguments:
+        of = argument.of if isinstance(argument, Aggregate) else argument
+        if _mentions_now(of):
+            raise UsageError("now in a head would change all the time: compare it in the body, $t <= now")
+    times = {each.at for each in rule.body if isinstance(each, TimedAtom) and each.at is not None}
+    for each in rule.body:
+        match each:
+            case Comparison():
+                _check_comparison(each, times)
+            case LastingGroup(literals, _):
+                _check_group(each, literals)
+            case TimedAtom(pattern, _, _, within):
+                if within is not None and not (
+                    isinstance(pattern, Record) and pattern.label not in ("$", "_")
+                ):
+                    raise UsageError(f"{each} would keep every fact and message: name a label")
+    if rule.head.verb is Verb.FINAL:
+        _check_final(rule)
+
+
+def _check_comparison(comparison: Comparison, times: set[str]) -> None:
+    left, right = comparison.left, comparison.right
+    if _is_about_now(comparison):
+        if comparison.operator in ("=", "!="):
+            raise UsageError(
+                f"{comparison}: now is equal to a time in one instant only; write <= or >, such as $t <= now"
+            )
+        sides = [isinstance(each, Now) for each in (left, right)]
+        if sides.count(True) != 1 or _mentions_now(right if sides[0] else left):
+            raise UsageError(f"{comparison}: now stands alone on one side{_rewritten(comparison)}")
+    classes = {_class_of(left, times), _class_of(right, times)}
+    if "time" in classes and classes & {"number", "text"} and comparison.operator != "=":
+        raise UsageError(
+            f"{comparison} compares a time with a {'number' if 'number' in classes else 'text'}: a time is"
+            " compared with a time, as in $t + 60 <= now"
+        )
+
+
+def _rewritten(comparison: Comparison) -> str:
+    """Returns how a comparison is to be written in which now has been calculated with."""
+    for side, other, operator in (
+        (comparison.left, comparison.right, _MIRRORED[comparison.operator]),
+        (comparison.right, comparison.left, comparison.operator),
+    ):
+        if isinstance(side, Arithmetic) and isinstance(side.left, Now) and side.operator in ("+", "-"):
+            moved = Arithmetic("-" if side.operator == "+" else "+", other, side.right)
+            if side.operator == "-" and isinstance(side.right, Variable):
+                moved = Arithmetic("+", side.right, other)
+            return f": write {str(moved).strip('()')} {operator} now"
+    return ""
+
+
+def _class_of(expression: Expression, times: set[str]) -> str:
+    """Returns whether an expression certainly is a time, a number or a text; empty if that is not known."""
+    match expression:
+        case Now():
+            return "time"
+        case Variable(name):
+            return "time" if name in times else ""
+        case Structure(template):
+            return {int: "number", float: "number", str: "text"}.get(template.__class__, "")
+        case Arithmetic(_, left, right):
+            one, other = _class_of(left, times), _class_of(right, times)
+            if one == "time":
+                return "number" if other == "time" else "time"
+            return "number" if one == other == "number" else ""
+
+
+def _check_group(group: LastingGroup, literals: Sequence[Atom | Comparison]) -> None:
+    if not any(isinstance(each, Atom) and not each.negated for each in literals):
+        raise UsageError(f"{group} needs a fact that holds, such as (temp($d, $v), $v > 90) for 30 s")
+    for each in literals:
+        if isinstance(each, Comparison) and _is_about_now(each):
+            raise UsageError(f"time within time: compare with now beside {group}, not inside")
+
+
+def _check_final(rule: Rule) -> None:
+    example = "final(per_minute($m, count($v))) <- reading($v) at $t within 3 min, $m = floor($t, 1 min)."
+    timed = [each for each in rule.body if isinstance(each, TimedAtom)]
+    floors = [
+        side
+        for each in rule.body
+        if isinstance(each, Comparison)
+        for side in (each.left, each.right)
+        if isinstance(side, Arithmetic) and side.operator == FLOOR
+    ]
+    others = [each for each in rule.body if isinstance(each, Atom | LastingGroup)]
+    if len(timed) != 1 or timed[0].negated or timed[0].at is None or timed[0].within is None or others:
+        raise UsageError(f"final takes one atom with at and within, and no other, as in {example}")
+    if len(floors) != 1 or floors[0].left != Variable(timed[0].at) or not _seconds(floors[0].right):
+        raise UsageError(f"final takes one floor of the time of its atom, as in {example}")
+    if timed[0].within <= _seconds(floors[0].right):
+        raise UsageError(f"final needs within to be longer than its windows, as in {example}")
+    calculate(FLOOR, 0, floors[0].right.template)  # type: ignore[union-attr]  # a number, as above

@@ -1,0 +1,341 @@
+"""Times: since when rows have been there, which are kept after their end, and at which instant that changes.
+
+What rules derive over time depends on the past, which facts do not show.  So for each head that depends on
+time (``lowering``) its *form* keeps since when its rows have been there, and the occurrences that have ended
+and still count.  Engines come and go with their rules; the forms stay, and a new engine goes on from them.
+The *agenda* has the instants, multiples of ``GRID``, at which something comes or goes by time alone.
+
+Always: between ticks no instant up to the present is on the agenda; ``undo`` makes all as it was at the
+``mark``; times never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from datetime import datetime
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, TypeAlias
+
+from dataspace.rules.language.syntax import TimeForm, TimeKind, micros_of, time_of
+from dataspace.rules.relations.terms import Row, Terms
+from index.patterns.patterns import matcher, skeleton
+from index.values.positions import Class, class_of
+from index.values.values import Value, key
+
+GRID: Final = 10_000
+"""Microseconds between two instants at which rows may come or go by themselves."""
+
+NEVER: Final = 1 << 62
+"""Later than any instant."""
+
+_GONE: Final = object()
+"""The former value of an entry that was not there."""
+
+
+def instant_of(micros: int) -> int:
+    """Returns the first instant at or after a time.
+
+    >>> instant_of(20_000), instant_of(20_001)
+    (20000, 30000)
+    """
+    return -(-micros // GRID) * GRID
+
+
+class PastRows:
+    """The past of the rows of one head.
+
+    ``since`` has the rows of its body that are there, with the microsecond from which on; ``kept`` the rows
+    that have ended, or were messages, with the time until which they count; ``open`` the rows that are shown
+    for the occurrences that are still there.
+    """
+
+    __slots__ = ("heard", "kept", "of", "open", "places", "reader", "root", "showing", "since")
+
+    def __init__(self, of: TimeForm) -> None:
+        self.of: Final = of
+        self.since: Final[dict[Row, int]] = {}
+        self.kept: Final[dict[Row, int]] = {}
+        self.open: Final[dict[Row, Row]] = {}
+        self.heard: Final[set[Row]] = set()
+        """The rows of messages of the present tick."""
+        self.showing: Any = None
+        """The ``Timing`` that shows its rows to rules; it is told which may have changed."""
+        self.reader: Callable[[Value], Sequence[Value] | None] | None = None
+        self.places: tuple[int, ...] = ()
+        self.root: Class | None = None
+        if of.pattern is not None:
+            read = skeleton(of.pattern)
+            self.reader = matcher(of.pattern)
+            first = {name: at for at, name in reversed([*enumerate(read.names)]) if name is not None}
+            self.places = tuple(sorted(first.values()))
+            self.root = read.shape[0][1] if read.shape and read.shape[0][0] == () else None
+
+    def __len__(self) -> int:
+        """Returns how many rows it keeps."""
+        return len(self.since) + len(self.kept)
+
+    def read(self, message: Value) -> tuple[Value, ...] | None:
+        """Returns what the pattern captures of a message; None if it does not match."""
+        assert self.reader is not None  # only windows are asked
+        found = self.reader(message)
+        return None if found is None else tuple([found[at] for at in self.places])
+
+
+_Entry: TypeAlias = tuple[PastRows, Row]
+
+
+class Times:
+    """The forms of the rules of a space, and the agenda.
+
+    ``time`` is the time of the tick, in microseconds, and ``now`` the same rounded down to the grid.
+    """
+
+    def __init__(self) -> None:
+        self.terms: Final = Terms()
+        self.time = self.now = 0
+        self.ahead = 0
+        """The time of the turn that is being made."""
+        self.next = NEVER
+        """The earliest instant on the agenda; a turn at or after it has to wait for a tick at it."""
+        self.forms: dict[Hashable, PastRows] = {}
+        self.touched: Final[dict[Any, None]] = {}
+        """The ``Timing`` objects with changes in this tick."""
+        self.noted: Final[dict[Any, None]] = {}
+        """The ``Timing`` objects with rows to look at."""
+        self._agenda: dict[int, list[_Entry]] = {}
+        self._instants: list[int] = []
+        self._journal: list[tuple[Any, Any, Any]] = []
+        self._hearing: dict[Class | None, list[PastRows]] | None = None
+
+    @property
+    def rows(self) -> int:
+        """Returns how many rows are kept; O(forms)."""
+        return sum(map(len, self.forms.values()))
+
+    @property
+    def pending(self) -> int:
+        """Returns how many entries the agenda has; O(instants)."""
+        return sum(map(len, self._agenda.values()))
+
+    # -- forms ----------------------------------------------------------------------------------------
+
+    def form(self, label: Value, of: TimeForm) -> PastRows:
+        """Returns the form of a head, which begins now if it is new."""
+        at = key(label)
+        known = self.forms.get(at)
+        if known is None:
+            known = PastRows(of)
+            self.put(self.forms, at, known)
+            self._hearing = None
+        return known
+
+    def keep(self, labels: Iterable[Value]) -> None:
+        """Forgets the forms of all other labels."""
+        wanted = set(map(key, labels))
+        for at in [at for at in self.forms if at not in wanted]:
+            self.drop(self.forms, at)
+            self._hearing = None
+
+    def heaviest(self) -> tuple[Hashable, int]:
+        """Returns the key of the head whose form keeps most rows, and how many."""
+        return max([(at, len(form)) for at, form in self.forms.items()], key=lambda pair: pair[1])
+
+    # -- ticks ----------------------------------------------------------------------------------------
+
+    def begin(self, messages: Iterable[Value]) -> None:
+        """Begins a tick at the time ``ahead``: takes what is due from the agenda, and notes the messages that
+        windows keep."""
+        if self.ahead > self.time:
+            self.time, self.now = self.ahead, self.ahead // GRID * GRID
+        while self._instants and self._instants[0] <= self.now:
+            for form, row in self._taken(heappop(self._instants)):
+                self._come_due(form, row)
+        if messages and self.forms:
+            self._hear(messages)
+        self._look_ahead()
+
+    def _come_due(self, form: PastRows, row: Row) -> None:
+        """Looks at a row whose instant has come."""
+        until = form.kept.get(row)
+        each_alone = form.of.kind in (TimeKind.OCCURRENCES, TimeKind.FINAL)
+        if until is not None:
+            if until <= self.now:
+                self.drop(form.kept, row)
+            elif not each_alone:  # it has come again in the meantime
+                self.plan(form, row, until)
+        if form.showing is not None:
+            if each_alone:
+                form.showing.note_kept(row)
+            else:
+                form.showing.note(row)
+
+    def _hear(self, messages: Iterable[Value]) -> None:
+        if self._hearing is None:
+            self._hearing = {}
+            for form in self.forms.values():
+                if form.reader is not None:
+                    self._hearing.setdefault(form.root, []).append(form)
+        if not self._hearing:
+            return
+        for message in messages:
+            for form in self._hearing.get(class_of(message), ()):
+                values = form.read(message)
+                if values is not None:
+                    self._keep_message(form, self.terms.row(values))
+
+    def _keep_message(self, form: PastRows, row: Row) -> None:
+        if form.of.kind is TimeKind.WITHIN:
+            self.end(form, row, self.time)
+            if form.showing is not None:
+                form.showing.note(row)
+            return
+        row = (*row, self.placeholder, self.placeholder)
+        form.heard.add(row)
+        shown = self.occurrence(form, row, self.time)
+        self.end(form, shown, self.time)
+        if form.showing is not None:
+            form.showing.note_kept(shown)
+
+    @property
+    def placeholder(self) -> Any:
+        """Returns the term that stands in rows of bodies for columns that time fills."""
+        return self.terms.of(0)
+
+    def occurrence(self, form: PastRows, row: Row, time: int) -> Row:
+        """Returns the row that shows an occurrence that began at a time: with a number of its own."""
+        at = self.terms.of(time_of(time))
+        number = 0
+        while True:
+            made = (*row[:-2], at, self.terms.of(number))
+            if made not in form.kept and form.open.get(row) != made:
+                return made
+            number += 1
+
+    def end(self, form: PastRows, row: Row, time: int) -> None:
+        """Keeps a row that has ended at a time, until a span later.
+
+        For ``FINAL`` the time is the beginning, and the row counts until its window leaves.
+        """
+        of = form.of
+        if of.kind is TimeKind.FINAL:
+            start = time // of.window * of.window
+            self.plan(form, row, start + of.window)
+            until = start + of.span
+        else:
+            until = time + of.span
+        before = form.kept.get(row)
+        if before is None or of.kind is TimeKind.FINAL:
+            self.plan(form, row, until)
+        if before is None or before < until:
+            self.put(form.kept, row, until)
+
+    def shows(self, form: PastRows, row: Row) -> bool:
+        """True if a row that is kept counts now."""
+        until = form.kept.get(row)
+        if until is None or until <= self.now:
+            return False
+        return form.of.kind is not TimeKind.FINAL or until - form.of.span + form.of.window <= self.now
+
+    def conclude(self) -> None:
+        """Ends a tick: notes the rows that are there from now on."""
+        for each in self.touched:
+            each.conclude()
+        self.touched.clear()
+        for form in self.forms.values() if self._hearing else ():
+            if form.heard:
+                form.heard.clear()
+        self._look_ahead()
+
+    # -- the agenda -----------------------------------------------------------------------------------
+
+    def plan(self, form: PastRows, row: Row, time: int) -> None:
+        """Has a row looked at in the first tick at or after a time; not if that is past."""
+        instant = instant_of(time)
+        if instant <= self.now or instant >= NEVER:
+            return
+        bucket = self._agenda.get(instant)
+        if bucket is None:
+            self._agenda[instant] = bucket = []
+            heappush(self._instants, instant)
+        bucket.append((form, row))
+        self._journal.append((bucket, instant, None))
+
+    def _taken(self, instant: int) -> list[_Entry]:
+        bucket = self._agenda.pop(instant, None)
+        if bucket is None:
+            return []
+        self._journal.append((self._agenda, instant, bucket))
+        return bucket
+
+    def _look_ahead(self) -> None:
+        while self._instants and self._instants[0] not in self._agenda:
+            heappop(self._instants)
+        self.next = self._instants[0] if self._instants else NEVER
+
+    def due(self, time: int, most: int) -> list[int]:
+        """Returns the instants up to a time at which there have to be ticks; evenly chosen if too many.
+
+        The last of them is always there.  Further ones may come of the ticks at these.
+        """
+        found = sorted(each for each in self._agenda if each <= time)
+        if len(found) <= most:
+            return found
+        return [found[(at + 1) * len(found) // most - 1] for at in range(most)]
+
+    # -- undoing --------------------------------------------------------------------------------------
+
+    def put(self, table: dict[Any, Any], at: Any, value: Any) -> None:
+        """Changes an entry of a table of forms; ``undo`` takes it back."""
+        self._journal.append((table, at, table.get(at, _GONE)))
+        table[at] = value
+
+    def drop(self, table: dict[Any, Any], at: Any) -> None:
+        """Removes an entry, if there is one."""
+        if at in table:
+            self._journal.append((table, at, table.pop(at)))
+
+    def mark(self) -> None:
+        """Begins a turn, which ``undo`` takes back."""
+        if self._journal:
+            self._journal.clear()
+
+    def undo(self) -> None:
+        """Makes everything as it was at the ``mark``; programs that show it must be made anew."""
+        for table, at, value in reversed(self._journal):
+            if isinstance(table, list):
+                table.pop()
+                if not table and self._agenda.get(at) is table:
+                    del self._agenda[at]
+            elif value is _GONE:
+                table.pop(at, None)
+            else:
+                table[at] = value
+        self._journal.clear()
+        self.touched.clear()
+        self.noted.clear()
+        for form in self.forms.values():
+            form.heard.clear()
+            form.showing = None
+        self._instants = list(self._agenda)
+        heapify(self._instants)
+        self._hearing = None
+        self._look_ahead()
+
+
+def bounds_of(operators: Sequence[str], row: Row) -> tuple[int, int]:
+    """Returns from when until when a row compares with the present time as its last columns say.
+
+    ``<=`` stands for a column that is not after the present time.  Both are instants; a value that is no time
+    never compares.
+    """
+    since, until = -NEVER, NEVER
+    for operator, term in zip(operators, row[-len(operators) :], strict=True):
+        value: Any = term.value
+        if value.__class__ is not datetime:
+            return NEVER, -NEVER
+        micros = micros_of(value)
+        if operator in ("<", "<="):
+            since = max(since, instant_of(micros + (operator == "<")))
+        else:
+            until = min(until, instant_of(micros + (operator == ">=")))
+    return since, until

@@ -1,0 +1,178 @@
+"""Timing: the rows of a rule as they are shown over time.
+
+It stands where ``Grouping`` stands: it takes the solutions of a body, and once its stratum runs passes to the
+head what is shown of them now.  It waits for all of its inputs, so that nothing comes and goes within a tick.
+Its ``PastRows`` have the state from tick to tick, and a later engine goes on from them.
+
+Always: the shown rows follow from the form, the solutions and the time of the tick.  The form
+changes only when the tick is concluded.
+"""
+
+from __future__ import annotations
+
+from dataspace.rules.language.syntax import TimeKind, time_of
+from dataspace.rules.relations.relations import Relation
+from dataspace.rules.relations.terms import Row
+from dataspace.rules.relations.times import PastRows, Times, bounds_of
+
+
+class Timing:
+    """The rows of one head that depends on time.
+
+    ``change(row, taken, by)`` says that there is a solution more, or less; ``settle()`` passes on what is
+    shown.  O(1) for a row.
+    """
+
+    __slots__ = (
+        "_head",
+        "_kept",
+        "_moved",
+        "_seen",
+        "_shown",
+        "_times",
+        "counts",
+        "form",
+        "owner",
+        "pending",
+    )
+
+    def __init__(self, form: PastRows, times: Times, head: Relation, owner: object) -> None:
+        """``owner`` is the engine that it belongs to, which is to settle when a row was noted."""
+        self.owner = owner
+        self.form = form
+        self.pending: dict[Row | None, None] = {}
+        """Rows of the body to be looked at; None if rows that are kept by themselves are."""
+        self.counts: dict[Row, int] = {}
+        self._times = times
+        self._head = head
+        self._shown: dict[Row, Row] = {}
+        self._kept: set[Row] = set()
+        """The rows that are shown and kept by themselves."""
+        self._moved: dict[Row, None] = {}
+        self._seen: dict[Row, None] = {}
+        """The rows of the body that were looked at in this tick."""
+        form.showing = self
+        self.pending.update(dict.fromkeys(form.since))
+        for row in form.kept:
+            if self._is_each_alone:
+                self.note_kept(row)
+            else:
+                self.note(row)
+
+    def __len__(self) -> int:
+        return len(self.counts) + len(self._shown) + len(self._kept)
+
+    @property
+    def _is_each_alone(self) -> bool:
+        return self.form.of.kind in (TimeKind.OCCURRENCES, TimeKind.FINAL)
+
+    def note(self, row: Row) -> None:
+        """Notes a row that has to be looked at."""
+        self.pending[row] = None
+        self._times.noted[self] = None
+
+    def note_kept(self, row: Row) -> None:
+        """Notes a row of one occurrence, which is kept by itself."""
+        self._moved[row] = None
+        self.pending[None] = None
+        self._times.noted[self] = None
+
+    def change(self, row: Row, _taken: Row, by: int) -> None:
+        """Takes a solution more, or less."""
+        count = self.counts.get(row, 0) + by
+        if count:
+            self.counts[row] = count
+        else:
+            del self.counts[row]
+        self.pending[row] = None
+
+    def settle(self) -> None:
+        """Passes to the head what has changed."""
+        support, shown = self._head.support, self._shown
+        self._times.touched[self] = None
+        for row in self.pending:
+            if row is None:
+                continue
+            self._seen[row] = None
+            now, before = self._row(row), shown.get(row)
+            if now == before:
+                continue
+            if before is not None:
+                support(before, -1)
+                del shown[row]
+            if now is not None:
+                support(now, +1)
+                shown[row] = now
+        for row in self._moved:
+            if self._times.shows(self.form, row) != (row in self._kept):
+                if row in self._kept:
+                    self._kept.remove(row)
+                    support(row, -1)
+                else:
+                    self._kept.add(row)
+                    support(row, +1)
+        self._moved.clear()
+        self.pending.clear()
+
+    def _row(self, row: Row) -> Row | None:
+        """Returns what is shown for a row of the body; None for nothing."""
+        form, times = self.form, self._times
+        is_there, since = row in self.counts, form.since.get(row)
+        match form.of.kind:
+            case TimeKind.WITHIN:
+                return row if is_there or since is not None or form.kept.get(row, 0) > times.now else None
+            case TimeKind.AT:
+                begun = times.time if since is None else since
+                return (*row[:-1], times.terms.of(time_of(begun))) if is_there else None
+            case TimeKind.FOR:
+                is_old = is_there and since is not None and since + form.of.span <= times.now
+                return row if is_old else None
+            case TimeKind.NOW:
+                begins, ends = bounds_of(form.of.operators, row)
+                return row if is_there and begins <= times.now < ends else None
+            case TimeKind.OCCURRENCES:
+                if since is not None:
+                    return form.open[row]
+                is_new = is_there and row not in form.heard
+                return self._shown.get(row) or times.occurrence(form, row, times.time) if is_new else None
+            case TimeKind.FINAL:
+                return None
+
+    def conclude(self) -> None:
+        """Notes in the form what is there at the end of the tick."""
+        form, times = self.form, self._times
+        if form.showing is not self:
+            return  # its engine has gone in this tick
+        for row in self._seen:
+            is_there, since = row in self.counts, form.since.get(row)
+            if is_there and since is None:
+                times.put(form.since, row, times.time)
+                self._begin(row)
+            elif since is not None and not is_there:
+                times.drop(form.since, row)
+                self._end(row)
+        self._seen.clear()
+
+    def _begin(self, row: Row) -> None:
+        form, times = self.form, self._times
+        match form.of.kind:
+            case TimeKind.FOR:
+                times.plan(form, row, times.time + form.of.span)
+            case TimeKind.NOW:
+                for instant in bounds_of(form.of.operators, row):
+                    times.plan(form, row, instant)
+            case TimeKind.OCCURRENCES:
+                times.put(form.open, row, self._shown[row])
+            case TimeKind.FINAL:
+                times.end(form, times.occurrence(form, row, times.time), times.time)
+
+    def _end(self, row: Row) -> None:
+        form, times = self.form, self._times
+        if form.of.kind is TimeKind.WITHIN:
+            times.end(form, row, times.time)
+        elif form.of.kind is TimeKind.OCCURRENCES:
+            ended = form.open[row]
+            times.drop(form.open, row)
+            times.end(form, ended, times.time)
+            self._shown.pop(row, None)
+            self._kept.add(ended)

@@ -1,0 +1,130 @@
+"""Windows: what rules over time need of the log of a space.
+
+Always: the log keeps the epochs that the longest window in use needs, within ``log.reader_size``; rules of
+a space that starts to lead go on as if nothing had interrupted them, as far as the log goes back.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import trio
+
+from dataspace.errors import Refused
+from dataspace.kernel.changes import Epoch
+from dataspace.kernel.space import Space
+from dataspace.rules.engine.rebuilding import PastEpoch, forms_of, longest, rebuild
+from dataspace.rules.relations.times import NEVER
+from relay.log.log import Log
+from relay.log.replay import state_at
+from relay.log.retention import Retention
+
+logger = logging.getLogger("dataspace")
+
+LONGEST_PAUSE: Final = 60.0
+"""Seconds after which the clock is looked at again, at the latest: a machine may have been suspended."""
+
+
+class RuleTurns:
+    """Makes the turns that rules need: for ``next``, and at instants at which rows come or go by time alone.
+
+    ``turn`` makes one; ``failed`` is called where another one fails.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        now: Callable[[], int],
+        turn: Callable[[], None],
+        failed: Callable[[], None],
+    ) -> None:
+        self._space = space
+        self._now = now
+        self._turn = turn
+        self._failed = failed
+        self.due = trio.Event()
+        """Set when there is a turn to make, or one at an earlier instant than is ``planned``."""
+        self.planned = 0
+        """The instant that is waited for."""
+
+    async def run(self, wait_room: Callable[[], Awaitable[None]]) -> None:
+        """Makes them in between the turns of clients, until cancelled."""
+        rules = self._space.rules
+        while True:
+            self.due = trio.Event()
+            while rules.pending or rules.times.next <= self._now():
+                self._turn()
+                await wait_room()
+                await trio.lowlevel.checkpoint()
+            self.planned = rules.times.next
+            with trio.move_on_after(_pause(rules.times.next - self._now())):
+                await self.due.wait()
+            self.planned = 0
+
+    def until_now(self) -> int:
+        """Makes the turns that are due by time alone, and returns the time up to which they are made.
+
+        A turn of that time finds the present facts unchanged.
+        """
+        now = self._now()
+        if self._space.rules.times.next <= now:
+            try:
+                self._space.until(now)
+            except BaseException:
+                self._failed()
+                raise
+        return now
+
+
+def _pause(micros: int) -> float:
+    """Returns how many seconds to wait for an instant; clocks may be set in the meantime."""
+    if micros > NEVER // 2:
+        return math.inf
+    return min(max(micros, 0) / 1_000_000, LONGEST_PAUSE)
+
+
+def rebuild_windows(space: Space, log: Log) -> None:
+    """Has the rules of a space remember what the epochs of its log say, up to the newest.
+
+    O(epochs in the longest window), and O(log) if a rule binds the times of facts.
+    """
+    forms = forms_of(space.index.values())
+    if not forms or space.rules.times.forms:
+        return
+    after = _before(log, space, longest(forms))
+    since = log.time_of(after) if after >= log.oldest else 0
+    epochs = log.read(after)
+    if not since:
+        first = next(iter(log.read(after)), None)
+        since = 0 if first is None else first.time
+    rebuild(space.rules.times, state_at(log, after), since, _past(epochs))
+    logger.info(
+        "space %s: %d rows of rules over time, from the epochs after %d",
+        *(space.name, space.rules.times.rows, after),
+    )
+
+
+def _before(log: Log, space: Space, span: int | None) -> int:
+    """Returns the epoch from whose state on the log is read."""
+    if span is None:
+        return log.oldest - 1
+    try:
+        return max(log.epoch_at(max(0, space.time - span)), log.oldest - 1)
+    except Refused:
+        return log.oldest - 1
+
+
+def _past(epochs: Iterator[Epoch]) -> Iterator[PastEpoch]:
+    for each in epochs:
+        if not each.silent:
+            yield each.time, each.added, each.messages, each.removed
+
+
+def with_windows(retention: Retention, space: Space) -> Retention:
+    """Returns a retention that keeps what the windows in use need."""
+    spans = [form.of.span for form in space.rules.times.forms.values()]
+    return replace(retention, windows=max(spans, default=0) / 1_000_000)

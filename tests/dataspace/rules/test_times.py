@@ -1,0 +1,181 @@
+"""Rules over time derive what the definitions say, whatever comes when, and after a restart as well."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
+from dataspace.kernel.changes import Epoch
+from dataspace.kernel.space import Space
+from dataspace.rules.engine.rebuilding import rebuild
+from index.values.values import Record
+from tests.dataspace.rules.time_oracle import GRID, MS, RULES, History, State, text_of
+
+START = 1_000_000 * MS
+SPANS = [10, 20, 30, 50, 15]
+STEPS = [0, 0, 1, 3, 5, 10, 10, 12, 37, 60]
+
+
+class Run:
+    """A space and the history of what was done to it, side by side."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.space = Space("s")
+        self.space.submit_timed = self.past_append
+        self.history = History()
+        self.past: list[Epoch] = []
+        self.spans: dict[str, int] = {}
+        self.handles: dict[Record, int] = {}
+        self.number = 0
+        self.time = START
+        self.base: set[Record] = set()
+
+    def past_append(self, epoch: Epoch) -> None:
+        self.past.append(epoch)
+
+    def state(self, time: int, messages: list[Record]) -> None:
+        """Adds a state to the history, with what follows in it."""
+        state = State(time, set(self.base), messages)
+        self.history.states.append(state)
+        for name, (_, derive) in RULES.items():
+            if name in self.spans:
+                state.facts |= derive(self.history, name, self.spans[name])
+
+    def until(self, time: int) -> None:
+        """Adds the states of all instants up to a time."""
+        if not self.history.states:
+            return
+        instant = self.history.states[-1].time // GRID * GRID + GRID
+        while instant <= time:
+            self.state(instant, [])
+            instant += GRID
+
+    def commit(self, added: list[Record], removed: list[Record], messages: list[Record]) -> None:
+        actions: list[Action] = [(RETRACT, self.handles.pop(fact)) for fact in removed]
+        for fact in added:
+            self.number += 1
+            self.handles[fact] = self.number
+            actions.append((ASSERT, self.number, fact))
+        actions += [(SEND, each) for each in messages]
+        epoch = self.space.commit("client", actions, self.time)
+        if not epoch.silent:
+            self.past.append(epoch)
+
+    def add_rule(self, name: str) -> None:
+        self.until(self.time)
+        self.spans[name] = self.random.choice(SPANS) * MS
+        self.base.add(fact := Record("rule", name, text_of(name, self.spans[name])))
+        self.history.begun[name] = len(self.history.states)
+        self.state(self.time, [])
+        self.commit([fact], [], [])
+
+    def turn(self) -> None:
+        choose = self.random
+        count = choose.choice([0, 0, 1, 1, 2])
+        messages = [Record("r", choose.choice("ab"), choose.randrange(3)) for _ in range(count)]
+        wanted = [
+            Record("f", choose.choice("ab"), choose.randrange(4)),
+            Record("dev", choose.choice("ab")),
+            Record("r", choose.choice("ab"), choose.randrange(3)),
+        ]
+        changed = [fact for fact in wanted if choose.random() < 0.4]
+        added = [fact for fact in changed if fact not in self.base and fact not in messages]
+        removed = [fact for fact in changed if fact in self.base]
+        messages = [each for each in messages if each not in self.base]
+        self.until(self.time)
+        self.base = (self.base | set(added)) - set(removed)
+        self.state(self.time, messages)
+        self.commit(added, removed, messages)
+
+    def probe(self) -> None:
+        """Has the space make what is due, without a turn of a client."""
+        self.until(self.time)
+        epoch = self.space.advance(self.time)
+        if epoch is not None and not epoch.silent:
+            self.past.append(epoch)
+
+    def restart(self) -> None:
+        """Puts a new space in place of this one, from its claims and its epochs."""
+        old = self.space
+        self.space = Space("s")
+        self.space.restore({o: dict(c) for o, c in old.all_claims().items()}, old.epoch, old.time)
+        self.space.submit_timed = self.past_append
+        rebuild(
+            self.space.rules.times, [], START, [(e.time, e.added, e.messages, e.removed) for e in self.past]
+        )
+
+    def check(self) -> None:
+        facts = [fact for fact in self.space.index.values() if isinstance(fact, Record)]
+        found = {fact for fact in facts if fact.label != "rule"}
+        wanted = {fact for fact in self.history.states[-1].facts if fact.label != "rule"}
+        assert found == wanted, (self.time - START, {n: text_of(n, s) for n, s in self.spans.items()})
+
+
+def run(seed: int, steps: int, names: list[str]) -> None:
+    """Runs one random history."""
+    one = Run(seed)
+    waiting = list(names)
+    one.add_rule(waiting.pop(0))
+    for _ in range(steps):
+        one.time += one.random.choice(STEPS) * MS
+        what = one.random.random()
+        if waiting and what < 0.25:
+            one.add_rule(waiting.pop(0))
+        elif what < 0.35:
+            one.probe()
+        elif what < 0.42:
+            one.restart()
+        else:
+            one.turn()
+        if what >= 0.42 or what < 0.35:
+            one.check()
+    one.time += 500 * MS
+    one.probe()
+    one.check()
+
+
+def in_order(names: list[str]) -> list[str]:
+    """Returns some rules with those that they follow from, in the order of ``RULES``."""
+    needed = {"x": "w", "g": "w", "c": "x"}
+    wanted = set(names)
+    for _ in needed:
+        wanted |= {needed[name] for name in wanted if name in needed}
+    return [name for name in RULES if name in wanted]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_one_form_alone(name: str) -> None:
+    for seed in range(4):
+        run(seed, 25, in_order([name]))
+
+
+def test_several_together() -> None:
+    for seed in range(8):
+        chosen = random.Random(seed).sample([*RULES], 4)
+        run(seed, 30, in_order(chosen))
+
+
+def test_too_many_rows_suspend_the_text_that_keeps_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dataspace.rules.engine.program.MOST_ROWS", 100)
+    one = Run(1)
+    for name in ("p", "o"):
+        one.spans[name] = 50 * MS
+        one.commit([Record("rule", name, text_of(name, 50 * MS))], [], [])
+    one.commit([Record("f", "a", 1)], [], [])
+    for number in range(200):
+        one.commit([], [], [Record("r", "a", number)])
+    found = {value.label: value for value in one.space.index.values() if isinstance(value, Record)}
+    assert found["rule-error"].fields[0] == "o"
+    assert "rows of the past" in str(found["rule-error"].fields[3])
+    assert "p" in found and "o" not in found
+    assert one.space.rules.times.rows <= 100
+
+
+@pytest.mark.torture(long=True)
+def test_twenty_thousand_ticks() -> None:
+    for seed in range(1000, 1500):
+        chosen = random.Random(seed).sample([*RULES], 5)
+        run(seed, 40, in_order(chosen))
