@@ -137,10 +137,7 @@ def divide(
     most = count if kind == "out" else ENDLESS
     with ExitStack() as stack:
         sides: list[Side] = [
-            stack.enter_context(
-                running(_member, served.url, kind, count if kind == "out" else ENDLESS, in_flight)
-            )
-            for _ in range(members)
+            stack.enter_context(running(_member, served.url, kind, most, in_flight)) for _ in range(members)
         ]
         for side in sides:
             side.pipe.recv()
