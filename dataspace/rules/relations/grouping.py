@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Final, Protocol
 
 from sortedcontainers import SortedDict
@@ -201,25 +200,27 @@ class Sum:
         self._count += by
 
     def value(self) -> Value:
-        return self._whole if not self._floats else self._rounded(self._exact())
+        return self._whole if not self._floats else self._rounded(1)
 
     def mean(self) -> float:
         """Returns the mean, correctly rounded."""
-        return self._rounded(self._exact() / self._count)
+        return self._rounded(self._count)
 
-    def _exact(self) -> Fraction:
-        return self._whole + Fraction(self._scaled, _SCALE)
-
-    def _rounded(self, exact: Fraction) -> float:
+    def _rounded(self, count: int) -> float:
+        """Returns the sum ÷ a count; the division of two integers is exact and rounded once."""
         more, less, none = self._odd
         if none or (more and less):
             return math.nan
         if more or less:
             return math.inf if more else -math.inf
+        if self._floats:
+            over, under = self._whole * _SCALE + self._scaled, _SCALE * count
+        else:
+            over, under = self._whole, count
         try:
-            return float(exact)
+            return over / under
         except OverflowError:
-            return math.inf if exact > 0 else -math.inf
+            return math.inf if over > 0 else -math.inf
 
 
 class Average(Sum):

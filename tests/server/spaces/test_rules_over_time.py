@@ -1,0 +1,48 @@
+"""Rules over time in a daemon: epochs come by themselves, and a kill takes nothing of the past away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dataspace import connect_blocking
+from index.values.values import Record
+from tests.server.processes import DaemonProcess
+
+pytestmark = pytest.mark.slow
+
+RULES = """
+busy($d, count($v)) <- reading($d, $v) within 1 h.
+came($d, $t) <- device($d) at $t.
+held($d) <- (device($d)) for 200 ms.
+short($d) <- reading($d, _) within 300 ms.
+"""
+
+
+def test_time_goes_on_by_itself_and_after_a_kill(tmp_path: Path) -> None:
+    daemon = DaemonProcess(tmp_path / "data")
+    daemon.start()
+    try:
+        with connect_blocking(daemon.url, owner="durable:test") as space:
+            space.assert_(Record("rule", "r", RULES))
+            space.assert_(Record("device", "a"))
+            with space.observe("held($d)") as held:
+                assert next(iter(held)).captures == ("a",)
+            with space.observe("short($d)") as short:
+                changes = iter(short)
+                space.send(Record("reading", "a", 1))
+                space.send(Record("reading", "a", 1))
+                assert [next(changes).kind, next(changes).kind] == ["+", "-"]
+            came = space.matches("came($d, $t)")
+            assert len(came) == 1
+        daemon.kill()
+        daemon.start()
+        with connect_blocking(daemon.url, owner="durable:test") as space:
+            assert space.matches("came($d, $t)") == came
+            assert space.matches("held($d)") == [("a",)]
+            assert space.matches("busy($d, $n)") == [("a", 2)]
+            space.send(Record("reading", "a", 1))
+            assert space.matches("busy($d, $n)") == [("a", 3)]
+    finally:
+        daemon.kill()
