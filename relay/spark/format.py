@@ -7,6 +7,7 @@ pickles it by name, so this package must be importable wherever it runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -58,7 +59,9 @@ class Dataspace(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
-            return ChangesStream(resolved(stream_options(self.options)), schema)
+            given = stream_options(self.options)
+            options = resolved(given)
+            return ChangesStream(options, schema, None if options is given else partial(resolved, given))
         except DataspaceError as error:
             return NoStream(error)
 

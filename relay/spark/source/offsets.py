@@ -16,7 +16,7 @@ Always: the same offset is the same text; a batch is whole epochs, after its sta
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -284,11 +284,14 @@ def place(offsets: Sequence[Offset], pattern: str, names: Sequence[str] = ()) ->
     return {"daemons": [each.json() for each in offsets], PATTERN: said}
 
 
-def offsets_of(said: Json, urls: Sequence[str], pattern: str) -> list[Offset]:
-    """The offsets that a text from a checkpoint means.
+def offsets_of(
+    said: Json, urls: Sequence[str], pattern: str, identities: Callable[[], Sequence[str]]
+) -> Sequence[Offset | None]:
+    """The offsets that a text from a checkpoint means; None for a daemon that the query has not read yet.
 
-    Raises ``UsageError`` for the checkpoint of another pattern or of another number of daemons, and
-    ``DataLoss`` for a text that is none of ours.
+    Where there are more daemons than in the text, each is found by the identity of its space, for which
+    ``identities`` asks them.  Raises ``UsageError`` for the checkpoint of another pattern or of a daemon that
+    is not read any more, and ``DataLoss`` for a text that is none of ours.
     """
     kept = _kept(said, pattern)
     if SPACES in kept:
@@ -298,11 +301,18 @@ def offsets_of(said: Json, urls: Sequence[str], pattern: str) -> list[Offset]:
     several = kept.get("daemons", [kept])
     if not isinstance(several, list):
         raise DataLoss(f"the checkpoint holds {said!r}, which is no offset of a dataspace")
-    if len(several) != len(urls):
-        raise UsageError(
-            f"the checkpoint is of {len(several)} daemons, url names {len(urls)}: {', '.join(urls)}"
-        )
-    return [offset(each) for each in several]
+    known = [offset(each) for each in several]
+    if len(known) == len(urls):
+        return known
+    if len(known) < len(urls):
+        by_space = {each.space: each for each in known}
+        found = [by_space.get(space) for space in identities()]
+        if {each.space for each in found if each is not None} == by_space.keys():
+            return found
+    raise UsageError(
+        f"the checkpoint is of {len(known)} daemons, url names {len(urls)}, and not all of those: "
+        f"{', '.join(urls)}"
+    )
 
 
 def offsets_by_name(said: Json, names: Sequence[str], pattern: str) -> list[Offset | None]:

@@ -16,12 +16,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from threading import Thread
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -39,6 +37,7 @@ from relay.spark.common.parsing import Moment
 from relay.spark.common.schema import EPOCH, Columns, columns
 from relay.spark.common.where import bounds, condition, kept
 from relay.spark.source import moments, offsets
+from relay.spark.source.frontiers import FrontierWatch, together
 from relay.spark.source.offsets import Json, Span, offsets_by_name, offsets_of, place, state_at
 from relay.spark.source.readings import reading_of
 from relay.spark.source.spaces import names_of
@@ -58,8 +57,16 @@ if TYPE_CHECKING:
 class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What a streaming query reads: the changes of one pattern, in batches of whole epochs."""
 
-    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+    def __init__(
+        self,
+        options: StreamOptions,
+        schema: StructType,
+        found: Callable[[], StreamOptions] | None = None,
+    ) -> None:
+        """``found`` returns the options with the spaces that there are by now, where a pattern names them."""
         self._options = options
+        self._found = found
+        self._next_look = time.monotonic() + LOOK_SECONDS
         self._columns = columns_of(options, schema)
         self._watch = watch(options)
         self._done: Sequence[offsets.Offset | None] = ()
@@ -99,6 +106,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the end of the next batch, or the start if nothing came within ``pollTimeout``."""
         _end_on_sigterm()
         self._check_rights()
+        self._look_for_spaces()
         here = [each or self._late(at) for at, each in enumerate(self._offsets(start))]
         now = self._seen = self._target or self._awaited(here)
         self._newest = self._place(
@@ -156,8 +164,8 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reader, reading = self._options.reader, reading_of(self._options.topic)
         if reader is not None:
             for at, (peer, each) in enumerate(zip(self._options.peers, done, strict=True)):
-                if each is not None and (
-                    not self._done or each != self._done[at]
+                if (
+                    each is not None and each not in self._done[at : at + 1]
                 ):  # a daemon that is away has told nothing that could be done with
                     says = partial(reading.acknowledge, reader=reader, epoch=each.reached, space=each.space)
                     asked(peer, self._options.connect_timeout, says)
@@ -178,6 +186,21 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_rights(self._options, self._columns)
             self._permitted = True
 
+    def _look_for_spaces(self) -> None:
+        """Takes spaces in that a pattern finds by now; they come behind the others, whose numbers stay."""
+        if self._found is None or self._target or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        known = self._options.peers
+        names = {(peer.url, peer.space) for peer in known}
+        more = [peer for peer in self._found().peers if (peer.url, peer.space) not in names]
+        if more:
+            starts = self._options.starts
+            self._options = replace(
+                self._options, peers=(*known, *more), starts=(*starts, *starts[:1] * len(more))
+            )
+            self._watch, self._seen = watch(self._options), ()
+
     def _late(self, at: int) -> offsets.Offset:
         """Where reading begins in a space that was not there when the query began."""
         if at not in self._later:
@@ -193,7 +216,13 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         names = names_of(self._options)
         if names:
             return offsets_by_name(said, names, self._options.pattern)
-        return offsets_of(said, [peer.url for peer in self._options.peers], self._options.pattern)
+        peers = self._options.peers
+        return offsets_of(
+            said,
+            [peer.url for peer in peers],
+            self._options.pattern,
+            lambda: [f.space for f in self._watch.now()],
+        )
 
     def _following(
         self, peer: DaemonPeer, here: offsets.Offset, now: SourceFrontier, *, limited: bool
@@ -228,6 +257,9 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 _Carrier = carrier(ChangesStream)
+
+LOOK_SECONDS: Final = 10.0
+"""Seconds between two looks for spaces that a pattern finds."""
 
 
 def _waits(here: offsets.Offset) -> bool:
@@ -497,85 +529,3 @@ def carried(
 
 def _large(part: SpanPartition) -> bool:
     return part.span.as_of is not None or part.span.upto - part.span.after > EPOCHS
-
-
-# -- frontiers -------------------------------------------------------------------------------------
-#
-# How far are several daemons? Asked in turn, a daemon that is slow or away holds up the news of all others,
-# once for each question. So each is asked on a thread of its own, and a question that is still open is not
-# asked again: its daemon is taken to be where it was last, and the others go on. A daemon that has never
-# answered is waited for; a daemon whose question failed fails the next caller; a watch that is pickled leaves
-# its questions behind.
-
-
-T = TypeVar("T")
-F = TypeVar("F")
-
-_MARGIN: Final = 0.05
-"""Seconds that an answer may come late: a daemon that has waited as long as it was asked to still answers."""
-
-
-class FrontierWatch(Generic[F]):
-    """Keeps the frontiers of ``count`` daemons, and asks several daemons at the same time.
-
-    ``ask(at, after, timeout)`` returns how far one is, once that is beyond ``after`` or the time is over.
-    """
-
-    def __init__(self, count: int, ask: Callable[[int, int | None, float], F]) -> None:
-        self._ask: Final = ask
-        self._count: Final = count
-        self._known: dict[int, F] = {}
-        self._open: dict[int, Future[F]] = {}
-
-    def now(self) -> list[F]:
-        """Returns the frontiers of all; takes as long as the slowest daemon, and raises the error of a
-        daemon."""
-        return together([partial(self._ask, at, None, 0.0) for at in range(self._count)])
-
-    def beyond(self, after: Sequence[int], is_news: Callable[[int, F], bool], timeout: float) -> list[F]:
-        """How far all are known to be, as soon as one is news or the seconds are over."""
-        if self._count == 1:
-            return [self._ask(0, after[0], timeout)]
-        end = time.monotonic() + timeout + _MARGIN
-        for at in range(self._count):
-            if at not in self._open:
-                self._open[at] = _started(partial(self._ask, at, after[at], timeout))
-        while self._open:
-            complete = len(self._known) == self._count
-            if complete and any(is_news(at, told) for at, told in self._known.items()):
-                break
-            left = max(0.0, end - time.monotonic()) if complete else None
-            if not wait(self._open.values(), left, FIRST_COMPLETED).done:
-                break
-            self._take_answers()
-        return [self._known[at] for at in range(self._count)]
-
-    def _take_answers(self) -> None:
-        for at in [at for at, question in self._open.items() if question.done()]:
-            self._known[at] = self._open.pop(at).result()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return FrontierWatch, (self._count, self._ask)
-
-
-def together(questions: Sequence[Callable[[], T]]) -> list[T]:
-    """The answers to some questions asked at the same time; raises the first error in their order."""
-    if not questions:
-        return []
-    first, *others = questions
-    running = [_started(each) for each in others]
-    return [first(), *[each.result() for each in running]]
-
-
-def _started(question: Callable[[], T]) -> Future[T]:
-    """Asks on a thread that does not outlive the program."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(question())
-        except BaseException as error:  # noqa: BLE001  # raised again where the result is asked for
-            future.set_exception(error)
-
-    Thread(target=run, name="dataspace frontier", daemon=True).start()
-    return future

@@ -10,7 +10,7 @@ import pytest
 
 from dataspace.client.bulk.client import LogFrontier
 from dataspace.errors import Unreachable
-from relay.spark.source.source import FrontierWatch, together
+from relay.spark.source.frontiers import FrontierWatch, together
 
 FOR_EVER = 60.0
 

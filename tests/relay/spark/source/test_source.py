@@ -114,6 +114,24 @@ def test_rows_say_since_when_they_are_there(
     assert (2, "delete", third, 0, first) in seen.rows
 
 
+def test_a_daemon_that_is_added_begins_like_a_new_query(
+    spark: SparkSession, daemon: Daemon, own_daemon: Daemon, label: str, checkpoint: Checkpoint
+) -> None:
+    daemon.turn(f"+{label}(1)")
+    own_daemon.turn(f"+{label}(2)")
+
+    def read_on(*urls: str) -> list[object]:
+        seen = Seen()
+        run_now(stream(spark, ",".join(urls), f"{label}($n:int)").select("n"), seen, checkpoint())
+        return sorted(row[0] for row in seen.rows)  # type: ignore[type-var]  # numbers
+
+    assert read_on(daemon.url) == [1]
+    daemon.turn(f"+{label}(3)")
+    assert read_on(own_daemon.url, daemon.url) == [2, 3]
+    own_daemon.turn(f"+{label}(4)")
+    assert read_on(own_daemon.url, daemon.url) == [4]
+
+
 def test_a_stopped_query_goes_on_from_its_checkpoint(
     spark: SparkSession, daemon: Daemon, label: str, checkpoint: Checkpoint
 ) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import dataspace
 from dataspace import Record
 from dataspace.errors import UsageError
 from relay.spark.common.options import read_options, stream_options
-from relay.spark.source.offsets import Offset, OffsetOrigin, offsets_by_name, offsets_of, place
+from relay.spark.common.schema import inferred
+from relay.spark.source import source
+from relay.spark.source.offsets import Json, Offset, OffsetOrigin, offsets_by_name, offsets_of, place
+from relay.spark.source.source import ChangesStream, rows_of
 from relay.spark.source.spaces import names_of, resolved
+from relay.spark.tuning import internals
 from tests.relay.spark.queries import Seen, read, run_now, stream
 from tests.server.processes import DaemonProcess, running
 
@@ -80,7 +86,7 @@ def test_a_checkpoint_of_other_spaces_is_refused() -> None:
     with pytest.raises(UsageError, match="of space y too, and option spaces finds x"):
         offsets_by_name(text, ["x"], PATTERN)
     with pytest.raises(UsageError, match="of option spaces"):
-        offsets_of(text, [ONE], PATTERN)
+        offsets_of(text, [ONE], PATTERN, list)
     with pytest.raises(UsageError, match="without option spaces"):
         offsets_by_name(place([Offset(7, "s")], PATTERN), ["x"], PATTERN)
     with pytest.raises(UsageError, match="of the pattern"):
@@ -159,3 +165,36 @@ def test_a_query_goes_on_in_each_space_and_takes_in_one_that_comes_later(
         ("three", 8, "plant-a"),
         ("two", 2, "plant-a"),
     ]
+
+
+def test_a_space_that_comes_while_a_query_runs_is_taken_in(
+    plants: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the planning process of a query calls it: that looks again every ten seconds."""
+    monkeypatch.setattr(source, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(internals, "supported", lambda: False)  # else rows ride along
+    measured(plants, "plant-a", one=1)
+    options = stream_options(given(url=plants.url, spaces="plant-*"))
+    reader = ChangesStream(resolved(options), inferred(PATTERN, spaces=True), partial(resolved, options))
+
+    def batch(start: Json) -> tuple[Json, list[object]]:
+        end = reader.latestOffset(start, ReadAllAvailable())
+        found: list[object] = [
+            (row["sensor"], row["value"], row["_space"])
+            for part in reader.partitions(start, end)
+            for made in rows_of(part, reader._options, reader._columns)
+            for row in made.to_pylist()
+        ]
+        return end, found
+
+    start, rows = batch(reader.initialOffset())
+    assert rows == [("one", 1, "plant-a")]
+    plants.stop()
+    plants.more = (*plants.more, *_spaces("plant-0"))  # before the others by its name
+    plants.start()
+    measured(plants, "plant-0", one=6)
+    measured(plants, "plant-b", one=7)
+    start, rows = batch(start)
+    assert sorted(rows, key=str) == [("one", 6, "plant-0"), ("one", 7, "plant-b")]
+    measured(plants, "plant-0", two=8)
+    assert batch(start)[1] == [("two", 8, "plant-0")]
