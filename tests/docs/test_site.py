@@ -146,7 +146,9 @@ def test_generated_pages_have_everything() -> None:
     assert EXPLAINED.keys() == {setting.name for setting in SETTINGS}
     assert all(each.keys() == {"purpose", "change"} and all(each.values()) for each in EXPLAINED.values())
     assert {setting.read for setting in SETTINGS if setting.read not in UNITS} == {
-        each.read for each in SETTINGS if each.name in ("log_format", "log_level", "loop", "show")
+        each.read
+        for each in SETTINGS
+        if each.name in ("log.archive_cluster", "log_format", "log_level", "loop", "show")
     }
     for metric in METRICS:
         assert f"| `{exposed(metric)}` |" in SITE["reference/metrics.md"]

@@ -120,19 +120,31 @@ class PatientObjects:
 _open: Final[dict[tuple[int, str, str, str], ColdArchive]] = {}
 """By process, prefix, space and identity."""
 
+_looked: Final[dict[tuple[int, str, str, str], float]] = {}
+"""When an archive was looked for and not found."""
 
-def archive_of(peer: DaemonPeer, bound: float, identity: str = "") -> ColdArchive | None:
+
+def archive_of(
+    peer: DaemonPeer, bound: float, identity: str = "", *, again: float = FRESH_SECONDS
+) -> ColdArchive | None:
     """Returns the archive of a peer's space; None where nothing of this space was archived yet.
 
-    ``identity`` names its log, where a daemon has told so.  Raises ``UsageError`` where there is no
+    ``identity`` names its log, where a daemon has told so; what was not there is looked for again after
+    ``again`` seconds.  Raises ``UsageError`` where there is no
     daemon and not exactly one archive of the space, or where there are archives of other logs only.
     """
     key = (os.getpid(), peer.archive, peer.space, identity or peer.identity)
     if key not in _open:
-        place = _place(PatientObjects(open_objects(peer.archive), bound), peer, identity or peer.identity)
-        if place is None:
+        if time.monotonic() < _looked.get(key, -again) + again:
             return None
-        _open[key] = ColdArchive(Archive(PatientObjects(open_objects(peer.archive), bound), place))
+        objects = PatientObjects(open_objects(peer.archive), bound)
+        place = _place(objects, peer, identity or peer.identity)
+        if place is None:
+            if key not in _looked:
+                log.warning("nothing of space %s is archived at %s yet", peer.space, objects.shown)
+            _looked[key] = time.monotonic()
+            return None
+        _open[key] = ColdArchive(Archive(objects, place))
     return _open[key].fresh(FRESH_SECONDS)
 
 
@@ -144,7 +156,7 @@ def planned_archive(peer: DaemonPeer, bound: float, identity: str) -> ColdArchiv
     end, pause = time.monotonic() + bound, FIRST_PAUSE
     while True:
         try:
-            found = archive_of(peer, bound, identity)
+            found = archive_of(peer, bound, identity, again=0.0)
         except UsageError as error:
             found, gone = None, str(error)
         else:
