@@ -129,9 +129,9 @@ def archive_of(
 ) -> ColdArchive | None:
     """Returns the archive of a peer's space; None where nothing of this space was archived yet.
 
-    ``identity`` names its log, where a daemon has told so; what was not there is looked for again after
-    ``again`` seconds.  Raises ``UsageError`` where there is no
-    daemon and not exactly one archive of the space, or where there are archives of other logs only.
+    ``identity`` names its log, where a daemon has told so.  A missing archive is looked for again after
+    ``again`` seconds.  Raises ``UsageError`` where there is no daemon and not exactly one archive of the
+    space, or where there are archives of other logs only.
     """
     key = (os.getpid(), peer.archive, peer.space, identity or peer.identity)
     if key not in _open:
