@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-import relay.spark
+from relay.spark import frames
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import PATIENCE, Seen, stream, until
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 def recipe() -> Callable[..., None]:
     """The function ``supervised`` of SPARK.md."""
-    text = (Path(relay.spark.__file__).parent / "SPARK.md").read_text()
+    text = (Path(frames.__file__).parent / "SPARK.md").read_text()
     (code,) = re.findall(r"```python\n(import time\n.*?def supervised.*?)```", text, re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)  # as a reader would run it
