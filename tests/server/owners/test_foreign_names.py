@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,7 @@ FULL: dict[str, Value] = {
     "durable": ("robot", "robots"),
     "topics": Map(dict.fromkeys(("publish", "subscribe", "retain", "end"), True)),
     "readers": ("nightly",),
+    "groups": ("jobs",),
 }
 THEIRS: dict[str, Value] = {
     "assert": True,
@@ -57,11 +59,12 @@ STRANGERS: Final = {
 LEASE: Final = "lease:60000:own"
 KEPT: Final = f"{LEASE} @ token:owner/owner"
 HUGE: Final = 1 << 62
+ANYTHING: Final = Record("_")
 NOT_THERE: Final = Record("not-there")
+JOB: Final = Record("job", Record("$", "n", None, ANYTHING))
 ONE: Final = (("assert", Record("harmless", 1)),)
 
 NAMES_NOTHING: Final = "names nothing that could belong to anybody"
-ANYTHING: Final = Record("_")
 APART: Final = "apart"
 """Done for the stranger, under the same name but with nothing of the owner's in it."""
 
@@ -141,6 +144,14 @@ VERBS: Final[dict[str, str | list[Case]]] = {
     "topic-number": [({"topic": "t", "id": 0, "time": 0}, "no-topic")],
     "topic-acknowledge": [({"reader": "nightly", "topic": "t", "id": 0, "number": 1}, DENIED)],
     "end-topic": [({"topic": "t"}, "not-owner"), ({"topic": "m"}, "not-owner")],
+    "take": [({"group": "jobs"}, DENIED), ({"group": "jobs", "pattern": JOB}, DENIED)],
+    "settle": [
+        ({"group": "jobs", verb: ((epoch, 0, 1),)}, DENIED)
+        for verb in ("done", "again", "dead", "extend")
+        for epoch in (1, 2)
+    ],
+    "groups": [({"group": "jobs"}, APART), ({"group": "jobs", "out": True}, APART)],
+    "group-alter": [({"group": "jobs", "what": what}, DENIED) for what in ("pause", "delete")],
 }
 
 TRACEPARENT: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -176,7 +187,7 @@ PACKETS: Final = {
     p.Pong: NAMES_NOTHING,
     p.Bye: NAMES_NOTHING,
 }
-OPENED: Final = {"observe": NAMES_NOTHING, "columns": NAMES_NOTHING, "topic": DENIED}
+OPENED: Final = {"observe": NAMES_NOTHING, "columns": NAMES_NOTHING, "topic": DENIED, "consume": DENIED}
 OFFERED: Final = {"stage": APART}
 
 
@@ -257,6 +268,7 @@ class World:
             await mine.ask("acknowledge", {"reader": "nightly", "epoch": 1}),
             await mine.ask("join", {"topic": "t", "durable": True, "name": "p", "away": 60000}),
             await mine.ask("join", {"topic": "m"}),
+            await mine.ask("take", {"group": "jobs", "pattern": JOB}),
         ]
         assert done == [APART] * len(done)
         self._entries = {name: self.made.daemon.topics.find(name) for name in ("t", "m")}
@@ -290,6 +302,10 @@ class World:
             "topics": {name: topics.is_listed(each) for name, each in self._entries.items()},
             "producer": ledger.members[ledger.named("p @ token:owner/owner") or 0].steps,
             "attached": list(self.session_producers()),
+            "groups": {
+                name: (each.core.is_paused, asdict(each.core.counts), each.state.read)
+                for name, each in hosted.groups.by_name.items()
+            },
             "sessions": [hosted.sessions._by_client[name].connection for name in (self.passing, "robot")],
         }
 
@@ -383,6 +399,9 @@ async def test_no_turn_or_stream_reaches_what_belongs_to_another(who: str, tmp_p
         for producer in there.session_producers():
             await stranger.wire.say(p.Produce(1, producer, ((2,),)))
             assert await stranger.outcome() == "no-producer"
+        told = Map({"kind": "consume", "group": "jobs"})
+        await stranger.wire.say(p.Open(5, told, PLENTY, PLENTY))
+        assert await stranger.outcome() == OPENED["consume"]
         assert there.state() == before
         await there.goes_on()
 
