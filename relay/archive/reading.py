@@ -26,14 +26,24 @@ class ReadArchive:
 
     def __init__(self, archive: Archive) -> None:
         self.archive: Final = archive
-        self.cursors = Cursors()
+        self._cursors = Cursors()
+        self._cursors_of = 0
         self._state: ArchivedState | None = None
 
     def beginning_at(self, epoch: int) -> ReadArchive:
         """Returns the same for replays that begin at an epoch, with the nearest state before it."""
         made = ReadArchive(self.archive)
-        made.cursors, made._state = self.cursors, nearest_state(self.archive, epoch)
+        made._cursors, made._cursors_of = self.cursors, self._cursors_of
+        made._state = nearest_state(self.archive, epoch)
         return made
+
+    @property
+    def cursors(self) -> Cursors:
+        """Returns the states that earlier readers left; none from before an erasure."""
+        version = self.archive.manifest.version if self.archive.erased else 0
+        if version != self._cursors_of:
+            self._cursors, self._cursors_of = Cursors(), version
+        return self._cursors
 
     @property
     def oldest(self) -> int:
@@ -41,7 +51,7 @@ class ReadArchive:
 
     @property
     def erased(self) -> int:
-        return 0  # of an archive all states have what segments have
+        return 0  # archived states have what segments have, and other states go with an erasure
 
     def check_retained(self, after: int) -> None:
         if after < self.oldest - 1:

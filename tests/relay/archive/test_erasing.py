@@ -17,6 +17,7 @@ from relay.archive.erasure import erasing
 from relay.archive.erasure.erasing import erase
 from relay.archive.merging import Merger
 from relay.archive.packing import segments_in
+from relay.archive.reading import ReadArchive
 from relay.archive.tables import DeltaTables
 from relay.archive.verifying import verify_archive
 from relay.log.replay import Replay, state_at
@@ -247,3 +248,19 @@ def test_the_archive_of_a_compacted_log_is_known_after_an_erasure(tmp_path: Path
         assert verify_archive(kept.reader(), deep=True).damages == ()
     finally:
         kept.close()
+
+
+def test_replays_of_an_archive_forget_what_was_erased(base: ArchivedLog) -> None:
+    archive = copied(base)
+    log, pattern = ReadArchive(archive), parse_pattern("q($, $)")
+    for epoch in range(EPOCHS + 1):
+        Replay(log, pattern, epoch).leave()
+    erase(archive, pattern, 10**9, "me")
+    expected = Expected(base, "q(_, _)", EPOCHS)
+    for epoch in range(EPOCHS + 1):
+        for reader in (log, log.beginning_at(epoch)):
+            replay = Replay(reader, pattern, epoch)
+            held = {key(Record("q", *row)) for row in replay.bag()}
+            labelled = {key(each) for each in state_at(base.log, epoch) if each.label == "q"}  # type: ignore[union-attr]  # records
+            assert held == expected.states[epoch] & labelled
+            assert sum([len(row[2]) for row in replay.epochs(EPOCHS)]) >= 0
