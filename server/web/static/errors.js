@@ -65,6 +65,9 @@ export class Unreachable extends UsageError {}
 /** The connection was lost before the answer. */
 export class Broken extends UsageError {}
 
+/** A daemon that follows another one got a request: nothing has happened, and it is asked again elsewhere. */
+export class DeniedHere extends Broken {}
+
 /** The space was closed by this program. */
 export class Closed extends UsageError {}
 

@@ -1,7 +1,14 @@
 /** Patience: for how long calls wait while there is no connection. */
 
 import { Unreachable } from "./errors.js";
-import { Deferred } from "./packets.js";
+import { Deferred, ELSEWHERE } from "./packets.js";
+
+/** For how long a connection must have been there to count as one, and how long `drain` waits. */
+export const LASTING_MILLIS = 500;
+export const DRAIN_MILLIS = 10_000;
+
+/** With these codes a goodbye is no refusal: the client connects again. */
+export const PATIENT = new Set(["", "timeout", "stalled", "closing", ...ELSEWHERE]);
 
 /** Of one client: `millis` for each call, null to wait for ever. */
 export class Patience {

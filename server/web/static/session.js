@@ -1,7 +1,7 @@
 /** The session: one connection after another, and what is under way between this client and its daemon. */
 
 import { again, AnotherSpace, Broken, Closed, DataspaceError, ProtocolError } from "./errors.js";
-import { Refused, refusalOf, Unreachable } from "./errors.js";
+import { DeniedHere, Refused, refusalOf, Unreachable } from "./errors.js";
 import { addressesOf, Candidates } from "./candidates.js";
 import { pack } from "./packing.js";
 import { unpack } from "./unpacking.js";
@@ -31,16 +31,9 @@ import {
 } from "./packets.js";
 import { InFlight } from "./inflight.js";
 import { Lease } from "./leases.js";
-import { Patience } from "./patience.js";
+import { DRAIN_MILLIS, LASTING_MILLIS, Patience, PATIENT } from "./patience.js";
 import { webSocket } from "./transport.js";
 import { CONNECT_MILLIS, CROWDED, Uplink } from "./uplink.js";
-
-const LASTING_MILLIS = 500;
-const DRAIN_MILLIS = 10_000;
-const PATIENT = new Set(["", "timeout", "stalled", "closing", ...ELSEWHERE]);
-
-/** A daemon that follows another one got a request: nothing has happened, and it is asked again elsewhere. */
-class DeniedHere extends Broken {}
 
 /** What is under way between this client and its daemon, over one connection after another. */
 export class Session {
@@ -81,8 +74,7 @@ export class Session {
     this.patience = new Patience(this.uplink.candidates.listed.join(","), options.timeout);
     this.failures = 0; // connections in a row that have not lasted
     this.isElsewhere = false; // the daemon has said that it follows, and so takes no turns
-    this.seen = 0; // the newest epoch of this space
-    this.seenBefore = 0; // the same when this connection began
+    this.seen = this.seenBefore = 0; // the newest epoch of this space: now, and when this connection began
   }
 
   /** The address of the connection, or of the last attempt. */
