@@ -423,6 +423,9 @@ class Script(Palette):
     def _drain(self) -> dict[str, Value]:
         return {"within": self.chance.choice((0, 1000, *BIG)), "reason": "so it is"}
 
+    def _about_group(self) -> dict[str, Value]:
+        return {"group": self.chance.choice(("jobs", "none"))}
+
     def _end_session(self) -> dict[str, Value]:
         return {"session": self.chance.randrange(1, 30)}
 
@@ -473,6 +476,7 @@ _ARGUMENTS: Final[dict[str, Callable[[Script], dict[str, Value]]]] = {
         ("lookup", "end-topic", "topic-frontier", "topic-epochs", "topic-number", "topic-acknowledge"),
         Script._about_topic,
     ),
+    **dict.fromkeys(("take", "settle", "groups", "group-alter"), Script._about_group),
 }
 VERBS: Final = tuple(_ARGUMENTS)
 _VERBS: Final = VERBS

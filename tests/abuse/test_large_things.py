@@ -291,6 +291,10 @@ def verb_cases(world: World) -> dict[str, list[Case]]:
         "join": [numbered("join", lambda n: {"topic": "large", "durable": True, "name": f"joined{n % 8}"})],
         "lookup": [asked("lookup", topic="large", detail=True)],
         "end-topic": [asked("end-topic", topic="none")],
+        "take": [asked("take", group="none")],
+        "settle": [asked("settle", group="none")],
+        "groups": [asked("groups")],
+        "group-alter": [asked("group-alter", group="none", what="pause")],
         "topic-frontier": [asked("topic-frontier", topic="large")],
         "topic-epochs": [asked("topic-epochs", **topic, after=0, upto=1)],
         "topic-number": [asked("topic-number", **topic, time=0)],
@@ -335,6 +339,12 @@ def web_cases(world: World) -> dict[tuple[str, str], list[Web]]:
     }
     return {
         **{("GET", f"/v1/spaces/{{space}}{path}"): some for path, some in cases.items()},
+        **{
+            ("POST", f"/v1/spaces/{{space}}/groups/{{group}}/{verb}"): [
+                Web("POST", f"{inside}/groups/none/{verb}", body=body)
+            ]
+            for verb, body in [("take", {}), ("done", {"jobs": []}), ("again", {"jobs": []})]
+        },
         ("POST", "/v1/spaces/{space}/turns"): [
             Web("POST", f"{inside}/turns", body={"owner": "web", "actions": [{"send": said}] * 100}),
             Web(

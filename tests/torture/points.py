@@ -22,6 +22,8 @@ ELSEWHERE = (
     "upgrade-",
     "database-",
     "archive-",
+    "merge-",
+    "erase-",
 )
 """Points that tests of their own strike: of Spark, the log, upkeep, upgrades, clusters and archives."""
 

@@ -259,7 +259,10 @@ def test_a_script_has_no_prompt_and_ends_at_the_first_error(daemon: DaemonProces
         ("assert a(1) --for 5s", "--for: assert takes --owner NAME, or lasts as long as the shell"),
         ("retract a(1)", "this shell asserts nothing that a(1) matches; of a durable owner?"),
         ("unobserve 7", "7: no such observation in the background; there is none"),
-        ("get a(_) &", "get does not go on in the background; observe, log read, topic subscribe do"),
+        (
+            "get a(_) &",
+            "get does not go on in the background; observe, consume, log read, topic subscribe do",
+        ),
         ("put - --owner me", "put - reads the standard input, which the shell does"),
         ("topic publish t", "topic publish without values reads the standard input, which the shell does"),
         ("log verify", "log verify is a command of its own: dataspace log verify"),

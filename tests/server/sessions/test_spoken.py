@@ -95,7 +95,7 @@ async def test_a_later_client_is_served(url: str) -> None:
         welcome = await peer.hear()
         assert isinstance(welcome, p.Welcome)
         assert list(welcome.features) == ["heartbeat"], "nothing that was not asked for"
-        await peer.shout(frame(pack((*_packed(turn(1, (2, fact(1)))), (), (), "", Map({"priority": 1})))))
+        await peer.shout(frame(pack((*_packed(turn(1, (2, fact(1)))), (), (), "", (), Map({"priority": 1})))))
         with trio.fail_after(10):
             while not isinstance(heard := await peer.hear(), p.Accepted):
                 assert isinstance(heard, p.Ping)
