@@ -328,7 +328,7 @@ def _with_one_nan(value: Any) -> Any:
         case tuple():
             return tuple(map(_with_one_nan, value))
         case Map():
-            return Map({_with_one_nan(key): _with_one_nan(each) for key, each in value.items()})
+            return Map([(_with_one_nan(key), _with_one_nan(each)) for key, each in value.pairs()])
     return value
 
 

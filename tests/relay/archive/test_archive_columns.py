@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from dataspace.kernel.changes import Epoch
 from index.values.values import Map, Record, Value, key
@@ -79,6 +79,7 @@ RECORDS = st.builds(
 ROWS = st.lists(st.one_of(RECORDS, FIELDS), max_size=5)
 
 
+@example([([], [], [Map([(True, None), (1, 5.486124068793689e303)])])], 0)  # 1 and True are two keys
 @given(st.lists(st.tuples(ROWS, ROWS, ROWS), max_size=6), st.integers(0, 3))
 def test_the_rows_are_the_changes_exactly(turns: list[Any], labels: int) -> None:
     segments = segments_of(turns)
