@@ -44,12 +44,12 @@ class FollowedLog(LogReader):
         Raises ``LogDamaged``, and ``Refused`` if the log was trimmed faster than it was read.
         """
         self.refresh()
-        before, _ = self._read
+        before, _ = self._chain.read
         state, _ = self._rolled_forward(refuse)
         if state.segment < before:
             refuse(f"{self._tables.place}: segment {before}, which was read before, is gone")
-        if state.segment != self._read[0]:  # nothing is there after the snapshot
-            self._read = state.segment, self._chain.checksum_of(state.segment)
+        if state.segment != self._chain.read[0]:  # nothing is there after the snapshot
+            self._chain.read = state.segment, self._chain.checksum_of(state.segment)
         self.refresh()  # the state may be beyond the segments that were there before
         return state
 

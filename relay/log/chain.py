@@ -41,6 +41,8 @@ class Chain:
         self._before, self.end = key << KEY_BITS, (key + 1) << KEY_BITS
         self._of, self._unit = (f" of slot {key}", "step") if key else ("", "epoch")
         self._key = key
+        self.read: tuple[int, bytes] = (0, b"")
+        """The newest segment that ``tail`` or a state was read up to, and its checksum."""
         self.trimmed_elsewhere: Callable[[], bool] = _never
         """Called before damage is reported: True if another process has deleted segments, and ``renew`` has
         noted that."""
@@ -119,6 +121,26 @@ class Chain:
                 ordinal, previous = segment.ordinal + 1, segment.checksum
 
         self._check_held(ordinal)  # that there is nothing may be because it went
+
+    def tail(self, ordinal: int, size: int) -> list[Segment]:
+        """Returns the segments after an ordinal, in order and checked; none if there are none yet.
+
+        It reads what another process has appended since: up to about ``size`` bytes, one segment at least.
+        The chain extends to the newest of them.  Raises ``Refused("epoch-gone")`` if the next one was
+        deleted, and ``LogDamaged`` if the one before it is not what was read before.
+        """
+        found: list[Segment] = []
+        seal = self.read[1] if ordinal and ordinal == self.read[0] else None
+        for segment in self.walk(ordinal + 1, seal=seal):
+            found.append(segment)
+            size -= len(segment.body)
+            if size <= 0:
+                break
+        if found:
+            self.read = found[-1].ordinal, found[-1].checksum
+            if found[-1].ordinal > self.last:
+                self.extended(found[-1])
+        return found
 
     def after(self, epoch: int, upto: int) -> Iterator[Segment]:
         """Returns the segments that hold the epochs in (epoch, upto], and more at both ends.

@@ -79,8 +79,6 @@ class LogReader(StoreReader[LogTables]):
         """Returns the ordinal of the first segment with an epoch later than this; O(log segments)."""
         self.checksum_of: Final = self._chain.checksum_of
         """Returns the checksum of a segment; the checksum before the oldest if the segment is not there."""
-        self._read: tuple[int, bytes] = (0, b"")
-        """The newest segment that ``tail`` or the state was read up to, and its checksum."""
 
     def _take_numbers(self, meta: Mapping[str, Any]) -> None:
         self.held_from: int = meta.get("oldest", 1)
@@ -134,18 +132,7 @@ class LogReader(StoreReader[LogTables]):
         ``last`` becomes their newest epoch if that is later.  Raises ``Refused("epoch-gone")`` if the next
         one was deleted, and ``LogDamaged`` if the one before it is not what was read before.
         """
-        found: list[Segment] = []
-        seal = self._read[1] if ordinal and ordinal == self._read[0] else None
-        for segment in self._chain.walk(ordinal + 1, seal=seal):
-            found.append(segment)
-            size -= len(segment.body)
-            if size <= 0:
-                break
-        if found:
-            self._read = found[-1].ordinal, found[-1].checksum
-            if found[-1].ordinal > self._chain.last:
-                self._chain.extended(found[-1])
-        return found
+        return self._chain.tail(ordinal, size)
 
     def newest_start(self) -> int:
         """Returns the first epoch that the latest opening of the log could write; 0 if there was none."""
@@ -440,7 +427,7 @@ class LogReader(StoreReader[LogTables]):
             for item in segment.items():
                 state.apply(item, strict=strict)
             state.segment = segment.ordinal
-            self._read = segment.ordinal, segment.checksum
+            self._chain.read = segment.ordinal, segment.checksum
             rolled += segment.changes + segment.entries
         state.oldest = self.held_from
         state.epoch = max(state.epoch, self.held_from - 1)

@@ -39,7 +39,6 @@ class TopicSource:
         self._tables = tables
         self._slot = slot
         self._chain = Chain(tables, b"", slot)
-        self._read: tuple[int, bytes] = (0, b"")
         self._kept = self._row()
         self.refresh()
         self._chain.trimmed_elsewhere = self.refresh
@@ -104,18 +103,7 @@ class TopicSource:
 
     def tail(self, ordinal: int, size: int = READ_BYTES) -> list[Segment]:
         """Returns about so many bytes of the segments after an ordinal; raises as ``LogReader.tail``."""
-        found = list[Segment]()
-        seal = self._read[1] if ordinal and ordinal == self._read[0] else None
-        for segment in self._chain.walk(ordinal + 1, seal=seal):
-            found.append(segment)
-            size -= len(segment.body)
-            if size <= 0:
-                break
-        if found:
-            self._read = found[-1].ordinal, found[-1].checksum
-            if found[-1].ordinal > self._chain.last:
-                self._chain.extended(found[-1])
-        return found
+        return self._chain.tail(ordinal, size)
 
     def segments(self, after: int, upto: int) -> Iterator[Segment]:
         return self._chain.after(after, upto)
