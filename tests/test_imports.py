@@ -64,7 +64,7 @@ relay/archive/erasure       relay/archive relay/log relay/store
 relay/backup                relay/journal relay/log relay/objects relay/store relay/store/sqlite
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning
-relay/spark/common          dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire
+relay/spark/common          dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/objects
 relay/spark/cold            dataspace/client/bulk relay/archive relay/log relay/objects relay/spark/common
 relay/spark/source          dataspace/client dataspace/client/bulk dataspace/wire relay/spark/cold relay/spark/common relay/spark/tuning
 relay/spark/sink            dataspace/client/bulk relay/spark/common relay/spark/tuning

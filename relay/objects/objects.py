@@ -10,6 +10,7 @@ was written whole.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -18,6 +19,15 @@ from dataspace.errors import DataspaceError
 
 PROBE: Final = "probe"
 """An object that is written to find out what is allowed."""
+
+
+def without_password(url: str) -> str:
+    """Returns a URL as it may be shown.
+
+    >>> without_password("s3://key:secret@bucket/prefix")
+    's3://…@bucket/prefix'
+    """
+    return re.sub(r"//[^/@]*:[^/@]*@", "//…@", url)
 
 
 class StoreFailed(DataspaceError):

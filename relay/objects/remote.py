@@ -6,14 +6,13 @@ variables of its tools, or fsspec's own configuration.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
 from dataspace.errors import UsageError
-from relay.objects.objects import PROBE, Listed, NoSuchObject, StoreFailed
+from relay.objects.objects import PROBE, Listed, NoSuchObject, StoreFailed, without_password
 
 
 class RemoteObjects:
@@ -21,7 +20,7 @@ class RemoteObjects:
 
     def __init__(self, url: str) -> None:
         """Raises ``UsageError`` where fsspec, or its backend for this kind of URL, is not installed."""
-        self.shown = re.sub(r"//[^/@]*:[^/@]*@", "//…@", url)
+        self.shown = without_password(url)
         self._files, self._root = _opened(url, self.shown)
 
     def sizes(self) -> dict[str, int]:

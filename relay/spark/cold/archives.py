@@ -21,9 +21,9 @@ from dataspace.client.bulk.client import LogFrontier
 from dataspace.errors import UsageError
 from relay.archive.archive import Archive, ArchivePlace, archives_in
 from relay.archive.reading import ReadArchive
-from relay.objects.objects import Listed, NoSuchObject, Objects, StoreFailed
+from relay.objects.objects import Listed, NoSuchObject, Objects, StoreFailed, without_password
 from relay.objects.opening import open_objects
-from relay.spark.common.connections import FIRST_PAUSE, LONGEST_PAUSE, DaemonPeer
+from relay.spark.common.connections import DaemonPeer, RetryPatience
 from relay.spark.common.frontiers import SourceFrontier
 
 T = TypeVar("T")
@@ -103,18 +103,15 @@ class PatientObjects:
         raise StoreFailed(f"{self.shown} is only read here")
 
     def _asked(self, question: Callable[[], T]) -> T:
-        end, pause = time.monotonic() + self._bound, FIRST_PAUSE
+        patience = RetryPatience(self._bound)
         while True:
             try:
                 return question()
             except NoSuchObject:
                 raise
             except StoreFailed as error:
-                if time.monotonic() + pause > end:
+                if not patience.waits(error):
                     raise
-                log.warning("%s; trying again in %.2g s", error, pause)
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
 
 
 _open: Final[dict[tuple[int, str, str, str], ColdArchive]] = {}
@@ -153,20 +150,19 @@ def planned_archive(peer: DaemonPeer, bound: float, identity: str) -> ColdArchiv
 
     A directory that is not mounted looks like one in which nothing was archived.
     """
-    end, pause = time.monotonic() + bound, FIRST_PAUSE
+    patience = RetryPatience(bound)
     while True:
         try:
             found = archive_of(peer, bound, identity, again=0.0)
         except UsageError as error:
             found, gone = None, str(error)
         else:
-            gone = f"option archive: {peer.archive} has no archive of the space {peer.space}"
+            place = without_password(peer.archive)
+            gone = f"option archive: {place} has no archive of the space {peer.space}"
         if found is not None:
             return found
-        if time.monotonic() + pause > end:
+        if not patience.waits(gone):
             raise StoreFailed(f"{gone} any more; waited {bound:g} s for it (connectTimeout)")
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def _place(objects: Objects, peer: DaemonPeer, identity: str) -> ArchivePlace | None:

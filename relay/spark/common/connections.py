@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Unreachable
 from dataspace.transport.credentials import Tls
 from dataspace.wire.features import MAIN
+from relay.objects.objects import without_password
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def close_all() -> None:
 
 
 class RetryPatience:
-    """How much longer a daemon may be away: ``bound`` seconds since it last answered."""
+    """How much longer a daemon, or a store, may be away: ``bound`` seconds since it last answered."""
 
     def __init__(self, bound: float) -> None:
         self._bound = bound
@@ -95,15 +95,21 @@ class RetryPatience:
         if _is_lasting(error):
             hint = "waiting does not cure this; see the options tlsCa, tlsCertificate, tlsKey, tlsServerName"
             raise type(error)(f"{error}; {hint}") from None
+        if not self.waits(error):
+            raise Unreachable(f"{error}; waited {self._bound:g} s for it (connectTimeout)")
+
+    def waits(self, why: object) -> bool:
+        """Waits before another try, longer each time; False, without waiting, once the time is over."""
         now = time.monotonic()
         if self._until is None:
             self._until = now + self._bound
         if now + self._pause > self._until:
-            raise Unreachable(f"{error}; waited {self._bound:g} s for it (connectTimeout)")
+            return False
         if self._pause:
-            log.warning("%s; trying again in %.2g s", error, self._pause)
+            log.warning("%s; trying again in %.2g s", why, self._pause)
             time.sleep(self._pause)
         self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
+        return True
 
 
 LASTING: Final = (
@@ -164,7 +170,7 @@ class DaemonPeer:
     @property
     def shown(self) -> str:
         """Returns what is read, for people: the daemon, else the archive without a password."""
-        return self.url or re.sub(r"//[^/@]*:[^/@]*@", "//…@", self.archive)
+        return self.url or without_password(self.archive)
 
     def link(self) -> BulkClient:
         """Returns a new link; raises what ``BulkClient`` does, with Spark's options named for a token."""
