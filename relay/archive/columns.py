@@ -48,10 +48,10 @@ ERASED_VALUE: Final = Record(ERASED)
 KINDS: Final = ("insert", "message", "delete")
 """The values of ``_change_type``, in the order in which an epoch has its changes."""
 
-_CLASSES: Final[Mapping[type, str]] = {bool: "b", int: "i", float: "f", str: "s", bytes: "y", datetime: "t"}
+LETTERS: Final[Mapping[type, str]] = {bool: "b", int: "i", float: "f", str: "s", bytes: "y", datetime: "t"}
 
 Types = Mapping[str, str]
-"""The class of each field by ``label/arity``: a letter of ``_CLASSES`` for each."""
+"""The class of each field by ``label/arity``: a letter of ``LETTERS`` for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def _class_of(column: Sequence[Value]) -> str:
     """Returns the class of most values of a field that can be a column; text if there is none."""
     counts: dict[str, int] = {}
     for value in column:
-        letter = _CLASSES.get(value.__class__)
+        letter = LETTERS.get(value.__class__)
         if letter is not None:
             counts[letter] = counts.get(letter, 0) + 1
     return max(sorted(counts), key=counts.__getitem__, default="s")
@@ -292,7 +292,7 @@ def _common(rows: _Rows) -> tuple[list[str], list[Any]]:
 
 def _typed(column: Sequence[Value], letter: str) -> tuple[Any, Any]:
     """Returns a field as an array of its class, and an array of other values, None if there are none."""
-    arrow, wanted, fits = arrow_module(), _type(letter), _FITS[letter]
+    arrow, wanted, fits = arrow_module(), _type(letter), FITS[letter]
     if all(map(fits, column)):
         return arrow.array(column, wanted), None
     inside = [value if fits(value) else None for value in column]
@@ -338,7 +338,7 @@ def _is_plain_float(value: Any) -> bool:
     )
 
 
-_FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
+FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "b": lambda value: value.__class__ is bool,
     "i": lambda value: value.__class__ is int and -(1 << 63) <= value < 1 << 63,
     "f": _is_plain_float,
@@ -346,6 +346,7 @@ _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "y": lambda value: value.__class__ is bytes,
     "t": lambda value: value.__class__ is datetime,
 }
+"""By its letter, whether a value stands in a column of that class, and not beside it in ``fK_other``."""
 
 
 def _type(letter: str) -> Any:

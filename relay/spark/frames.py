@@ -57,15 +57,13 @@ def frame(
     archived where the pattern allows it, and the daemon's part is united with it.
     """
     check_names({"pattern": pattern, **options}, "readStream" if stream else "read")
+    said = {**options, "pattern": pattern, **({} if url is None else {"url": url})}
     if columns is not None:
         if schema is not None:
             raise UsageError("schema and columns both say which columns are read: give one of them")
-        said = {**options, "pattern": pattern, **({} if url is None else {"url": url})}
         schema = selected(source_schema({name: _text(value) for name, value in said.items()}), columns)
     if not stream and any(name.lower() == "archive" for name in options):
-        made = _scanned(
-            spark, {**options, "pattern": pattern, **({} if url is None else {"url": url})}, schema
-        )
+        made = _scanned(spark, said, schema)
         if made is not None:
             return made
     reader = (spark.readStream if stream else spark.read).format("dataspace").option("pattern", pattern)

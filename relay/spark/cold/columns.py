@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from dataspace.codec import pack, unpack_own
 from index.values.values import Value, same
+from relay.archive.columns import FITS
 from relay.objects.objects import Objects
 from relay.spark.cold.forms import CLASSES, ColumnForm
 from relay.spark.common.fitting import fitted
@@ -316,7 +316,7 @@ def _equal(field: FieldColumns, value: Value) -> pa.Array:
     if value is None:
         none = compute.is_null(field.typed)
         return none if field.other is None else compute.and_(none, compute.is_null(field.other))
-    if value.__class__ is CLASSES[field.letter] and _is_typed(value):
+    if FITS[field.letter](value):
         return compute.fill_null(
             compute.equal(field.typed, pa.scalar(value, field.typed.type)), fill_value=False
         )
@@ -324,13 +324,6 @@ def _equal(field: FieldColumns, value: Value) -> pa.Array:
         return pa.array([False] * len(field.typed))
     packed = field.other.to_pylist()
     return pa.array([each is not None and same(unpack_own(each), value) for each in packed])
-
-
-def _is_typed(value: Value) -> bool:
-    """True if a value stands in the column of its class (see ``relay/archive/columns.py``)."""
-    if isinstance(value, float):
-        return not math.isnan(value) and (value != 0.0 or math.copysign(1, value) > 0)
-    return not isinstance(value, int) or isinstance(value, bool) or -(1 << 63) <= value < 1 << 63
 
 
 def _of_class(field: FieldColumns, kind: type) -> pa.Array | None:

@@ -15,18 +15,9 @@ from typing import Final
 from index.patterns.skeletons import ATOM_CLASSES, Check, CheckKind, skeleton
 from index.values.positions import Path
 from index.values.values import Value
+from relay.archive.columns import LETTERS
 
-CLASSES: Final[Mapping[str, type]] = {
-    letter: ATOM_CLASSES[name]
-    for letter, name in (
-        ("b", "bool"),
-        ("i", "int"),
-        ("f", "float"),
-        ("s", "str"),
-        ("y", "bytes"),
-        ("t", "time"),
-    )
-}
+CLASSES: Final[Mapping[str, type]] = {letter: kind for kind, letter in LETTERS.items()}
 """The class of values for each letter of a manifest's ``types``."""
 
 

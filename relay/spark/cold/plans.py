@@ -102,17 +102,16 @@ def column_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> d
     )
     if wider and not form.exact:
         return None
+    files = _columns_between(archive, after if form.exact else 0, upto)
+    if files is None:
+        return None
     found: dict[int, ColdFile] = {}
     rare: list[tuple[Range, ArchivedFile]] = []
-    for of in archive.ranges(after if form.exact else 0, upto):
-        columns = [each for each in of.files if each.form == COLUMNS]
-        if not columns and of.changes:
-            return None
-        for file in columns:
-            if file.label is None:
-                rare.append((of, file))
-            elif file.label == form.label and file.arity == form.fields and of.last > after:
-                found[of.first] = _cold(archive, of, file)
+    for of, file in files:
+        if file.label is None:
+            rare.append((of, file))
+        elif file.label == form.label and file.arity == form.fields and of.last > after:
+            found[of.first] = _cold(archive, of, file)
     look = partial(widest_of, archive.objects, form.label)
     for (of, file), widest in zip(
         rare, _together(look, [_cold(archive, *each) for each in rare]), strict=True
@@ -145,15 +144,12 @@ def summed_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> S
     if near is None and archive.oldest > 1:
         return None
     begin = 0 if near is None else near.epoch
+    changes = _columns_between(archive, begin, upto)
+    if changes is None:
+        return None
     found: dict[int, list[ColdFile]] = {}
     rare: list[ColdFile] = []
-    files: list[tuple[Range | None, ArchivedFile]] = [(None, each) for each in near.files] if near else []
-    for each in archive.ranges(begin, upto):
-        columns = [file for file in each.files if file.form == COLUMNS]
-        if not columns and each.changes:
-            return None
-        files += [(each, file) for file in columns]
-    for of, file in files:
+    for of, file in [*[(None, each) for each in (near.files if near else ())], *changes]:
         cold = _cold(archive, of, file)
         if file.label is None:
             rare.append(cold)
@@ -164,6 +160,17 @@ def summed_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> S
     if any(widest >= 0 for widest in _together(partial(widest_of, archive.objects, form.label), rare)):
         return None
     return SummedFiles(begin, found)
+
+
+def _columns_between(archive: Archive, after: int, upto: int) -> list[tuple[Range, ArchivedFile]] | None:
+    """Returns the columns of all ranges with epochs in (after, upto]; None if one has segments alone."""
+    found: list[tuple[Range, ArchivedFile]] = []
+    for of in archive.ranges(after, upto):
+        columns = [(of, file) for file in of.files if file.form == COLUMNS]
+        if not columns and of.changes:
+            return None
+        found += columns
+    return found
 
 
 def _cold(archive: Archive, of: Range | None, file: ArchivedFile) -> ColdFile:
