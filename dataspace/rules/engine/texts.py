@@ -20,7 +20,7 @@ from dataspace.rules.engine.components import PlacedRule, placed
 from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.language.lowering import lowered
 from dataspace.rules.language.parser import read_rules
-from dataspace.rules.language.syntax import Rule
+from dataspace.rules.language.syntax import Rule, with_parts
 from dataspace.rules.relations.failures import shown_name, shown_whole
 from index.errors import UsageError
 from index.patterns.patterns import matcher
@@ -350,11 +350,4 @@ def _filled(pattern: Value, row: Mapping[str, Value]) -> Value:
             return Record.of("lit", (row[name],))
         case Record(label="lit" | "$" | "_"):
             return pattern
-        case Record(label=label, fields=fields):
-            return Record.of(label, tuple([_filled(each, row) for each in fields]))
-        case tuple():
-            return tuple([_filled(each, row) for each in pattern])
-        case Map():
-            return Map.of([(at, _filled(each, row)) for at, each in pattern.pairs()])
-        case _:
-            return pattern
+    return with_parts(pattern, lambda part: _filled(part, row))

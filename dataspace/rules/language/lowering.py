@@ -37,10 +37,11 @@ from dataspace.rules.language.syntax import (
     calculate,
     duration_text,
     variables_of,
+    with_parts,
 )
 from index.errors import UsageError
 from index.patterns.patterns import DISCARD, skeleton
-from index.values.values import Map, Record, Value
+from index.values.values import Record, Value
 
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PLACE: Final = Structure(0)
@@ -222,14 +223,7 @@ def _opened(pattern: Value, by: _Lowering | None) -> Value:
             return Record.of(
                 "$", (name or by._fresh(), of_class, sub if sub == DISCARD else _opened(sub, by))
             )
-        case Record(label=label, fields=fields):
-            return Record.of(label, tuple([_opened(each, by) for each in fields]))
-        case tuple():
-            return tuple([_opened(each, by) for each in pattern])
-        case Map():
-            return Map.of([(at, _opened(each, by)) for at, each in pattern.pairs()])
-        case _:
-            return pattern
+    return with_parts(pattern, lambda part: _opened(part, by))
 
 
 def _closed(pattern: Value, names: set[str]) -> Value:
@@ -240,14 +234,7 @@ def _closed(pattern: Value, names: set[str]) -> Value:
         case Record(label="$", fields=(name, of_class, sub)):
             inner = sub if sub == DISCARD else _closed(sub, names)
             return Record.of("$", (name if name in names else None, of_class, inner))
-        case Record(label=label, fields=fields):
-            return Record.of(label, tuple([_closed(each, names) for each in fields]))
-        case tuple():
-            return tuple([_closed(each, names) for each in pattern])
-        case Map():
-            return Map.of([(at, _closed(each, names)) for at, each in pattern.pairs()])
-        case _:
-            return pattern
+    return with_parts(pattern, lambda part: _closed(part, names))
 
 
 def _named(pattern: Value) -> list[str]:

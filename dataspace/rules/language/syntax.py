@@ -412,11 +412,17 @@ def _filled(template: Value, given: dict[str, Value]) -> Value:
             return given[name]
         case Record(label="lit", fields=(value,)):
             return value
-        case Record(label=label, fields=parts):
-            return Record.of(label, tuple([_filled(part, given) for part in parts]))
-        case tuple():
-            return tuple([_filled(part, given) for part in template])
-        case Map():
-            return Map.of([(at, _filled(part, given)) for at, part in template.pairs()])
         case _:
-            return template
+            return with_parts(template, lambda part: _filled(part, given))
+
+
+def with_parts(pattern: Value, change: Callable[[Value], Value]) -> Value:
+    """Returns a pattern, or a template, with each of its direct parts changed; itself if it has none."""
+    match pattern:
+        case Record(label=label, fields=fields):
+            return Record.of(label, tuple(map(change, fields)))
+        case tuple():
+            return tuple(map(change, pattern))
+        case Map():
+            return Map.of([(at, change(part)) for at, part in pattern.pairs()])
+    return pattern
