@@ -62,7 +62,7 @@ async def fill(url: str, changes: int) -> None:
 
 
 async def read_archive(place: str, report: Connection) -> None:
-    """Replays an archive until it is told to end; reports how many changes that were."""
+    """Replays an archive until its parent ends it; reports how many changes it has read."""
     archive = only_archive(open_objects(place), "main")
     log, pattern = ReadArchive(archive), parse_pattern(PATTERN)
     report.send("ready")
@@ -76,7 +76,7 @@ async def read_archive(place: str, report: Connection) -> None:
 
 
 async def read_daemon(url: str, upto: int, report: Connection) -> None:
-    """Observes the same history through the daemon until it is told to end."""
+    """Observes the same history through the daemon until its parent ends it."""
     count = 0
     async with dataspace.connect(url, name="bench reader") as space:
         report.send("ready")

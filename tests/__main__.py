@@ -1,6 +1,6 @@
 """All tests, in three processes at a time: those that start Spark, and all others in parts.
 
-Two parts of the others run beside those of Spark, one of which is seen as it goes, and whoever is done first
+Two parts of the others run beside Spark's tests. One of the two is seen as it goes, and whoever is done first
 takes the next part.  One more than there are cores, since tests wait for much: leases, disks, a JVM.
 Arguments go to all of them: ``python -m tests -q -k epoch`` (a second ``-m`` would take the place of the one
 that parts them).

@@ -316,7 +316,7 @@ _PROTOCOL: Final = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeature
 
 
 def _take(known: _Known, action: Mapping[str, Any]) -> None:
-    """Takes an action of a commit into what is known of a table."""
+    """Applies an action of a commit to the known content of a table."""
     match action:
         case {"add": added}:
             known.files[added["path"]] = int(json.loads(added["stats"])["numRecords"])

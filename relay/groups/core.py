@@ -177,7 +177,7 @@ class GroupCore:
             self._enter(item)
 
     def _enter(self, item: Item) -> None:
-        """Gets ready what is undone and out to nobody."""
+        """Makes ready the items that are undone and out to nobody."""
         if not item.is_message:
             at = key_of(item.value)
             earlier = self._facts.get(at)
@@ -239,7 +239,7 @@ class GroupCore:
         self._forget(item)
 
     def _forget(self, item: Item) -> None:
-        """Drops what is known of an item that is done."""
+        """Forgets an item that is done."""
         if not item.is_message and self._facts.get(at := key_of(item.value)) is item:
             del self._facts[at]
         queue = self._keys.get(item.key) if self._key_at is not None else None

@@ -91,7 +91,7 @@ def steps_after(journal: JournalReader, ledger: StepLog, after: int) -> list[Ste
 
 
 def _settled(place: Callable[[], int], read: Callable[[], T]) -> T:
-    """Returns what is read, once more where the journal let go of it meanwhile."""
+    """Returns the answer of ``read``, asked again where the journal let steps go meanwhile."""
     while True:
         before = place()
         try:

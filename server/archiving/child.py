@@ -182,7 +182,7 @@ class _Tried(ABC):
         """Reads on, and archives what is due."""
 
     def close(self) -> None:
-        """Closes what is read."""
+        """Closes the logs and journals that are read."""
         self._held.close()
         self._held = ExitStack()
 
@@ -216,7 +216,7 @@ class _Space(_Tried):
             collect(archiver.archive)
 
     def _keep_tables(self, archive: Archive) -> None:
-        """Brings the Delta tables up to date; an error of theirs stops no archiving, and is told once."""
+        """Brings the Delta tables up to date; their error stops no archiving, and is reported once."""
         version = archive.manifest.version
         if self._tables is None or self._tables.archive is not archive:
             self._tables = DeltaTables(archive)

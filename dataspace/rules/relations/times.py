@@ -59,7 +59,7 @@ class PastRows:
         self.heard: Final[set[Row]] = set()
         """The rows of messages of the present tick."""
         self.showing: Any = None
-        """The ``Timing`` that shows its rows to rules; it is told which may have changed."""
+        """The ``Timing`` that shows these rows to rules, and gets the rows that may have changed."""
         self.reader: Callable[[Value], Sequence[Value] | None] | None = None
         self.places: tuple[int, ...] = ()
         self.root: Class | None = None

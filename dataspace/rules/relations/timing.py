@@ -139,7 +139,7 @@ class Timing:
                 return None
 
     def conclude(self) -> None:
-        """Notes in the form what is there at the end of the tick."""
+        """Notes in the form which rows are there at the end of the tick."""
         form, times = self.form, self._times
         if form.showing is not self:
             return  # its engine has gone in this tick

@@ -94,7 +94,7 @@ class _Erasing:
     _replaced: list[ArchivedFile] = field(default_factory=list)
 
     def erase(self, before: int) -> None:
-        """Finds what goes, writes it anew, and deletes what it was in."""
+        """Finds the rows that go, writes their objects anew, and deletes the old objects."""
         manifest = self.archive.refresh()
         self.done.upto = upto = max(0, self.archive.epoch_at(before - 1))
         if upto < self.archive.oldest or not self._find(upto):

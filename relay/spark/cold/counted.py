@@ -69,7 +69,7 @@ def _counts_before(task: ColumnTask, files: Sequence[ColdFile], begin: int) -> C
 
 
 def _seen(batch: RowBatch, captured: Sequence[int], counts: Counts) -> list[bool]:
-    """Returns which changes an observer is told, and counts them."""
+    """Returns which changes an observer would get, and counts them."""
     kinds = batch.own[CHANGE_TYPE].to_pylist()
     seen = []
     for of, kind in zip(_keys([batch.fields[at] for at in captured], batch.rows), kinds, strict=True):

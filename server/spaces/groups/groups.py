@@ -226,7 +226,7 @@ class SpaceGroups:
         self._dirty.pop(group, None)
 
     def drop(self, group: WorkGroup) -> None:
-        """Removes a group; its members are told."""
+        """Removes a group, and tells its members."""
         self.rest(group)
         self.by_name.pop(group.name, None)
         for member in list(group.core.members.values()):

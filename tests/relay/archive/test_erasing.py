@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,6 @@ from tests.relay.archive.test_states import EPOCHS, check_states, copied, lived,
 pytest.importorskip("pyarrow.parquet", reason="the extra `archive` is not installed")
 
 PATTERNS = ("p(1, _)", "q(_, _)", "said($at)", "$any", "none(_)")
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchivedLog]:
-    kept = lived(tmp_path_factory.mktemp("base"))
-    kept.archive()
-    yield kept
-    kept.close()
 
 
 class Expected:

@@ -108,14 +108,6 @@ def merge_run(archive: Archive, first: int, beyond: int, **rules: Any) -> None:
         assert Merger(archive, rules=MergeRules(**rules))._merge(archive.refresh(), (first, beyond))
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchivedLog]:
-    kept = lived(tmp_path_factory.mktemp("base"))
-    kept.archive()
-    yield kept
-    kept.close()
-
-
 def copied(kept: ArchivedLog) -> Archive:
     objects = kept.objects
     assert isinstance(objects, ObjectsInMemory)
