@@ -133,13 +133,18 @@ def _source(url: str) -> dict[str, str]:
 
 
 class Watched:
-    """A running query, and how far it has come: the epoch counted up to, and the rows counted."""
+    """A running query, and how far it has come: the epoch counted up to, and the rows counted.
+
+    A query that has had no data for ten seconds reports no rows under the number of its next batch, which
+    reports under the same number later.
+    """
 
     def __init__(self, query: StreamingQuery) -> None:
         self.query: Final = query
         self.epoch = 0
         self.rows = 0
         self._batch = -1
+        self._rows_before = 0
 
     def look(self) -> None:
         """Takes in the batches since the last look; raises what ended the query, if something did."""
@@ -147,10 +152,12 @@ class Watched:
         if error is not None:
             raise error
         for batch in self.query.recentProgress:
+            if batch["batchId"] < self._batch:
+                continue
             if batch["batchId"] > self._batch:
-                self._batch = batch["batchId"]
-                self.rows += batch["numInputRows"]
-                self.epoch = _epoch(batch["sources"][0]["endOffset"])
+                self._batch, self._rows_before = batch["batchId"], self.rows
+            self.rows = self._rows_before + batch["numInputRows"]
+            self.epoch = _epoch(batch["sources"][0]["endOffset"])
 
 
 def _epoch(offset: str | Mapping[str, int] | None) -> int:
