@@ -27,10 +27,10 @@ class FakeArchive:
     def renew(self) -> None: ...
 
     def epochs(self, first: int = 1, last: int = LAST) -> Iterator[tuple[Completed, int]]:
-        raise NotImplementedError
+        raise NotImplementedError  # borders are found without reading
 
     def steps(self, after: int, upto: int = LAST) -> Iterator[Step]:
-        raise NotImplementedError
+        raise NotImplementedError  # as above
 
 
 def test_which_epochs_can_be_read_over_all_borders() -> None:
