@@ -128,11 +128,15 @@ class Client:
         if origin != self.origin:
             self.origin, self.origin_due = origin, 0
 
-    def say_origin(self, log: GroupCommit, epoch: int, time: int) -> None:
-        """Has the log note the origin of the turns, so that no turn need carry it."""
-        assert self.origin is not None  # else it is never due
-        log.note(epoch, time, origin_note(self.origin))
-        self.origin_due = epoch + ORIGIN_EPOCHS
+    def begin(self, sequence: int, log: GroupCommit, epoch: int, time: int) -> None:
+        """Begins a turn after an epoch; raises ``Refused`` if a later one was applied while it waited."""
+        if sequence <= self.sequence:
+            text = f"turn {sequence} waited, and turn {self.sequence} was applied meanwhile: send it anew"
+            raise Refused("not-applied", text)
+        if self.origin_due <= epoch:  # the log says where the turns come from, so that no turn need carry it
+            assert self.origin is not None  # else it is never due
+            log.note(epoch, time, origin_note(self.origin))
+            self.origin_due = epoch + ORIGIN_EPOCHS
 
     def say_origin_of_request(self, log: GroupCommit, epoch: int, time: int) -> None:
         """Has the log note where the next turn comes from, which is of a request."""

@@ -350,7 +350,8 @@ class HostedSpace:
 
         ``others`` are further owners with their actions, in the same epoch; ``notes`` go to the log with
         it.  ``time`` is when the turn is, as ``until_now`` said, where something was looked at before.  What
-        the turn asserts counts for the ``account``, if there is one.
+        the turn asserts counts for the ``account``, if there is one.  A turn of a client that a later one has
+        overtaken while it waited is refused (``not-applied``): another connection may use the same numbers.
         Raises ``Refused`` or ``ProtocolError``, and nothing has happened.  The turn counts once the log has
         taken it: after any other exception before that nothing has happened either.
         """
@@ -361,8 +362,8 @@ class HostedSpace:
             self._check_room(actions, internal=client is None and not publication)
         commits.check_open()
         check_name("an owner", owner, self.limits.name_bytes)
-        if client is not None and client.origin_due <= self.space.epoch:
-            client.say_origin(self.writer, self.space.epoch, self.space.time)
+        if client is not None:
+            client.begin(sequence, self.writer, self.space.epoch, self.space.time)
         if not publication:
             self.ledgers.forget(owner)
         for each, more in others:

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import dataspace
 from tests.browser.pages import SECONDS, Tab
-from tests.conformance.test_javascript import free_port
+from tests.ports import free_port
 from tests.server.processes import DaemonProcess
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")

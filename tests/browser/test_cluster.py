@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.pages import Tab, web
 from tests.browser.test_inspector import BOTH_WIDTHS, go
-from tests.conformance.test_javascript import free_port
+from tests.ports import free_port
 from tests.server.processes import DaemonProcess, running
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ from server.config.rights import Key, Rights
 from server.daemon.serve import serve
 from tests.conformance.driving import MODULE, RUNTIMES, Driver, elsewhere, javascript, node, program
 from tests.conformance.vectors import FOLDER, patterns, plain
+from tests.ports import free_port
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
@@ -67,14 +67,6 @@ async def daemon(data: Path, **settings: Any) -> AsyncIterator[tuple[str, str]]:
         tcp, http = [address.rpartition(":")[2] for address in addresses]
         yield f"tcp://127.0.0.1:{tcp}", f"http://127.0.0.1:{http}"
         nursery.cancel_scope.cancel()
-
-
-def free_port() -> int:
-    """A port that stays the same when a daemon is started again."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 async def connected(driver: Driver, url: str, **options: Any) -> None:

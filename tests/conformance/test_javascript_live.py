@@ -13,7 +13,7 @@ import trio
 from server.config.model import Config
 from server.daemon.serve import serve
 from tests.conformance.driving import MODULE, node
-from tests.conformance.test_javascript import free_port
+from tests.ports import free_port
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ import trio
 
 import dataspace
 from tests.conformance.driving import MODULE
-from tests.conformance.test_javascript import free_port
 from tests.conformance.test_javascript_live import http, run
+from tests.ports import free_port
 from tests.server.processes import DaemonProcess
 
 __all__ = ["http"]

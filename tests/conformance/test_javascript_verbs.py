@@ -12,7 +12,8 @@ import dataspace
 from dataspace import Record
 from dataspace.text import parse
 from tests.conformance.driving import Driver, javascript, program
-from tests.conformance.test_javascript import connected, daemon, free_port, read, rows, said, turn
+from tests.conformance.test_javascript import connected, daemon, read, rows, said, turn
+from tests.ports import free_port
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow

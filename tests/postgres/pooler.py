@@ -12,7 +12,8 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from tests.postgres.servers import BEHIND, NAME, PATIENCE, Server, _free_port, wait_until
+from tests.ports import free_port
+from tests.postgres.servers import BEHIND, NAME, PATIENCE, Server, wait_until
 
 PROGRAM: Final = shutil.which("pgbouncer")
 
@@ -39,7 +40,7 @@ def pooled(server: Server) -> Iterator[Server]:
     """Has all addresses of a server lead through PgBouncer, with five connections for all that it serves."""
     if PROGRAM is None:
         pytest.skip("pgbouncer is not installed")
-    servers, own = server.servers, _free_port()
+    servers, own = server.servers, free_port()
     folder = servers.place / f"pooler-{own}"
     (folder / "data").mkdir(parents=True)  # as a server's, so that `keeper` ends it with them
     settings = folder / "settings"

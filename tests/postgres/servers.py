@@ -14,7 +14,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import psycopg
 from psycopg import sql
 
+from tests.ports import free_port
 from tests.postgres import keeper
 from tests.postgres.programs import programs, version
 
@@ -195,7 +195,7 @@ class Server:
         self.environment: dict[str, str] = {}
         """The same for variables."""
         self.host: Final = "127.0.0.1" if tcp else str(self.folder)
-        self.port: Final = _free_port() if tcp else 5432
+        self.port: Final = free_port() if tcp else 5432
         self.public: tuple[str, int] = (self.host, self.port)
         """Where daemons reach it."""
         self._tcp = tcp
@@ -406,10 +406,3 @@ def connect(url: str, **options: Any) -> Connection:
 def _true(connection: Connection, question: str, *parameters: object) -> bool:
     row = connection.execute(question.encode(), parameters).fetchone()
     return row is not None and bool(row[0])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

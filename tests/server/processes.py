@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from tests.ports import free_port
+
 PATIENCE = 60.0
 """Seconds in which a daemon must end once it was told to."""
 
@@ -54,6 +56,7 @@ class DaemonProcess:
 
     def start(self, *, fault: str = "") -> None:
         """Starts it and waits until it listens; ``fault`` is where it is to be killed."""
+        self.port = self.port or free_port(self.host)
         command = [sys.executable, *self.program, "serve", "--data", self.place]
         command += ["--listen", f"tcp:{self.host}:{self.port}"]
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  until its end is read; a pipe would fill
@@ -70,7 +73,6 @@ class DaemonProcess:
         if "listening on" not in line:
             self.wait()
             raise AssertionError(f"the daemon did not start: {line}{self.errors}")
-        self.port = int(line.split(f"tcp:{self.host}:")[1].split(",")[0])
 
     def wait(self) -> int:
         """Waits for its end; what it said on stderr is in ``errors``.

@@ -12,12 +12,15 @@ import trio
 import dataspace
 from dataspace import ExpectationFailed, Record, Refused, RemoteSpace, absent, exactly, unchanged
 from dataspace.client.bulk.packed import PackedColumns
+from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.expectations import Expectation
 from dataspace.kernel.limits import SpaceLimits
+from dataspace.wire import packets as p
 from index.patterns.text import parse_pattern
-from index.values.values import Map
+from index.values.values import Map, Value
 from server.config.model import Limits
 from server.config.principals import Quotas
+from tests.server.peers import Peer, fact, turn
 
 BY = parse_pattern("q($k, _)")
 
@@ -184,3 +187,41 @@ async def test_what_nobody_publishes_in_time_is_dropped_while_the_daemon_runs(
                 await trio.sleep(0.01)
         with pytest.raises(Refused, match="nothing is staged under"):
             await publish(space, "a", "a", 1)
+
+
+@pytest.mark.parametrize("expected", [(), (absent(Record("nothing")).packed(),) * 8])
+@pytest.mark.parametrize("is_turn_first", [True, False])
+async def test_turns_and_publications_under_the_same_numbers_are_in_their_order(
+    url: str, is_turn_first: bool, expected: tuple[tuple[Value, ...], ...]
+) -> None:
+    """The second comes at each step of the first: eight expectations make a turn wait, and rows on disk a
+    publication."""
+    async with Peer(url) as acting, Peer(url) as publishing:
+        await acting.greet("w")
+        await publishing.greet("other")
+        for steps in range(60):
+            numbers = [2 * steps + 1, 2 * steps + 2]
+            acted, published = numbers if is_turn_first else reversed(numbers)
+            staged = Map({"key": ("k",), "operations": (("assert", Record("n", published)),)})
+            await publishing.say(p.Request(1, "stage", staged))
+            assert isinstance(await publishing.hear(), p.Answer)
+            told = Map({"keys": (("k",),), "owner": "w", "client": "w", "sequence": published})
+            action = turn(acted, (ASSERT, acted, fact(acted)))._replace(expected=expected)
+            packets: list[tuple[Peer, p.Packet]] = [
+                (acting, action),
+                (publishing, p.Request(2, "publish", told)),
+            ]
+            for peer, packet in packets if is_turn_first else reversed(packets):
+                await peer.say(packet)
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+            epochs: dict[int, int] = {}
+            for number, heard in ((acted, await acting.hear()), (published, await publishing.hear())):
+                match heard:
+                    case p.Accepted(_, (epoch,)) | p.Answer(_, int(epoch)):
+                        epochs[number] = epoch
+                    case _:
+                        assert isinstance(heard, p.Refusal | p.Denied)
+                        assert heard.code == "not-applied"
+            assert numbers[1] in epochs
+            assert sorted(epochs) == sorted(epochs, key=epochs.__getitem__), (steps, epochs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from dataspace import ConnectionChange, Record, RemoteSpace, Unreachable, UsageE
 from dataspace.bulk import BulkClient
 from server.config.model import Config
 from server.daemon.serve import serve
+from tests.ports import free_port
 from tests.server.proxies import Proxy
 
 
@@ -133,8 +133,7 @@ async def test_every_verb_that_waits_for_an_answer_is_limited(proxy: Proxy, verb
 
 
 async def test_a_daemon_that_starts_later_is_waited_for(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     listen = f"tcp:127.0.0.1:{port}"
     attempts = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -155,8 +154,7 @@ async def test_a_daemon_that_starts_later_is_waited_for(tmp_path: Path) -> None:
 
 
 async def test_the_bulk_client_waits_for_a_daemon_as_well(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"tcp://127.0.0.1:{port}"
     with pytest.raises(Unreachable):
         BulkClient(url)

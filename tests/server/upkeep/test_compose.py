@@ -19,6 +19,8 @@ import psycopg
 import pytest
 import trio
 
+from tests.ports import free_port
+
 pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 pytest.importorskip("yaml", reason="PyYAML is not installed (`make venv`)")
 
@@ -26,7 +28,7 @@ import yaml  # type: ignore[import-untyped]  # it has no types
 
 import server
 from server.cli.main import main
-from tests.postgres.servers import PATIENCE, Servers, _free_port, wait_until
+from tests.postgres.servers import PATIENCE, Servers, wait_until
 from tests.server.cluster.test_failover import SOON, leader_of
 from tests.server.processes import DaemonProcess, running
 from tests.server.successions import witnessed
@@ -192,7 +194,7 @@ class Container:
 
 @pytest.fixture
 def containers(servers: Servers) -> Iterator[tuple[Container, Container]]:
-    port = _free_port()
+    port = free_port()
     made = Container(servers, "database", port), Container(servers, "standby", port)
     yield made
     for each in made:
@@ -206,7 +208,7 @@ def daemon_of(name: str, port: str, state: Path) -> DaemonProcess:
     assert (verb, option, listens, other) == ("serve", "--listen", "tcp:0.0.0.0:7377", "--data")
     hosts = ",".join([f"{HOSTS[each]}:{port}" for each in DATABASES])
     daemon = DaemonProcess(data.replace("@database,standby/", f"@{hosts}/"))
-    daemon.port = _free_port()
+    daemon.port = free_port()
     daemon.environment = {each: here(value) for each, value in SERVICES[name]["environment"].items()}
     daemon.environment["DATASPACE_SERVE_CLUSTER_STATE"] = str(state / name)
     daemon.environment["DATASPACE_SERVE_CLUSTER_ADVERTISE"] = daemon.url

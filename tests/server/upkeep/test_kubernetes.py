@@ -15,6 +15,8 @@ from typing import Any, Final
 import pytest
 import trio
 
+from tests.ports import free_port
+
 pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
 pytest.importorskip("prometheus_client", reason="the extra `metrics` is not installed")
 pytest.importorskip("yaml", reason="PyYAML is not installed (`make venv`)")
@@ -25,7 +27,6 @@ import dataspace
 import server
 from dataspace import Record
 from server.config.model import Config
-from tests.postgres.servers import _free_port
 from tests.server.cluster.test_failover import SOON
 from tests.server.processes import DaemonProcess, running
 
@@ -104,7 +105,7 @@ class PodDaemon:
     """A daemon with the arguments and variables of the manifest, at ports of this machine."""
 
     def __init__(self, name: str, store: str, folder: Path) -> None:
-        self.plain, self.secure, self.admin = _free_port(), _free_port(), _free_port()
+        self.plain, self.secure, self.admin = free_port(), free_port(), free_port()
         config = folder / "dataspace.toml"
         config.write_text("[limits]\nrequests = 64\n")
         places = {

@@ -23,6 +23,7 @@ from random import Random
 
 import pytest
 
+from tests.ports import free_port
 from tests.server.processes import DaemonProcess
 from tests.server.upkeep.test_copies import ended, facts_at, loaded
 
@@ -105,12 +106,6 @@ def server(*words: object, port: int, **variables: str) -> Iterator[None]:
             yield
         finally:
             it.kill()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import trio
 from dataspace.errors import UsageError
 from server.cli.main import main
 from server.cli.serve import VARIABLES, Supervisor
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -83,8 +84,7 @@ def test_a_descriptor_that_is_not_open_is_refused() -> None:
 @pytest.mark.slow
 def test_a_daemon_under_a_supervisor(listening: socket.socket, tmp_path: Path) -> None:
     """With a client that waits for it, from before it is there."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     reading, writing = os.pipe()
     codes: list[int] = []
     url = f"tcp://127.0.0.1:{port}"
