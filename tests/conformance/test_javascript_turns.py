@@ -134,16 +134,19 @@ const topic = await space.publish("t");
 const samples = {
   Space: {
     assert: [fact], send: [fact], turn: [() => {}], put: [fact], first: [pattern], observe: [pattern],
-    live: [pattern, "n"], matches: [pattern], subscribe: ["t"], publish: ["t"], endTopic: ["t"], sync: [],
-    status: [], request: ["sync", {}], close: [],
+    live: [pattern, "n"], matches: [pattern], consume: [pattern], subscribe: ["t"], publish: ["t"],
+    endTopic: ["t"], sync: [], status: [], request: ["sync", {}], close: [],
   },
   Draft: {
     assert: [fact], retract: [claim], replace: [claim, fact], put: [fact], withdraw: [pattern], send: [fact],
   },
   Claim: { retract: [], replace: [fact] },
   Publication: { send: [[1]] },
+  Job: { done: [], again: [], dead: ["why"], extend: [] },
 };
-const made = { Space: space, Draft: draft, Claim: claim, Publication: topic };
+const jobs = space.consume("b($n)", { group: "w", start: "held" });
+const job = new all.Job(jobs, [], [1, 0, 0, 1, 1, "fact", []]);
+const made = { Space: space, Draft: draft, Claim: claim, Publication: topic, Job: job };
 const functions = { connect: [url], unchanged: [pattern], capture: ["n"] };
 const wrong = [];
 const refuses = async (name, call) => {
@@ -174,7 +177,7 @@ await space.close();
 
 async def test_no_verb_takes_an_option_that_it_does_not_know(http: str, tmp_path: Path) -> None:
     wrong, epoch = await run(tmp_path, OPTIONS.replace("MODULE", MODULE.as_uri()), url=http)
-    assert wrong == [] and epoch == 1, "and nothing was done"
+    assert wrong == [] and epoch == 2, "and nothing was done but the group"
 
 
 def test_every_function_with_options_is_among_those_that_were_asked() -> None:

@@ -50,6 +50,11 @@ export class ExpectationFailed extends Refused {
   /** The epoch of the change to what was to be unchanged; 0 for other expectations. */
   readonly epoch: number;
 }
+/** A job is no longer this member's, or is done already: the turn or the request did not happen. */
+export class DeliveryLost extends Refused {
+  /** Epoch and position of each of them. */
+  readonly lost: [number, number][];
+}
 export class TimedOut extends DataspaceError {
   constructor(text: string);
 }
@@ -262,6 +267,8 @@ export interface PutOptions extends AssertOptions {
 export interface TurnOptions {
   /** What must hold in the state before the turn. */
   expect?: Iterable<Expectation>;
+  /** Jobs that are done with the turn: both happen, or neither does. */
+  done?: Iterable<Job>;
   /** The trace that the turn is a part of, as W3C Trace Context writes it: `00-TRACE-SPAN-FLAGS`. */
   traceparent?: string;
 }
@@ -276,6 +283,7 @@ export class Space {
   observe<R extends Row = Row>(pattern: Pattern, options?: ObserveOptions): Observation<R>;
   matches<R extends Row = Row>(pattern: Pattern): Promise<R[]>;
   live<R extends LiveRow = LiveRow>(pattern: Pattern, by: string | readonly string[], options?: LiveOptions): LiveMap<R>;
+  consume<R extends Row = Row>(pattern: Pattern | null | undefined, options: ConsumeOptions): Jobs<R>;
   subscribe<T extends Value = Value>(topic: string, options?: SubscribeOptions): Promise<Subscription<T>>;
   publish(topic: string, options?: PublishOptions): Promise<Publication>;
   endTopic(topic: string): Promise<void>;
@@ -371,6 +379,68 @@ export class Epoch<R extends Row = Row> {
   readonly begins: boolean;
   /** True if further parts of the same epoch follow. */
   readonly more: boolean;
+}
+
+// -- groups --
+
+export interface ConsumeOptions {
+  /** The name of the group, which the first member makes. */
+  group: string;
+  /** Where the group begins: now, with the facts that hold, at an epoch, at a time. */
+  start?: "now" | "held" | number | bigint | Date | Time;
+  /** Jobs that may be out to this member; 1 by default. */
+  inFlight?: number;
+  /** The name of a capture: jobs of one key are done in order. */
+  key?: string | null;
+  /** Milliseconds from when the program took a job until it goes to another member; 30 000 by default. */
+  ackWithin?: number | null;
+  /** Failed attempts after which a job is dead; 5 by default, 0 for no limit. */
+  attempts?: number | null;
+  /** Assert no interest. */
+  quiet?: boolean;
+}
+
+export class Job<R extends Row = Row> {
+  private constructor();
+  /** Group, epoch and position: the same in every attempt. */
+  readonly id: [string, number, number];
+  readonly captures: R;
+  readonly named: { [name: string]: Value };
+  readonly names: string[];
+  readonly epoch: number;
+  readonly position: number;
+  /** Microseconds since 1970 UTC. */
+  readonly micros: number;
+  readonly time: Date;
+  /** Rises with each delivery of the item. */
+  readonly token: number | bigint;
+  /** Counts from 1. */
+  readonly attempt: number;
+  readonly isMessage: boolean;
+  readonly lost: boolean;
+  readonly settled: boolean;
+  done(): Promise<number>;
+  again(options?: { after?: number; blame?: boolean; reason?: string }): Promise<void>;
+  dead(reason?: string): Promise<void>;
+  extend(): Promise<void>;
+}
+
+/** A member of a group; made by `space.consume`. */
+export class Jobs<R extends Row = Row> implements AsyncIterableIterator<Job<R>> {
+  private constructor();
+  readonly group: string;
+  readonly ackWithin: number;
+  readonly ready: Promise<this>;
+  /** Jobs that have come and were not taken. */
+  readonly waiting: number;
+  take(): Promise<Job<R> | undefined>;
+  next(): Promise<IteratorResult<Job<R>, undefined>>;
+  return(): Promise<IteratorResult<Job<R>, undefined>>;
+  done(...jobs: Job<R>[]): Promise<number>;
+  extend(...jobs: Job<R>[]): Promise<void>;
+  run(work: (job: Job<R>) => unknown, options?: { tasks?: number }): Promise<void>;
+  close(): void;
+  [Symbol.asyncIterator](): this;
 }
 
 // -- topics --

@@ -13,6 +13,7 @@
  */
 
 import { Closed, noOptions, optionsOf, TimedOut, UsageError } from "./errors.js";
+import { Jobs } from "./jobs.js";
 import { LiveMap } from "./live.js";
 import { Observation } from "./observations.js";
 import { Publication } from "./publications.js";
@@ -26,6 +27,7 @@ export {
   Broken,
   Closed,
   DataspaceError,
+  DeliveryLost,
   ExpectationFailed,
   ProtocolError,
   Refused,
@@ -40,6 +42,7 @@ export { fromJson, parse, text, toJson } from "./text.js";
 export { any, capture, captureNames, exact, lit, matcher } from "./patterns.js";
 export { absent, Claim, Draft, exactly, unchanged } from "./turns.js";
 export { Epoch, Observation } from "./observations.js";
+export { Job, Jobs } from "./jobs.js";
 export { LiveMap } from "./live.js";
 export { Subscription, TopicEpoch } from "./subscriptions.js";
 export { Capability, Publication } from "./publications.js";
@@ -104,7 +107,7 @@ export async function connect(url, options = {}) {
 }
 
 const READ = ["leader", "any"];
-const TURN = { expect: [], traceparent: "" };
+const TURN = { expect: [], done: [], traceparent: "" };
 const ASSERT = { owner: "", ...TURN };
 const PUT = { by: null, ...ASSERT };
 const FIRST = { timeout: null };
@@ -148,17 +151,20 @@ export class Space {
    *
    * If something that it expects (`absent`, `exactly`, `unchanged`) does not hold in the state before the turn, nothing
    * happens, and it throws `ExpectationFailed` with what was found; any other `Refused` also means that nothing has
-   * happened. Nothing is sent if the function throws. A daemon that makes spans of the turn makes them parts of the
+   * happened. Nothing is sent if the function throws. Jobs in `done` are done with the turn: both happen, or neither does, and
+   * it throws `DeliveryLost` where another member has one of them. A daemon that makes spans of the turn makes them parts of the
    * trace that `traceparent` names, as W3C Trace Context writes it; to any other it is not sent.
    */
   async turn(fill, options = {}) {
-    const { expect, traceparent } = optionsOf(TURN, options);
+    const { expect, done, traceparent } = optionsOf(TURN, options);
     checkTraceparent(traceparent);
     const draft = new Draft(this, this.#session.options.owner, (isOther) => this.#take(isOther));
     if (typeof fill(draft)?.then === "function") {
       throw new UsageError("what fills a turn must not wait: the turn is sent when it returns");
     }
-    return this.#session.submit(draft.parts(), [...expect], traceparent);
+    const jobs = [...done];
+    const submit = (deliveries) => this.#session.submit(draft.parts(), { expected: [...expect], traceparent, deliveries });
+    return jobs.length ? Jobs.inTurn(this.#session, jobs, submit) : submit([]);
   }
 
   /**
@@ -215,6 +221,15 @@ export class Space {
   live(pattern, by, options = {}) {
     this.#session.checkOpen();
     return new LiveMap(options.quiet === true ? this.#reads : this.#session, pattern, by, options);
+  }
+
+  /**
+   * Becomes a member of a group, which divides the facts and messages that match a pattern among its members:
+   * `for await (const job of space.consume("job($id)", { group: "workers" }))`; JAVASCRIPT.md has the options.
+   */
+  consume(pattern, options = {}) {
+    this.#session.checkOpen();
+    return new Jobs(this.#session, pattern, options);
   }
 
   /** Returns what matches a pattern now, as rows of captures. */
@@ -293,6 +308,7 @@ export class Space {
 
 if (Symbol.asyncDispose) {
   Object.defineProperty(Space.prototype, Symbol.asyncDispose, { value: Space.prototype.close });
+  Object.defineProperty(Jobs.prototype, Symbol.asyncDispose, { value: Jobs.prototype.return });
   Object.defineProperty(Observation.prototype, Symbol.asyncDispose, { value: Observation.prototype.return });
   Object.defineProperty(Subscription.prototype, Symbol.asyncDispose, { value: Subscription.prototype.return });
   Object.defineProperty(Publication.prototype, Symbol.asyncDispose, { value: Publication.prototype.close });

@@ -42,6 +42,19 @@ export class ExpectationFailed extends Refused {
   }
 }
 
+/** A job is no longer this member's, or is done already: the turn or the request did not happen. */
+export class DeliveryLost extends Refused {
+  constructor(code, text, found) {
+    super(code, text);
+    this.found = found;
+  }
+
+  /** Epoch and position of each of them. */
+  get lost() {
+    return this.found?.lost ?? [];
+  }
+}
+
 /** Nothing came within the time that was given. */
 export class TimedOut extends DataspaceError {
   constructor(text) {
@@ -92,9 +105,11 @@ export function optionsOf(defaults, given) {
 /** Throws `UsageError` for options of a function that has none: what a caller expects of them would not be done. */
 export const noOptions = (more) => more.forEach((options) => optionsOf({}, options));
 
-/** Returns the error for a refusal of a turn; `found` is there where something expected did not hold. */
-export const refusalOf = (code, text, found, url) =>
-  code === "expectation" && found ? new ExpectationFailed(code, text, found) : new Refused(code, text, url);
+/** Returns the error for a refusal; `found` is there where something expected did not hold, or a job was lost. */
+export function refusalOf(code, text, found, url) {
+  if (code === "expectation" && found) return new ExpectationFailed(code, text, found);
+  return code === "not-yours" ? new DeliveryLost(code, text, found) : new Refused(code, text, url);
+}
 
 /** Returns an error of the same kind for another place where it is thrown. */
 export const again = (error) =>

@@ -7,7 +7,7 @@ import { endPut, endWithdrawn } from "./puts.js";
 
 /** A submitted turn; `restating` ones assert the claims of the session again, and nothing waits for them. */
 class Ticket extends Deferred {
-  constructor(sequence, owner, actions, { expected = [], others = [], traceparent = "", restating = false } = {}) {
+  constructor(sequence, owner, actions, { expected = [], others = [], traceparent = "", deliveries = [], restating = false } = {}) {
     super();
     this.sequence = sequence;
     this.owner = owner;
@@ -15,6 +15,7 @@ class Ticket extends Deferred {
     this.expected = expected;
     this.others = others; // pairs of a durable owner and its actions, whose claims are not asserted again
     this.traceparent = traceparent;
+    this.deliveries = deliveries; // pairs of a group, and of jobs that are done with the turn
     this.restating = restating;
     this.promise.catch(() => {}); // the caller of `turn` gets it; of others the application hears by its events
   }
@@ -229,8 +230,8 @@ export class InFlight {
     if (part.length) yield new Ticket(0, this.owner, part, { restating: true });
   }
 
-  #packed({ sequence, owner, actions, expected, others, traceparent }) {
-    const optional = [expected, others, traceparent];
+  #packed({ sequence, owner, actions, expected, others, traceparent, deliveries }) {
+    const optional = [expected, others, traceparent, deliveries];
     while (optional.length && !optional.at(-1).length) optional.pop();
     return pack([TURN, sequence, this.space, owner, actions, ...optional], PACKET_DEPTH);
   }

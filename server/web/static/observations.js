@@ -344,7 +344,7 @@ export class Observation {
     this.#reached = epoch;
   }
 
-  done() {
+  ended() {
     this.#finish();
   }
 

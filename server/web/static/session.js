@@ -357,7 +357,7 @@ export class Session {
         for (const number of second) this.streams.get(number)?.reach(first);
         return undefined;
       case DONE:
-        return this.#endStream(first, (stream) => stream.done());
+        return this.#endStream(first, (stream) => stream.ended());
       case ERROR:
         refusal = new Refused(second, third, fourth);
         if (this.streams.has(first) && this.#isSentBy(refusal)) return this.leave(refusal); // it is opened again
@@ -455,7 +455,7 @@ export class Session {
   }
 
   /** Submits a turn, given as pairs of an owner and its actions. */
-  async submit([[owner, actions], ...others], expected, traceparent) {
+  async submit([[owner, actions], ...others], more) {
     this.checkOpen();
     while (this.inFlight.size >= IN_FLIGHT) {
       const waiter = new Deferred();
@@ -463,7 +463,7 @@ export class Session {
       await this.patience.wait(waiter.promise);
       this.checkOpen();
     }
-    const ticket = this.inFlight.submit(owner, actions, { expected, others, traceparent });
+    const ticket = this.inFlight.submit(owner, actions, { ...more, others });
     return this.patience.answerTo(ticket, () => {
       const withdrawn = this.inFlight.withdraw(ticket);
       this.#leaveRoom();

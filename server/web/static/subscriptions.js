@@ -231,7 +231,7 @@ export class Subscription {
       const { asOf } = this.#options;
       this.#begin(asOf === null ? null : this.#times(asOf), number);
     } else if (!this.#reached.length) {
-      this.done(); // only the end of the stream has not come
+      this.ended(); // only the end of the stream has not come
     } else if (!this.#found.retain) {
       const times = JSON.stringify(this.#reached);
       const missing = `what topic ${this.topic} sent since ${times} is missing: it retains nothing`;
@@ -296,7 +296,7 @@ export class Subscription {
     this.#session.send([ASK, this.#stream, this.#asked, this.#askedBytes]);
   }
 
-  done() {
+  ended() {
     this.#over = true;
     this.#wake();
   }

@@ -1,0 +1,419 @@
+/**
+ * Jobs: what a program gets as a member of a group, which divides a stream of work among its members.
+ *
+ * A job is settled once: done, given back, or dead. After a lost connection the daemon is told which jobs the program still
+ * has, and says which of them it keeps.
+ *
+ * Always: a job that is not settled is given to another member in the end; a lost job is never reported as done.
+ */
+
+import { again, DeliveryLost, noOptions, optionsOf, ProtocolError, Refused, UsageError } from "./errors.js";
+import { captureNames } from "./patterns.js";
+import { ASK, Deferred } from "./packets.js";
+import { formOf } from "./puts.js";
+import { Time } from "./values.js";
+
+const AHEAD = 64; // marks beside the deliveries
+const BYTES = 2 ** 50; // `inFlight` is the bound of a member instead
+const LONGEST_MILLIS = 43_200_000;
+const REASON = 500;
+
+const OPTIONS = {
+  group: "",
+  start: "now",
+  inFlight: 1,
+  key: null,
+  ackWithin: null,
+  attempts: null,
+  quiet: false,
+};
+const AGAIN = { after: 0, blame: true, reason: "" };
+const RUN = { tasks: 1 };
+
+/** One item that is out to this member. */
+export class Job {
+  /** True once the delivery is no longer this member's. */
+  lost = false;
+  /** True once the job is done, given back or dead, or that is being sent. */
+  settled = false;
+
+  constructor(jobs, names, [epoch, position, micros, token, attempt, kind, captures]) {
+    this.jobs = jobs;
+    this.names = names;
+    this.epoch = epoch;
+    this.position = position;
+    this.micros = micros;
+    this.token = token;
+    this.attempt = attempt;
+    this.isMessage = kind === "message";
+    this.captures = captures;
+  }
+
+  /** The group, the epoch and the position of the item: the same in every attempt. */
+  get id() {
+    return [this.jobs.group, this.epoch, this.position];
+  }
+
+  /** When the fact appeared, or the message was sent, to the millisecond. */
+  get time() {
+    return new Date(Math.floor(this.micros / 1000));
+  }
+
+  /** The captures by name; unnamed ones by their position among all. */
+  get named() {
+    return Object.fromEntries(this.names.map((name, at) => [name, this.captures[at]]));
+  }
+
+  /** Reports the job as done; returns, once that is on disk, the epoch up to which it holds. */
+  async done(...more) {
+    noOptions(more);
+    return this.jobs.done(this);
+  }
+
+  /** Gives the job back, for any member after so many milliseconds; the attempt has failed unless `blame` is false. */
+  async again(options = {}) {
+    const { after, blame, reason } = optionsOf(AGAIN, options);
+    if (!(after >= 0 && after <= LONGEST_MILLIS)) {
+      throw new UsageError(`after is 0 to ${LONGEST_MILLIS} milliseconds, not ${after}`);
+    }
+    return this.jobs.settle(this, "again", reason, { after: after / 1000, blame });
+  }
+
+  /** Makes the job a dead letter: `dead(GROUP, EPOCH, POSITION, ITEM, REASON, ATTEMPTS)`. */
+  async dead(reason = "", ...more) {
+    noOptions(more);
+    return this.jobs.settle(this, "dead", reason);
+  }
+
+  /** Begins the deadline of the job anew. */
+  async extend(...more) {
+    noOptions(more);
+    return this.jobs.extend(this);
+  }
+
+  /** The delivery as the wire names it. */
+  get cell() {
+    return [this.epoch, this.position, this.token];
+  }
+}
+
+/** A member of a group: `for await (const job of jobs)`. Leaving the loop leaves the group, and gives back what is not settled. */
+export class Jobs {
+  #session;
+  #spec;
+  #number = null;
+  #names = [];
+  #inbox = []; // jobs that the program has not taken, null for each mark between them
+  #out = new Map(); // jobs that the program has taken and not settled, by their tokens
+  #readers = [];
+  #held;
+  #isHeld; // true once the daemon has said which jobs this member keeps
+  #over = false;
+  #error = null;
+  #taken = 0;
+  #came = 0;
+  #asked = 0;
+
+  constructor(session, pattern, options) {
+    const { group, start, inFlight, key, ackWithin, attempts, quiet } = optionsOf(OPTIONS, options);
+    if (typeof group !== "string" || !group) throw new UsageError("the option `group` names the group");
+    if (!(Number.isSafeInteger(inFlight) && inFlight > 0)) throw new UsageError(`inFlight is 1 or more, not ${inFlight}`);
+    this.group = group;
+    /** Milliseconds in which a job must be settled, or extended; 0 until it is known. */
+    this.ackWithin = 0;
+    this.inFlight = inFlight;
+    this.#session = session;
+    this.#begin();
+    const spec = { kind: "consume", group };
+    if (pattern !== null && pattern !== undefined) spec.pattern = formOf(pattern);
+    if (start !== "now") spec.begin = start instanceof Date ? Time.of(start) : start;
+    if (inFlight !== 1) spec.in_flight = inFlight;
+    if (key !== null) spec.key = key;
+    if (ackWithin !== null) spec.ack_within = ackWithin / 1000;
+    if (attempts !== null) spec.attempts = attempts;
+    if (quiet) spec.quiet = true;
+    this.#spec = spec;
+    this.#open([]);
+  }
+
+  // -- the program's side --
+
+  /** Settles once this is a member of the group; throws `Refused` where that cannot be. */
+  get ready() {
+    return this.#held.promise.then(() => this);
+  }
+
+  /** Returns the next job, or `undefined` once this has ended. */
+  async take() {
+    const { value } = await this.next();
+    return value;
+  }
+
+  next() {
+    this.#skipMarks();
+    if (this.#inbox.length) return Promise.resolve({ value: this.#pop(), done: false });
+    if (this.#over) return this.#last();
+    const reader = new Deferred();
+    this.#readers.push(reader);
+    return reader.promise;
+  }
+
+  /** Leaves the group without waiting; jobs that are not settled are given back. */
+  close() {
+    this.#finish();
+  }
+
+  async return() {
+    this.close();
+    return { value: undefined, done: true };
+  }
+
+  [Symbol.asyncIterator]() {
+    return this;
+  }
+
+  /** How many jobs have come that the program has not taken. */
+  get waiting() {
+    return this.#inbox.filter((job) => job && !job.lost).length;
+  }
+
+  /**
+   * Calls a function for each job, at most so many at once, until this ends.
+   *
+   * A job is done when the function returns, and given back when it throws.
+   */
+  async run(work, options = {}) {
+    const { tasks } = optionsOf(RUN, options);
+    await Promise.all(Array.from({ length: tasks }, () => this.#work(work)));
+  }
+
+  async #work(work) {
+    for (let job = await this.take(); job; job = await this.take()) {
+      let settle = () => job.done();
+      try {
+        await work(job);
+      } catch (error) {
+        settle = () => job.again({ reason: String(error).slice(0, REASON) });
+      }
+      if (job.settled || job.lost) continue;
+      await settle().catch((error) => {
+        if (!(error instanceof DeliveryLost)) throw error;
+      });
+    }
+  }
+
+  /** Reports several jobs as done, in one turn. */
+  async done(...jobs) {
+    return Jobs.inTurn(this.#session, jobs, (deliveries) => this.#session.submit([["", []]], { deliveries }));
+  }
+
+  /** Gives a job back (`again`), or makes it a dead letter (`dead`). */
+  async settle(job, verb, reason, more = {}) {
+    await this.#held.promise;
+    Jobs.#check([job]);
+    job.settled = true;
+    const said = { group: this.group, [verb]: [job.cell], reason: String(reason).slice(0, REASON), ...more };
+    await Jobs.#outcome([job], this.#session.request("settle", said));
+  }
+
+  /** Begins the deadlines of jobs anew. */
+  async extend(...jobs) {
+    await this.#held.promise;
+    Jobs.#check(jobs);
+    await this.#session.request("settle", { group: this.group, extend: jobs.map((job) => job.cell) });
+  }
+
+  // -- jobs in turns --
+
+  /** Submits a turn of a session, with jobs that are done with it: at once, but after a lost connection. */
+  static async inTurn(session, jobs, submit) {
+    for (const job of jobs) {
+      if (!(job instanceof Job)) throw new UsageError(`${job} is no job`);
+      if (job.jobs.#session !== session) throw new UsageError("a job came over another connection, or is of another space");
+      if (!job.jobs.#isHeld) await job.jobs.#held.promise;
+    }
+    Jobs.#check(jobs);
+    const groups = new Map();
+    for (const job of jobs) {
+      groups.set(job.jobs.group, [...(groups.get(job.jobs.group) ?? []), ...job.cell]);
+      job.settled = true;
+    }
+    return Jobs.#outcome(jobs, submit([...groups]));
+  }
+
+  /** Refuses jobs that are lost or settled. */
+  static #check(jobs) {
+    for (const job of jobs) {
+      const what = `job ${job.epoch}.${job.position} of group ${job.jobs.group}`;
+      const found = { group: job.jobs.group, lost: [[job.epoch, job.position]] };
+      if (job.lost) throw new DeliveryLost("not-yours", `${what} is no longer this member's`, found);
+      if (job.settled) throw new UsageError(`${what} is settled already`);
+    }
+    if (new Set(jobs).size < jobs.length) throw new UsageError("a job stands twice among those that are done");
+  }
+
+  /** Waits for the answer, and notes what it says about jobs. */
+  static async #outcome(jobs, answer) {
+    try {
+      const value = await answer;
+      for (const job of jobs) job.jobs.#out.delete(job.token);
+      return value;
+    } catch (error) {
+      const lost = error instanceof DeliveryLost ? error.lost : [];
+      for (const job of jobs) {
+        if (lost.some(([epoch, position]) => epoch === job.epoch && position === job.position)) {
+          job.lost = true;
+          job.jobs.#out.delete(job.token);
+        } else if (error instanceof Refused) {
+          job.settled = false;
+        }
+      }
+      throw error;
+    }
+  }
+
+  #pop() {
+    const job = this.#inbox.shift();
+    this.#out.set(job.token, job);
+    this.#taken++;
+    this.#skipMarks();
+    this.#ask();
+    return job;
+  }
+
+  #last() {
+    return this.#error ? Promise.reject(again(this.#error)) : Promise.resolve({ value: undefined, done: true });
+  }
+
+  #serve() {
+    while (this.#readers.length && this.#inbox.length) this.#readers.shift().resolve({ value: this.#pop(), done: false });
+    while (this.#over && this.#readers.length) {
+      const reader = this.#readers.shift();
+      this.#last().then(reader.resolve, reader.reject);
+    }
+  }
+
+  #finish(error = null) {
+    if (this.#over) return;
+    this.#over = true;
+    this.#error = error;
+    this.#session.dropStream(this.#number, this);
+    for (const job of this.#out.values()) job.lost ||= !job.settled;
+    this.#out.clear();
+    this.#inbox.length = 0;
+    if (error) this.#held.reject(again(error));
+    else this.#held.resolve();
+    this.#serve();
+  }
+
+  // -- the wire's side --
+
+  #begin() {
+    this.#isHeld = false;
+    this.#held = new Deferred();
+    this.#held.promise.catch(() => {}); // of those that nothing awaits
+  }
+
+  #open(holding, number = null) {
+    this.#taken = this.#came = 0;
+    this.#inbox.length = 0;
+    this.#asked = this.inFlight + AHEAD;
+    const spec = holding.length ? { ...this.#spec, holding } : this.#spec;
+    this.#number = this.#session.openStream(this, spec, this.#asked, BYTES, number);
+  }
+
+  /** Tells the daemon what the program has taken: the deadlines of those begin. */
+  #ask() {
+    if (this.#over) return;
+    this.#asked = this.#taken + this.inFlight + AHEAD;
+    this.#session.sendOn([ASK, this.#number, this.#asked, BYTES]);
+  }
+
+  /** Passes over marks, and over jobs that were taken back before the program had them. */
+  #skipMarks() {
+    let skipped = 0;
+    while (this.#inbox.length > skipped && (this.#inbox[skipped]?.lost ?? true)) skipped++;
+    this.#inbox.splice(0, skipped);
+    this.#taken += skipped;
+    return skipped;
+  }
+
+  arrive(first, values) {
+    if (first !== this.#came || this.#came + values.length > this.#asked) {
+      throw new ProtocolError("unexpected", `stream ${this.#number}: values from ${first} that were not asked for`);
+    }
+    this.#came += values.length;
+    for (const value of values) {
+      if (!Array.isArray(value)) throw new ProtocolError("malformed", "a value of a group that is no delivery");
+      const isMark = typeof value[0] === "string";
+      this.#inbox.push(isMark ? null : new Job(this, this.#names, value));
+      if (isMark) this.#mark(...value);
+      if (this.#over) return;
+    }
+    if (this.#skipMarks()) this.#ask();
+    this.#serve();
+  }
+
+  #mark(kind, first, second, third) {
+    if (kind === "held") {
+      this.#names = captureNames(first);
+      this.ackWithin = Number(second) * 1000;
+      this.#keep(new Map(third.map(([, , before, after]) => [before, after])));
+      this.#isHeld = true;
+      this.#held.resolve();
+    } else if (kind === "revoked") {
+      this.#lose(first);
+    } else if (kind === "ended") {
+      this.#finish();
+    }
+  }
+
+  /** Takes over the new tokens of the jobs that this member keeps; all others are lost. */
+  #keep(kept) {
+    const before = [...this.#out.values()];
+    this.#out.clear();
+    for (const job of before) {
+      if (kept.has(job.token)) {
+        job.token = kept.get(job.token);
+        this.#out.set(job.token, job);
+      } else {
+        job.lost ||= !job.settled;
+      }
+    }
+  }
+
+  #lose(token) {
+    const job = this.#out.get(token);
+    if (job && !job.settled) {
+      this.#out.delete(token);
+      job.lost = true;
+    }
+    for (const waiting of this.#inbox) if (waiting?.token === token) waiting.lost = true;
+  }
+
+  /** Joins again on a new connection, with the jobs that the program has. */
+  reopen(number, _resumed, moved) {
+    if (this.#over) return;
+    if (moved) {
+      for (const job of this.#out.values()) job.lost = true;
+      this.#out.clear();
+    }
+    if (this.#isHeld) this.#begin();
+    this.#open([...this.#out.values()].filter((job) => !job.settled).map((job) => job.cell), number);
+  }
+
+  /** No epoch: each job has its own. */
+  get seen() {
+    return 0;
+  }
+
+  reach() {}
+
+  ended() {
+    this.#finish();
+  }
+
+  fail(error) {
+    this.#finish(error);
+  }
+}
