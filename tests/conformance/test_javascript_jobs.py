@@ -10,8 +10,8 @@ import trio
 
 import dataspace
 from dataspace import Map
-from tests.conformance.test_javascript import free_port
 from tests.conformance.test_javascript_live import http, run
+from tests.ports import free_port
 from tests.server.processes import DaemonProcess
 
 __all__ = ["http"]
