@@ -339,7 +339,8 @@ async def _rules(inspector: Peer, arguments: Map) -> Value:
     if ask == RESUME:
         inspector.permit.check_rules()
         return inspector.hosted.resume_rule(text(arguments, "about"))
-    return ask_rules(space, inspector.permit, ask, about, text(arguments, "form", "text"))
+    form, now = text(arguments, "form", "text"), inspector.hosted.rule_turns.now()
+    return ask_rules(space, inspector.permit, ask, about, form, now)
 
 
 # -- The view of running actors --------------------------------------------------------------------

@@ -46,8 +46,12 @@ CLAIMS_LOOKED_AT: Final = 100_000
 OWNER: Final = "durable:dataspace rules"
 
 
-def ask_rules(space: Space, asker: Permit, question: str, about: Value, form: str = "text") -> Value:
+def ask_rules(
+    space: Space, asker: Permit, question: str, about: Value, form: str = "text", now: int | None = None
+) -> Value:
     """Returns the answer to a question, as text or as rows, of what the asker may observe.
+
+    ``now`` is the present in microseconds, for rules over time.
 
     Raises ``Refused`` for an unknown question, and for one about what may not be observed.
     """
@@ -56,7 +60,7 @@ def ask_rules(space: Space, asker: Permit, question: str, about: Value, form: st
     if question not in QUESTIONS:
         raise Refused("bad-request", f"no question {question!r}, known are {', '.join(QUESTIONS)}")
     host, sight = space.rules, None if asker.open else sight_of(asker)
-    explainer = None if host.program is None else host.program.explainer(sight)
+    explainer = None if host.program is None else host.program.explainer(sight, now)
     if question == "graph":
         parts = _graph(host, explainer, sight)
         if form == "rows":
@@ -80,9 +84,9 @@ def sight_of(asker: Permit) -> Sight:
 
 def _graph(host: RuleHost, explainer: Explainer | None, sight: Sight | None) -> list[DiagramPart]:
     """Returns the graphs of rules and flows; refused where something in them may not be observed."""
-    parts = [] if explainer is None else [explainer.part()]
+    parts = [] if explainer is None else [explainer.description.part()]
     parts += (flows := host.flows.parts())
-    if sight is not None and (flows or not (explainer is None or explainer.shows_all)):
+    if sight is not None and (flows or not (explainer is None or explainer.description.shows_all)):
         raise Refused(
             "not-allowed", "the token does not allow to observe all that the graph of the rules shows"
         )
@@ -99,9 +103,9 @@ def _told(space: Space, explainer: Explainer, question: str, about: Value) -> st
         case "why-not":
             return explainer.why_not(about)
         case "monotone":
-            return explainer.monotonicity()
+            return explainer.description.monotonicity()
         case _:
-            return explainer.explain()
+            return explainer.description.explain()
 
 
 def _rows(space: Space, explainer: Explainer, question: str, about: Value) -> Iterable[Map]:
@@ -112,9 +116,9 @@ def _rows(space: Space, explainer: Explainer, question: str, about: Value) -> It
         case "why-not":
             return explainer.why_not_rows(about)
         case "monotone":
-            return explainer.monotonicity_rows()
+            return explainer.description.monotonicity_rows()
         case _:
-            return explainer.explained_rows()
+            return explainer.description.explained_rows()
 
 
 def _owners(space: Space, proof: Proof) -> Owners:

@@ -43,7 +43,7 @@ class RuleTurns:
         failed: Callable[[], None],
     ) -> None:
         self._space = space
-        self._now = now
+        self.now: Final = now
         self._turn = turn
         self._failed = failed
         self.due = trio.Event()
@@ -56,12 +56,12 @@ class RuleTurns:
         rules = self._space.rules
         while True:
             self.due = trio.Event()
-            while rules.pending or rules.times.next <= self._now():
+            while rules.pending or rules.times.next <= self.now():
                 self._turn()
                 await wait_room()
                 await trio.lowlevel.checkpoint()
             self.planned = rules.times.next
-            with trio.move_on_after(_pause(rules.times.next - self._now())):
+            with trio.move_on_after(_pause(rules.times.next - self.now())):
                 await self.due.wait()
             self.planned = 0
 
@@ -70,7 +70,7 @@ class RuleTurns:
 
         A turn of that time finds the present facts unchanged.
         """
-        now = self._now()
+        now = self.now()
         if self._space.rules.times.next <= now:
             try:
                 self._space.until(now)

@@ -305,9 +305,13 @@ class DependencyGraph:
         for view in self.views.values():
             name = view.name if shown[view.name] == 1 else unparse(view.form.pattern)
             names[id(view)] = f"{name} "  # apart from a head of the same name
-        taken = Counter([head.name for head in self.heads.values()])
-        for head in self.heads.values():
-            names[id(head)] = head.name if taken[head.name] == 1 else f"{head.name}/{head.width}"
+        timed = {key(rule.head.label): rule.form.shown for rule in self.rules if rule.form is not None}
+        called = {head: timed.get(key(head.of), head.name) for head in self.heads.values()}
+        taken = Counter(called.values())
+        for head, name in called.items():
+            if taken[name] > 1:
+                name = head.name if head.verb is Verb.TIMED else f"{name}/{head.width}"
+            names[id(head)] = name
         return names
 
     @cached_property

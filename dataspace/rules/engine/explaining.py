@@ -1,4 +1,4 @@
-"""Explaining: how are rules carried out, why is a fact there, and why is another one not?
+"""Explaining: why is a fact there, and why is another one not?
 
 A proof is a tree of facts, each with the rule that derives it and the premises it has.  It always ends.
 Within a cycle of rules only premises older than the fact are taken; there is always a derivation from such
@@ -17,10 +17,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
-from dataspace.flows.mermaid import DiagramPart
-from dataspace.rules.engine.dependencies import GROUP, DependencyGraph
+from dataspace.rules.engine.dependencies import DependencyGraph
+from dataspace.rules.engine.describing import Description, Visible
 from dataspace.rules.engine.query import (
     FILED,
     Allowance,
@@ -32,16 +32,29 @@ from dataspace.rules.engine.query import (
     gives,
     instance_of,
     is_open,
+    literals_text,
     unify,
 )
-from dataspace.rules.language.syntax import Rule, Verb
+from dataspace.rules.language.syntax import Rule, TimeForm, TimeKind, Variable, Verb
 from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import Spent
 from dataspace.rules.relations.derived_relations import HeadRelation
-from dataspace.rules.relations.join_orders import BoundAtom, failed_text, plan, step_text
-from dataspace.rules.relations.proofs import HIDDEN_RULE, WITHHELD, Owners, Proof, Sight, withheld
+from dataspace.rules.relations.join_orders import BoundAtom, LookUp, failed_text
+from dataspace.rules.relations.proofs import (
+    HIDDEN_RULE,
+    WITHHELD,
+    Lack,
+    Owners,
+    Proof,
+    Sight,
+    lack_of,
+    lack_of_silence,
+    sooner,
+    withheld,
+)
 from dataspace.rules.relations.relations import Relation, State
-from dataspace.rules.relations.terms import RuleTerm, Terms
+from dataspace.rules.relations.terms import Row, RuleTerm
+from dataspace.rules.relations.times import RowTimes, Times, row_times
 from dataspace.rules.relations.views import View
 from index.patterns.patterns import matcher
 from index.patterns.text import unparse
@@ -66,26 +79,31 @@ LOOKED_AT = 50_000
 class Explainer:
     """Answers questions about the rules of a space; ``spent`` returns the cost of a rule, by its number.
 
-    ``facts`` has the claimed facts; ``stated`` gives the fact that a rule is from, by its number, and
-    ``sight`` says what the asker may observe: everything, where there is none.
+    ``facts`` has the claimed facts; ``times`` is what rules over time remember; ``stated`` gives the fact
+    that a rule is from, by its number, and ``sight`` says what the asker may observe: everything, where there
+    is none.  ``now`` is the present in microseconds; without it, the time of the last tick.
     """
 
     def __init__(
         self,
         dependencies: DependencyGraph,
-        terms: Terms,
+        times: Times,
         spent: Callable[[int], Spent],
         facts: BaseFacts[Any],
         *,
         stated: Callable[[int], Value] = lambda _: None,
         sight: Sight | None = None,
+        now: int | None = None,
     ) -> None:
         self._facts = facts
-        self._sight = sight
-        self._visible = [sight is None or sight.fact(stated(at)) for at in range(len(dependencies.rules))]
+        texts = [sight is None or sight.fact(stated(at)) for at in range(len(dependencies.rules))]
+        self._visible = Visible(dependencies, sight, texts)
+        self.description: Final = Description(dependencies, spent, self._visible)
+        """How the rules are carried out."""
         self._dependencies = dependencies
-        self._terms = terms
-        self._spent = spent
+        self._terms = times.terms
+        self._times = times
+        self._now = times.time if now is None else max(now, times.time)
         self._shown: set[Hashable] = set()
         self._allowance = Allowance(LOOKED_AT)
         self._lookups = Lookups(self._allowance)
@@ -108,7 +126,7 @@ class Explainer:
         return self._proof(head, fact, head.states[row], 0)
 
     def _proof(self, head: HeadRelation, fact: Value, state: State, depth: int) -> Proof:
-        if not self._sees(fact):
+        if not self._visible.fact(fact):
             return WITHHELD
         if self._is_claimed(head, fact):
             return Proof(fact)
@@ -124,8 +142,7 @@ class Explainer:
                         return self._derived(number, rule, fact, solution, depth)
         except SearchedEnough:
             return Proof(fact, "rules, by more rows than a question may look at")
-        is_kept = head.verb is Verb.TIMED
-        return Proof(fact, "what was there before" if is_kept else "next, from the tick before")
+        return Proof(fact, "next, from the tick before")
 
     def _solutions(self, number: int, fact: Value, head: Relation, state: State) -> Iterator[list[Solution]]:
         """Yields the ways in which a rule derives a fact; all solutions of an aggregate are one way."""
@@ -149,6 +166,14 @@ class Explainer:
             yield from ([each] for each in found)
 
     def _derived(self, number: int, rule: Rule, fact: Value, solutions: list[Solution], depth: int) -> Proof:
+        premises, absent, hidden = self._premises(number, solutions, depth)
+        by = rule.text if self._visible.texts[number] else HIDDEN_RULE
+        return Proof(fact, by, tuple(premises), tuple(dict.fromkeys(absent)), hidden)
+
+    def _premises(
+        self, number: int, solutions: list[Solution], depth: int
+    ) -> tuple[list[Proof], list[str], int]:
+        """Returns proofs of the premises of a body, its patterns without a match, and the count withheld."""
         premises, absent, hidden = [], [], 0
         for solution in solutions:
             for atom in self._dependencies.atoms[number]:
@@ -158,19 +183,59 @@ class Explainer:
                         hidden += 1
                     else:
                         premises.append(premise)
-                    continue
-                instance = instance_of(atom.atom, solution.known)
-                if self._sight is None or self._sight.pattern(instance):
-                    absent.append(f"not {unparse(instance)}")
+                elif self._may_show(atom, solution.known):
+                    absent.append(self._absent(atom, solution.known))
                 else:
                     hidden += 1
-        by = str(rule) if self._visible[number] else HIDDEN_RULE
-        return Proof(fact, by, tuple(premises), tuple(dict.fromkeys(absent)), hidden)
+        return premises, absent, hidden
 
-    def _sees(self, fact: Value) -> bool:
-        return self._sight is None or self._sight.fact(fact)
+    def _may_show(self, atom: BoundAtom, known: Known) -> bool:
+        """True if the asker may observe what an atom asks for."""
+        if not _is_timed(atom):
+            return self._visible.pattern(instance_of(atom.atom, known))
+        number = self._visible.timing(atom.relation)
+        return all(self._may_show(each, known) for each in self._dependencies.atoms[number])
+
+    def _absent(self, atom: BoundAtom, known: Known) -> str:
+        if _is_timed(atom):
+            return literals_text(self._form(atom), known)
+        return f"not {unparse(instance_of(atom.atom, known))}"
+
+    def _form(self, atom: BoundAtom) -> TimeForm:
+        form = self._dependencies.rules[self._visible.timing(atom.relation)].form
+        assert form is not None  # its head is of such a rule
+        return form
+
+    def _over_time(self, atom: BoundAtom, solution: Solution, depth: int) -> Proof:
+        """Returns since when a literal with times holds, until when, and the facts that it needs."""
+        if not self._may_show(atom, solution.known):
+            return WITHHELD
+        number, form = self._visible.timing(atom.relation), self._form(atom)
+        rule = self._dependencies.rules[number]
+        past = self._times.forms.get(key(rule.head.label))
+        shown = RowTimes() if past is None else row_times(past, solution.rows[atom.at])
+        columns = zip(rule.head.arguments, atom.names, strict=True)
+        known = {each.name: solution.known[name] for each, name in columns if isinstance(each, Variable)}
+        premises: list[Proof] = []
+        if shown.is_there:
+            fact = Record.of(rule.head.label, tuple([term.value for term in solution.rows[atom.at]]))
+            with suppress(SearchedEnough):
+                for found in self._solver(number).solutions(known):
+                    if form.kind is not TimeKind.NOW or gives(rule, found.known, fact):
+                        premises = self._premises(number, [found], depth)[0]
+                        known = found.known if form.kind is TimeKind.NOW else known
+                        break
+        text = literals_text(form, solution.known | known)
+        return Proof(None, "time", tuple(premises), literal=text, since=shown.since, until=shown.until)
+
+    def _solver(self, number: int) -> Solver:
+        """Returns what finds the solutions of a body as it is, of whatever age."""
+        rule, atoms = self._dependencies.rules[number], self._dependencies.atoms[number]
+        return Solver(rule, atoms, self._terms, _any, self._allowance, self._lookups)
 
     def _premise(self, atom: BoundAtom, solution: Solution, depth: int) -> Proof:
+        if _is_timed(atom):
+            return self._over_time(atom, solution, depth)
         relation, row = atom.relation, solution.rows[atom.at]
         state = relation.states[row]
         if isinstance(relation, HeadRelation):
@@ -188,8 +253,8 @@ class Explainer:
                     return self._proof(head, head.fact(each), its, depth)
         found = self._found(relation, shown)
         if found is None:
-            return Proof(shown) if self._sight is None or self._sight.pattern(shown) else WITHHELD
-        return Proof(found) if self._sees(found) else WITHHELD
+            return Proof(shown) if self._visible.pattern(shown) else WITHHELD
+        return Proof(found) if self._visible.fact(found) else WITHHELD
 
     def _found(self, view: View, pattern: Value) -> Value | None:
         """Returns the fact that a pattern stands for, as it is; None if that takes too long to find."""
@@ -248,7 +313,7 @@ class Explainer:
                 self._allowance.spend()
                 if state[2] and all(row[at] is term for at, term in fixed.items()):
                     fact = head.fact(row)
-                    if match(fact) is not None and self._sees(fact):
+                    if match(fact) is not None and self._visible.fact(fact):
                         return fact
         return None
 
@@ -267,9 +332,9 @@ class Explainer:
         if there is not None:
             return f"{unparse(there)} is there: ask why"
         lines, hidden = [], 0
-        for number, rule, lacking in self._lackings(fact):
-            if self._shows(number):
-                lines.append(f"{rule}\n    {lacking}")
+        for number, rule, known in self._deriving(fact):
+            if self._visible.rule(number):
+                lines.append(f"{rule.text}\n    {self._lacking(number, known).text}")
             else:
                 hidden += 1
         lines += [withheld(hidden, "rule")] * bool(hidden)
@@ -277,33 +342,31 @@ class Explainer:
 
     def why_not_rows(self, fact: Value) -> Iterator[Map]:
         """Yields the same for programs: a row for each rule that could derive the fact, or for the rule that
-        does."""
+        does.
+
+        ``due`` is the time at which a condition will hold if only time passes, ``ended`` the time from which
+        on it did not hold any more.
+        """
         there = self.match(fact)
         if there is not None:
             yield Map({"there": there})
             return
         hidden = 0
-        for number, rule, lacking in self._lackings(fact):
-            if self._shows(number):
-                yield Map({"rule": str(rule), "lacks": lacking})
+        for number, rule, known in self._deriving(fact):
+            if self._visible.rule(number):
+                lack = self._lacking(number, known)
+                yield Map({"rule": rule.text, "lacks": lack.text, **lack.times})
             else:
                 hidden += 1
         if hidden:
             yield Map({"withheld": hidden})
 
-    def _shows(self, number: int) -> bool:
-        """True if the asker may observe a rule, and all its atoms."""
-        sight = self._sight
-        return sight is None or (
-            self._visible[number]
-            and all(sight.pattern(view.form.pattern) for view in self._dependencies.asked[number])
-        )
-
-    def _lackings(self, fact: Value) -> Iterator[tuple[int, Rule, str]]:
+    def _deriving(self, fact: Value) -> Iterator[tuple[int, Rule, Known]]:
+        """Yields the rules that could derive a fact, with the values of their variables then."""
         for number, rule in enumerate(self._dependencies.rules):
             known = unify(rule, fact)
             if known is not None:
-                yield number, rule, self._lacking(number, rule, known) if self._shows(number) else ""
+                yield number, rule, known
 
     def _near(self, fact: Value) -> str:
         """Returns what the question may have meant: a label much like it, or the same with other fields."""
@@ -314,175 +377,58 @@ class Explainer:
         if not near:
             return ""
         for number, rule in enumerate(self._dependencies.rules):
-            if str(rule.head.label) == near[0] and self._shows(number):
+            if str(rule.head.label) == near[0] and self._visible.rule(number):
                 return f": did you mean {rule.head}?"
         return ""
 
-    def _lacking(self, number: int, rule: Rule, known: Known) -> str:
-        atoms = self._dependencies.atoms[number]
-        solver = Solver(rule, atoms, self._terms, _any, self._allowance, self._lookups)
+    def _lacking(self, number: int, known: Known) -> Lack:
+        """Returns what the body of a rule lacks for some values of its variables."""
+        solver = self._solver(number)
         try:
             if next(solver.solutions(known), None) is not None:
-                return "its body holds, for other fields of the head"
+                return Lack("its body holds, for other fields of the head")
+            furthest = solver.furthest
+            step = furthest.steps[furthest.depth]
+            if isinstance(step, LookUp) and _is_timed(step.atom):
+                return self._lacking_in_time(step.atom, furthest.known)
         except SearchedEnough:
-            return f"nothing found among the first {LOOKED_AT} rows: ask with fewer fields left open"
-        furthest = solver.furthest
-        step = furthest.steps[furthest.depth]
+            return Lack(f"nothing found among the first {LOOKED_AT} rows: ask with fewer fields left open")
         given = ", ".join([f"${name} = {unparse(value)}" for name, value in furthest.known.items()])
-        return f"{failed_text(step)}{f'  with {given}' if given else ''}"
+        return Lack(f"{failed_text(step)}{f'  with {given}' if given else ''}")
 
-    # -- how ------------------------------------------------------------------------------------------
-
-    def explain(self) -> str:
-        """Returns strata with their relations, rows and indexes, then each rule with its join orders."""
-        lines = []
-        by_name = {self._dependencies.names[id(each)]: each for each in self._dependencies.relations()}
-        hidden = 0
-        for stratum in range(self._dependencies.strata.count):
-            lines.append(f"stratum {stratum}")
-            for members in self._dependencies.strata.members(stratum):
-                seen = [name for name in members if self._shows_relation(name, by_name.get(name))]
-                hidden += len(members) - len(seen)
-                lines += [f"    {_line(name, by_name.get(name))}" for name in seen]
-                if len(seen) > 1:
-                    lines.append(f"    ^ a cycle of {len(members)}")
-        if hidden:
-            lines.append(withheld(hidden, "relation"))
-        if rules := sum(not self._shows(number) for number in range(len(self._dependencies.rules))):
-            lines += ["", withheld(rules, "rule")]
-        for number, rule in enumerate(self._dependencies.rules):
-            if not self._shows(number):
-                continue
-            how = [*self._cost(number), *self._orders(number, rule)]
-            lines += ["", str(rule), *[f"    {line}" for line in how]]
-        return "\n".join(lines)
-
-    def explained_rows(self) -> Iterator[Map]:
-        """Yields the same for programs: a row for each relation, then one for each rule."""
-        by_name = {self._dependencies.names[id(each)]: each for each in self._dependencies.relations()}
-        for stratum in range(self._dependencies.strata.count):
-            for members in self._dependencies.strata.members(stratum):
-                for name in members:
-                    if not self._shows_relation(name, by_name.get(name)):
-                        continue
-                    row = {"stratum": stratum, "relation": name.strip(), "cycle": len(members) > 1}
-                    yield Map(row | _counts(by_name.get(name)))
-        for number, rule in enumerate(self._dependencies.rules):
-            if not self._shows(number):
-                continue
-            spent, orders = self._spent(number), tuple(self._orders(number, rule))
-            took = spent.nanoseconds / 1e6
-            yield Map({"rule": str(rule), "rows": spent.calls, "milliseconds": took, "orders": orders})
-
-    def _shows_relation(self, name: str, relation: Relation | None) -> bool:
-        """True if the asker may observe all facts of a relation, or see the rule of a group."""
-        sight = self._sight
-        if sight is None:
-            return True
-        if relation is None:
-            return self._shows(int(name.removeprefix(GROUP)) - 1)
-        if isinstance(relation, View):
-            return sight.pattern(relation.form.pattern)
-        assert isinstance(relation, HeadRelation)  # there are no others
-        return sight.pattern(Record.of(relation.of, (Record("_"),) * relation.width))
-
-    @property
-    def shows_all(self) -> bool:
-        """True if nothing of the rules has to be withheld from the asker."""
-        names = {self._dependencies.names[id(each)]: each for each in self._dependencies.relations()}
-        return all(map(self._shows, range(len(self._dependencies.rules)))) and all(
-            self._shows_relation(name, relation) for name, relation in names.items()
-        )
-
-    def _cost(self, number: int) -> list[str]:
-        spent = self._spent(number)
-        return [f"{spent.calls} rows took {spent.nanoseconds / 1e6:.1f} ms"] if spent.calls else []
-
-    def _orders(self, number: int, rule: Rule) -> Iterator[str]:
-        """Yields the order in which the body is looked up, from each of its atoms."""
-        atoms = self._dependencies.atoms[number]
-        for atom in atoms:
-            steps = [step_text(step) for step in plan(rule, atoms, atom)]
-            yield f"{atom.atom} -> {', '.join([*steps, str(rule.head)])}"
-
-    def part(self) -> DiagramPart:
-        """Returns strata, handoffs and inputs that block, to be drawn."""
-        return DiagramPart("", self._dependencies.graph, self._dependencies.strata)
-
-    def monotonicity(self) -> str:
-        """Returns which rules only ever add facts when facts are added, and which not, and at which input."""
-        lines = [
-            f"{rule}\n    {'not monotone: ' + '; '.join(reasons) if reasons else 'monotone'}"
-            for rule, reasons in self._leanings()
-        ]
-        hidden = len(self._dependencies.rules) - len(lines)
-        return "\n".join([*lines, *[withheld(hidden, "rule")] * bool(hidden)])
-
-    def monotonicity_rows(self) -> Iterator[Map]:
-        """Yields the same for programs."""
-        for rule, reasons in self._leanings():
-            yield Map({"rule": str(rule), "monotone": not reasons, "because": tuple(reasons)})
-
-    def _leanings(self) -> Iterator[tuple[Rule, list[str]]]:
-        """Yields the rules, each with why it may take facts away when others are added."""
-        shrinking = self._not_monotone()
-        for number, rule in enumerate(self._dependencies.rules):
-            own = [f"waits for all of {atom}" for atom in _blocking(rule)]
-            leaning = [
-                f"leans on {self._dependencies.names[id(atom.relation)].strip()}"
-                for atom in self._dependencies.atoms[number]
-                if id(atom.relation) in shrinking
-            ]
-            if self._shows(number):
-                yield rule, list(dict.fromkeys([*own, *leaning]))
-
-    def _not_monotone(self) -> set[int]:
-        """Returns the relations that may shrink when facts are added."""
-        shrinking: set[int] = set()
-        grown = True
-        while grown:
-            before = len(shrinking)
-            for number, rule in enumerate(self._dependencies.rules):
-                leans = any(id(atom.relation) in shrinking for atom in self._dependencies.atoms[number])
-                if leans or next(_blocking(rule), None) is not None:
-                    head = rule.head
-                    shrinking.add(id(self._dependencies.head(rule)))
-                    now = self._dependencies.heads.get((key(head.label), len(head.arguments), Verb.ASSERT))
-                    shrinking.update({id(now)} if now is not None else ())
-            for view in self._dependencies.views.values():
-                if any(id(head) in shrinking for head in self._dependencies.matching(view)):
-                    shrinking.add(id(view))
-            grown = len(shrinking) > before
-        return shrinking
+    def _lacking_in_time(self, atom: BoundAtom, known: Known) -> Lack:
+        """Returns when a literal with times will hold, or since when it does not; else what it lacks."""
+        number, form = self._visible.timing(atom.relation), self._form(atom)
+        rule = self._dependencies.rules[number]
+        past = self._times.forms.get(key(rule.head.label))
+        columns = list(zip(rule.head.arguments, atom.names, strict=True))
+        given = {at: self._terms.of(known[name]) for at, (_, name) in enumerate(columns) if name in known}
+        if atom.atom.negated and past is not None:
+            silent: Row = tuple([given[at] for at in range(len(columns))])
+            return lack_of_silence(literals_text(form, known), row_times(past, silent), self._now)
+        found: Lack | None = None
+        for row in () if past is None else past.rows():
+            self._allowance.spend()
+            if past is not None and all(row[at] is term for at, term in given.items()):
+                pairs = zip(rule.head.arguments, row, strict=True)
+                values = {each.name: term.value for each, term in pairs if isinstance(each, Variable)}
+                found = sooner(found, lack_of(literals_text(form, known | values), past, row, self._now))
+        if found is not None:
+            return found
+        if form.kind in (TimeKind.FOR, TimeKind.NOW, TimeKind.AT) and rule.body:
+            inner = {
+                each.name: known[name]
+                for each, name in columns
+                if isinstance(each, Variable) and name in known
+            }
+            return self._lacking(number, inner)
+        return Lack(f"no match of {literals_text(form, known)}")
 
 
 def _any(_relation: Relation, _state: State) -> bool:
     return True
 
 
-def _blocking(rule: Rule) -> Iterator[str]:
-    if rule.form is not None:
-        yield rule.form.shown
-    for atom in rule.atoms:
-        if atom.negated or rule.head.aggregates:
-            yield str(atom)
-
-
-def _line(name: str, relation: Relation | None) -> str:
-    """Returns a relation, or a group, as ``explain`` lists it."""
-    if relation is None:
-        return name
-    indexes = [
-        f"by {', '.join(map(str, columns)) or 'nothing'}: {len(index)}"
-        for columns, index in relation.indexes.items()
-    ]
-    what = f"{relation.count()} rows"
-    return f"{name.strip():<30} {what:>12}{'  indexes ' if indexes else ''}{'; '.join(indexes)}"
-
-
-def _counts(relation: Relation | None) -> dict[str, Value]:
-    """Returns how many rows a relation has, and its indexes; nothing for a group."""
-    if relation is None:
-        return {}
-    indexes = [Map({"columns": columns, "keys": len(index)}) for columns, index in relation.indexes.items()]
-    return {"rows": relation.count(), "indexes": tuple(indexes)}
+def _is_timed(atom: BoundAtom) -> bool:
+    """True if an atom stands for a literal with times."""
+    return isinstance(atom.relation, HeadRelation) and atom.relation.verb is Verb.TIMED

@@ -198,8 +198,11 @@ class EnginePool:
         self.forbidding -= bool(engine.negated)
         self._whole = self._grown = None
 
-    def explainer(self, sight: Sight | None = None) -> Explainer:
-        """Returns what answers why, why not and how, for all components as one; O(rules) after a change."""
+    def explainer(self, sight: Sight | None = None, now: int | None = None) -> Explainer:
+        """Returns what answers why, why not and how, for all components as one; O(rules) after a change.
+
+        ``now`` is the time of the question, in microseconds.
+        """
         order = sorted(
             (rule.number, engine, at) for engine in self.components for at, rule in enumerate(engine.rules)
         )
@@ -208,11 +211,12 @@ class EnginePool:
         numbers = [number for number, _, _ in order]
         return Explainer(
             self._whole,
-            self.base_facts.terms,
+            self.times,
             lambda at: self.costs.of(numbers[at]),
             self.base_facts,
             stated=lambda at: self.texts.stated(numbers[at]),
             sight=sight,
+            now=now,
         )
 
     def size(self) -> int:

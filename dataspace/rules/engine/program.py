@@ -452,12 +452,13 @@ class Program:
         """Returns all derived facts that no owner claims; O(such facts)."""
         return [value for engine in self.components for value in engine.derived()]
 
-    def explainer(self, sight: Sight | None = None) -> Explainer:
+    def explainer(self, sight: Sight | None = None, now: int | None = None) -> Explainer:
         """Returns what answers why, why not and how, for all components as one; O(rules).
 
-        It shows what the asker may observe: everything without a ``sight``.
+        It shows what the asker may observe: everything without a ``sight``.  ``now`` is the time of the
+        question, in microseconds; without it, the time of the last tick.
         """
-        return self._pool.explainer(sight)
+        return self._pool.explainer(sight, now)
 
     def costliest(self) -> tuple[str, int, int]:
         """Returns the text that has taken most time, its nanoseconds, and the nanoseconds of all.

@@ -10,7 +10,7 @@ then raises ``SearchedEnough``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dataspace.rules.language.syntax import (
@@ -19,18 +19,25 @@ from dataspace.rules.language.syntax import (
     Atom,
     Comparison,
     Expression,
+    LastingGroup,
+    Literal,
     Now,
     Rule,
     Structure,
+    TimedAtom,
+    TimeForm,
     Variable,
     calculate,
     compare,
+    duration_text,
     maker,
+    with_parts,
 )
 from dataspace.rules.relations.join_orders import Bind, BoundAtom, LookUp, Step, plan
 from dataspace.rules.relations.relations import Relation, State
 from dataspace.rules.relations.terms import Row, RuleTerm, Terms
 from index.errors import UsageError
+from index.patterns.text import unparse
 from index.values.values import Record, Value, same
 
 Known = dict[str, Value]
@@ -250,6 +257,46 @@ def is_open(value: Value) -> bool:
 def instance_of(atom: Atom, known: Known) -> Value:
     """Returns an atom with the known terms filled in."""
     return _filled(atom.pattern, known)
+
+
+def literals_text(form: TimeForm, known: Known) -> str:
+    """Returns the literals of a rule that depend on time in one way, with the known values filled in."""
+    return ", ".join([_literal_text(each, known) for each in form.literals]) or form.shown
+
+
+def _literal_text(literal: Literal, known: Known) -> str:
+    match literal:
+        case Atom(pattern):
+            return str(replace(literal, pattern=_partly(pattern, known), shown=""))
+        case TimedAtom(pattern, at=at):
+            text = str(replace(literal, pattern=_partly(pattern, known)))
+            return text if at not in known else text.replace(f" at ${at}", f" at {unparse(known[at])}")
+        case LastingGroup(literals):
+            inside = ", ".join([_literal_text(each, known) for each in literals])
+            return f"({inside}) for {duration_text(literal.span)}"
+        case Comparison(operator, left, right):
+            return str(Comparison(operator, _given(left, known), _given(right, known)))
+
+
+def _given(expression: Expression, known: Known) -> Expression:
+    match expression:
+        case Variable(name) if name in known:
+            return Structure(known[name])
+        case Arithmetic(operator, left, right):
+            return Arithmetic(operator, _given(left, known), _given(right, known))
+        case Structure(template):
+            return Structure(_partly(template, known))
+    return expression
+
+
+def _partly(pattern: Value, known: Known) -> Value:
+    """Returns a pattern in which the known variables have their values, and the others stay."""
+    match pattern:
+        case Record(label="$", fields=(str(name), _, _)) if name in known:
+            return known[name]
+        case Record(label="$" | "_" | "lit"):
+            return pattern
+    return with_parts(pattern, lambda part: _partly(part, known))
 
 
 def _filled(pattern: Value, known: Known) -> Value:

@@ -13,6 +13,7 @@ Always: the rules that are made have no times in their bodies; a rule without ti
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
@@ -109,7 +110,7 @@ class _Lowering:
         if about_now:
             rest = [each for each in body if each not in about_now]
             body = [self._compared(head, rest, about_now)]
-        return Rule(head, tuple(body))
+        return Rule(head, tuple(body), written=str(rule))
 
     # -- literals --------------------------------------------------------------------------------------
 
@@ -118,11 +119,12 @@ class _Lowering:
             assert literal.within is not None  # not with at is refused
             names = [each for each in _named(literal.pattern) if each in self._bound()]
             unnamed = _closed(literal.pattern, set(names))
-            form = TimeForm(TimeKind.WITHIN, literal.within, pattern=unnamed, shown=str(literal))
-            yield self._hide(form, [Atom(unnamed)], names, negated=True)
-            old = TimeForm(
-                TimeKind.FOR, literal.within, shown=f"the rule for {duration_text(literal.within)}"
+            form = TimeForm(
+                TimeKind.WITHIN, literal.within, pattern=unnamed, shown=str(literal), literals=(literal,)
             )
+            yield self._hide(form, [Atom(unnamed)], names, negated=True)
+            age = f"the rule is {duration_text(literal.within)} old"
+            old = TimeForm(TimeKind.FOR, literal.within, shown=age)
             yield self._hide(old, [], [])
             return
         is_each = self._collects or literal.at is not None
@@ -130,12 +132,17 @@ class _Lowering:
         names = _named(pattern)
         if literal.within is None:
             assert literal.at is not None  # else it is an atom
-            form = TimeForm(TimeKind.AT, is_exact=True, shown=str(literal))
+            form = TimeForm(TimeKind.AT, is_exact=True, shown=str(literal), literals=(literal,))
             yield self._hide(form, [Atom(pattern)], names, extra=[literal.at])
             return
         kind = TimeKind.OCCURRENCES if is_each else TimeKind.WITHIN
         form = TimeForm(
-            kind, literal.within, pattern=pattern, is_exact=literal.at is not None, shown=str(literal)
+            kind,
+            literal.within,
+            pattern=pattern,
+            is_exact=literal.at is not None,
+            shown=str(literal),
+            literals=(literal,),
         )
         extra = [literal.at or self._fresh(), self._fresh()] if is_each else []
         yield self._hide(form, [Atom(pattern)], names, extra=extra)
@@ -143,7 +150,9 @@ class _Lowering:
     def _final(self, literal: TimedAtom, window: int) -> Literal:
         pattern = _opened(literal.pattern, self)
         assert literal.within is not None and literal.at is not None  # else it is refused
-        form = TimeForm(TimeKind.FINAL, literal.within, window, pattern, shown=str(literal))
+        form = TimeForm(
+            TimeKind.FINAL, literal.within, window, pattern, shown=str(literal), literals=(literal,)
+        )
         return self._hide(form, [Atom(pattern)], _named(pattern), extra=[literal.at, self._fresh()])
 
     def _lasting(self, group: LastingGroup) -> Literal:
@@ -152,14 +161,14 @@ class _Lowering:
             if each is not group:
                 used.update(_names_of(each))
         inside = dict.fromkeys(name for each in group.literals for name in _names_of(each))
-        form = TimeForm(TimeKind.FOR, group.span, shown=str(group))
+        form = TimeForm(TimeKind.FOR, group.span, shown=str(group), literals=(group,))
         return self._hide(form, group.literals, [name for name in inside if name in used])
 
     def _compared(self, head: Head, rest: Sequence[Literal], about_now: Sequence[Comparison]) -> Literal:
         """Takes the whole body apart, since it needs the values of its variables."""
         if self._collects:
             rest = [
-                Atom(_opened(each.pattern, self), each.negated)
+                replace(each, pattern=_opened(each.pattern, self))
                 if isinstance(each, Atom) and not each.negated
                 else each
                 for each in rest
@@ -168,7 +177,8 @@ class _Lowering:
         else:
             names = list(dict.fromkeys(n for each in head.arguments for n in variables_of(each)))
         operators, operands = zip(*[_sides(each) for each in about_now], strict=True)
-        form = TimeForm(TimeKind.NOW, operators=operators, shown=", ".join(map(str, about_now)))
+        shown = ", ".join(map(str, about_now))
+        form = TimeForm(TimeKind.NOW, operators=operators, shown=shown, literals=tuple(about_now))
         extra = [self._fresh() for _ in operands]
         return self._hide(form, rest, names, extra=extra, operands=operands)
 
@@ -189,9 +199,10 @@ class _Lowering:
         label = f"{form.shown} [{self._mark}.{len(self.hidden)}]"
         columns: list[Expression] = [Variable(name) for name in names]
         columns += operands or [_PLACE for _ in extra]
-        self.hidden.append(Rule(Head(label, tuple(columns), Verb.TIMED), tuple(body), form))
+        made = Rule(Head(label, tuple(columns), Verb.TIMED), tuple(body), form, str(self._rule))
+        self.hidden.append(made)
         fields = [Record("$", name, None, DISCARD) for name in [*names, *extra]]
-        return Atom(Record.of(label, tuple(fields)), negated)
+        return Atom(Record.of(label, tuple(fields)), negated, form.shown)
 
     def _bound(self) -> set[str]:
         """Returns the variables that anything else in the rule has."""

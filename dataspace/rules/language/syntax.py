@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -91,9 +91,11 @@ class Atom:
 
     pattern: Value
     negated: bool = False
+    shown: str = field(default="", compare=False)
+    """The text of the literal for which it stands, if it is not written so itself."""
 
     def __str__(self) -> str:
-        return f"{'not ' if self.negated else ''}{unparse(self.pattern)}"
+        return self.shown or f"{'not ' if self.negated else ''}{unparse(self.pattern)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,8 @@ class TimeForm:
     """True if the time of each fact is shown, however old it is."""
     shown: str = ""
     """The text of the literal in its rule."""
+    literals: tuple[Literal, ...] = ()
+    """That literal; several comparisons with the present time; none for the age of a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +235,13 @@ class Rule:
     body: tuple[Literal, ...] = ()
     form: TimeForm | None = None
     """What time does with its rows, for the verb ``TIMED``."""
+    written: str = field(default="", compare=False)
+    """The rule of the text from which this one was made; empty if it stands there itself."""
+
+    @property
+    def text(self) -> str:
+        """Returns the rule as its author has written it."""
+        return self.written or str(self)
 
     def __str__(self) -> str:
         body = ", ".join(map(str, self.body))

@@ -11,7 +11,8 @@ Always: between ticks no instant up to the present is on the agenda; ``undo`` ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeAlias
@@ -73,6 +74,11 @@ class PastRows:
     def __len__(self) -> int:
         """Returns how many rows it keeps."""
         return len(self.since) + len(self.kept)
+
+    def rows(self) -> Iterator[Row]:
+        """Yields the rows that it keeps, as they are in bodies or as they are shown."""
+        yield from self.since
+        yield from self.kept
 
     def read(self, message: Value) -> tuple[Value, ...] | None:
         """Returns what the pattern captures of a message; None if it does not match."""
@@ -320,6 +326,44 @@ class Times:
         heapify(self._instants)
         self._hearing = None
         self._look_ahead()
+
+
+@dataclass(frozen=True, slots=True)
+class RowTimes:
+    """Since when a row counts, and until when by time alone, in microseconds; None where that is not known.
+
+    ``is_there`` is False for a row that has ended and is only kept.
+    """
+
+    since: int | None = None
+    until: int | None = None
+    is_there: bool = False
+
+
+def row_times(past: PastRows, row: Row) -> RowTimes:
+    """Returns since when a row that is shown counts; O(1)."""
+    of, since, until = past.of, past.since.get(row), past.kept.get(row)
+    match of.kind:
+        case TimeKind.WITHIN:
+            if since is None and until is not None:
+                return RowTimes(until - of.span, until)
+            return RowTimes(since, None, since is not None)
+        case TimeKind.OCCURRENCES | TimeKind.FINAL:
+            return RowTimes(_time_in(row[-2]), until, until is None)
+        case TimeKind.AT:
+            return RowTimes(_time_in(row[-1]), None, is_there=True)
+        case TimeKind.FOR:
+            return RowTimes(since, None, is_there=True)
+        case TimeKind.NOW:
+            begins, ends = bounds_of(of.operators, row)
+            return RowTimes(
+                begins if begins > -NEVER else since, ends if ends < NEVER else None, is_there=True
+            )
+
+
+def _time_in(term: Any) -> int | None:
+    """Returns the time that a column has, in microseconds."""
+    return micros_of(term.value) if term.value.__class__ is datetime else None
 
 
 def bounds_of(operators: Sequence[str], row: Row) -> tuple[int, int]:

@@ -322,7 +322,7 @@ def leads(graph: Graph, start: str, end: str, seen: set[str]) -> bool:
 def test_a_monotone_function_only_grows_and_the_report_says_which_rules_are() -> None:
     program = Program()
     program.add("both", "up($x) <- e($x). down($x) <- n($x), not e($x).")
-    up, down = program.explainer().monotonicity().split("\n    ")[1:]
+    up, down = program.explainer().description.monotonicity().split("\n    ")[1:]
     assert up.startswith("monotone") and down == "not monotone: waits for all of not e($x)"
 
 

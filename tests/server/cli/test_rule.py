@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,3 +176,17 @@ def test_a_suspended_rule_is_seen_and_resumes_by_itself_or_when_it_is_asked_to(n
         tried = run(url, "rule", "resume", "wide")
         assert tried.returncode == 1 and "no rule 'wide' is suspended in space 'main'" in tried.stderr
         assert run(url, "retract", "--durable", "bad", "once(1)", *many[:5]).returncode == 0
+
+
+def test_a_rule_over_time_says_since_when_and_how_long_still(url: str) -> None:
+    text = "old($x) <- (road($x, _)) for 1 h. fresh($x) <- road($x, _) at $t, now < $t + 3600."
+    assert run(url, "rule", "add", "old", text, "--durable", "times").returncode == 0
+    shown = said(url, "why-not", 'old("a")').splitlines()
+    assert shown[0] == "old($x) <- (road($x, _)) for 1 h."
+    assert re.search(
+        r'^ +\(road\("a", _\)\) for 1 h: held since \S+Z, not yet: in (60.0|59.\d) min \(', shown[1]
+    )
+    (row,) = rows(url, "why-not", 'old("a")')
+    assert {"rule", "lacks", "due"} == row.keys()
+    proof = rows(url, "why", 'fresh("a")')
+    assert proof[1]["literal"].startswith("now < (@") and {"since", "until"} <= proof[1].keys()

@@ -240,6 +240,7 @@ export default {
 
     function stepOf(each) {
       if (each.withheld) return [h("span", { class: "note" }, `${number(each.withheld)} facts are withheld: the token does not allow to observe them`)];
+      if (each.literal) return [h("code", {}, each.literal), h("span", { class: "note" }, ` ${each.holds}`)];
       if (each.absent) return [h("code", {}, each.absent), h("span", { class: "note" }, " has no match")];
       const name = h("button", { type: "button", class: "plain mono", "data-fact": said(each.fact), onclick: attempt(app, () => ((field.value = text(each.fact)), why())) }, said(each.fact));
       const by = each.by === "claimed" ? `claimed${each.owners ? ` by ${each.owners.join(", ")}` : ""}` : each.by;

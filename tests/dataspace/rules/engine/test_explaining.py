@@ -91,7 +91,7 @@ def test_how_rules_are_carried_out_is_told_by_stratum() -> None:
     made = Program(clock=iter(range(0, 10_000_000, 500)).__next__)
     made.add("test", REACH + MORE)
     made.tick([parse("edge(1, 2)"), parse("edge(2, 3)")])
-    lines = made.explainer().explain().splitlines()
+    lines = made.explainer().description.explain().splitlines()
     assert (
         lines[0] == "stratum 0" and [line for line in lines if line.startswith("stratum")][-1] == "stratum 2"
     )
@@ -101,14 +101,14 @@ def test_how_rules_are_carried_out_is_told_by_stratum() -> None:
 
 
 def test_the_graph_marks_handoffs_and_what_blocks() -> None:
-    graph = mermaid(program(REACH + MORE).explainer().part())
+    graph = mermaid(program(REACH + MORE).explainer().description.part())
     assert 'subgraph s2["stratum 2"]' in graph
     assert '(["handoff"])' in graph and "--x|not|" in graph and "--x|aggregate|" in graph
 
 
 def test_the_report_says_which_rules_are_monotone_and_at_which_input_others_are_not() -> None:
     told = program("a($x) <- b($x). c($x) <- a($x), not d($x). e(count($x)) <- c($x). f($x) <- e($x).")
-    assert told.explainer().monotonicity().splitlines() == [
+    assert told.explainer().description.monotonicity().splitlines() == [
         "a($x) <- b($x).",
         "    monotone",
         "c($x) <- a($x), not d($x).",
