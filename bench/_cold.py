@@ -7,6 +7,7 @@ all of Spark's; ratios are of times by the clock.
     cold_frame_ratio_parquet, cold_format_ratio_parquet    Spark's scan of the same rows ÷ ours
     cold_format_cpu_ratio_parquet    the same in CPU seconds
     cold_daemon_cores, cold_frame_daemon_cores             what the daemon used meanwhile, in cores
+    cold_merged_ratio_parquet        the format where all ranges were merged to one
     cold_column_ratio                one of five columns by its schema ÷ all
     cold_part_ratio_parquet          a pattern that leaves a field out, which must be counted
     cold_asof_daemon_s, hot_asof_daemon_s, cold_asof_s     the state in the middle
@@ -40,6 +41,8 @@ def measure_cold(
     """The figures of a daemon that has been filled."""
     place = str(folder / "archive")
     command = [sys.executable, "-m", "dataspace", "log", "archive", place, "--data", str(data), "--quiet"]
+    merged = [each if each != place else f"{place} merged" for each in command] + ["--merge"]
+    subprocess.run(merged, check=True, stdout=subprocess.DEVNULL)
     before = os.times()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     after = os.times()
@@ -62,6 +65,7 @@ def measure_cold(
         "parquet": lambda: spark.read.parquet(str(folder / "same rows")),
         "frame": lambda: dataspace.spark.frame(spark, pattern, url=url, archive=place),
         "format": lambda: format_of(**cold),
+        "merged": lambda: format_of(url=url, archive=f"{place} merged"),
         "column": lambda: format_of(schema=COLUMN, **cold),
         "part": lambda: format_of(PART, **cold),
         "asof": lambda: format_of(asOfEpoch=middle, **cold),
@@ -85,6 +89,7 @@ def measure_cold(
         "cold_format_cpu_ratio_parquet": parquet.spark / best["format"].spark,
         "cold_daemon_cores": best["format"].daemon / best["format"].seconds,
         "cold_frame_daemon_cores": best["frame"].daemon / best["frame"].seconds,
+        "cold_merged_ratio_parquet": parquet.seconds / best["merged"].seconds,
         "cold_column_ratio": best["column"].seconds / best["format"].seconds,
         "cold_part_ratio_parquet": parquet.seconds / best["part"].seconds,
         "cold_asof_s": best["asof"].seconds,

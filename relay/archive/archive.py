@@ -243,7 +243,7 @@ class Archive:
         ranges = manifest.ranges if chapter is None else self._chapter(chapter).ranges
         place = next((at for at, each in enumerate(ranges) if wanted(each)), len(ranges))
         for of in ranges[max(0, place - 1) :]:
-            groups = self._groups(of)
+            groups = self.groups(of)
             first = next((at for at, each in enumerate(groups) if wanted(each)), len(groups))
             for group in groups[max(0, first - 1) :]:
                 yield of, group
@@ -282,7 +282,7 @@ class Archive:
 
     def _segments_now(self, after: int, upto: int) -> Iterator[Segment]:
         for each in self.ranges(after, upto):
-            for group in self._groups(each):
+            for group in self.groups(each):
                 if group.last > after and group.first <= upto:
                     for segment in self._group(each, group):
                         if segment.last > after:
@@ -301,13 +301,13 @@ class Archive:
 
     def _until(self, until: int, ranges: Iterable[Range]) -> Iterator[Segment]:
         for of in ranges:
-            for group in self._groups(of) if of.until >= until else ():
+            for group in self.groups(of) if of.until >= until else ():
                 if group.until >= until:
                     yield from self._group(of, group)
 
     def segments_of(self, of: Range) -> Iterator[Segment]:
         """Yields the segments of a range, each group checked within itself."""
-        for group in self._groups(of):
+        for group in self.groups(of):
             yield from self._group(of, group)
 
     def _group(self, of: Range, group: PackedGroup) -> Iterator[Segment]:
@@ -315,7 +315,7 @@ class Archive:
         frame = self.objects.get_part(name, group.offset, group.offset + group.size)
         return segments_of(group, frame, f"{self.objects.shown}/{name}")
 
-    def _groups(self, of: Range) -> list[PackedGroup]:
+    def groups(self, of: Range) -> list[PackedGroup]:
         """Returns the index of a range's segments; one request or two, unless it was read lately."""
         return self._indexes.get(of.file(SEGMENTS))
 

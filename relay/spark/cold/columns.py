@@ -4,8 +4,8 @@ Most columns go to Spark as Arrow has read them.  A column is taken apart only w
 another class (``fK_other``), or where Spark is given texts of values.
 
 Always: the same rows in the same order as from the daemon, with the same errors for values that do not fit;
-memory is one batch for each task, or an object whose rows are
-in another order.
+memory is one batch for each task, or its rows of an object whose
+rows are in another order.
 """
 
 from __future__ import annotations
@@ -61,6 +61,9 @@ class ColdFile:
 
     order: tuple[int, ...] = ()
     """The fields that rows are ordered by, before the order of the log."""
+
+    rows: int = 0
+    """Rows of the object."""
 
     is_state: bool = False
     """True for facts that held after an epoch: all of them count, whatever epochs are read."""
@@ -139,12 +142,8 @@ def read_rows(task: ColumnTask, file: ColdFile, fields: Sequence[int]) -> Iterat
     wanted = sorted({*fields, *task.form.constants, *task.form.classes})
     for batch in _typed(task, file, wanted) if file.own else _rare(task, file, wanted):
         made = batch
-        if not file.is_state and (file.first <= task.after or file.last > task.upto):
-            compute = _compute()
-            epochs = made.own[EPOCH]
-            made = made.filter(
-                compute.and_(compute.greater(epochs, task.after), compute.less_equal(epochs, task.upto))
-            )
+        if _is_cut(task, file):
+            made = made.filter(_in_span(task, made.own[EPOCH]))
         for at, value in task.form.constants.items():
             if made.rows:
                 made = made.filter(_equal(made.fields[at], value))
@@ -153,6 +152,16 @@ def read_rows(task: ColumnTask, file: ColdFile, fields: Sequence[int]) -> Iterat
                 made = made.filter(mask)
         if made.rows:
             yield made
+
+
+def _is_cut(task: ColumnTask, file: ColdFile) -> bool:
+    """True if an object has epochs that are not of the task."""
+    return not file.is_state and (file.first <= task.after or file.last > task.upto)
+
+
+def _in_span(task: ColumnTask, epochs: pa.Array) -> pa.Array:
+    compute = _compute()
+    return compute.and_(compute.greater(epochs, task.after), compute.less_equal(epochs, task.upto))
 
 
 def _fields_wanted(task: ColumnTask) -> list[int]:
@@ -174,7 +183,12 @@ def _typed(task: ColumnTask, file: ColdFile, wanted: Sequence[int]) -> Iterator[
         names = [name for at in wanted for name in (f"f{at}", f"f{at}_other") if name in there]
         groups = [at for at in range(parquet.num_row_groups) if _may_match(parquet, at, task, letters, file)]
         if file.order:
-            table = parquet.read_row_groups(groups, [*own, *names])
+            read = parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=[*own, *names])
+            if _is_cut(task, file):
+                read = (each.filter(_in_span(task, each.column(EPOCH))) for each in read)
+            table = pa.Table.from_batches(
+                read, schema=pa.schema([each for each in schema if each.name in (*own, *names)])
+            )
             batches = table.sort_by([(EPOCH, "ascending"), (SEQ, "ascending")]).to_batches(BATCH_ROWS)
         else:
             batches = parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=[*own, *names])

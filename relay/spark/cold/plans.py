@@ -1,30 +1,38 @@
 """Plans: how the archived epochs of a batch are divided into tasks, and what each of them reads.
 
-Epochs are read from columns where those alone answer the pattern (``forms``), in tasks of whole ranges, about
-a million changes each.  Else they are replayed from segments, in one task where something must be counted
-from the beginning.
+Epochs are read from columns where those alone answer the pattern (``forms``), in tasks of about half a
+million rows each.  Else they are replayed from segments, in one task where something must be counted from the
+beginning.  A range that is larger than a task is divided where a group of its segments ends.
 
-Always: every archived epoch of the batch is in one task; a task needs nothing but its plan and the archive.
+Always: every archived epoch of the batch is in one task, whole; a task needs nothing but its plan and the
+archive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from index.patterns.skeletons import skeleton
 from index.values.values import Value
 from relay.archive.archive import Archive
 from relay.archive.manifest import COLUMNS, ArchivedFile, Range
+from relay.archive.packing import PackedGroup
 from relay.archive.states import nearest_state
 from relay.spark.cold.columns import ColdFile, widest_of
 from relay.spark.cold.forms import ColumnForm, column_form
 
-TASK_CHANGES: Final = 1 << 20
-"""Changes of a task at which it is closed."""
+T = TypeVar("T")
+U = TypeVar("U")
+
+TASK_ROWS: Final = 1 << 19
+"""Rows of columns, or replayed changes, at which a task is closed."""
+
+ORDERED_SHARE: Final = 4
+"""How many times as many rows a task has where they are ordered by fields, since it reads all row groups."""
 
 MOST_FIELDS: Final = 1 << 15
 """More fields than any fact has."""
@@ -59,9 +67,8 @@ def planned(archive: Archive, pattern: Value, after: int, upto: int, count: int)
     if files is None and not _is_apart(pattern):
         return [ColdPlan(identity, after, upto)]
     plans: list[ColdPlan] = []
-    for some in _divided(ranges, count):
-        begin = after if not plans else plans[-1].upto
-        end = upto if some[-1] is ranges[-1] else some[-1].last
+    for end, some in _divided(archive, _weights(ranges, files), after, upto, count):
+        begin = plans[-1].upto if plans else after
         of_task = (
             None if files is None else tuple([files[each.first] for each in some if each.first in files])
         )
@@ -70,19 +77,55 @@ def planned(archive: Archive, pattern: Value, after: int, upto: int, count: int)
     return plans
 
 
-def _divided(ranges: Sequence[Range], count: int) -> list[list[Range]]:
-    """Returns ranges in tasks of about as many changes each."""
-    total = sum([each.changes for each in ranges])
-    size = max(1, min(TASK_CHANGES, -(-total // max(1, count))))
-    parts: list[list[Range]] = []
-    seen = size
-    for each in ranges:
-        if seen >= size:
-            parts.append([])
-            seen = 0
-        parts[-1].append(each)
-        seen += each.changes
+def _weights(ranges: Sequence[Range], files: Mapping[int, ColdFile] | None) -> list[tuple[Range, float]]:
+    """Returns ranges with the rows that are read of each."""
+    if files is None:
+        return [(each, each.changes) for each in ranges]
+    found = [(each, files.get(each.first)) for each in ranges]
+    return [
+        (of, 0 if file is None else file.rows / (ORDERED_SHARE if file.order else 1)) for of, file in found
+    ]
+
+
+def _divided(
+    archive: Archive, weights: Sequence[tuple[Range, float]], after: int, upto: int, count: int
+) -> list[tuple[int, list[Range]]]:
+    """Returns the last epoch and the ranges of each task.
+
+    A request for each range that is larger than a task, or that is read in part.
+    """
+    size = min(TASK_ROWS, max(1, sum([weight for _, weight in weights]) / max(1, count)))
+    cut = [
+        each
+        for each, weight in weights
+        if weight > size or (weight and not after < each.first <= each.last <= upto)
+    ]
+    groups = dict(zip([each.first for each in cut], _together(archive.groups, cut), strict=True))
+    pieces = [
+        piece for of, weight in weights for piece in _pieces(of, weight, groups.get(of.first), after, upto)
+    ]
+    size = min(TASK_ROWS, max(1, sum([weight for *_, weight in pieces]) / max(1, count)))
+    parts: list[tuple[int, list[Range]]] = []
+    seen = float(size)
+    for of, end, weight in pieces:
+        known = parts.pop()[1] if seen < size else []
+        seen = weight + (seen if seen < size else 0)
+        parts.append((end, known if known and known[-1] is of else [*known, of]))
     return parts
+
+
+def _pieces(
+    of: Range, weight: float, groups: Sequence[PackedGroup] | None, after: int, upto: int
+) -> Iterator[tuple[Range, int, float]]:
+    """Yields the parts of a range by their last epoch, with their share of its rows."""
+    if groups is None:
+        yield of, min(of.last, upto), weight
+        return
+    size = sum([each.size for each in groups])
+    for each in groups:
+        if each.last > after and each.first <= upto:
+            end = of.last if each is groups[-1] else each.last
+            yield of, min(end, upto), weight * each.size / size
 
 
 def _is_apart(pattern: Value) -> bool:
@@ -178,9 +221,12 @@ def _cold(archive: Archive, of: Range | None, file: ArchivedFile) -> ColdFile:
     ends = (1, 0) if of is None else (max(of.first, 1), of.last)
     own = file.label is not None
     name = archive.name(file.path)
-    return ColdFile(name, file.size, *ends, own, file.others, file.order, is_state=of is None)
+    return ColdFile(name, file.size, *ends, own, file.others, file.order, file.rows, is_state=of is None)
 
 
-def _together(look: Callable[[ColdFile], int], files: Iterable[ColdFile]) -> list[int]:
+def _together(look: Callable[[T], U], of: Sequence[T]) -> list[U]:
+    """Looks into some objects at the same time."""
+    if not of:
+        return []
     with ThreadPoolExecutor(READERS) as readers:
-        return list(readers.map(look, files))
+        return list(readers.map(look, of))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow.parquet import ParquetFile
 
 from dataspace.client.bulk.blocks import block
 from dataspace.codec import unpack_own
@@ -93,7 +94,7 @@ OPTIONS = read_options({"pattern": "p($)", "arrowBatchRows": "2"})
 
 
 class Kept:
-    """A log with an archive of several ranges."""
+    """A log with an archive of several ranges, whose objects have many groups."""
 
     def __init__(self, folder: Path, changes: int, *merges: MergeRules) -> None:
         (folder / "data").mkdir(parents=True)
@@ -107,14 +108,19 @@ class Kept:
         archiver = Archiver(
             reader, open_objects(folder / "archive"), "main", sizes=RangeSizes(changes=changes)
         )
-        archiver.begin()
-        archive_all(archiver, lambda _: None)
-        for rules in merges:
-            Merger(archiver.archive, rules=rules).merge_all(lambda _: None)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("relay.archive.packing.GROUP_BYTES", 1)
+            patched.setattr("relay.archive.columns.GROUP_ROWS", 4)
+            patched.setattr("relay.archive.columns.CLUSTERED_ROWS", 3)
+            archiver.begin()
+            archive_all(archiver, lambda _: None)
+            for rules in merges:
+                Merger(archiver.archive, rules=rules).merge_all(lambda _: None)
         reader.close()
         self.peer = DaemonPeer("", archive=str(folder / "archive"))
         self.archive = Archive(open_objects(folder / "archive"), ArchivePlace("main", self.log.identity))
         self.archive.renew()
+        self.ranges = [*self.archive.ranges()]
 
 
 CLUSTERED = MergeRules(changes=12, clusters={"p": (1, 0), "q": (1,)})
@@ -164,10 +170,53 @@ def test_rows_are_those_of_the_log(kept: Kept, pattern: str) -> None:
     for after, upto in combinations(range(0, len(TURNS) + 1, 1 if kept.several else 2), 2):
         expected = told(kept.log, wanted, after, upto)
         assert read(kept, wanted, after, upto) == expected, (after, upto)
-        if kept.several:
-            assert read(kept, wanted, after, upto, count=8) == expected, (after, upto)
+        for count in (8,) if kept.several else (3,) if len(kept.ranges) == 1 else ():
+            assert read(kept, wanted, after, upto, count) == expected, (after, upto)
     whole = columns_for(pattern, whole=True)
     assert read(kept, whole, 1, 7, count=2) == told(kept.log, whole, 1, 7)
+
+
+@pytest.mark.parametrize("pattern", ["p($n, $s)", "q($v, $t)", "w($n, $m)", "$fact"])
+def test_tasks_have_all_epochs_between_them_and_about_as_many_rows(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    """A range is divided where a task would be larger than it may be, and where more tasks are asked for."""
+    wanted = parse_pattern(pattern)
+    monkeypatch.setattr("relay.spark.cold.plans.ORDERED_SHARE", 1)
+    (whole,) = planned(kept.archive, wanted, 0, len(TURNS), 1)
+    for after, upto in combinations(range(len(TURNS) + 1), 2):
+        for rows, count in [(1, 1), (3, 1), (100, 2), (100, 4), (100, 9)]:
+            monkeypatch.setattr("relay.spark.cold.plans.TASK_ROWS", rows)
+            plans = planned(kept.archive, wanted, after, upto, count)
+            ends = [each.upto for each in plans]
+            assert [each.after for each in plans] == [after, *ends][: len(plans)]
+            assert ends == sorted({*ends})
+            assert (
+                ends[-1:] in ([upto], []) or whole.files is not None
+            )  # the last ranges may have no such rows
+            if (after, upto, rows) == (0, len(TURNS), 1):
+                assert len(plans) >= 3
+            if (after, upto, rows, count) == (0, len(TURNS), 100, 2):
+                assert len(plans) == 2
+
+
+def test_a_task_reads_the_row_groups_of_its_epochs(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where rows are in the order of the log, one row group at most is read by two tasks."""
+    groups: list[int] = []
+    read_groups = ParquetFile.iter_batches
+
+    def counted(self: ParquetFile, size: int, row_groups: list[int], **rest: Any) -> Any:
+        groups.extend(row_groups)
+        return read_groups(self, size, row_groups, **rest)
+
+    monkeypatch.setattr(ParquetFile, "iter_batches", counted)
+    wanted = columns_for("p($n, $s)")
+    alone = read(kept, wanted, 0, len(TURNS))
+    expected, groups[:] = len(groups), []
+    assert read(kept, wanted, 0, len(TURNS), 3) == alone
+    (plans,) = [planned(kept.archive, wanted.pattern, 0, len(TURNS), 3)]
+    ordered = any(each.order for of in kept.ranges for each in of.files)
+    assert len(groups) <= expected * (len(plans) if ordered else 1) + len(plans) - 1
 
 
 def test_a_task_goes_on_with_the_counts_of_the_one_before(
