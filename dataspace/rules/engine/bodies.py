@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dataspace.rules.engine.query import candidates, evaluate
-from dataspace.rules.language.syntax import Comparison, Rule, Variable, compare
-from dataspace.rules.relations.budgets import Budget
+from dataspace.rules.engine.query import candidates
+from dataspace.rules.language.evaluating import evaluate, holds
+from dataspace.rules.language.functions import Pay
+from dataspace.rules.language.syntax import Comparison, Rule, Variable
+from dataspace.rules.relations.budgets import BYTES_OF_WORK, Budget
 from dataspace.rules.relations.join_orders import BoundAtom, LookUp, plan
 from dataspace.rules.relations.terms import Row, RuleTerm, Terms
-from index.values.values import Value, same
+from index.values.values import Value
 
 UNCALCULATED: Final = (ArithmeticError, ValueError, TypeError)
 """What expressions raise: a ``UsageError`` is a ``ValueError``."""
@@ -77,7 +79,7 @@ class Body:
             later = []
             for each in waiting:
                 try:
-                    if not _agrees(each, values):
+                    if not _agrees(each, values, self._pay):
                         return False
                 except KeyError:  # of variables that have no values yet
                     later.append(each)
@@ -86,6 +88,11 @@ class Body:
             moved, waiting = len(later) < len(waiting), later
         return not settled or not any(self._is_there(atom, values) for atom in self._negated)
 
+    def _pay(self, cost: int) -> None:
+        self._paid.left -= cost // BYTES_OF_WORK
+        if self._paid.left < 0:
+            self._paid.left = self._paid.refill(self._paid.left)
+
     def _is_there(self, atom: BoundAtom, values: dict[str, Value]) -> bool:
         if any(name not in values for name in atom.names):
             return False
@@ -93,16 +100,13 @@ class Body:
         return atom.relation.has(row)
 
 
-def _agrees(comparison: Comparison, values: dict[str, Value]) -> bool:
+def _agrees(comparison: Comparison, values: dict[str, Value], pay: Pay) -> bool:
     """True if a comparison holds; ``=`` gives a variable its value.  ``KeyError`` for a variable without a
     value."""
     left, right = comparison.left, comparison.right
     if comparison.operator == "=":
         for one, other in (left, right), (right, left):
             if isinstance(one, Variable) and one.name not in values:
-                values[one.name] = evaluate(other, values)
+                values[one.name] = evaluate(other, values, pay)
                 return True
-    one_value, other_value = evaluate(left, values), evaluate(right, values)
-    if comparison.operator in ("=", "!="):
-        return same(one_value, other_value) == (comparison.operator == "=")
-    return compare(comparison.operator, one_value, other_value)
+    return holds(comparison, values, pay)

@@ -45,11 +45,16 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from dataspace.rules.engine.bodies import Body
+from dataspace.rules.language.evaluating import evaluate
+from dataspace.rules.language.functions import FUNCTIONS, Pay
 from dataspace.rules.language.syntax import (
     Aggregate,
     Arithmetic,
+    Choice,
     Comparison,
+    Compound,
     Expression,
+    FunctionCall,
     Now,
     Rule,
     Structure,
@@ -57,6 +62,7 @@ from dataspace.rules.language.syntax import (
     calculate,
     compare,
     maker,
+    variables_of,
 )
 from dataspace.rules.relations.budgets import FACT_BYTES, SAMPLED, Budget, Meter
 from dataspace.rules.relations.failures import LimitReached, RuleFailed, message_of
@@ -64,6 +70,7 @@ from dataspace.rules.relations.join_orders import Bind, BoundAtom, LookUp, Step,
 from dataspace.rules.relations.relations import Relation
 from dataspace.rules.relations.terms import MAX_FACT, RuleTerm, Terms, size_in_facts, too_large
 from index.emitter import Script, tuple_of
+from index.values.values import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,7 @@ class Compiler:
         self.terms = terms
         self.group = group
         self.limits = limits
+        self.pay: Final = limits.text.pay
         self.deferred = deferred
         self.body = Body(number, rule, atoms, terms, limits.deferred)
         self.meter = meter
@@ -309,6 +317,21 @@ class _Text:
                 made = self._new("v")
                 self._guarded(f"{made} = {self._bind(calculate)}({operator!r}, {one}, {other})")
                 return made
+            case FunctionCall(name, arguments):
+                given = [self._bind(self._of.pay), *map(self._value, arguments)]
+                return self._called(FUNCTIONS[name].apply, given)
+            case Compound(_, parts):
+                return self._called(expression.made, [self._value(each) for each in parts])
+            case Choice():
+                asked = list(dict.fromkeys(variables_of(expression)))
+                choose = partial(_chosen, expression, asked, self._of.pay)
+                return self._called(choose, [f"{self._variable(each)}.value" for each in asked])
+
+    def _called(self, function: Callable[..., Value], given: list[str]) -> str:
+        """Writes a call that may raise; returns the text for its result."""
+        made = self._new("v")
+        self._guarded(f"{made} = {self._bind(function)}({', '.join(given)})")
+        return made
 
     def _guarded(self, line: str) -> None:
         """Writes a line that may raise: then there is no derivation, and perhaps the rule has failed."""
@@ -421,6 +444,11 @@ class _Text:
 
     def _line(self, text: str) -> None:
         self._script.line(text)
+
+
+def _chosen(choice: Choice, names: Sequence[str], pay: Pay, *values: Value) -> Value:
+    """Returns the value of a choice; only one of its branches is calculated."""
+    return evaluate(choice, dict(zip(names, values, strict=True)), pay)
 
 
 def _failure(number: int) -> Callable[[Exception, dict[str, Any]], NoReturn]:

@@ -13,26 +13,25 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from dataspace.rules.language.evaluating import evaluate, free, holds
 from dataspace.rules.language.syntax import (
     Aggregate,
-    Arithmetic,
     Atom,
     Comparison,
     Expression,
     LastingGroup,
     Literal,
-    Now,
     Rule,
     Structure,
     TimedAtom,
     TimeForm,
     Variable,
-    calculate,
-    compare,
     duration_text,
     maker,
+    with_operands,
     with_parts,
 )
+from dataspace.rules.relations.budgets import BYTES_OF_WORK
 from dataspace.rules.relations.join_orders import Bind, BoundAtom, LookUp, Step, plan
 from dataspace.rules.relations.relations import Relation, State
 from dataspace.rules.relations.terms import Row, RuleTerm, Terms
@@ -62,6 +61,11 @@ class Allowance:
         self.left -= rows
         if self.left < 0:
             raise SearchedEnough
+
+    def pay(self, cost: int) -> None:
+        """Counts bytes that a function is about to read or to make."""
+        if cost >= BYTES_OF_WORK:
+            self.spend(cost // BYTES_OF_WORK)
 
 
 FEW: Final = 32
@@ -157,10 +161,11 @@ class Solver:
             if isinstance(step, LookUp):
                 yield from self._look(step, so_far)
             elif isinstance(step, Bind):
-                yield Solution(so_far.known | {step.name: evaluate(step.to, so_far.known)}, so_far.rows)
-            elif _holds(step, so_far.known):
+                made = evaluate(step.to, so_far.known, self._allowance.pay)
+                yield Solution(so_far.known | {step.name: made}, so_far.rows)
+            elif holds(step, so_far.known, self._allowance.pay):
                 yield so_far
-        except (UsageError, ZeroDivisionError):
+        except (UsageError, ArithmeticError):
             return
 
     def _look(self, step: LookUp, so_far: Solution) -> Iterator[Solution]:
@@ -198,27 +203,6 @@ def candidates(relation: Relation, given: dict[int, RuleTerm]) -> Iterable[tuple
     return relation.indexes[columns].get(at, {}).items()
 
 
-def evaluate(expression: Expression, known: Known) -> Value:
-    """Returns the value of an expression; raises ``UsageError`` or ``ZeroDivisionError`` if it has none."""
-    match expression:
-        case Variable(name):
-            return known[name]
-        case Structure():
-            names, make = maker(expression)
-            return make(*[known[name] for name in names])
-        case Arithmetic(operator, left, right):
-            return calculate(operator, evaluate(left, known), evaluate(right, known))
-        case Now():
-            raise UsageError("now has no value here: it is compared with in rules")
-
-
-def _holds(step: Comparison, known: Known) -> bool:
-    left, right = evaluate(step.left, known), evaluate(step.right, known)
-    if step.operator in ("=", "!="):
-        return same(left, right) == (step.operator == "=")
-    return compare(step.operator, left, right)
-
-
 def unify(rule: Rule, fact: Value) -> Known | None:
     """Returns the variables of a rule that would derive a fact; None if it could not.
 
@@ -244,9 +228,16 @@ def gives(rule: Rule, solution: Known, fact: Value) -> bool:
     """True if a solution makes exactly this fact, aggregates aside."""
     assert isinstance(fact, Record)  # by unify
     return all(
-        isinstance(argument, Aggregate) or is_open(value) or same(evaluate(argument, solution), value)
+        isinstance(argument, Aggregate) or is_open(value) or _makes(argument, solution, value)
         for argument, value in zip(rule.head.arguments, fact.fields, strict=True)
     )
+
+
+def _makes(argument: Expression, solution: Known, value: Value) -> bool:
+    try:
+        return same(evaluate(argument, solution, free), value)
+    except (UsageError, ArithmeticError):
+        return False
 
 
 def is_open(value: Value) -> bool:
@@ -282,11 +273,9 @@ def _given(expression: Expression, known: Known) -> Expression:
     match expression:
         case Variable(name) if name in known:
             return Structure(known[name])
-        case Arithmetic(operator, left, right):
-            return Arithmetic(operator, _given(left, known), _given(right, known))
         case Structure(template):
             return Structure(_partly(template, known))
-    return expression
+    return with_operands(expression, lambda part: _given(part, known))
 
 
 def _partly(pattern: Value, known: Known) -> Value:

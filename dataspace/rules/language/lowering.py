@@ -12,18 +12,22 @@ Always: the rules that are made have no times in their bodies; a rule without ti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
+from dataspace.rules.language.functions import FUNCTIONS, kind_of
 from dataspace.rules.language.syntax import (
     FLOOR,
     Aggregate,
     Arithmetic,
     Atom,
+    Choice,
     Comparison,
+    Compound,
     Expression,
+    FunctionCall,
     Head,
     LastingGroup,
     Literal,
@@ -37,6 +41,7 @@ from dataspace.rules.language.syntax import (
     Verb,
     calculate,
     duration_text,
+    parts_of,
     variables_of,
     with_parts,
 )
@@ -273,14 +278,8 @@ def _is_about_now(comparison: Comparison) -> bool:
     return any(_mentions_now(each) for each in (comparison.left, comparison.right))
 
 
-def _mentions_now(expression: Expression) -> bool:
-    match expression:
-        case Now():
-            return True
-        case Arithmetic(_, left, right):
-            return _mentions_now(left) or _mentions_now(right)
-        case _:
-            return False
+def _mentions_now(expression: Expression | Aggregate) -> bool:
+    return isinstance(expression, Now) or any(map(_mentions_now, parts_of(expression)))
 
 
 def _sides(comparison: Comparison) -> tuple[str, Expression]:
@@ -334,8 +333,7 @@ def _free(rule: Rule, literal: TimedAtom) -> list[str]:
 def check_times(rule: Rule) -> None:
     """Raises ``UsageError`` for times at places where they mean nothing; says what to write instead."""
     for argument in rule.head.arguments:
-        of = argument.of if isinstance(argument, Aggregate) else argument
-        if _mentions_now(of):
+        if _mentions_now(argument):
             raise UsageError("now in a head would change all the time: compare it in the body, $t <= now")
     times = {each.at for each in rule.body if isinstance(each, TimedAtom) and each.at is not None}
     for each in rule.body:
@@ -363,7 +361,7 @@ def _check_comparison(comparison: Comparison, times: set[str]) -> None:
         sides = [isinstance(each, Now) for each in (left, right)]
         if sides.count(True) != 1 or _mentions_now(right if sides[0] else left):
             raise UsageError(f"{comparison}: now stands alone on one side{_rewritten(comparison)}")
-    classes = {_class_of(left, times), _class_of(right, times)}
+    classes = {class_of(left, times), class_of(right, times)}
     if "time" in classes and classes & {"number", "text"} and comparison.operator != "=":
         raise UsageError(
             f"{comparison} compares a time with a {'number' if 'number' in classes else 'text'}: a time is"
@@ -385,20 +383,36 @@ def _rewritten(comparison: Comparison) -> str:
     return ""
 
 
-def _class_of(expression: Expression, times: set[str]) -> str:
-    """Returns whether an expression certainly is a time, a number or a text; empty if that is not known."""
+def class_of(expression: Expression, times: Container[str] = ()) -> str:
+    """Returns the class that an expression certainly has, as ``functions.KINDS``; empty if that is not known.
+
+    ``times`` are the variables that are times.
+    """
     match expression:
         case Now():
             return "time"
         case Variable(name):
             return "time" if name in times else ""
         case Structure(template):
-            return {int: "number", float: "number", str: "text"}.get(template.__class__, "")
+            return "" if is_special(template) else kind_of(template)
+        case Compound(kind):
+            return kind
+        case FunctionCall(name, arguments):
+            known = {class_of(each, times) for each in arguments}
+            return FUNCTIONS[name].gives or (known.pop() if len(known) == 1 else "")
+        case Choice(_, then, otherwise):
+            one, other = class_of(then, times), class_of(otherwise, times)
+            return one if one == other else ""
         case Arithmetic(_, left, right):
-            one, other = _class_of(left, times), _class_of(right, times)
+            one, other = class_of(left, times), class_of(right, times)
             if one == "time":
                 return "number" if other == "time" else "time"
             return "number" if one == other == "number" else ""
+
+
+def is_special(template: Value) -> bool:
+    """True if a value that is made is something else than it looks like: a variable, or quoted."""
+    return isinstance(template, Record) and template.label in ("$", "_", "lit", "exact")
 
 
 def _check_group(group: LastingGroup, literals: Sequence[Atom | Comparison]) -> None:

@@ -15,58 +15,47 @@ Always: a text gives rules, or a ``ParseError`` that points to the place, in tim
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from typing import Final
 
+from dataspace.rules.language.expressions import COMPARISON, NUMBER, OPERATOR, ExpressionReader, expression_of
+from dataspace.rules.language.functions import FUNCTIONS
 from dataspace.rules.language.lowering import check_times
 from dataspace.rules.language.safety import UnsafeVariable, check
 from dataspace.rules.language.syntax import (
     AGGREGATES,
-    FLOOR,
     UNITS,
     Aggregate,
-    Arithmetic,
     Atom,
     Comparison,
+    Compound,
     Expression,
     Head,
     LastingGroup,
     Literal,
     Now,
     Rule,
-    Structure,
     TimedAtom,
     Variable,
     Verb,
 )
 from index.errors import UsageError
-from index.patterns.patterns import DISCARD, skeleton
-from index.patterns.text import Reader
+from index.patterns.patterns import skeleton
+from index.patterns.text import ParseError, Reader
 from index.values.atoms import KEYWORDS
 from index.values.scanner import WORD
-from index.values.values import Record, Value
-
-MAX_NESTING: Final = 32
-"""Levels of parentheses in an expression."""
+from index.values.values import Value
 
 MAX_LITERALS: Final = 64
 """Literals in one body; more would make a reader of a rule, and its compiler, work for long."""
 
-_COMPARISON: Final = re.compile(r"<=|>=|==|!=|<(?!-\s)|>|=")
-_SUM: Final = re.compile(r"[-+](?=[\s($0-9A-Za-z_\"\[{@])")
-_PRODUCT: Final = re.compile(r"//|[*/%]")
 _AGGREGATE: Final = re.compile(rf"({'|'.join(AGGREGATES)})\(")
 _OR: Final = re.compile(r"or\b|\|\|?|;")
 _AND: Final = re.compile(r"(?:and|AND)\b|&&?")
 _VERB: Final = re.compile(r"(next|send)\(|(final)\((?=\s*(?:[^\W\d][\w-]*|\"(?:[^\"\\]|\\.)*\")\()")
-_NUMBER: Final = re.compile(
-    r"(\d+(?:\.\d+)?)\s*(ms|s|min|h|d|m|sec|seconds?|minutes?|hours?|days?)\b(?![(-])"
-)
 _NO_HEAD: Final = "expected the head of a rule, such as reach($x, $y)"
 
 
 MAX_SPAN: Final = 366 * UNITS["d"]
-_UNIT_OF: Final = {"m": "min", "s": "s", "h": "h", "d": "d"}
 
 MAX_TEXT: Final = 128 * 1024
 """Characters of one text of rules."""
@@ -110,19 +99,15 @@ def read_body(text: str) -> tuple[Literal, ...]:
         raise reader.error("nested too deeply for this interpreter") from None
 
 
-class _RuleReader(Reader):
-    __slots__ = ("_constants",)
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._constants: dict[str, Value] = {}
+class _RuleReader(ExpressionReader):
+    __slots__ = ()
 
     def rules(self) -> tuple[Rule, ...]:
         found: list[Rule] = []
         self.blanks()
         while self.ahead():
             at = self.position
-            if self._keyword("let"):
+            if self.keyword("let"):
                 self._let()
             else:
                 found.append(self._rule(at))
@@ -147,27 +132,18 @@ class _RuleReader(Reader):
             raise self.error(f"{len(found)} literals in one body, limit {MAX_LITERALS}", 0)
         return tuple(found)
 
-    def value(self, level: int = 0) -> Value:
-        """As the reader of values does, with the constants that have been named."""
-        self.blanks()
-        word = WORD.match(self.text, self.position)
-        if word and word[0] in self._constants and self.text[word.end() : word.end() + 1] != "(":
-            self.position = word.end()
-            return self._constants[word[0]]
-        return super().value(level)
-
     def _let(self) -> None:
         self.blanks()
         at = self.position
         name = self.take_match(WORD)
         if not name or name in KEYWORDS or name in ("_", "not", "let"):
             raise self.error("expected the name of a constant", at)
-        if name in self._constants:
+        if name in self.constants:
             raise self.error(f"{name} has been named already", at)
         if name == "now":
             raise self.error("now is the present time, and no name of a constant", at)
         self.expect("=")
-        self._constants[name] = self.value()
+        self.constants[name] = self.value()
         self.expect(".")
 
     def _rule(self, at: int) -> Rule:
@@ -257,7 +233,8 @@ class _RuleReader(Reader):
         self.blanks()
         found = _AGGREGATE.match(self.text, self.position)
         if found is None:
-            return self._expression(0)
+            return self.expression(0)
+        start = self.position
         self.position = found.end()
         n = 0
         if found[1] == "top":
@@ -270,14 +247,23 @@ class _RuleReader(Reader):
         self.blanks()
         if self.ahead() == ")":
             raise self.error(f"{found[1]}() of what? name a variable of the body, such as {found[1]}($x)")
-        of = self._expression(0)
+        inner = _AGGREGATE.match(self.text, self.position)
+        if inner and inner[1] not in FUNCTIONS:
+            raise self.error(f"an aggregate of an aggregate: derive {inner[1]}(…) by another rule first")
+        of = self.expression(0)
+        if found[1] in FUNCTIONS and self.take(","):
+            self.position = start
+            return self.expression(0)  # of several values it is a function
         self.expect(")")
+        self.blanks()
+        if OPERATOR.match(self.text, self.position):
+            self.refuse_foreign(found[1], start)
         return Aggregate(found[1], of, n)
 
     # -- bodies ---------------------------------------------------------------------------------------
 
     def _literal(self) -> Literal:
-        if self._keyword("not"):
+        if self.keyword("not"):
             at = self.position
             return self._timed(Atom(self._pattern(at, self.value()), negated=True), at)
         self.blanks()
@@ -286,21 +272,51 @@ class _RuleReader(Reader):
             raise self.error("a negation is written not, as in not closed($x)")
         if self.ahead() == "(" and self._is_group():
             return self._group()
-        left = self._expression(0)
-        self.blanks()
-        operator = self.take_match(_COMPARISON)
-        if operator:
-            return Comparison("=" if operator == "==" else operator, left, self._expression(0))
-        if isinstance(left, Structure):
-            return self._timed(Atom(self._pattern(at, left.template)), at)
-        if isinstance(left, Variable):
-            return self._timed(Atom(Record("$", left.name, None, DISCARD)), at)
+        pattern = self._pattern_alone()
+        if pattern is not None:
+            return self._timed(Atom(pattern), at)
+        comparison = self.comparison(0)
+        if isinstance(comparison, Comparison):
+            return comparison
         raise self.error("an expression alone says nothing: compare it with something", at)
+
+    def _pattern_alone(self) -> Value:
+        """Returns the next pattern; None, and reads nothing, if an expression is next."""
+        at = self.position
+        if self.ahead() in "-(":
+            return None
+        try:
+            value = self.value()
+        except ParseError as error:
+            self._refuse_pattern(error, at)
+            return None
+        self.blanks()
+        here = self.text, self.position
+        if COMPARISON.match(*here) or OPERATOR.match(*here) or NUMBER.match(self.text, at):
+            self.position = at
+            return None
+        return self._pattern(at, value)
+
+    def _refuse_pattern(self, error: ParseError, at: int) -> None:
+        """Raises what is wrong with a text that is no pattern, unless it is a comparison."""
+        self.position = at
+        try:
+            found = self.comparison(0)
+        except ParseError as other:
+            raise (other if other.position > error.position else error) from None
+        self.position = at
+        if isinstance(found, Compound):
+            raise self.error(
+                "a fact is asked for by a pattern, without calculations: write a variable there, and"
+                " compare it"
+            )
+        if not isinstance(found, (Comparison, Now)):
+            raise error
 
     def _timed(self, atom: Atom, start: int) -> Atom | TimedAtom:
         """Returns an atom with the times that follow it."""
         name, within = None, None
-        if self._keyword("at"):
+        if self.keyword("at"):
             self.blanks()
             at = self.position
             found = expression_of(self.value())
@@ -309,9 +325,9 @@ class _RuleReader(Reader):
             if atom.negated:
                 raise self.error("not with at: no fact, no time; leave it out", start)
             name = found.name
-        if self._keyword("within"):
+        if self.keyword("within"):
             within = self._duration("within")
-        if self._keyword("for"):
+        if self.keyword("for"):
             raise self.error(f"for stands behind a group in parentheses: ({atom}) for 30 s", start)
         return (
             atom if name is None and within is None else TimedAtom(atom.pattern, atom.negated, name, within)
@@ -322,11 +338,11 @@ class _RuleReader(Reader):
         at = self.position
         self.take("(")
         try:
-            if self._keyword("not"):
+            if self.keyword("not"):
                 return True
-            self._expression(1)
+            self.expression(1)
             self.blanks()
-            return not self.take(")") or self._keyword("for")
+            return not self.take(")") or self.keyword("for")
         finally:
             self.position = at
 
@@ -342,7 +358,7 @@ class _RuleReader(Reader):
             found.append(literal)
             if self.expect(",", ")") == ")":
                 break
-        if not self._keyword("for"):
+        if not self.keyword("for"):
             raise self.error("a group in parentheses says for how long: (…) for 30 s", at)
         return LastingGroup(tuple(found), self._duration("for"))
 
@@ -350,27 +366,19 @@ class _RuleReader(Reader):
         """Reads a duration, or a constant with a number of seconds; returns microseconds."""
         self.blanks()
         at = self.position
-        number = self.take_match(_NUMBER)
+        number = self.take_match(NUMBER)
         if number:
-            micros = self._micros(number, at)
+            micros = self.micros(number, at)
         else:
             given = self.value()
             if given.__class__ not in (int, float):
                 raise self.error(f"expected a duration behind {behind}, such as 60 s", at)
-            if _NUMBER.match(self.text, at) is None and self.text[at : at + 1].isdigit():
+            if NUMBER.match(self.text, at) is None and self.text[at : at + 1].isdigit():
                 raise self.error(f"a duration needs a unit, one of {' '.join(UNITS)}: {behind} {given} s", at)
             micros = round(given * 1_000_000)
         if not 0 < micros <= MAX_SPAN:
             raise self.error("a duration is more than nothing and at most 366 d", at)
         return micros
-
-    def _micros(self, text: str, at: int) -> int:
-        found = _NUMBER.match(text)
-        assert found is not None  # it has matched before
-        number, unit = found[1], found[2]
-        if unit not in UNITS:
-            raise self.error(f"no unit {unit}: write {_UNIT_OF[unit[0]]}; units are {' '.join(UNITS)}", at)
-        return round(Fraction(number) * UNITS[unit])
 
     def _pattern(self, at: int, pattern: Value) -> Value:
         try:
@@ -378,64 +386,3 @@ class _RuleReader(Reader):
         except UsageError as error:
             raise self.error(str(error), at) from None
         return pattern
-
-    def _expression(self, level: int) -> Expression:
-        left = self._product(level)
-        while True:
-            self.blanks()
-            operator = self.take_match(_SUM)
-            if not operator:
-                return left
-            left = Arithmetic(operator, left, self._product(level))
-
-    def _product(self, level: int) -> Expression:
-        left = self._primary(level)
-        while True:
-            self.blanks()
-            operator = self.take_match(_PRODUCT)
-            if not operator:
-                return left
-            left = Arithmetic(operator, left, self._primary(level))
-
-    def _primary(self, level: int) -> Expression:
-        if level > MAX_NESTING:
-            raise self.error(f"an expression nested deeper than {MAX_NESTING} levels")
-        if self.take("("):
-            inner = self._expression(level + 1)
-            self.expect(")")
-            return inner
-        if self._keyword("now"):
-            return Now()
-        self.blanks()
-        at = self.position
-        if self.text.startswith(f"{FLOOR}(", at):
-            self.position += len(FLOOR) + 1
-            time = self._expression(level + 1)
-            if not self.take(","):
-                raise self.error("floor takes two: what to round down, and to a multiple of what", at)
-            multiple = self._expression(level + 1)
-            self.expect(")")
-            return Arithmetic(FLOOR, time, multiple)
-        number = self.take_match(_NUMBER)
-        if number:
-            micros = self._micros(number, at)
-            return Structure(micros // 1_000_000 if micros % 1_000_000 == 0 else micros / 1_000_000)
-        return expression_of(self.value())
-
-    def _keyword(self, word: str) -> bool:
-        """True if a word is next that stands alone; then it is read."""
-        self.blanks()
-        found = WORD.match(self.text, self.position)
-        if found is None or found[0] != word or self.text[found.end() : found.end() + 1] == "(":
-            return False
-        self.position = found.end()
-        return True
-
-
-def expression_of(value: Value) -> Expression:
-    """Returns the expression that a value with captures in it stands for."""
-    match value:
-        case Record(label="$", fields=(str(name), None, sub)) if sub == DISCARD:
-            return Variable(name)
-        case _:
-            return Structure(value)

@@ -14,20 +14,24 @@ from difflib import get_close_matches
 from itertools import count
 from typing import Final
 
-from dataspace.rules.language.lowering import flattened
+from dataspace.rules.language.evaluating import evaluate, free
+from dataspace.rules.language.functions import FUNCTIONS, nearest, with_article
+from dataspace.rules.language.lowering import class_of, flattened
 from dataspace.rules.language.syntax import (
     AGGREGATES,
     Aggregate,
     Arithmetic,
     Atom,
+    Choice,
     Comparison,
+    Compound,
     Expression,
-    Now,
+    FunctionCall,
     Rule,
     Structure,
     Variable,
     Verb,
-    calculate,
+    parts_of,
     variables_of,
 )
 from index.errors import UsageError
@@ -39,13 +43,6 @@ RESERVED = ("rule", "rule-error", "flow-error", "Observe", "$", "_", "lit", "exa
 """Labels that no rule may derive."""
 
 VERBS: Final = ("next", "send")
-
-FUNCTIONS: Final = (
-    frozenset(AGGREGATES)
-    | frozenset(["abs", "ceil", "concat", "lcase", "len", "lower", "mod", "pow", "round", "sqrt", "strlen"])
-    | frozenset(["substr", "substring", "to_string", "tostring", "trim", "ucase", "upper"])
-)
-"""What other languages have as functions: here each would be the label of a record."""
 
 CLOCKS: Final = frozenset(["clock", "current_time", "now", "time", "timestamp", "today"])
 """What other languages call the present time."""
@@ -107,10 +104,7 @@ def _check_words(rule: Rule) -> None:
     if rule.head.label in VERBS:
         raise UsageError(f"{rule.head.label} stands alone around a head: {rule.head.label}(seen($x)) <- …")
     for argument in rule.head.arguments:
-        of = argument.of if isinstance(argument, Aggregate) else argument
-        if isinstance(argument, Aggregate) and _label(of) in AGGREGATES:
-            raise UsageError(f"an aggregate of an aggregate, {argument}: derive {of} by another rule first")
-        _check_calls(of)
+        _check_calls(argument.of if isinstance(argument, Aggregate) else argument)
     for literal in rule.body:
         if isinstance(literal, Atom):
             pattern = literal.pattern
@@ -120,6 +114,7 @@ def _check_words(rule: Rule) -> None:
         elif isinstance(literal, Comparison):
             _check_calls(literal.left)
             _check_calls(literal.right)
+            _check_order(literal)
 
 
 def _check_fields(pattern: Value) -> None:
@@ -143,47 +138,57 @@ def _check_fields(pattern: Value) -> None:
 
 
 def _check_calls(expression: Expression) -> None:
-    """Refuses functions, since there are none, and operands that can never be calculated with."""
+    """Refuses operands that can never be calculated with, and values that can never be made."""
     if _label(expression) in CLOCKS and expression == Structure(Record(clock := _label(expression))):
         raise UsageError(
             f"{expression} would be a record; the present time is the word now, as in $due <= now; or have a"
             f" client put the time as a fact, and ask for that: {unparse(Record(clock, capture('t')))}"
         )
-    if (name := _label(expression)) in FUNCTIONS:
-        raise UsageError(
-            f"rules have no functions: {expression} would be a record (operators are + - * / // %, aggregates"
-            f" {' '.join(AGGREGATES)}; derive {name} in a flow or an actor)"
-        )
-    if not isinstance(expression, Arithmetic):
-        return
-    for operand in (expression.left, expression.right):
-        _check_calls(operand)
-        if isinstance(operand, Structure) and isinstance(operand.template, (Record, Map)):
-            raise UsageError(f"{operand} is no number and no text: nothing can be calculated with it")
-    if not list(variables_of(expression)):
+    parts = parts_of(expression)
+    for part in parts:
+        _check_calls(part)
+    match expression:
+        case Arithmetic():
+            for operand in parts:
+                if class_of(operand) in ("record", "map"):
+                    said = f"{operand} is no number and no text: nothing can be calculated with it"
+                    raise UsageError(said + _meant(operand))
+        case FunctionCall(name):
+            function = FUNCTIONS[name]
+            for at, part in enumerate(parts):
+                wanted, found = function.class_at(at), class_of(part)
+                if wanted and found and found not in wanted.split("|"):
+                    raise function.refusal(at, f"{part}, {with_article(found)}{_meant(part)}")
+        case Choice(condition):
+            _check_order(condition)
+    if parts and not list(variables_of(expression)):
         try:
-            evaluate(expression)
+            evaluate(expression, {}, free)
         except ZeroDivisionError as error:
             raise UsageError(f"{expression}: {error}") from None
 
 
-def evaluate(expression: Expression) -> Value:
-    """Returns the value of an expression without variables; raises as ``calculate``."""
-    match expression:
-        case Arithmetic(operator, left, right):
-            return calculate(operator, evaluate(left), evaluate(right))
-        case Structure(template):
-            return template
-        case Variable(name):
-            raise UsageError(f"${name} has no value")
-        case Now():
-            raise UsageError("now has no value yet")
+def _check_order(comparison: Comparison) -> None:
+    """Refuses a comparison that never holds, because its sides have different classes."""
+    left, right = class_of(comparison.left), class_of(comparison.right)
+    if "record" in (left, right) and left and right and left != right:
+        record = comparison.left if left == "record" else comparison.right
+        raise UsageError(
+            f"{comparison} compares {with_article(left)} with {with_article(right)}{_meant(record)}"
+        )
+
+
+def _meant(expression: Expression) -> str:
+    """Returns the function that a record may have been meant to be."""
+    label = _label(expression)
+    near = nearest(label) if isinstance(label, str) and label not in FUNCTIONS else ""
+    return f": did you mean {near}(…)?" if near else ""
 
 
 def _label(expression: Expression) -> Value:
     if isinstance(expression, Structure) and isinstance(expression.template, Record):
         return expression.template.label
-    return None
+    return expression.label if isinstance(expression, Compound) else None
 
 
 def bound_by(rule: Rule) -> set[str]:
@@ -230,6 +235,8 @@ def _check_made(expression: Expression) -> None:
     """Raises ``UsageError`` if something in a value that is made is left open."""
     if isinstance(expression, Structure):
         _check_template(expression.template)
+    for part in parts_of(expression):
+        _check_made(part)
 
 
 def _check_template(template: Value) -> None:

@@ -16,6 +16,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
+from dataspace.rules.language.functions import (
+    CHOICE,
+    FUNCTIONS,
+    NEGATIVE,
+    NUMBERS,
+    begun,
+    kind_of,
+    with_article,
+)
 from index.errors import UsageError
 from index.patterns.text import unparse
 from index.values.freezing import freeze
@@ -39,7 +48,7 @@ class Structure:
     template: Value
 
     def __str__(self) -> str:
-        return unparse(self.template)
+        return _made_text(self.template)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +73,118 @@ class Now:
         return "now"
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A function of ``functions.FUNCTIONS`` with its arguments."""
+
+    name: str
+    arguments: tuple[Expression, ...]
+
+    def __str__(self) -> str:
+        if self.name != NEGATIVE:
+            return f"{self.name}({', '.join(map(str, self.arguments))})"
+        (of,) = self.arguments
+        return f"-({of})" if isinstance(of, Structure) else f"-{of}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``if(condition, then, otherwise)``: only one of the two is calculated."""
+
+    condition: Comparison
+    then: Expression
+    otherwise: Expression
+
+    def __str__(self) -> str:
+        return f"{CHOICE}({self.condition}, {self.then}, {self.otherwise})"
+
+
+@dataclass(frozen=True, slots=True)
+class Compound:
+    """A ``"record"``, ``"sequence"`` or ``"map"`` with parts that are calculated.
+
+    The parts of a map are keys and values in turn.
+    """
+
+    kind: str
+    parts: tuple[Expression, ...]
+    label: Value = None
+
+    def __str__(self) -> str:
+        parts = [str(each) for each in self.parts]
+        if self.kind == "map":
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            return f"{{{', '.join([f'{at}: {part}' for at, part in pairs])}}}"
+        if self.kind == "sequence":
+            return f"[{', '.join(parts)}]"
+        return f"{_label_text(self.label)}({', '.join(parts)})"
+
+    def made(self, *values: Value) -> Value:
+        """Returns the value with these parts; ``UsageError`` for a map that has a key twice."""
+        if self.kind == "map":
+            return Map(zip(values[::2], values[1::2], strict=True))
+        return values if self.kind == "sequence" else Record.of(self.label, values)
+
+
 FLOOR: Final = "floor"
 """The function that rounds a time, or a number, down to a multiple."""
 
-Expression: TypeAlias = Variable | Structure | Arithmetic | Now
+Expression: TypeAlias = Variable | Structure | Arithmetic | Now | FunctionCall | Choice | Compound
+
+
+def parts_of(expression: Expression | Aggregate) -> tuple[Expression, ...]:
+    """Returns the expressions that stand directly in an expression."""
+    match expression:
+        case Arithmetic(_, left, right):
+            return left, right
+        case FunctionCall(_, arguments):
+            return arguments
+        case Choice(condition, then, otherwise):
+            return condition.left, condition.right, then, otherwise
+        case Compound(_, parts):
+            return parts
+        case Aggregate(_, of):
+            return (of,)
+    return ()
+
+
+def with_operands(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """Returns an expression with each of its direct parts changed; itself if it has none."""
+    match expression:
+        case Arithmetic(operator, left, right):
+            return Arithmetic(operator, change(left), change(right))
+        case FunctionCall(name, arguments):
+            return FunctionCall(name, tuple(map(change, arguments)))
+        case Choice(Comparison(operator, left, right), then, otherwise):
+            condition = Comparison(operator, change(left), change(right))
+            return Choice(condition, change(then), change(otherwise))
+        case Compound(kind, parts, label):
+            return Compound(kind, tuple(map(change, parts)), label)
+    return expression
+
+
+def _made_text(template: Value) -> str:
+    """Returns the text of a value that is made; a record that is called like a function has a quoted
+    label."""
+    match template:
+        case Record(label="$" | "_" | "lit" | "exact"):
+            return unparse(template)
+        case Record(label=label, fields=fields):
+            return f"{_label_text(label)}({', '.join(map(_made_text, fields))})"
+        case tuple():
+            return f"[{', '.join(map(_made_text, template))}]"
+        case Map():
+            return (
+                f"{{{', '.join([f'{_made_text(at)}: {_made_text(each)}' for at, each in template.pairs()])}}}"
+            )
+    return unparse(template)
+
+
+def _label_text(label: Value) -> str:
+    if isinstance(label, str) and (label in FUNCTIONS or label in AGGREGATES or label == CHOICE):
+        return f'"{label}"'
+    return unparse(Record.of(label, ())).removesuffix("()")
+
 
 AGGREGATES = ("count", "sum", "avg", "min", "max", "collect", "top")
 
@@ -264,11 +381,9 @@ def variables_of(expression: Expression | Aggregate) -> Iterator[str]:
             yield name
         case Structure(template):
             yield from template_variables(template)
-        case Arithmetic(_, left, right):
-            yield from variables_of(left)
-            yield from variables_of(right)
-        case Aggregate(_, of):
-            yield from variables_of(of)
+        case _:
+            for each in parts_of(expression):
+                yield from variables_of(each)
 
 
 def template_variables(template: Value) -> Iterator[str]:
@@ -306,14 +421,19 @@ def calculate(operator: str, left: Value, right: Value) -> Value:
 
     Numbers know all operators; texts, bytes and sequences can be put together by ``+``.
     """
-    if left.__class__ in _NUMBERS and right.__class__ in _NUMBERS:
+    if left.__class__ in NUMBERS and right.__class__ in NUMBERS:
         return _bounded(_OPERATIONS[operator](left, right))
     if left.__class__ is datetime and (made := _of_time(operator, left, right)) is not None:
         return made
     if operator == "+" and left.__class__ is right.__class__ and left.__class__ in (str, bytes, tuple):
         return _bounded(left + right)  # type: ignore[operator]  # two of a class that has it
+    kinds = kind_of(left), kind_of(right)
+    hint = (
+        ": text(…) makes a text of a number" if operator == "+" and set(kinds) == {"number", "text"} else ""
+    )
     raise UsageError(
-        f"cannot calculate {_begun(left)} {operator} {_begun(right)}: {_kind(left)} and {_kind(right)}"
+        f"cannot calculate {begun(left)} {operator} {begun(right)}:"
+        f" {with_article(kinds[0])} and {with_article(kinds[1])}{hint}"
     )
 
 
@@ -338,22 +458,12 @@ def _of_time(operator: str, time: Any, other: Any) -> Value:
     """
     if other.__class__ is datetime:
         return (time - other) // _MICROSECOND / 1_000_000 if operator == "-" else None
-    if other.__class__ not in _NUMBERS or operator not in ("+", "-", FLOOR):
+    if other.__class__ not in NUMBERS or operator not in ("+", "-", FLOOR):
         return None
     span = round(other * 1_000_000)
     if operator == FLOOR:
         return time_of(micros_of(time) // span * span)
     return time_of(micros_of(time) + (span if operator == "+" else -span))
-
-
-def _begun(value: Value) -> str:
-    """Returns the beginning of a value, as it is written."""
-    text = unparse(value) if value.__class__ in (*_NUMBERS, str, bytes, bool, datetime) else repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}…"
-
-
-def _kind(value: Value) -> str:
-    return _KINDS.get(value.__class__, "null")
 
 
 def _bounded(made: Any) -> Value:
@@ -366,18 +476,6 @@ def _bounded(made: Any) -> Value:
     return freeze(made)
 
 
-_NUMBERS: Final = (int, float)
-_KINDS: Final[dict[type, str]] = {
-    int: "a number",
-    float: "a number",
-    bool: "a truth",
-    str: "a text",
-    bytes: "bytes",
-    datetime: "a time",
-    tuple: "a sequence",
-    Map: "a map",
-    Record: "a record",
-}
 _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -394,7 +492,7 @@ def compare(operator: str, left: Value, right: Value) -> bool:
 
     Numbers are one kind, in which an integer and the equal float are alike.
     """
-    if left.__class__ in _NUMBERS and right.__class__ in _NUMBERS:
+    if left.__class__ in NUMBERS and right.__class__ in NUMBERS:
         return _COMPARISONS[operator](left, right)
     if left.__class__ is not right.__class__ or left.__class__ in (bool, type(None)):
         return False

@@ -297,6 +297,12 @@ class Budget:
         """Returns what was used up in this tick, to within a part."""
         return self._used if self._tick == self._ticks[0] else 0
 
+    def pay(self, cost: int) -> None:
+        """Pays for a function that is about to read or to make so many bytes."""
+        self.left -= cost + CALCULATION
+        if self.left < 0:
+            self.left = self.refill(self.left)
+
     def pay_for(self, value: Value) -> None:
         """Pays for a value that was made; ``RuleFailed`` if it is too large, ``UsageError`` if too deep.
 

@@ -50,6 +50,11 @@ PROGRAMS = {
         far($x, max($n)) <- c($x, $n).
         pair($x, $y, $z) <- e($x:int, $y:int), $z = $x * 10 + $y, $z % 3 != 0.
     """,
+    "functions": """
+        t($x, text($x), [min($x, $y), max($x, $y, 2)]) <- e($x:int, $y:int).
+        l($x, {$t: len($t + "a")}) <- t($x, $t, _), if($x < 3, starts($t, "1"), contains("34", $t)) = true.
+        m(-$x, count($l)) <- t($x, _, $l), not l($x, _). k(max(-$x)) <- m($x, $n), round($n / 2) = 1.
+    """,
     "structure": """
         p($x, point($x, [$y])) <- e($x, $y). q($y) <- p(_, point(_, [$y])).
         r($v) <- p($v(0), _). u($f) <- $f(e(1, _)). k($x) <- exact(e($x, _)).

@@ -55,7 +55,7 @@ REFUSED = {
     "p(now) <- q(1).": "compare it in the body",
     "let now = 3.": "no name of a constant",
     "p($x) <- q($x), not r($x) at $t.": "not with at",
-    "p($x, floor($x)) <- q($x).": "floor takes two",
+    "p($x, floor($x, 1, 2)) <- q($x).": "floor takes 1 to 2 arguments, not 3",
 }
 
 

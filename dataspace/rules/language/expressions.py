@@ -1,0 +1,288 @@
+"""Reading expressions: numbers, texts and variables, what is calculated from them, and comparisons.
+
+Values are read by the reader of ``index/TEXT.md``; here is what expressions add to it: arithmetic, functions,
+``if``, durations, ``now``, and expressions in the places of values.
+
+Always: an expression that is printed reads back as the same one; each level of nesting is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from dataspace.rules.language.functions import CHOICE, ELSEWHERE, FUNCTIONS, NEGATIVE
+from dataspace.rules.language.lowering import is_special
+from dataspace.rules.language.syntax import (
+    AGGREGATES,
+    FLOOR,
+    UNITS,
+    Arithmetic,
+    Choice,
+    Comparison,
+    Compound,
+    Expression,
+    FunctionCall,
+    Now,
+    Structure,
+    Variable,
+)
+from index.patterns.patterns import DISCARD
+from index.patterns.text import Reader
+from index.values.atoms import KEYWORDS, read_string
+from index.values.scanner import WORD
+from index.values.values import Map, Record, Value
+
+MAX_NESTING: Final = 32
+"""Levels of parentheses in an expression."""
+
+COMPARISON: Final = re.compile(r"<=|>=|==|!=|<(?!-\s)|>|=")
+_SUM: Final = re.compile(r"[-+](?=[\s($0-9A-Za-z_\"\[{@])")
+_PRODUCT: Final = re.compile(r"//|[*/%]")
+OPERATOR: Final = re.compile(rf"{_SUM.pattern}|{_PRODUCT.pattern}")
+_MINUS: Final = re.compile(r"-(?!\d|inf\b)")
+_CALLED: Final = re.compile(rf"({WORD.pattern})\(")
+_QUOTING: Final = ("lit", "exact", "$", "_")
+"""Labels of records that are read as they are, also in expressions."""
+NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|h|d|m|sec|seconds?|minutes?|hours?|days?)\b(?![(-])")
+_UNIT_OF: Final = {"m": "min", "s": "s", "h": "h", "d": "d"}
+
+
+class ExpressionReader(Reader):
+    """Reads expressions; ``constants`` are words that stand for values."""
+
+    __slots__ = ("constants",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.constants: dict[str, Value] = {}
+
+    def value(self, level: int = 0) -> Value:
+        """As the reader of values does, with the constants that have been named."""
+        self.blanks()
+        word = WORD.match(self.text, self.position)
+        if word and word[0] in self.constants and self.text[word.end() : word.end() + 1] != "(":
+            self.position = word.end()
+            return self.constants[word[0]]
+        return super().value(level)
+
+    def comparison(self, level: int) -> Comparison | Expression:
+        """Returns a comparison, or the expression that is there without one."""
+        left = self.expression(level)
+        self.blanks()
+        operator = self.take_match(COMPARISON)
+        if not operator:
+            return left
+        return Comparison("=" if operator == "==" else operator, left, self.expression(level))
+
+    def expression(self, level: int) -> Expression:
+        left = self._product(level)
+        while True:
+            self.blanks()
+            operator = self.take_match(_SUM)
+            if not operator:
+                return left
+            left = Arithmetic(operator, left, self._product(level))
+
+    def _product(self, level: int) -> Expression:
+        left = self._primary(level)
+        while True:
+            self.blanks()
+            operator = self.take_match(_PRODUCT)
+            if not operator:
+                return left
+            left = Arithmetic(operator, left, self._primary(level))
+
+    def _primary(self, level: int) -> Expression:
+        if self.take("("):
+            self._refuse_deep(level)
+            inner = self.expression(level + 1)
+            self.expect(")")
+            return inner
+        if self.keyword("now"):
+            return Now()
+        self.blanks()
+        at = self.position
+        if _MINUS.match(self.text, at):
+            self._refuse_deep(level)
+            self.position += 1
+            return FunctionCall(NEGATIVE, (self._primary(level + 1),))
+        number = self.take_match(NUMBER)
+        if number:
+            micros = self.micros(number, at)
+            return Structure(micros // 1_000_000 if micros % 1_000_000 == 0 else micros / 1_000_000)
+        word = _CALLED.match(self.text, at)
+        if word and word[1] not in _QUOTING:
+            return self._called(word[1], at, level)
+        if self.ahead() in '"<[{':
+            return self._compound(level)
+        return expression_of(self.value(level))
+
+    def _refuse_deep(self, level: int) -> None:
+        if level > MAX_NESTING:
+            raise self.error(f"an expression nested deeper than {MAX_NESTING} levels")
+
+    # -- functions and compounds ----------------------------------------------------------------------
+
+    def _called(self, name: str, at: int, level: int) -> Expression:
+        """Reads what a word before a parenthesis begins: a function, or a record."""
+        if name in KEYWORDS:
+            return expression_of(self.value(level))  # which refuses it
+        self.position = at + len(name)
+        if name in FUNCTIONS or name == CHOICE:
+            self._refuse_deep(level)
+        if name == CHOICE:
+            return self._choice(at, level)
+        if name not in FUNCTIONS:
+            self.refuse_foreign(name, at)
+            return self._record_of(name, level)
+        self.position += 1
+        arguments = self._expressions(")", level + 1)
+        if name == FLOOR and len(arguments) == 2:
+            return Arithmetic(FLOOR, *arguments)
+        if not FUNCTIONS[name].takes_count(len(arguments)):
+            raise self.error(_arity(name, len(arguments)), at)
+        return FunctionCall(name, tuple(arguments))
+
+    def _choice(self, at: int, level: int) -> Choice:
+        self.position += 1
+        condition = self.comparison(level + 1)
+        if not isinstance(condition, Comparison):
+            condition = Comparison("=", condition, Structure(True))
+        branches: list[Expression] = []
+        while len(branches) < 2:
+            if not self.take(","):
+                raise self.error("if takes a condition and two values, as in if($n > 9, 9, $n)", at)
+            branches.append(self.expression(level + 1))
+        self.expect(")")
+        return Choice(condition, *branches)
+
+    def refuse_foreign(self, name: str, at: int) -> None:
+        if name in AGGREGATES:
+            raise self.error(
+                f"an aggregate stands alone in a head: derive {name}(…) by a rule of its own first, and"
+                f' calculate with its field (a record is written "{name}"(…))',
+                at,
+            )
+        if name in ELSEWHERE:
+            here = ELSEWHERE[name]
+            known = " ".join([each for each in FUNCTIONS if each != NEGATIVE])
+            hint = f"write {here}" if here else f"functions are {known} {CHOICE}"
+            raise self.error(f'{name} is no function here: {hint} (a record is written "{name}"(…))', at)
+
+    def _compound(self, level: int) -> Expression:
+        """Reads a record with a quoted label or any other, a sequence, a map, or a text."""
+        at = self.position
+        if self.take_here("["):
+            self._inside(level)
+            return _folded(Compound("sequence", tuple(self._expressions("]", level + 1))))
+        if self.take_here("{"):
+            return self._map_made(level)
+        if self.take_here("<"):
+            label = self.value(self._inside(level))
+            self.expect(">")
+            if self.ahead() != "(":
+                raise self.error(f"expected '(' right behind the label, found {self.found()}")
+        else:
+            label = read_string(self)
+        if self.ahead() != "(":
+            return Structure(label)
+        if label in _QUOTING:
+            self.position = at
+            return expression_of(self.value(level))
+        return self._record_of(label, level)
+
+    def _record_of(self, label: Value, level: int) -> Expression:
+        self._inside(level)
+        self.position += 1
+        return _folded(Compound("record", tuple(self._expressions(")", level + 1)), label))
+
+    def _expressions(self, close: str, level: int) -> list[Expression]:
+        found: list[Expression] = []
+        while not self.take(close):
+            found.append(self.expression(level))
+            if self.expect(",", close) == close:
+                break
+        return found
+
+    def _map_made(self, level: int) -> Expression:
+        inside = self._inside(level)
+        parts: list[Expression] = []
+        places: list[tuple[Value, int]] = []
+        while not self.take("}"):
+            at = self.position
+            parts.append(self.expression(inside))
+            if isinstance(parts[-1], Structure):
+                places.append((parts[-1].template, at))
+            self.expect(":")
+            parts.append(self.expression(inside))
+            if self.expect(",", "}") == "}":
+                break
+        self._map_of([(at, None) for at, _ in places], [place for _, place in places])
+        return _folded(Compound("map", tuple(parts)))
+
+    def micros(self, text: str, at: int) -> int:
+        found = NUMBER.match(text)
+        assert found is not None  # it has matched before
+        number, unit = found[1], found[2]
+        if unit not in UNITS:
+            raise self.error(f"no unit {unit}: write {_UNIT_OF[unit[0]]}; units are {' '.join(UNITS)}", at)
+        return round(Fraction(number) * UNITS[unit])
+
+    def keyword(self, word: str) -> bool:
+        """True if a word is next that stands alone; then it is read."""
+        self.blanks()
+        found = WORD.match(self.text, self.position)
+        if found is None or found[0] != word or self.text[found.end() : found.end() + 1] == "(":
+            return False
+        self.position = found.end()
+        return True
+
+
+def _arity(name: str, count: int) -> str:
+    """Returns why a function cannot have so many arguments."""
+    if name in AGGREGATES:
+        return (
+            f"{name} of one value is an aggregate, which stands alone in a head; as a function it takes two"
+        )
+    function = FUNCTIONS[name]
+    least, most = (len(function.takes) if n < 0 else n for n in (function.least, function.most))
+    most = max(most, 2) if name == FLOOR else most
+    wanted = f"{least}" if least == most else f"{least} to {most}"
+    return f"{name} takes {wanted} argument{'' if wanted == '1' else 's'}, not {count}"
+
+
+def _folded(made: Compound) -> Expression:
+    """Returns the value that a compound is, where nothing has to be calculated for it."""
+    templates: list[Value] = []
+    for at, part in enumerate(made.parts):
+        is_key = made.kind == "map" and at % 2 == 0
+        if isinstance(part, Structure) and not (is_key and _is_open(part.template)):
+            templates.append(part.template)
+        elif isinstance(part, Variable) and not is_key:
+            templates.append(Record("$", part.name, None, DISCARD))
+        else:
+            return made
+    return Structure(made.made(*templates))
+
+
+def _is_open(template: Value) -> bool:
+    """True if a value is one with variables, or parts that are quoted."""
+    if is_special(template):
+        return True
+    match template:
+        case Record(fields=parts) | tuple(parts):
+            return any(map(_is_open, parts))
+        case Map():
+            return any(_is_open(each) for pair in template.pairs() for each in pair)
+    return False
+
+
+def expression_of(value: Value) -> Expression:
+    """Returns the expression that a value with captures in it stands for."""
+    match value:
+        case Record(label="$", fields=(str(name), None, sub)) if sub == DISCARD:
+            return Variable(name)
+        case _:
+            return Structure(value)

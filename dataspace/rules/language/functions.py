@@ -1,0 +1,274 @@
+"""Functions: what rules calculate from values beside arithmetic, such as ``len($name)``.
+
+Each function is pure, has a name, the classes of its arguments and of its result, and a bound on what it
+makes.  Its cost is known before it runs, so that a rule pays for it in advance (``budgets``).
+
+Always: the same arguments give the same result, on every machine with the same tables of Unicode; a function
+raises ``UsageError`` for arguments that it cannot use, and nothing else by itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any, Final
+
+from index.errors import UsageError
+from index.patterns.text import unparse
+from index.values.values import Map, Record, Value, order_key, same, text_of
+
+MAX_MADE: Final = 65_536
+"""Characters of a text, and elements of a sequence, that a function makes."""
+
+MAX_DIGITS: Final = 640
+"""Digits of a text that ``number`` reads."""
+
+Pay = Callable[[int], None]
+"""Takes what a calculation is about to cost, in bytes; may raise to stop it."""
+
+NUMBERS: Final = (int, float)
+
+KINDS: Final[dict[type, str]] = {
+    int: "number",
+    float: "number",
+    bool: "truth",
+    str: "text",
+    bytes: "bytes",
+    datetime: "time",
+    tuple: "sequence",
+    Map: "map",
+    Record: "record",
+}
+"""What the classes of values are called."""
+
+
+def kind_of(value: Value) -> str:
+    """Returns what the class of a value is called: ``number``, ``text`` and so on."""
+    return KINDS.get(value.__class__, "null")
+
+
+def with_article(kind: str) -> str:
+    """Returns the name of a class as sentences have it."""
+    return kind if kind in ("bytes", "null") else f"a {kind}"
+
+
+def begun(value: Value) -> str:
+    """Returns the beginning of a value, as it is written."""
+    text = unparse(value) if value.__class__ in (*NUMBERS, str, bytes, bool, datetime) else repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def _nothing(*_: Any) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function: ``takes`` are the classes of its arguments, ``gives`` the class of its result.
+
+    Several classes stand with ``|`` between them; ``""`` is any class.  An argument beyond ``least`` may be
+    left out, and the last class counts for all further ones, up to ``most``.  ``makes`` bounds the characters
+    or elements of the result; ``scans`` where the arguments are read through.
+    """
+
+    name: str
+    takes: tuple[str, ...]
+    gives: str
+    run: Callable[..., Value]
+    makes: Callable[..., int] = _nothing
+    scans: bool = False
+    least: int = -1
+    most: int = -1
+
+    def takes_count(self, count: int) -> bool:
+        """True if the function can have so many arguments."""
+        least = len(self.takes) if self.least < 0 else self.least
+        most = len(self.takes) if self.most < 0 else self.most
+        return least <= count <= most
+
+    def class_at(self, at: int) -> str:
+        """Returns the classes that the argument at a place may have, or nothing for any."""
+        return self.takes[min(at, len(self.takes) - 1)]
+
+    def refusal(self, at: int, shown: str) -> UsageError:
+        """Returns the error for an argument of another class; ``shown`` says which."""
+        wanted = " or ".join([with_article(each) for each in self.class_at(at).split("|")])
+        place = "" if len(self.takes) == 1 else f" as argument {at + 1}"
+        return UsageError(f"{self.name} takes {wanted}{place}, not {shown}")
+
+    def apply(self, pay: Pay, *arguments: Value) -> Value:
+        """Returns the result; ``UsageError`` where there is none.  ``pay`` takes the cost before."""
+        cost = 0
+        for at, value in enumerate(arguments):
+            wanted = self.class_at(at)
+            if wanted and kind_of(value) not in wanted.split("|"):
+                raise self.refusal(at, f"{begun(value)}, {with_article(kind_of(value))}")
+            if self.scans:
+                cost += _length(value)
+        made = self.makes(*arguments)
+        if made > MAX_MADE:
+            raise UsageError(f"{self.name} would make {made} characters or elements, limit {MAX_MADE}")
+        pay(cost + made)
+        try:
+            return self.run(*arguments)
+        except UsageError:
+            raise
+        except (ArithmeticError, ValueError) as error:
+            raise UsageError(f"{self.name}: {error}") from None
+
+
+def _length(value: Any) -> int:
+    return len(value) if value.__class__ in (str, tuple, bytes, Map) else 0
+
+
+def _split(text: str, by: str) -> Value:
+    return tuple(text.split(by))
+
+
+def _split_size(text: str, by: str) -> int:
+    if not by:
+        raise UsageError("split needs a text to split at, not an empty one")
+    return len(text) + 4 * text.count(by)
+
+
+def _join(parts: Sequence[Value], by: str) -> Value:
+    return by.join([str(each) for each in parts])
+
+
+def _join_size(parts: Sequence[Value], by: str) -> int:
+    for each in parts:
+        if each.__class__ is not str:
+            raise UsageError(f"join takes a sequence of texts, not {begun(each)} in it: text(…) makes a text")
+    return sum([len(str(each)) for each in parts]) + len(by) * len(parts)
+
+
+def _replace_size(text: str, old: str, new: str) -> int:
+    if not old:
+        raise UsageError("replace needs a text to look for, not an empty one")
+    return len(text) + max(0, len(new) - len(old)) * text.count(old)
+
+
+def _contains(whole: Any, part: Value) -> bool:
+    if whole.__class__ is str:
+        if part.__class__ is not str:
+            raise UsageError(f"contains looks in a text for a text, not {begun(part)}")
+        return part in whole
+    return any(same(each, part) for each in (whole if whole.__class__ is tuple else whole.keys()))
+
+
+def _text(value: Value) -> Value:
+    return value if value.__class__ is str else unparse(value)
+
+
+def _text_size(value: Value) -> int:
+    return 0 if value.__class__ is str else len(text_of(value))
+
+
+_NUMBER: Final = re.compile(r"[-+]?\d+((\.\d+)?([eE][-+]?\d+)?)|[-+]?(inf|nan)", re.ASCII)
+
+
+def _number(value: Any) -> Value:
+    if value.__class__ is not str:
+        return float(value) if value.__class__ is float else int(value)
+    found = _NUMBER.fullmatch(value.strip()) if len(value) <= MAX_DIGITS else None
+    if found is None:
+        raise UsageError(f"number reads no number in {begun(value)}")
+    return int(value) if found[1] == "" else float(value)
+
+
+def _round(number: Any, digits: Any = None) -> Value:
+    if digits is None:
+        whole: int = round(number)
+        return whole
+    if digits.__class__ is not int or abs(digits) > MAX_DIGITS:
+        raise UsageError(f"round takes a whole number of digits, not {begun(digits)}")
+    made: Value = round(number, digits)
+    return made
+
+
+def _least(*values: Any) -> Value:
+    return _extreme("min", values, least=True)
+
+
+def _greatest(*values: Any) -> Value:
+    return _extreme("max", values, least=False)
+
+
+def _extreme(name: str, values: Sequence[Any], *, least: bool) -> Value:
+    """Returns the first of the least, or greatest, values of one class."""
+    kinds = sorted({kind_of(each) for each in values})
+    if len(kinds) > 1:
+        raise UsageError(f"{name} compares values of one class, not {' and '.join(map(with_article, kinds))}")
+    of = (lambda each: each) if kinds[0] == "number" else order_key
+    best = values[0]
+    for each in values[1:]:
+        if of(each) < of(best) if least else of(each) > of(best):
+            best = each
+    return best  # type: ignore[no-any-return]  # a value, as they all are
+
+
+NEGATIVE: Final = "-"
+"""The name of the minus before one number."""
+
+FUNCTIONS: Final[dict[str, Function]] = {
+    each.name: each
+    for each in (
+        Function("len", ("text|bytes|sequence|map",), "number", len),
+        Function("lower", ("text",), "text", str.lower, len),
+        Function("upper", ("text",), "text", str.upper, len),
+        Function("split", ("text", "text"), "sequence", _split, _split_size),
+        Function("join", ("sequence", "text"), "text", _join, _join_size, scans=True),
+        Function("replace", ("text", "text", "text"), "text", str.replace, _replace_size),
+        Function("starts", ("text", "text"), "truth", str.startswith),
+        Function("ends", ("text", "text"), "truth", str.endswith),
+        Function("contains", ("text|sequence|map", ""), "truth", _contains, scans=True),
+        Function("find", ("text", "text"), "number", str.find, scans=True),
+        Function("text", ("",), "text", _text, _text_size),
+        Function("number", ("text|number",), "number", _number),
+        Function("abs", ("number",), "number", abs),
+        Function("round", ("number", "number"), "number", _round, least=1),
+        Function("floor", ("number",), "number", math.floor),
+        Function("ceil", ("number",), "number", math.ceil),
+        Function("min", ("",), "", _least, least=2, most=64),
+        Function("max", ("",), "", _greatest, least=2, most=64),
+        Function(NEGATIVE, ("number",), "number", lambda number: -number),
+    )
+}
+"""All functions by their names; ``floor`` of a time, or to a multiple, is arithmetic."""
+
+CHOICE: Final = "if"
+
+ELSEWHERE: Final[dict[str, str]] = {
+    "abs": "",
+    "ceiling": "ceil",
+    "concat": "+",
+    "endswith": "ends",
+    "indexof": "find",
+    "lcase": "lower",
+    "mod": "%",
+    "pow": "",
+    "sqrt": "",
+    "startswith": "starts",
+    "strlen": "len",
+    "substr": "",
+    "substring": "",
+    "to_string": "text",
+    "tolower": "lower",
+    "tostring": "text",
+    "toupper": "upper",
+    "trim": "",
+    "ucase": "upper",
+}
+"""Names that functions have in other languages, and the function here."""
+
+
+def nearest(name: str) -> str:
+    """Returns the function that a name may have meant, or nothing."""
+    if ELSEWHERE.get(name):
+        return ELSEWHERE[name]
+    near = get_close_matches(name, [each for each in (*FUNCTIONS, CHOICE) if each != NEGATIVE], 1, 0.8)
+    return near[0] if near else ""
