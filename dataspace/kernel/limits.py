@@ -92,6 +92,10 @@ class SpaceLimits:
     """Units of work that rules may do in a turn, and for each fact that comes, goes or is read in it."""
     rule_reads: int = 1_000_000
     """Facts that rules which are added, or resume, may have to read in one turn; each takes 2 to 5 µs."""
+    rule_window: float = 86_400.0
+    """Seconds for which a rule may look back; the log keeps the epochs of the longest window in use."""
+    time_rows: int = 200_000
+    """Rows of the past that all rules over time may keep; each takes about a kilobyte."""
 
     def check_length(self, actions: int, *, publication: bool) -> None:
         """Raises ``Refused`` for a turn, or a publication, of too many actions."""

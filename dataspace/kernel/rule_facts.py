@@ -86,6 +86,8 @@ def bounds_of(limits: SpaceLimits) -> Bounds:
         limits.derive_work,
         limits.derive_work_per_action,
         limits.rule_reads,
+        round(limits.rule_window * 1_000_000),
+        limits.time_rows,
     )
 
 

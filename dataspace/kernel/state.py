@@ -53,7 +53,7 @@ class SpaceState:
         self.timed_turns = 0
         """How many turns there have been by time alone."""
         self.timed_late = 0
-        """By how many microseconds the last of them that turns had to wait for was late."""
+        """By how many microseconds the last of them was late."""
         self.rule_quotas: Final = RuleQuotas(self.limits)
         self.rules: Final = RuleHost(self.index, max_rules=self.limits.rules, bounds=bounds_of(self.limits))
 

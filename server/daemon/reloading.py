@@ -73,6 +73,8 @@ LATER_OF_SPACE: Final = frozenset(
         "derive_work",
         "derive_work_per_action",
         "rule_reads",
+        "rule_window",
+        "time_rows",
     ]
 )
 """Limits of a space that its rules are compiled and run with."""

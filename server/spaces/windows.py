@@ -18,7 +18,7 @@ from dataspace.errors import Refused
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
 from dataspace.rules.engine.rebuilding import PastEpoch, forms_of, longest, rebuild
-from dataspace.rules.relations.times import NEVER
+from dataspace.rules.relations.times import GRID, NEVER
 from relay.log.log import Log
 from relay.log.replay import state_at
 from relay.log.retention import Retention
@@ -92,7 +92,8 @@ def rebuild_windows(space: Space, log: Log) -> None:
 
     O(epochs in the longest window), and O(log) if a rule binds the times of facts.
     """
-    forms = forms_of(space.index.values())
+    window = round(space.limits.rule_window * 1_000_000)
+    forms = forms_of(space.index.values(), window)
     if not forms or space.rules.times.forms:
         return
     after = _before(log, space, longest(forms))
@@ -101,7 +102,7 @@ def rebuild_windows(space: Space, log: Log) -> None:
     if not since:
         first = next(iter(log.read(after)), None)
         since = 0 if first is None else first.time
-    rebuild(space.rules.times, state_at(log, after), since, _past(epochs))
+    rebuild(space.rules.times, state_at(log, after), since, _past(epochs), window)
     logger.info(
         "space %s: %d rows of rules over time, from the epochs after %d",
         *(space.name, space.rules.times.rows, after),
@@ -112,8 +113,9 @@ def _before(log: Log, space: Space, span: int | None) -> int:
     """Returns the epoch from whose state on the log is read."""
     if span is None:
         return log.oldest - 1
+    now = space.time // GRID * GRID  # windows end at instants
     try:
-        return max(log.epoch_at(max(0, space.time - span)), log.oldest - 1)
+        return max(log.epoch_at(max(0, now - span)), log.oldest - 1)
     except Refused:
         return log.oldest - 1
 
@@ -127,4 +129,5 @@ def _past(epochs: Iterator[Epoch]) -> Iterator[PastEpoch]:
 def with_windows(retention: Retention, space: Space) -> Retention:
     """Returns a retention that keeps what the windows in use need."""
     spans = [form.of.span for form in space.rules.times.forms.values()]
-    return replace(retention, windows=max(spans, default=0) / 1_000_000)
+    longest_span = max(spans, default=0)
+    return replace(retention, windows=(longest_span + GRID) / 1_000_000 if longest_span else 0.0)

@@ -90,7 +90,7 @@ class EnginePool:
             if isinstance(fact, Record):
                 self.kept.setdefault((key(fact.label), len(fact.fields)), []).append(fact)
         errors = self.kept.get((key("rule-error"), 4), ())
-        self.texts: Final = Texts(max_rules, self._near, self._fits, errors)
+        self.texts: Final = Texts(max_rules, self._near, self._fits, errors, bounds.window)
 
     def _near(self, rules: Sequence[PlacedRule]) -> list[PlacedRule]:
         return [each for engine in self.components.near(rules) for each in engine.rules]

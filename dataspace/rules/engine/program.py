@@ -23,6 +23,7 @@ from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
 from dataspace.rules.engine.pool import EnginePool, Group, Remaking
 from dataspace.rules.engine.texts import MAX_RULES, Pair
+from dataspace.rules.language.syntax import Rule
 from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.failures import Defect
 from dataspace.rules.relations.proofs import Sight
@@ -45,9 +46,8 @@ RECOMPUTE_SHARE: Final = 0.25
 FORBIDDING: Final = 3
 """For how many retractions an addition stands that something is negated by: it takes along what it meets."""
 
-MOST_ROWS: Final = 200_000
 LOOKED_AFTER: Final = 64
-"""Rows of the past that the rules of a space may keep, and after how many ticks they are counted again."""
+"""Changes and ticks after which the rows of the past are counted again."""
 
 RECOMPUTE_LEAST: Final = 30
 """A tick that takes away fewer facts than this is not looked at so closely."""
@@ -112,6 +112,7 @@ class Program:
         self.budget: Final = pool.budget
         self._max_self_ticks = max_self_ticks
         self._self_ticks = self._self_work = 0
+        self._uncounted = 0  # ticks and changes since rows of the past were counted
         self._is_start = start
         self._actions = 0  # of the turn that ``next`` goes on from
         self.ticks = 0
@@ -215,8 +216,10 @@ class Program:
             self._resuming.note(added, removed)
             if ready := self._resuming.ready(self.ticks):
                 return self._resume(ready, added, removed, messages)
-        if self.times.forms and not self.ticks % LOOKED_AFTER and self.times.rows > MOST_ROWS:
-            return self._tick_anew(self.components.of(self._suspend_heaviest()), added, removed, messages)
+        if self.times.forms:
+            self._uncounted += 1 + len(added) + len(messages)
+            if self._uncounted >= LOOKED_AFTER and (lost := self._suspend_heaviest(messages)):
+                return self._tick_anew(self.components.of(lost), added, removed, messages)
         if self.facts is not None:
             return Derived([], [], [])  # nothing is carried out yet, and when it is, facts are asked for
         if len(removed) + FORBIDDING * len(added) > RECOMPUTE_LEAST:
@@ -225,17 +228,36 @@ class Program:
                 return self._tick_anew(much, added, removed, messages)
         return self._run(added, removed, messages)
 
-    def _suspend_heaviest(self) -> Sequence[PlacedRule]:
-        """Suspends the text that keeps most rows of the past; returns its rules."""
-        at, rows = self.times.heaviest()
-        for engine in self.components:
-            for each in engine.rules:
-                if each.rule.form is not None and key(each.rule.head.label) == at:
-                    total = f"of {self.times.rows}, limit {MOST_ROWS}: shorten what it looks back for"
-                    return self.texts.suspend(
-                        each.number, f"{rows} rows of the past are kept for it, {total}"
-                    )
-        return ()
+    def _suspend_heaviest(self, messages: Sequence[Value]) -> list[PlacedRule]:
+        """Suspends the texts that keep most rows of the past, until the others may; returns their rules.
+
+        The rows that messages will bring count as well.
+        """
+        self._uncounted = 0
+        times, most = self.times, self.budget.bounds.time_rows
+        if times.rows + len(messages) * len(times.forms) <= most:
+            return []
+        sizes, lost = times.sizes(messages), list[PlacedRule]()
+        numbers = {
+            key(each.rule.head.label): each.number
+            for engine in self.components
+            for each in engine.rules
+            if each.rule.form is not None
+        }
+        while (total := sum(sizes.values())) > most and sizes:
+            at, rows = max(sizes.items(), key=lambda pair: pair[1])
+            reason = f"{rows} rows of the past are kept for it, of {total}: shorten what it looks back for,"
+            if at in numbers:
+                lost += self.texts.suspend(numbers[at], f"{reason} or raise limits.time_rows={most}")
+            gone = {key(each.rule.head.label) for each in lost}
+            sizes = {each: size for each, size in sizes.items() if each != at and each not in gone}
+        times.keep([rule.head.label for rule in self._timed() if key(rule.head.label) in sizes])
+        return lost
+
+    def _timed(self) -> list[Rule]:
+        """Returns the rules whose rows depend on time."""
+        rules = [each.rule for engine in self.components for each in engine.rules]
+        return [rule for rule in rules if rule.form is not None]
 
     def tick_again(self) -> Derived:
         """Runs the tick that ``next`` has asked for; too many in a row suspend the rules that ask for it."""
@@ -316,6 +338,7 @@ class Program:
         ``groups`` are the groups of new rules that are connected with engines.
         """
         self.ticks += 1
+        self._uncounted += LOOKED_AFTER
         actions = None if self._is_start else self._cause(len(added) + len(removed) + len(messages))
         self.budget.begin(actions)
         self._begin_times(come, messages)
@@ -384,8 +407,7 @@ class Program:
             self.times.conclude()
         if self._kept_at != self.texts.error_count:
             self._kept_at = self.texts.error_count
-            rules = [each.rule for engine in self.components for each in engine.rules]
-            self.times.keep([rule.head.label for rule in rules if rule.form is not None])
+            self.times.keep([rule.head.label for rule in self._timed()])
 
     def _conclude(
         self,

@@ -14,9 +14,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeAlias
 
 from dataspace.rules.engine.program import Program
+from dataspace.rules.engine.texts import check_windows
 from dataspace.rules.language.lowering import lowered
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import TimeForm
+from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.times import Times
 from index.errors import UsageError
 from index.values.values import Record, Value, key
@@ -25,12 +27,16 @@ PastEpoch: TypeAlias = tuple[int, Sequence[Value], Sequence[Value], Sequence[Val
 """The time of an epoch, the facts that appeared, its messages, and the facts that vanished."""
 
 
-def forms_of(facts: Iterable[Value]) -> list[TimeForm]:
-    """Returns how rows of the rules among some facts depend on time; O(texts)."""
+def forms_of(facts: Iterable[Value], window: int | None = None) -> list[TimeForm]:
+    """Returns how rows of the rules among some facts depend on time; O(texts).
+
+    Texts that look back for longer than ``window`` microseconds are refused, and have none.
+    """
     found: list[TimeForm] = []
     for name, text in _texts(facts):
         try:
             rules = lowered(read_rules(text), name, text)
+            check_windows(rules, window)
         except UsageError:
             continue  # it is not carried out
         found += [rule.form for rule in rules if rule.form is not None]
@@ -47,13 +53,20 @@ def longest(forms: Iterable[TimeForm]) -> int | None:
     return None if len(known) < len(spans) else max(known, default=0)
 
 
-def rebuild(times: Times, facts: Iterable[Value], since: int, epochs: Iterable[PastEpoch]) -> None:
+def rebuild(
+    times: Times,
+    facts: Iterable[Value],
+    since: int,
+    epochs: Iterable[PastEpoch],
+    window: int | None = None,
+) -> None:
     """Fills empty ``times`` from the facts that held at a time and the epochs after it.
 
+    Rules that look back for longer than ``window`` microseconds keep nothing.
     O(facts and changes that the rules over time read).
     """
     present: dict[Hashable, Value] = {key(value): value for value in facts}
-    program = Program(present.values, start=True, times=times, only_timed=True)
+    program = Program(present.values, start=True, times=times, only_timed=True, bounds=Bounds(window=window))
     times.ahead = since
     program.declare_and_tick((_texts(present.values()), ()), (), (), ())
     for time, added, messages, removed in epochs:

@@ -20,7 +20,7 @@ from dataspace.rules.engine.components import PlacedRule, placed
 from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.language.lowering import lowered
 from dataspace.rules.language.parser import read_rules
-from dataspace.rules.language.syntax import Rule, with_parts
+from dataspace.rules.language.syntax import Rule, duration_text, with_parts
 from dataspace.rules.relations.failures import shown_name, shown_whole
 from index.errors import UsageError
 from index.patterns.patterns import matcher
@@ -62,6 +62,16 @@ class Entry:
         return sum(len(rule.atoms) ** 2 for rule in self.rules)
 
 
+def check_windows(rules: Iterable[Rule], most: int | None) -> None:
+    """Raises ``UsageError`` for a rule that looks back for more than so many microseconds."""
+    for rule in rules:
+        if most is not None and rule.form is not None and rule.form.span > most:
+            raise UsageError(
+                f"{rule.form.shown} looks back for longer than limits.rule_window ({duration_text(most)}):"
+                " write a shorter time, or raise the limit"
+            )
+
+
 class Texts:
     """The texts of a program; ``held`` gives the rules that are carried out, and that new ones would join.
 
@@ -75,6 +85,7 @@ class Texts:
         held: Callable[[Sequence[PlacedRule]], Iterable[PlacedRule]],
         fits: Callable[[Sequence[PlacedRule]], bool],
         errors: Iterable[Record] = (),
+        window: int | None = None,
     ) -> None:
         self.entries: dict[Pair, Entry] = {}
         self.resuming: Final = Resuming()
@@ -85,6 +96,7 @@ class Texts:
         self.most: Final = TEXTS_FOR_EACH_RULE * max_rules
         """How many entries there may be."""
         self._max_rules = max_rules
+        self._window = window
         self._held = held
         self._fits = fits
         self._count = self._loops = 0
@@ -126,6 +138,7 @@ class Texts:
     def _read(self, entry: Entry) -> None:
         try:
             entry.rules = lowered(read_rules(entry.text), entry.name, entry.text)
+            check_windows(entry.rules, self._window)
             if self.only_timed:
                 entry.rules = tuple([rule for rule in entry.rules if rule.form is not None])
         except UsageError as error:

@@ -80,7 +80,8 @@ class Bounds:
     ``held`` the bytes of all derived facts there are, both estimated by texts.  ``work`` are the units of a
     tick with a single fact as its cause, and ``work_per_action`` the units for each further fact; without
     ``work`` only the other bounds count.  ``reads`` are the facts that rules which come may have to read in
-    one tick, for views that are not there yet.
+    one tick, for views that are not there yet.  ``window`` are the microseconds for which a rule may look
+    back, ``time_rows`` the rows of the past that all rules over time may keep.
     """
 
     rows: int = 2_000_000
@@ -89,6 +90,8 @@ class Bounds:
     work: int | None = None
     work_per_action: int = WORK_PER_ACTION
     reads: int | None = None
+    window: int | None = None
+    time_rows: int = 200_000
 
     @property
     def part(self) -> int:

@@ -29,6 +29,9 @@ GRID: Final = 10_000
 NEVER: Final = 1 << 62
 """Later than any instant."""
 
+STALE_FROM: Final = 1_000
+"""Stale entries are removed from an agenda only if it has more entries than this."""
+
 _GONE: Final = object()
 """The former value of an entry that was not there."""
 
@@ -112,16 +115,14 @@ class Times:
         self._instants: list[int] = []
         self._journal: list[tuple[Any, Any, Any]] = []
         self._hearing: dict[Class | None, list[PastRows]] | None = None
+        self.pending = 0
+        """How many entries the agenda has."""
+        self._tidied = STALE_FROM
 
     @property
     def rows(self) -> int:
         """Returns how many rows are kept; O(forms)."""
         return sum(map(len, self.forms.values()))
-
-    @property
-    def pending(self) -> int:
-        """Returns how many entries the agenda has; O(instants)."""
-        return sum(map(len, self._agenda.values()))
 
     # -- forms ----------------------------------------------------------------------------------------
 
@@ -140,11 +141,16 @@ class Times:
         wanted = set(map(key, labels))
         for at in [at for at in self.forms if at not in wanted]:
             self.drop(self.forms, at)
-            self._hearing = None
+            self._hearing, self._tidied = None, 0
 
-    def heaviest(self) -> tuple[Hashable, int]:
-        """Returns the key of the head whose form keeps most rows, and how many."""
-        return max([(at, len(form)) for at, form in self.forms.items()], key=lambda pair: pair[1])
+    def sizes(self, messages: Iterable[Value] = ()) -> dict[Hashable, int]:
+        """Returns how many rows each form keeps, by its head, and will keep for some messages."""
+        found = {at: len(form) for at, form in self.forms.items()}
+        for message in messages:
+            for at, form in self.forms.items():
+                if form.root in (None, class_of(message)) and form.reader is not None:
+                    found[at] += form.read(message) is not None
+        return found
 
     # -- ticks ----------------------------------------------------------------------------------------
 
@@ -264,6 +270,7 @@ class Times:
             self._agenda[instant] = bucket = []
             heappush(self._instants, instant)
         bucket.append((form, row))
+        self.pending += 1
         self._journal.append((bucket, instant, None))
 
     def _taken(self, instant: int) -> list[_Entry]:
@@ -271,7 +278,32 @@ class Times:
         if bucket is None:
             return []
         self._journal.append((self._agenda, instant, bucket))
+        self.pending -= len(bucket)
         return bucket
+
+    def _tidy(self) -> None:
+        """Drops the entries of the agenda that have no effect any more; O(entries), so not often.
+
+        A condition that comes and goes leaves one each time.
+        """
+        alive = set(map(id, self.forms.values()))
+        for instant, bucket in list(self._agenda.items()):
+            fresh = [
+                each for each in dict.fromkeys(bucket) if id(each[0]) in alive and is_fresh(*each, instant)
+            ]
+            if fresh:
+                self._agenda[instant] = fresh
+            else:
+                del self._agenda[instant]
+        self._count()
+        self._tidied = 2 * self.pending + STALE_FROM
+
+    def _count(self) -> None:
+        """Makes what is known of the agenda anew."""
+        self.pending = sum(map(len, self._agenda.values()))
+        self._instants = list(self._agenda)
+        heapify(self._instants)
+        self._look_ahead()
 
     def _look_ahead(self) -> None:
         while self._instants and self._instants[0] not in self._agenda:
@@ -304,6 +336,8 @@ class Times:
         """Begins a turn, which ``undo`` takes back."""
         if self._journal:
             self._journal.clear()
+        if self.pending > self._tidied:
+            self._tidy()
 
     def undo(self) -> None:
         """Makes everything as it was at the ``mark``; programs that show it must be made anew."""
@@ -322,10 +356,25 @@ class Times:
         for form in self.forms.values():
             form.heard.clear()
             form.showing = None
-        self._instants = list(self._agenda)
-        heapify(self._instants)
         self._hearing = None
-        self._look_ahead()
+        self._count()
+
+
+def is_fresh(form: PastRows, row: Row, instant: int) -> bool:
+    """True if a row has to be looked at, at an instant of the agenda."""
+    of, since, until = form.of, form.since.get(row), form.kept.get(row)
+    match of.kind:
+        case TimeKind.FOR:
+            return since is not None and instant_of(since + of.span) == instant
+        case TimeKind.NOW:
+            return since is not None and instant in bounds_of(of.operators, row)
+        case TimeKind.FINAL:
+            return until is not None and instant in (
+                instant_of(until),
+                instant_of(until - of.span + of.window),
+            )
+        case _:
+            return until is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import pytest
 
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.changes import Epoch
+from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
 from dataspace.rules.engine.rebuilding import rebuild
 from index.values.values import Record
@@ -158,9 +159,9 @@ def test_several_together() -> None:
         run(seed, 30, in_order(chosen))
 
 
-def test_too_many_rows_suspend_the_text_that_keeps_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataspace.rules.engine.program.MOST_ROWS", 100)
+def test_too_many_rows_suspend_the_text_that_keeps_most() -> None:
     one = Run(1)
+    one.space = Space("s", limits=SpaceLimits(time_rows=100))
     for name in ("p", "o"):
         one.spans[name] = 50 * MS
         one.commit([Record("rule", name, text_of(name, 50 * MS))], [], [])
@@ -172,6 +173,41 @@ def test_too_many_rows_suspend_the_text_that_keeps_most(monkeypatch: pytest.Monk
     assert "rows of the past" in str(found["rule-error"].fields[3])
     assert "p" in found and "o" not in found
     assert one.space.rules.times.rows <= 100
+
+
+def test_one_turn_of_too_many_messages_is_not_kept_at_all() -> None:
+    one = Run(1)
+    one.space = Space("s", limits=SpaceLimits(time_rows=100))
+    one.commit([Record("rule", "w", text_of("w", 50 * MS)), Record("rule", "p", text_of("p", 0))], [], [])
+    one.commit([Record("f", "a", 1)], [], [Record("r", "a", 1)] * 30)
+    assert one.space.rules.times.rows == 2, "plain windows keep equal messages once"
+    one.commit([], [], [Record("r", number, 1) for number in range(500)])
+    assert one.space.rules.times.rows == 1
+    errors = [
+        each for each in one.space.index.values() if isinstance(each, Record) and each.label == "rule-error"
+    ]
+    assert [each.fields[0] for each in errors] == ["w"]
+
+
+def test_a_condition_that_flaps_leaves_no_heap_of_instants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dataspace.rules.relations.times.STALE_FROM", 10)
+    one = Run(1)
+    one.commit([Record("rule", "h", "h($d) <- (f($d)) for 1 h. o($d) <- r($d) at $t within 1 h.")], [], [])
+    times = one.space.rules.times
+    for number in range(200):
+        one.time += 7 * MS
+        one.commit([Record("f", "a")], [], [Record("r", number)] if number % 20 == 0 else [])
+        one.time += 7 * MS
+        one.commit([], [Record("f", "a")], [])
+    assert times.pending < 60, "of 210 that were made"
+    one.commit([Record("f", "a")], [], [])
+    since = one.time
+    for instant, is_there in (since + 3_600_000 * MS - GRID, False), (since + 3_600_000 * MS, True):
+        one.space.until(instant)
+        one.space.advance(instant)
+        labels = [each.label for each in one.space.index.values() if isinstance(each, Record)]
+        assert ("h" in labels) == is_there
+    assert times.rows == 1 and "o" not in labels
 
 
 @pytest.mark.torture(long=True)

@@ -90,6 +90,13 @@ async def test_rules_topics_and_readers_are_seen(served: Served) -> None:
         found = await scraped_until(served.admin, "dataspace_topics", 1)
         assert found['dataspace_rules{space="main"}'] == 1
         assert found['dataspace_rule_ticks_total{space="main"}'] > 0
+        await space.assert_(
+            Record("rule", "old", "old($x) <- (at($x)) for 10 ms. past($x) <- (at($x)) for 1 h.")
+        )
+        found = await scraped_until(served.admin, 'dataspace_timed_turns_total{space="main"}', 1)
+        assert found['dataspace_timed_rows{space="main"}'] == 2
+        assert found['dataspace_timed_pending{space="main"}'] == 1
+        assert found['dataspace_timed_late_seconds{space="main"}'] >= 0
         assert found["dataspace_topic_producers"] == 1
         assert found['dataspace_readers{space="main"}'] == 1
         newest = found['dataspace_durable_epoch{space="main"}']

@@ -1,0 +1,115 @@
+"""The log keeps what windows need: a space that starts again derives the same as one that never stopped."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
+from dataspace.kernel.changes import Epoch
+from dataspace.kernel.limits import SpaceLimits
+from dataspace.kernel.space import Space
+from index.values.values import Record, Value
+from relay.log.log import Log
+from relay.log.retention import Retention
+from relay.log.segments import encode
+from server.spaces.windows import rebuild_windows, with_windows
+
+RULES = """
+busy($d, count($v)) <- reading($d, $v) within 1 s.
+steady($d) <- (up($d)) for 700 ms.
+silent($d) <- up($d), not reading($d, _) within 300 ms.
+"""
+START = 1_000_000_000_000
+
+
+class Logged:
+    """A space whose epochs go into a log, one transaction each."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.space = Space("s", limits=SpaceLimits(rule_window=2.0))
+        self.space.submit_timed = self.append
+
+    def append(self, epoch: Epoch) -> None:
+        if epoch.claims or not epoch.silent:
+            self.log.append([encode(epoch)])
+
+    def commit(self, actions: list[Action], time: int) -> None:
+        self.space.until(time)
+        self.append(self.space.commit("durable:a", actions, time))
+
+    def again(self) -> Logged:
+        """Returns another one, which has only the log."""
+        made = Logged(self.log)
+        state = self.log.recover()
+        made.space.restore(state.owners, state.epoch, state.time)
+        rebuild_windows(made.space, self.log)
+        return made
+
+    def facts(self, time: int) -> set[Value]:
+        self.space.until(time)
+        epoch = self.space.advance(time)
+        if epoch is not None:
+            self.append(epoch)
+        return {
+            fact for fact in self.space.index.values() if isinstance(fact, Record) and fact.label != "rule"
+        }
+
+
+def shorten(log: Log, space: Space, now: int) -> None:
+    """Drops all that may go, after a snapshot."""
+    writer = log.snapshot(log.recover())
+    while writer.step():
+        pass
+    while log.trim(with_windows(Retention(age=0.0), space), now).more:
+        pass
+
+
+def test_a_log_without_age_keeps_what_windows_need_and_no_more(tmp_path: Path) -> None:
+    for seed in range(6):
+        chosen = random.Random(seed)
+        log = Log.open(tmp_path / str(seed))
+        one, twin = Logged(log), Space("s")
+        rule: list[Action] = [(ASSERT, 1, Record("rule", "r", RULES))]
+        one.commit(rule, START)
+        twin.commit("durable:a", rule, START)
+        time, up = START, {"a": False, "b": False}
+        for _ in range(60):
+            time += chosen.choice([0, 1, 1_234, 9_999, 33_333, 150_001])
+            device = chosen.choice("ab")
+            actions: list[Action] = [(SEND, Record("reading", device, chosen.randrange(3)))]
+            if chosen.random() < 0.2:
+                handle = 2 + "ab".index(device)
+                actions = [(RETRACT, handle) if up[device] else (ASSERT, handle, Record("up", device))]
+                up[device] = not up[device]
+            one.commit(actions, time)
+            twin.until(time)
+            twin.commit("durable:a", actions, time)
+            if chosen.random() < 0.2:
+                shorten(log, one.space, time)
+            if chosen.random() < 0.2:
+                one = one.again()
+            twin.advance(time)
+            found = {
+                each for each in twin.index.values() if isinstance(each, Record) and each.label != "rule"
+            }
+            assert one.facts(time) == found, (seed, time - START)
+        assert log.oldest > 1, "what no window needs has gone"
+        log.close()
+
+
+def test_a_window_that_is_refused_keeps_no_epochs(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    one = Logged(log)
+    one.commit([(ASSERT, 1, Record("rule", "r", "p($x) <- q($x) within 3 s."))], START)
+    facts = [fact for fact in one.facts(START) if isinstance(fact, Record)]
+    assert [fact.label for fact in facts] == ["rule-error"]
+    assert str(facts[0].fields[3]) == (
+        "q($x) within 3 s looks back for longer than limits.rule_window (2 s): write a shorter time, or raise"
+        " the limit"
+    )
+    assert not with_windows(Retention(), one.space).windows
+    again = one.again()
+    assert not again.space.rules.times.rows
+    log.close()
