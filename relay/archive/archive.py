@@ -100,8 +100,16 @@ class Archive:
             self._all_starts()
 
     def refresh(self) -> ArchiveManifest:
-        """Reads the newest manifest; one listing, and one object if there is a newer one."""
+        """Reads the newest manifest; one listing, and one object if there is a newer one.
+
+        Raises ``StoreFailed`` if there was one before, and now there is none.
+        """
         versions = self.versions()
+        if self._manifest.version and not versions:
+            raise StoreFailed(
+                f"{self.shown} has no manifest any more, the newest had the number "
+                f"{self._manifest.version}: is another store mounted there?"
+            )
         if versions and versions[-1] != self._manifest.version:
             self._manifest = self.version(versions[-1])
         return self._manifest

@@ -77,6 +77,10 @@ class Source(Protocol):
         """Returns the ordinal of the segment of that."""
 
     @property
+    def archived_in(self) -> str:
+        """Returns the identity of that archive."""
+
+    @property
     def first_segment(self) -> int:
         """Returns the ordinal of the oldest segment."""
 
@@ -139,7 +143,8 @@ class Archiver:
         self.log.refresh()
         manifest = self.archive.refresh()
         self.writer.check_term(manifest)
-        for each in self.archive.ranges(self.log.archived):
+        known = self.log.archived if self.log.archived_in == manifest.archive else 0
+        for each in self.archive.ranges(known):
             self._check_same(each)
         self._open, self._oldest = None, self.log.held_from
         self._ordinal = archived_segment(self.log, self.archive)
@@ -344,7 +349,7 @@ def archived_segment(log: Source, archive: Archive) -> int:
     upto = archive.upto
     if log.held_from > upto + 1:
         return log.ordinal_after(log.held_from - 1) - 1
-    if upto and upto == log.archived:
+    if upto and (upto, archive.manifest.archive) == (log.archived, log.archived_in):
         return log.archived_segment
     for newest in list(archive.ranges(upto - 1))[-1:]:
         ordinal = newest.segments[1]

@@ -169,8 +169,9 @@ class ArchiveManifest:
     All epochs from ``first`` to ``upto`` are here.  ``missing`` has the first and last number of each stretch
     of epochs that the log let go before they were archived.  ``starts`` has the starts of the log
     (see ``LogReader``) after the chapters.  ``term`` is the number of the writing daemon's term, ``writer`` a
-    random word of its own.  ``types`` has the class of each field of columns, by ``label/arity``.  ``states``
-    has the states after the chapters.  ``retired`` has the objects that were replaced lately.
+    random word of its own, ``archive`` a random word that all versions have, the identity of the archive.
+    ``types`` has the class of each field of columns, by ``label/arity``.  ``states`` has the states after the
+    chapters.  ``retired`` has the objects that were replaced lately.
 
     The archive of a durable topic has positions of steps in the place of epochs, and numbers of completed
     epochs in the place of times; ``topic`` is None in any other.
@@ -194,6 +195,7 @@ class ArchiveManifest:
     topic: ArchivedShape | None = None
     erased: int = 0
     """The newest epoch that an erasure reached."""
+    archive: str = ""
     digest: str = field(default="", compare=False)
     """The SHA-256 of its bytes, as its successor names it."""
 
@@ -209,19 +211,19 @@ class ArchiveManifest:
         """Returns the next version, with one more range and the starts within it.
 
         ``oldest`` is the oldest epoch that the log had when the range was begun: the epochs between it and
-        the newest archived one are missing.  ``types`` are newly settled.
+        the newest archived one, or the first of all, are missing.  ``types`` are newly settled.
         """
         gap = oldest > self.upto + 1
         return replace(
             self,
             version=self.version + 1,
             previous=self.digest,
-            first=oldest if gap or not self.version else self.first,
+            first=oldest if gap else self.first,
             upto=added.last,
             ranges=(*self.ranges, added),
             starts=(*self.starts, *starts),
             types={**self.types, **types},
-            missing=(*self.missing, (self.upto + 1, oldest - 1)) if gap and self.version else self.missing,
+            missing=(*self.missing, (self.upto + 1, oldest - 1)) if gap else self.missing,
             digest="",
         )
 
@@ -259,6 +261,7 @@ def manifest_of(content: bytes, place: str) -> ArchiveManifest:
             tuple([Retired(*each) for each in body.get("retired", ())]),
             _shape(body.get("topic")),
             int(body.get("erased", 0)),
+            str(body.get("archive", "")),
             sha256(content).hexdigest(),
         )
     except (KeyError, TypeError, ValueError) as error:

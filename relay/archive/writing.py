@@ -112,7 +112,8 @@ class ArchiveWriter:
         An answer that was lost is found out by reading: a manifest with our word is ours.
         """
         term = manifest.term if self.term is None else self.term
-        if not self._is_created(replace(manifest, term=term, writer=uuid.uuid4().hex)):
+        identity = manifest.archive or uuid.uuid4().hex
+        if not self._is_created(replace(manifest, term=term, writer=uuid.uuid4().hex, archive=identity)):
             raise self.overtaken()
 
     def _is_created(self, manifest: ArchiveManifest) -> bool:

@@ -91,7 +91,7 @@ class TopicWriter(GroupWriter[Entry]):
 
         If ``held``, steps stay that an archive has to take in yet.
         """
-        upto = ledger.archived[0] if held and self._retention().archived else None
+        upto = _archived(ledger)[0] if held and self._retention().archived else None
         topic = ledger.topic
         shape = (topic.name, topic.order.dimensions, len(topic.partitions), ledger.retain, ledger.age)
         now = (ledger.position, ledger.dump(), b"", ledger.oldest, ledger.first_needed())
@@ -163,7 +163,7 @@ class TopicWriter(GroupWriter[Entry]):
 
     async def note_archived(self, ledger: StepLog, position: int, completed: int) -> None:
         """Submits what an archive has of a topic, and deletes what need not be kept any more."""
-        ledger.archived = (position, completed)
+        ledger.archived, ledger.archive_seen = (position, completed), True
         self.keep(ledger)
         while self._has_excess(ledger) and await self.trim(ledger):
             pass
@@ -172,7 +172,7 @@ class TopicWriter(GroupWriter[Entry]):
         """True if a topic is beyond its budget, and some of that may go."""
         if ledger.size <= ledger.retain:
             return False
-        waits = self._retention().archived and ledger.archived[1] < ledger.oldest
+        waits = self._retention().archived and _archived(ledger)[1] < ledger.oldest
         return not waits or self._forced(ledger) > 0
 
     def _forced(self, ledger: StepLog) -> int:
@@ -187,7 +187,7 @@ class TopicWriter(GroupWriter[Entry]):
         yet is kept, within ``Retention.archive_size``.  True if something was deleted.
         """
         excess = ledger.size - ledger.retain * 7 // 8 if ledger.size > ledger.retain else 0
-        archived = ledger.archived[1] if self._retention().archived else LAST
+        archived = _archived(ledger)[1] if self._retention().archived else LAST
         going = await trio.to_thread.run_sync(self._going, ledger, excess, archived, self._forced(ledger))
         if not going or going[0].number != ledger.oldest:  # else another task was here meanwhile
             return False
@@ -216,3 +216,8 @@ class TopicWriter(GroupWriter[Entry]):
                 going.append(epoch)
                 freed += epoch.size
         return going
+
+
+def _archived(ledger: StepLog) -> tuple[int, int]:
+    """Returns the newest step and completed epoch that the archive has, none before it was seen."""
+    return ledger.archived if ledger.archive_seen else (0, 0)

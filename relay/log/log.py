@@ -58,6 +58,7 @@ class Log(LogReader):
         self._accept_damage = accept_damage
         self._writing = threading.Lock()
         self._is_closed = False
+        self._is_archive_known = False
         self.clients: dict[str, tuple[int, int]] = {}
         self.sessions: dict[str, KnownSession] = {}
         """The sessions that may be resumed, by their owners."""
@@ -230,11 +231,18 @@ class Log(LogReader):
         with self._writing:
             return self.readers.forget(reader)
 
-    def note_archived(self, epoch: int, segment: int) -> None:
-        """Notes on disk that an archive has all epochs up to this one, and segments up to that ordinal."""
+    def note_archived(self, epoch: int, segment: int, archive: str, place: str) -> None:
+        """Notes on disk that an archive has all epochs up to this one, and segments up to that ordinal.
+
+        ``archive`` is its identity, ``place`` where it is.  Until then nothing counts as archived: another
+        archive may have been meant before this log was opened.  Writes only what is new.
+        """
+        noted = epoch, segment, archive, place
         with self._writing:
-            self._put(archived=epoch, archived_segment=segment)
-            self.archived, self.archived_segment = epoch, segment
+            if noted != (self.archived, self.archived_segment, self.archived_in, self.archive_place):
+                self._put(archived=epoch, archived_segment=segment, archive=archive, archive_place=place)
+            self.archived, self.archived_segment, self.archived_in, self.archive_place = noted
+            self._is_archive_known = True
 
     def trim(self, retention: Retention, now: int) -> Trimmed:
         """Drops some of the oldest segments that need not be kept, about 16 MiB at most; O(those).
@@ -244,8 +252,9 @@ class Log(LogReader):
         ``LogFailed``, and then nothing was dropped.
         """
         chain = self._chain
-        wanted = retention.first_kept(chain, self.readers, now, self.archived_segment)
-        wanted = retention.kept_for_groups(chain, wanted, self.groups.needs_after(), self.archived_segment)
+        archived = self.archived_segment if self._is_archive_known else 0
+        wanted = retention.first_kept(chain, self.readers, now, archived)
+        wanted = retention.kept_for_groups(chain, wanted, self.groups.needs_after(), archived)
         head = newest_head(self._tables)
         snapshot = head[1] if head else 0
         allowed = min(wanted, chain.last, snapshot + 1)

@@ -91,6 +91,10 @@ class LogReader(StoreReader[LogTables]):
         self.archived: int = meta.get("archived", 0)
         """The newest epoch that an archive is known to have, 0 if there is no archive."""
         self.archived_segment: int = meta.get("archived_segment", 0)
+        self.archived_in: str = meta.get("archive", "")
+        """The identity of that archive."""
+        self.archive_place: str = meta.get("archive_place", "")
+        """Where that archive was, as the setting said."""
 
     def shortfall(self) -> str:
         mark, chain = self._acknowledged, self._chain

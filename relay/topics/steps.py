@@ -212,6 +212,8 @@ class StepLog:
         """Its archive, which is read for what the journal does not hold any more."""
         self.archived = (0, 0)
         """The newest step and the newest completed epoch that an archive is known to have."""
+        self.archive_seen = False
+        """True once that was said of the archive that there is now."""
         self.size = 0
         """Retained bytes: of batches, open epochs included; in memory, of steps."""
         self.forgotten = Maxima()

@@ -27,13 +27,14 @@ from typing import Any, Final
 
 from dataspace.errors import DataspaceError, Refused
 from dataspace.wire.features import MAIN
-from relay.archive.archive import Archive
+from relay.archive.archive import Archive, ArchivePlace
 from relay.archive.archiver import Archiver, RangeSizes, archived_segment
 from relay.archive.merging import Merger, MergeRules
 from relay.archive.orphans import collect
 from relay.archive.tables import DeltaTables
 from relay.archive.topics.archiving import TopicArchiver
 from relay.archive.writing import NotThisArchive
+from relay.log.reader import LogReader
 from relay.objects.objects import Objects
 from relay.objects.opening import open_objects
 from server.archiving.logs import read_log, read_topics
@@ -249,6 +250,7 @@ class _Space(_Tried):
         sizes = RangeSizes(seconds=self._orders.seconds)
         archiver = Archiver(log, self._objects, self.name, term=self.term, sizes=sizes)
         archiver.begin()
+        check_not_emptied(log, archiver.archive, self._orders.prefix)
         self._archiver = archiver
         self._say_archived(archiver)
         return archiver
@@ -260,7 +262,9 @@ class _Space(_Tried):
             {
                 "space": self.name,
                 "term": self.term,
+                "archive": archive.manifest.archive,
                 "version": archive.manifest.version,
+                "first": archive.oldest,
                 "upto": archive.upto,
                 "until": archive.manifest.until,
                 "segment": segment,
@@ -289,6 +293,9 @@ class _Topics(_Tried):
             return None
         with read_log(self._orders.place, self.name) as log:
             identity = log.identity
+            archive = Archive(self._objects, ArchivePlace(self.name, identity))
+            archive.refresh()
+            check_not_emptied(log, archive, self._orders.prefix)
         sizes = RangeSizes(seconds=self._orders.seconds)
         self._archiver = TopicsArchiver(
             tables, self._objects, self.name, identity, term=self.term, sizes=sizes
@@ -306,6 +313,15 @@ class _Topics(_Tried):
     def close(self) -> None:
         self._archiver = None
         super().close()
+
+
+def check_not_emptied(log: LogReader, archive: Archive, place: str) -> None:
+    """Raises ``NotThisArchive`` for an empty archive where there was one: its store may be away."""
+    if log.archived and not archive.manifest.version and log.archive_place == place:
+        raise NotThisArchive(
+            f"{archive.shown} is empty, and had epochs up to {log.archived}: is another store mounted there? "
+            "If they are gone for good, `dataspace log archive` begins a new archive there"
+        )
 
 
 def _say(what: Mapping[str, Any]) -> None:

@@ -93,7 +93,7 @@ class ArchiveKeeper:
         state, archive, lag = self.state(hosted.name), hosted.log.archive, self._lag(hosted, now)
         return {
             "place": self.place,
-            "oldest": 0 if archive is None else archive.oldest,
+            "oldest": archive.oldest if archive is not None and archive.upto else 0,
             "held_from": hosted.log.held_from,
             "upto": hosted.commits.durable - lag.epochs,
             "version": state.version,
@@ -247,8 +247,9 @@ class ArchiveKeeper:
             return
         self._states[name] = ArchiveState(said["upto"], said["until"], said["version"])
         for hosted in self._spaces():
-            if hosted.name == name and hosted.leads and hosted.term == said["term"] and said["upto"]:
-                await self._note(hosted.own_log, said["upto"], said["segment"])
+            if hosted.name == name and hosted.leads and hosted.term == said["term"]:
+                self._warn_of_another(name, hosted.own_log, said)
+                await self._note(hosted.own_log, said["upto"], said["segment"], said["archive"])
                 await self._renew(hosted)
 
     async def _take_topic(self, said: dict[str, Any]) -> None:
@@ -265,7 +266,7 @@ class ArchiveKeeper:
         if ledger is None:
             return
         try:
-            if now != ledger.archived:
+            if now != ledger.archived or not ledger.archive_seen:
                 await trio.to_thread.run_sync(self._lend, ledger)
                 await topics.writer.note_archived(ledger, *now)
         except Closed:
@@ -280,15 +281,23 @@ class ArchiveKeeper:
             logger.warning("a topic is not archived: %s", error, extra={"event": "archive-failed"})
         self._topics_error = error
 
-    async def _note(self, log: Log, upto: int, segment: int) -> None:
+    async def _note(self, log: Log, upto: int, segment: int, archive: str) -> None:
         """Notes what is archived in the log; without room there, what is archived next will be noted."""
-        if (upto, segment) == (log.archived, log.archived_segment):
-            return
         try:
-            await trio.to_thread.run_sync(log.note_archived, upto, segment)
+            await trio.to_thread.run_sync(log.note_archived, upto, segment, archive, self.place)
         except LogFailed as failure:
             if not failure.full:
                 raise
+
+    def _warn_of_another(self, name: str, log: Log, said: dict[str, Any]) -> None:
+        """Says once that the archive is another one than before, and where it begins."""
+        if log.archived_in not in ("", said["archive"]):
+            first = said["first"] if said["upto"] else log.held_from
+            logger.warning(
+                "space %s has another archive, %s, which begins with epoch %d; %s had epochs up to %d",
+                *(name, self.place, first, log.archive_place, log.archived),
+                extra={"event": "archive-changed"},
+            )
 
     def _fails(self, name: str, error: str) -> None:
         if self.state(name).error != error:

@@ -39,7 +39,7 @@ class ArchivedLog:
     def __init__(self, folder: Path, sizes: RangeSizes | None = None, objects: Objects | None = None) -> None:
         self.data: Final = folder / "data"
         self.data.mkdir()
-        self.objects: Final[Objects] = objects or open_objects(folder / "archive")
+        self.objects: Objects = objects or open_objects(folder / "archive")
         self.sizes = sizes or RangeSizes(changes=7)
         self.epochs: list[Epoch] = []
         self._handles: dict[object, int] = {}
@@ -176,8 +176,8 @@ class ArchivedLog:
     def note(self) -> None:
         """Notes in the log what is archived, as the daemon does."""
         archive = self.reader()
-        if archive.upto > self.log.archived:
-            self.log.note_archived(archive.upto, archived_segment(self.log, archive))
+        own = archive.manifest.archive
+        self.log.note_archived(archive.upto, archived_segment(self.log, archive), own, self.objects.shown)
 
     # -- what there is --------------------------------------------------------------------------------
 

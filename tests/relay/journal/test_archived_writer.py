@@ -89,6 +89,15 @@ async def test_what_is_too_old_waits_for_the_archive(tmp_path: Path) -> None:
     async with writing(tmp_path, Retention(archived=True), age=0.0) as (writer, ledger):
         await complete(writer, ledger)
         assert not await writer.trim(ledger) and ledger.oldest == 1
-        ledger.archived = (12, 11)
+        ledger.archived, ledger.archive_seen = (12, 11), True
         assert await writer.trim(ledger) and ledger.oldest == 12
         assert not await writer.trim(ledger)
+
+
+async def test_nothing_goes_before_the_archive_was_seen(tmp_path: Path) -> None:
+    async with writing(tmp_path, Retention(archived=True)) as (writer, ledger):
+        await complete(writer, ledger)
+        ledger.archived = (COUNT + 1, COUNT)  # as after a start
+        assert not await writer.trim(ledger) and ledger.oldest == 1
+        await writer.note_archived(ledger, 6, 5)
+        assert ledger.oldest == 6, "another archive has less"

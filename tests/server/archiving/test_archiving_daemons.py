@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import pytest
 import dataspace
 from dataspace import Record, Refused
 from relay.archive.archive import only_archive
+from relay.archive.archiver import Archiver, archive_all
 from relay.archive.verifying import verify_archive
+from relay.log.reader import LogReader
 from relay.objects.opening import open_objects
 from tests.server.processes import DaemonProcess, follower, running
 
@@ -210,6 +213,41 @@ def test_a_store_that_is_away_stops_nothing(archiving: DaemonProcess, tmp_path: 
     wait(lambda: status(archiving)["oldest_epoch"] == 1, "and can be read")
     assert [n for _, n in parts(archiving, 0, newest)] == [*range(15)]
     assert status(archiving)["archive"]["error"] == ""
+
+
+def test_another_archive_is_begun_and_an_emptied_one_is_not(archiving: DaemonProcess, tmp_path: Path) -> None:
+    last = write(archiving, 0, 5)
+    wait(archived(archiving, last), "it is archived")
+    later = write(archiving, 5, 5)
+    wait(archived(archiving, later), "that as well")
+    wait(gone(archiving, last), "what is archived is deleted")
+    archiving.stop()
+    archiving.more = ("--archive", str(tmp_path / "new"), "--keep-for", "0s")
+    archiving.start()
+    newest = write(archiving, 10, 5)
+    wait(archived(archiving, newest), "all that is held is archived there")
+    now = status(archiving)["archive"]
+    assert 1 < now["oldest"] <= min(later + 1, now["held_from"])
+    assert [n for _, n in parts(archiving, now["oldest"] - 1, newest)] == [
+        *range(now["oldest"] - last + 4, 15)
+    ]
+    with pytest.raises(Refused, match=f"the oldest held is {now['oldest']}"):
+        parts(archiving, 0, newest)
+    archiving.stop()
+    assert f"another archive, {tmp_path / 'new'}, which begins with epoch" in archiving.errors
+    found = verify_archive(only_archive(open_objects(tmp_path / "new"), "main"), deep=True)
+    assert (found.missing, found.damages) == (((1, now["oldest"] - 1),), ())
+    (tmp_path / "new").rename(tmp_path / "elsewhere")
+    archiving.start()
+    wait(lambda: "is empty, and had epochs up to" in status(archiving)["archive"]["error"], "it is noticed")
+    assert status(archiving)["archive"]["oldest"] == 0
+    again = write(archiving, 15, 5)
+    assert not list((tmp_path / "new").rglob("*.json"))
+    with closing(LogReader.open(archiving.data)) as log:
+        by_hand = Archiver(log, open_objects(tmp_path / "new"), "main", term=log.term)
+        by_hand.begin()
+        archive_all(by_hand, lambda _: None)
+    wait(archived(archiving, again), "an operator may begin it again")
 
 
 def test_a_follower_reads_what_its_leader_has_archived(archiving: DaemonProcess, tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ async def test_a_full_disk_is_waited_for(tmp_path: Path, full: bool, monkeypatch
 
             patched.setattr(log, "_put", fails)
             if full:
-                await keeper._note(log, 7, 3)
+                await keeper._note(log, 7, 3, "a")
             else:
                 with pytest.raises(LogFailed, match="no room"):
-                    await keeper._note(log, 7, 3)
+                    await keeper._note(log, 7, 3, "a")
         assert (log.archived, log.archived_segment) == (0, 0)
-        await keeper._note(log, 7, 3)
-        assert (log.archived, log.archived_segment) == (7, 3)
+        await keeper._note(log, 7, 3, "a")
+        assert (log.archived, log.archived_segment, log.archived_in) == (7, 3, "a")
