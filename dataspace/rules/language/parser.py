@@ -23,6 +23,7 @@ from dataspace.rules.language.lowering import check_times
 from dataspace.rules.language.safety import UnsafeVariable, check
 from dataspace.rules.language.syntax import (
     AGGREGATES,
+    SOLUTIONS,
     UNITS,
     Aggregate,
     Atom,
@@ -245,20 +246,38 @@ class _RuleReader(ExpressionReader):
             n = given
             self.expect(",")
         self.blanks()
+        if found[1] == "count" and self.take(")"):
+            return self._alone(Aggregate("count", SOLUTIONS), start)
         if self.ahead() == ")":
             raise self.error(f"{found[1]}() of what? name a variable of the body, such as {found[1]}($x)")
         inner = _AGGREGATE.match(self.text, self.position)
         if inner and inner[1] not in FUNCTIONS:
             raise self.error(f"an aggregate of an aggregate: derive {inner[1]}(…) by another rule first")
+        distinct = self._distinct()
         of = self.expression(0)
         if found[1] in FUNCTIONS and self.take(","):
             self.position = start
             return self.expression(0)  # of several values it is a function
         self.expect(")")
+        return self._alone(Aggregate(found[1], of, n, distinct), start)
+
+    def _distinct(self) -> bool:
+        """True if the word ``distinct`` stands before what an aggregate takes; then it is read."""
+        at = self.position
+        if not self.keyword("distinct"):
+            return False
+        self.blanks()
+        if self.ahead() not in (")", ","):
+            return True
+        self.position = at  # a constant of that name
+        return False
+
+    def _alone(self, aggregate: Aggregate, at: int) -> Aggregate:
+        """Returns an aggregate with which nothing is calculated."""
         self.blanks()
         if OPERATOR.match(self.text, self.position):
-            self.refuse_foreign(found[1], start)
-        return Aggregate(found[1], of, n)
+            self.refuse_foreign(aggregate.name, at)
+        return aggregate
 
     # -- bodies ---------------------------------------------------------------------------------------
 

@@ -189,17 +189,29 @@ def _label_text(label: Value) -> str:
 AGGREGATES = ("count", "sum", "avg", "min", "max", "collect", "top")
 
 
+SOLUTIONS: Final = Structure(True)
+"""What ``count()`` counts: each solution."""
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One value made of all solutions of a body for the same other fields of the head; ``n`` is for
-    ``top``."""
+    """One value made of all solutions of a body for the same other fields of the head.
+
+    ``n`` is for ``top``; ``distinct`` takes equal values once.
+    """
 
     name: str
     of: Expression
     n: int = 0
+    distinct: bool = False
 
     def __str__(self) -> str:
-        return f"{self.name}({f'{self.n}, ' if self.name == 'top' else ''}{self.of})"
+        of = (
+            f"{'distinct ' if self.distinct else ''}{self.of}"
+            if self.of != SOLUTIONS or self.distinct
+            else ""
+        )
+        return f"{self.name}({f'{self.n}, ' if self.name == 'top' else ''}{of})"
 
 
 @dataclass(frozen=True, slots=True)

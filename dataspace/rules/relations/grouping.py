@@ -70,7 +70,8 @@ class Grouping:
         self.name = name
         self.pending: dict[Row, None] = {}
         self._kinds = [
-            None if each.name == COUNT else _accumulator(each.name, each.n) for each in rule.head.aggregates
+            None if each.name == COUNT and not each.distinct else _accumulator(each)
+            for each in rule.head.aggregates
         ]
         self._is_aggregate = [isinstance(each, Aggregate) for each in rule.head.arguments]
         self._groups: dict[Row, _Group] = {}
@@ -310,6 +311,34 @@ _KINDS: Final[dict[str, Callable[[], Accumulator]]] = {
 }
 
 
-def _accumulator(name: str, n: int) -> Callable[[], Accumulator]:
-    """Returns what makes an empty aggregate of a name, which is not ``COUNT``."""
-    return (lambda: Best(n)) if name == "top" else _KINDS[name]
+class Distinct:
+    """Another aggregate over the different values, or their number where there is none.  O(1) beside that."""
+
+    __slots__ = ("_counts", "_of")
+
+    def __init__(self, of: Accumulator | None) -> None:
+        self._of = of
+        self._counts: dict[RuleTerm, int] = {}
+
+    def change(self, term: RuleTerm, by: int) -> None:
+        before = self._counts.get(term, 0)
+        now = before + by
+        if self._of is not None and not (before and now):
+            self._of.change(term, by)
+        if now:
+            self._counts[term] = now
+        else:
+            del self._counts[term]
+
+    def value(self) -> Value:
+        return len(self._counts) if self._of is None else self._of.value()
+
+
+def _accumulator(aggregate: Aggregate) -> Callable[[], Accumulator]:
+    """Returns what makes an empty aggregate, which is not a plain ``COUNT``."""
+    name, n = aggregate.name, aggregate.n
+    make = (lambda: Best(n)) if name == "top" else _KINDS.get(name)
+    if not aggregate.distinct:
+        assert make is not None  # by the caller
+        return make
+    return lambda: Distinct(None if make is None else make())

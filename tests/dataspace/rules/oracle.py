@@ -156,6 +156,8 @@ def _value(expression: Expression | Aggregate, known: Solution) -> Value:
 
 
 def _aggregate(aggregate: Aggregate, values: list[Value]) -> Value:
+    if aggregate.distinct:
+        values = list({key(each): each for each in values}.values())
     ordered = sorted(values, key=order_key)
     match aggregate.name:
         case "count":

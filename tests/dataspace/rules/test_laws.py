@@ -32,6 +32,12 @@ PROGRAMS = {
         d($x, count($y)) <- e($x, $y). t(sum($n), avg($n), min($n), max($n)) <- d(_, $n).
         most(top(2, $n), collect($x)) <- d($x, $n). w(count($x)) <- e($x, _).
     """,
+    "distinct": """
+        a($x, count(), count(distinct $y % 2)) <- e($x:int, $y:int).
+        b(count(distinct $n), count()) <- a(_, $n, _). z(count()) <- n($x), not e($x, _).
+        c(sum(distinct $y), avg(distinct $y), count($y)) <- e(_, $y:int).
+        d($n, collect(distinct $k), top(2, distinct $k), max(distinct $k)) <- a(_, $n, $k), e($n, _).
+    """,
     "hubs": """
         r($x, $y) <- e($x, $y). r($x, $z) <- r($x, $y), e($y, $z).
         d($x, count($y)) <- r($x, $y). hub($x) <- d($x, $n), $n >= 3, not gone($x).

@@ -60,7 +60,9 @@ REFUSED = {
     "p($sum) <- q($sum, sum($n)).": "and write q($sum, $sum2) here",
     "old($x) <- q($x, $t), $t < now() - 60.": "now() would be a record; the present time is the word now",
     "p($x, today()) <- q($x).": "ask for that: today($t)",
-    "p(count()) <- q($x).": "count() of what? name a variable of the body, such as count($x)",
+    "p(sum()) <- q($x).": "sum() of what? name a variable of the body, such as sum($x)",
+    "p(count() - 1) <- q($x).": "an aggregate stands alone in a head",
+    "p(count(distinct)) <- q($x).": "a bare word is no value",
 }
 
 
@@ -85,12 +87,16 @@ def test_what_means_something_else_is_refused_with_a_hint(text: str) -> None:
         "p(count($x), sum($x)) <- q($x).",
         "orders($x) <- order($x), original($x).",
         'p($x + "a") <- q($x).',
+        "p(count(), count(distinct $x), top(2, distinct -$x)) <- q($x).",
+        "let distinct = 3. p(count(distinct)) <- q($x).",
+        "p(count(distinct($x))) <- q($x).",
         'p("len"($x), ["sum"($x)]) <- "len"($x).',
         "p($x) <- q($x), r(len($x), min($x, $x)).",
     ],
 )
 def test_what_means_what_it_looks_like_is_read(text: str) -> None:
-    assert read_rules(text)
+    rules = read_rules(text)
+    assert read_rules(" ".join(map(str, rules))) == rules
 
 
 @pytest.mark.parametrize(
