@@ -8,6 +8,7 @@ Always: a fact is in the index as many times as there are claims on it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import Final
 
@@ -23,6 +24,8 @@ from index.patterns.patterns import skeleton
 from index.trie.nodes import all_at
 from index.trie.trie import Index
 from index.values.values import Value
+
+logger = logging.getLogger("dataspace")
 
 RESTORED: Final = 256
 """Facts that are put back in one step."""
@@ -240,3 +243,34 @@ class SpaceState:
             f"space {self.name}: a turn failed and could not be undone ({self.damage!r:.200}); "
             "nothing more is done here, start the daemon again"
         )
+
+
+class SteadyClock:
+    """The time of the epochs of a space, which goes on while the clock of the machine is behind them.
+
+    Epochs never have an earlier time than the one before.  Without this, all windows would stand still for an
+    hour after the clock was put back by an hour.  Instead they go on a sixteenth slower, until the clock has
+    caught up.  Both clocks give integers: ``wall`` microseconds since 1970, ``elapsed`` nanoseconds.
+    """
+
+    def __init__(self, space: SpaceState, wall: Callable[[], int], elapsed: Callable[[], int]) -> None:
+        self._space = space
+        self._wall = wall
+        self._elapsed = elapsed
+        self._behind: tuple[int, int] | None = None  # a time of the space, and ``elapsed`` at it
+
+    def now(self) -> int:
+        """Returns the time of the next epoch, in microseconds since 1970."""
+        wall, newest = self._wall(), self._space.time
+        if wall >= newest and self._behind is None:  # as mostly
+            return wall
+        elapsed = self._elapsed()
+        if self._behind is None:
+            logger.warning("space %s: the clock is %.3f s behind", self._space.name, (newest - wall) / 1e6)
+            self._behind = newest, elapsed
+        since, begun = self._behind
+        steady = since + (elapsed - begun) // 1000 * 15 // 16
+        if wall >= steady:
+            self._behind = None
+            return wall
+        return steady

@@ -119,8 +119,6 @@ class HostedSpace:
         self._withdrawals: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self.recalling = Recalling()
         self.sessions = Sessions(self)
-        self.clock = home.now
-        """The time of new epochs, in microseconds since 1970."""
         self.groups = SpaceGroups(self)
         self.leases = Leases(
             self, most=limits.leases, longest=limits.lease_seconds, name_bytes=limits.name_bytes
@@ -132,6 +130,8 @@ class HostedSpace:
         self.conditions = Conditions(self.space.index)
         self.space.rules.clock = time.perf_counter_ns
         self.rule_turns = RuleTurns(self.space, home.now, self._turn, self._stop_if_damaged)
+        self.clock = self.rule_turns.now
+        """The time of new epochs, in microseconds since 1970."""
         self.suspensions = Suspensions(settings.name, self.space.rules, system)
         self.gate = Gate(room)
         self.endings = Endings(lane, lambda: self.commits.wait_room(), step=self._retract_some, flush=flush)
@@ -208,14 +208,14 @@ class HostedSpace:
         rebuild_windows(self.space, log)
         kept = self.sessions.recover(log.sessions, self._returning)
         gone = [each for each in self.space.owners() if each.startswith(ENDING) and each not in kept]
-        self.space.end(gone, self._home.now(), submit=commits.submit)
+        self.space.end(gone, self.clock(), submit=commits.submit)
         self.leases.recover(self.space.owners())
         for state in self.sessions.suspended():
             self._count(state.owner, state.account)
         was_clean = log.clean and not isinstance(followed, Following) and not log.sessions
         self.groups.lead(log.groups, was_clean=was_clean)
         self.flows.attach(self.space)
-        hold_from_start(self.space, self.settings.rules, self._home.now(), commits.submit)
+        hold_from_start(self.space, self.settings.rules, self.clock(), commits.submit)
         if isinstance(followed, Following):
             followed.succeed(commits)
         logger.info(
@@ -298,7 +298,7 @@ class HostedSpace:
                 log,
                 commits,
                 lambda: with_windows(self.settings.retention, self.space),
-                self._home.now,
+                self.clock,
             )
 
     def _note_due(self) -> None:
@@ -311,7 +311,7 @@ class HostedSpace:
         """Makes a turn for rules or flows."""
         self.end_due()
         try:
-            self.space.advance(self._home.now(), submit=self.commits.submit)
+            self.space.advance(self.clock(), submit=self.commits.submit)
         except BaseException:
             self._stop_if_damaged()
             raise
@@ -383,7 +383,7 @@ class HostedSpace:
             epoch = self.space.commit(
                 owner,
                 actions,
-                self._home.now() if time is None else time,
+                self.clock() if time is None else time,
                 others=others,
                 client=client.name if client else None,
                 sequence=sequence,
@@ -474,7 +474,7 @@ class HostedSpace:
                 self.ledgers.forget(owner)
             self.sessions.note_ended(owners)
             small = [each for each in owners if each not in large]
-            self.space.end(small, self._home.now(), submit=self.commits.submit)
+            self.space.end(small, self.clock(), submit=self.commits.submit)
             for owner in large:
                 self.endings.begin(owner)
             for owner in owners:
@@ -497,7 +497,7 @@ class HostedSpace:
         try:
             self.commits.check_open()
             if actions:
-                self.space.commit(owner, actions, self._home.now(), submit=self.commits.submit)
+                self.space.commit(owner, actions, self.clock(), submit=self.commits.submit)
                 self._note_due()
         except (LogFailed, Closed):
             self._stop_if_damaged()

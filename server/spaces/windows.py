@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from time import monotonic_ns
 from typing import Final
 
 import trio
@@ -17,6 +18,7 @@ import trio
 from dataspace.errors import Refused
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
+from dataspace.kernel.state import SteadyClock
 from dataspace.rules.engine.rebuilding import PastEpoch, forms_of, longest, rebuild
 from dataspace.rules.relations.times import GRID, NEVER
 from relay.log.log import Log
@@ -32,18 +34,19 @@ LONGEST_PAUSE: Final = 60.0
 class RuleTurns:
     """Makes the turns that rules need: for ``next``, and at instants at which rows come or go by time alone.
 
-    ``turn`` makes one; ``failed`` is called where another one fails.
+    ``wall`` gives the time of the machine; ``turn`` makes one; ``failed`` is called where another one fails.
     """
 
     def __init__(
         self,
         space: Space,
-        now: Callable[[], int],
+        wall: Callable[[], int],
         turn: Callable[[], None],
         failed: Callable[[], None],
     ) -> None:
         self._space = space
-        self.now: Final = now
+        self.now: Final = SteadyClock(space, wall, monotonic_ns).now
+        """The time of the next epoch, in microseconds since 1970."""
         self._turn = turn
         self._failed = failed
         self.due = trio.Event()

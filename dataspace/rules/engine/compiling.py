@@ -280,8 +280,9 @@ class _Text:
             wrong = "is not" if step.operator == "=" else "is"
             self._refuse_if(f"{self._term(left)} {wrong} {self._term(right)}")
         else:
-            holds = self._bind(compare)
-            self._refuse_if(f"not {holds}({step.operator!r}, {self._value(left)}, {self._value(right)})")
+            one, other, made = self._value(left), self._value(right), self._new("v")
+            self._guarded(f"{made} = {self._bind(compare)}({step.operator!r}, {one}, {other})")
+            self._refuse_if(f"not {made}")
 
     # -- expressions ----------------------------------------------------------------------------------
 

@@ -35,7 +35,17 @@ from dataspace.rules.engine.query import (
     literals_text,
     unify,
 )
-from dataspace.rules.language.syntax import Rule, TimeForm, TimeKind, Variable, Verb
+from dataspace.rules.language.syntax import (
+    TIMELY,
+    Aggregate,
+    Arithmetic,
+    Expression,
+    Rule,
+    TimeForm,
+    TimeKind,
+    Variable,
+    Verb,
+)
 from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import Spent
 from dataspace.rules.relations.derived_relations import HeadRelation
@@ -215,7 +225,7 @@ class Explainer:
         past = self._times.forms.get(key(rule.head.label))
         shown = RowTimes() if past is None else row_times(past, solution.rows[atom.at])
         columns = zip(rule.head.arguments, atom.names, strict=True)
-        known = {each.name: solution.known[name] for each, name in columns if isinstance(each, Variable)}
+        known = {at: solution.known[name] for each, name in columns if (at := _variable(each))}
         premises: list[Proof] = []
         if shown.is_there:
             fact = Record.of(rule.head.label, tuple([term.value for term in solution.rows[atom.at]]))
@@ -411,22 +421,25 @@ class Explainer:
             self._allowance.spend()
             if past is not None and all(row[at] is term for at, term in given.items()):
                 pairs = zip(rule.head.arguments, row, strict=True)
-                values = {each.name: term.value for each, term in pairs if isinstance(each, Variable)}
+                values = {at: term.value for each, term in pairs if (at := _variable(each))}
                 found = sooner(found, lack_of(literals_text(form, known | values), past, row, self._now))
         if found is not None:
             return found
         if form.kind in (TimeKind.FOR, TimeKind.NOW, TimeKind.AT) and rule.body:
-            inner = {
-                each.name: known[name]
-                for each, name in columns
-                if isinstance(each, Variable) and name in known
-            }
+            inner = {at: known[name] for each, name in columns if name in known and (at := _variable(each))}
             return self._lacking(number, inner)
         return Lack(f"no match of {literals_text(form, known)}")
 
 
 def _any(_relation: Relation, _state: State) -> bool:
     return True
+
+
+def _variable(argument: Expression | Aggregate) -> str:
+    """Returns the variable whose values a column has; empty if it is calculated."""
+    if isinstance(argument, Arithmetic) and argument.operator == TIMELY:
+        argument = argument.left
+    return argument.name if isinstance(argument, Variable) else ""
 
 
 def _is_timed(atom: BoundAtom) -> bool:

@@ -20,6 +20,7 @@ from typing import Final
 from dataspace.rules.language.functions import FUNCTIONS, kind_of
 from dataspace.rules.language.syntax import (
     FLOOR,
+    TIMELY,
     Aggregate,
     Arithmetic,
     Atom,
@@ -203,7 +204,7 @@ class _Lowering:
         """
         label = f"{form.shown} [{self._mark}.{len(self.hidden)}]"
         columns: list[Expression] = [Variable(name) for name in names]
-        columns += operands or [_PLACE for _ in extra]
+        columns += [Arithmetic(TIMELY, each, _PLACE) for each in operands] or [_PLACE for _ in extra]
         made = Rule(Head(label, tuple(columns), Verb.TIMED), tuple(body), form, str(self._rule))
         self.hidden.append(made)
         fields = [Record("$", name, None, DISCARD) for name in [*names, *extra]]

@@ -126,6 +126,9 @@ class Compound:
         return values if self.kind == "sequence" else Record.of(self.label, values)
 
 
+TIMELY: Final = "timely"
+"""What ``lowering`` puts around a value that is compared with the present time: it must be no number."""
+
 FLOOR: Final = "floor"
 """The function that rounds a time, or a number, down to a multiple."""
 
@@ -433,6 +436,10 @@ def calculate(operator: str, left: Value, right: Value) -> Value:
 
     Numbers know all operators; texts, bytes and sequences can be put together by ``+``.
     """
+    if operator == TIMELY:
+        if left.__class__ in NUMBERS:
+            _refuse_number(left, None)
+        return left
     if left.__class__ in NUMBERS and right.__class__ in NUMBERS:
         return _bounded(_OPERATIONS[operator](left, right))
     if left.__class__ is datetime and (made := _of_time(operator, left, right)) is not None:
@@ -502,15 +509,27 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 def compare(operator: str, left: Value, right: Value) -> bool:
     """True if values of one kind are in this order; values of different kinds are in none.
 
-    Numbers are one kind, in which an integer and the equal float are alike.
+    Numbers are one kind, in which an integer and the equal float are alike.  Raises ``UsageError`` for a time
+    and a number: the author of the rule has forgotten that a time is no number of seconds.
     """
     if left.__class__ in NUMBERS and right.__class__ in NUMBERS:
         return _COMPARISONS[operator](left, right)
     if left.__class__ is not right.__class__ or left.__class__ in (bool, type(None)):
+        if datetime in (left.__class__, right.__class__):
+            _refuse_number(left, right)
         return False
     if left.__class__ in (str, bytes, datetime):
         return _COMPARISONS[operator](left, right)
     return _COMPARISONS[operator](order_key(left), order_key(right))
+
+
+def _refuse_number(left: Value, right: Value) -> None:
+    """Raises ``UsageError`` if one of two values is a number; the other one is a time."""
+    if left.__class__ in NUMBERS or right.__class__ in NUMBERS:
+        with_what = "now" if right is None else begun(right)
+        raise UsageError(
+            f"cannot compare {begun(left)} with {with_what}: a time is compared with a time, as in $t + 60"
+        )
 
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {

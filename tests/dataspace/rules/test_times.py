@@ -11,7 +11,7 @@ from dataspace.kernel.changes import Epoch
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
 from dataspace.rules.engine.rebuilding import rebuild
-from index.values.values import Record
+from index.values.values import Record, key
 from tests.dataspace.rules.time_oracle import GRID, MS, RULES, History, State, text_of
 
 START = 1_000_000 * MS
@@ -66,8 +66,11 @@ class Run:
             self.past.append(epoch)
 
     def add_rule(self, name: str) -> None:
+        self.add_with(name, self.random.choice(SPANS) * MS)
+
+    def add_with(self, name: str, span: int) -> None:
         self.until(self.time)
-        self.spans[name] = self.random.choice(SPANS) * MS
+        self.spans[name] = span
         self.base.add(fact := Record("rule", name, text_of(name, self.spans[name])))
         self.history.begun[name] = len(self.history.states)
         self.state(self.time, [])
@@ -85,7 +88,10 @@ class Run:
         changed = [fact for fact in wanted if choose.random() < 0.4]
         added = [fact for fact in changed if fact not in self.base and fact not in messages]
         removed = [fact for fact in changed if fact in self.base]
-        messages = [each for each in messages if each not in self.base]
+        self.make(added, removed, [each for each in messages if each not in self.base])
+
+    def make(self, added: list[Record], removed: list[Record], messages: list[Record]) -> None:
+        """Makes a turn, with the same state in the history."""
         self.until(self.time)
         self.base = (self.base | set(added)) - set(removed)
         self.state(self.time, messages)
@@ -208,6 +214,53 @@ def test_a_condition_that_flaps_leaves_no_heap_of_instants(monkeypatch: pytest.M
         labels = [each.label for each in one.space.index.values() if isinstance(each, Record)]
         assert ("h" in labels) == is_there
     assert times.rows == 1 and "o" not in labels
+
+
+def errors(space: Space) -> list[str]:
+    found = [each for each in space.index.values() if isinstance(each, Record) and each.label == "rule-error"]
+    return [str(each.fields[3]) for each in found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p($x) <- q($x, $n), r($x) at $t, $t > $n.",
+        "p($x) <- q($x, $n), r($x) at $t, $n <= $t + 5.",
+        "p($x) <- q($x, $n), r($x), $n <= now.",
+        "p($x) <- q($x, $n), r($x), now < $n.",
+    ],
+)
+def test_a_time_that_is_compared_with_a_number_is_an_error_of_the_rule(text: str) -> None:
+    space = Space("s")
+    space.commit("a", [(ASSERT, 1, Record("rule", "r", text)), (ASSERT, 2, Record("r", 1))], START)
+    space.commit("a", [(ASSERT, 3, Record("q", 1, "soon")), (ASSERT, 4, Record("q", 2, 5))], START)
+    assert not errors(space), "a text is in no order with a time, and nothing joins with the number"
+    space.commit("a", [(ASSERT, 5, Record("q", 1, 7))], START)
+    (reason,) = errors(space)
+    assert "cannot compare" in reason and "a time is compared with a time, as in $t + 60" in reason
+    space.commit("a", [(RETRACT, 5)], START)
+    assert not errors(space), "and it is carried out again"
+
+
+def test_a_clock_that_is_put_back_takes_nothing_back() -> None:
+    for seed in range(6):
+        one, twin = Run(seed), Run(seed)
+        for run_ in (one, twin):
+            for name in ("w", "h", "l"):
+                run_.add_with(name, 30 * MS)
+        newest = START
+        for _ in range(40):
+            one.time = START + one.random.choice([0, 3, 10, 12, 45, 90, 300]) * MS
+            newest = twin.time = max(newest, one.time)
+            twin.random.setstate(one.random.getstate())
+            one.space.until(one.time)
+            twin.space.until(twin.time)
+            fact, message = Record("f", "a", one.random.randrange(4)), Record("r", "b", 1)
+            for run_ in (one, twin):
+                run_.commit(*(([], [fact]) if fact in run_.handles else ([fact], [])), [message])
+            assert set(map(key, one.space.index.values())) == set(map(key, twin.space.index.values()))
+        times = [epoch.time for epoch in one.past]
+        assert times == sorted(times) == [epoch.time for epoch in twin.past]
 
 
 @pytest.mark.torture(long=True)

@@ -9,6 +9,7 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
+from dataspace.kernel.state import SteadyClock
 from index.values.values import Record, Value
 from relay.log.log import Log
 from relay.log.retention import Retention
@@ -113,3 +114,36 @@ def test_a_window_that_is_refused_keeps_no_epochs(tmp_path: Path) -> None:
     again = one.again()
     assert not again.space.rules.times.rows
     log.close()
+
+
+def test_time_goes_on_a_little_slower_while_the_clock_is_behind() -> None:
+    space, elapsed, behind = Space("s"), 0, 0
+    clock = SteadyClock(space, lambda: START + elapsed - behind, lambda: elapsed * 1000)
+
+    def passes(micros: int) -> int:
+        nonlocal elapsed
+        elapsed += micros
+        time = clock.now()
+        space.commit("a", [(SEND, Record("tick"))], time)
+        assert space.time == time, "never earlier than before"
+        return time - START
+
+    assert [passes(1_000), passes(15_000)] == [1_000, 16_000]
+    behind = 10_000_000
+    assert passes(16_000) == 16_000, "the clock was put back since the last epoch"
+    assert [passes(16_000), passes(16_000)] == [16_000 + 15_000, 16_000 + 30_000]
+    assert passes(16_000_000) == 46_000 + 15_000_000, "still behind"
+    assert passes(160_000_000) == elapsed - behind, "the clock has caught up"
+    behind = 0
+    assert passes(1_000) == elapsed, "a jump ahead is taken at once"
+
+
+def test_a_space_that_is_ahead_of_the_clock_at_its_start_does_not_stand_still() -> None:
+    space, elapsed = Space("s"), 0
+    space.restore({}, 1, START + 3_600_000_000)
+    clock = SteadyClock(space, lambda: START + elapsed, lambda: elapsed * 1000)
+    assert clock.now() == space.time
+    elapsed = 32_000_000
+    assert clock.now() == space.time + 30_000_000
+    elapsed = 3_600_000_000 * 16
+    assert clock.now() == START + elapsed
