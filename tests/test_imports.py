@@ -77,7 +77,7 @@ server/logs
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log relay/store
 server/home                 relay/following relay/journal relay/log relay/store server/config
 server/owners               dataspace/kernel relay/log server/config
-server/spaces/groups        dataspace/kernel dataspace/wire relay/following relay/groups relay/log relay/store server/config
+server/spaces/groups        dataspace/kernel dataspace/wire relay/following relay/groups relay/log relay/store server/config server/owners
 server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/rules/relations dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/log relay/store server/config server/home server/lane server/owners server/spaces/groups server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/logs server/owners server/spaces server/system
 server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions
@@ -92,7 +92,7 @@ server/web                  dataspace/transport dataspace/wire relay/delivery se
 server/web/inner            dataspace/kernel dataspace/transport dataspace/wire relay/delivery server/config server/connections server/lane server/sessions
 server/web/inspector
 server/web/routes           dataspace/kernel dataspace/topics dataspace/transport dataspace/wire relay/delivery server/config server/web server/web/inner server/web/inspector
-server/monitoring           dataspace/kernel dataspace/topics dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/home server/owners server/sessions server/spaces server/system server/topics server/web
+server/monitoring           dataspace/kernel dataspace/topics dataspace/wire relay/delivery relay/groups relay/journal relay/log relay/store server/config server/home server/owners server/sessions server/spaces server/spaces/groups server/system server/topics server/web
 server/tracing              dataspace/wire server/config server/sessions server/spaces
 server/cluster              dataspace/client/session dataspace/transport dataspace/wire relay/backup relay/following relay/journal relay/log relay/store relay/store/postgres server/config server/monitoring server/spaces
 server/archiving            dataspace/wire relay/archive relay/archive/topics relay/backup relay/journal relay/log relay/objects relay/store relay/store/sqlite relay/topics server/cluster server/config server/monitoring server/spaces server/topics

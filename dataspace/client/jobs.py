@@ -140,7 +140,8 @@ class Job:
         await self._jobs.settle("again", self, after=after, blame=blame, reason=reason)
 
     async def dead(self, reason: str = "") -> None:
-        """Makes the job a dead letter: the fact ``dead(GROUP, EPOCH, POSITION, ITEM, REASON, ATTEMPTS)``."""
+        """Makes the job a dead letter: the fact ``dead(GROUP, EPOCH, POSITION, ITEM, REASON, ATTEMPTS, TIME,
+        KIND)``."""
         await self._jobs.settle("dead", self, reason=reason)
 
     async def extend(self) -> None:
@@ -234,7 +235,7 @@ class Jobs:
     @property
     def ready(self) -> int:
         """How many jobs have come that the program has not taken."""
-        return sum([each is not None for each in self._inbox])
+        return sum([each is not None and not each.lost for each in self._inbox])
 
     async def run(self, work: Callable[[Job], Awaitable[object]], *, tasks: int = 1) -> None:
         """Runs a function for each job, at most so many at once, until the block ends.
@@ -329,7 +330,8 @@ class Jobs:
             self._session.send_on_stream(p.Ask(self._stream, asked, BYTES))
 
     def _skip_marks(self) -> None:
-        while self._inbox and self._inbox[0] is None:
+        """Passes over marks, and over jobs that were taken back before the program had them."""
+        while self._inbox and ((job := self._inbox[0]) is None or job.lost):
             self._inbox.popleft()
             self._taken += 1
 

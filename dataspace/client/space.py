@@ -198,11 +198,11 @@ class RemoteSpace:
         with ``key``, the name of a capture, jobs of one key are done in order; a job that is not settled
         ``ack_within`` (30) seconds after the program took it goes to another member, and after ``attempts``
         (5, 0 for no limit) failed ones becomes the fact ``dead(GROUP, EPOCH, POSITION, ITEM, REASON,
-        ATTEMPTS)``.  Later members may leave all of that out.  At most ``in_flight`` jobs are out to this
-        member.  ``quiet`` announces no interest.
+        ATTEMPTS, TIME, KIND)``.  Later members may leave all of that out.  At most ``in_flight`` jobs are
+        out to this member.  ``quiet`` announces no interest.
 
         Raises ``Refused("group-differs")``, at the beginning of the block, where the group has another
-        pattern or key.
+        pattern or other options.
         """
         from dataspace.client.jobs import Jobs
 

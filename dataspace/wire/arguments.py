@@ -36,7 +36,7 @@ ARGUMENTS: Final = {
     "take": "group pattern most wait",
     "settle": "group done again dead extend after blame reason",
     "groups": "group out",
-    "group-alter": "group what to",
+    "group-alter": "group what to why options pattern",
     "join": "topic partition partitions dimensions retain time durable age name away back",
     "lookup": "topic wait detail",
     "end-topic": "topic",

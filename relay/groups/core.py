@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
 from dataspace.errors import Refused
 from index.values.values import Value, key as key_of
+from relay.groups.members import GroupCounts, GroupMember, GroupOptions, JobDelivery
 from relay.groups.state import At, GroupState, Item
 
 BATCH: Final = 16
@@ -33,76 +33,6 @@ Cell: TypeAlias = tuple[At, int]
 """An item and the token of its delivery."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOptions:
-    """The options of a group; ``ack_within`` and ``backoff`` in seconds, 0 ``attempts`` mean no limit."""
-
-    key: str | None = None
-    ack_within: float = 30.0
-    attempts: int = 5
-    window: int = 10_000
-    backoff: float = 0.1
-
-
-class GroupMember:
-    """One member of a group; ``holder`` says whose it is, ``principal`` who may settle what it has."""
-
-    __slots__ = (
-        "holder",
-        "in_flight",
-        "is_alone",
-        "is_ending",
-        "is_quiet",
-        "keyed",
-        "out",
-        "principal",
-    )
-
-    def __init__(self, holder: Hashable, in_flight: int = 1, principal: object = None) -> None:
-        self.holder = holder
-        self.principal = principal
-        self.in_flight = in_flight
-        self.out: dict[int, JobDelivery] = {}
-        self.keyed: list[tuple[At, Item]] = []
-        """Items that only this member gets, since it has earlier ones of their key."""
-        self.is_quiet = False
-        """True after a deadline passed, until the member says anything: it gets nothing meanwhile."""
-        self.is_ending = False
-        """True once its connection is gone: it gets nothing, and keeps what it has until its session ends."""
-        self.is_alone = False
-        """True while it has an item in its last attempt, beside which it gets nothing, or waits for one."""
-
-    def clear(self) -> None:
-        """Takes everything from the member."""
-        self.out, self.keyed = {}, []
-        self.is_alone = self.is_quiet = False
-
-    @property
-    def credit(self) -> int:
-        """How many more items the member may have."""
-        if self.is_quiet or self.is_ending or self.is_alone:
-            return 0
-        return self.in_flight - len(self.out)
-
-
-class JobDelivery:
-    """One item that is out: its deadline is infinite until the member has taken it."""
-
-    __slots__ = ("attempt", "deadline", "item", "member", "token")
-
-    def __init__(self, item: Item, member: GroupMember, token: int) -> None:
-        self.item = item
-        self.member = member
-        self.token = token
-        self.attempt = item.attempts + 1
-        self.deadline = float("inf")
-
-    @property
-    def is_taken(self) -> bool:
-        """True if the program has taken the item."""
-        return self.deadline != float("inf")
-
-
 class KeyQueue:
     """The undone items of one key, in order; the first ``out`` of them are out, to ``member``."""
 
@@ -112,22 +42,6 @@ class KeyQueue:
         self.items: deque[Item] = deque()
         self.member: GroupMember | None = None
         self.out = 0
-
-
-@dataclass(slots=True)
-class GroupCounts:
-    """Counts since the start; ``expired`` and ``ended`` are deliveries that a deadline or the end of a
-    session took back."""
-
-    delivered: int = 0
-    done: int = 0
-    again: int = 0
-    expired: int = 0
-    ended: int = 0
-    gone: int = 0
-    dead: int = 0
-    refused: int = 0
-    adopted: int = 0
 
 
 class GroupCore:
@@ -149,12 +63,14 @@ class GroupCore:
         """Tokens begin with the term, or with ``first`` if that is higher."""
         self.state: Final = state
         self.options = options
+        """They may be replaced, but for the key."""
         self.counts = GroupCounts()
         self.members: dict[Hashable, GroupMember] = {}
         self.out: dict[int, JobDelivery] = {}
         self.gone: list[At] = []
         """Items of facts that have gone, to be noted as done."""
-        self.is_paused = False
+        self.size = 0
+        """About how many bytes the undone items have that are here."""
         self._first = term << TERM_BITS
         self._token = max(first, self._first + 1)
         self._holds = holds
@@ -167,17 +83,18 @@ class GroupCore:
         self._keys: dict[Hashable, KeyQueue] = {}
         self._facts: dict[Hashable, Item] = {}
         for item in sorted(state.undone.values(), key=lambda each: each.at):
-            self._enter(item)
+            self.enter(item)
 
     # -- items ----------------------------------------------------------------------------------------
 
     def take(self, item: Item) -> None:
         """Reads an item that is on disk, later than all before; O(log items)."""
         if self.state.take(item):
-            self._enter(item)
+            self.enter(item)
 
-    def _enter(self, item: Item) -> None:
-        """Makes ready the items that are undone and out to nobody."""
+    def enter(self, item: Item) -> None:
+        """Makes an item ready that is undone and out to nobody."""
+        self.size += item.size
         if not item.is_message:
             at = key_of(item.value)
             earlier = self._facts.get(at)
@@ -240,6 +157,7 @@ class GroupCore:
 
     def _forget(self, item: Item) -> None:
         """Forgets an item that is done."""
+        self.size -= item.size
         if not item.is_message and self._facts.get(at := key_of(item.value)) is item:
             del self._facts[at]
         queue = self._keys.get(item.key) if self._key_at is not None else None
@@ -267,12 +185,13 @@ class GroupCore:
         if before is not None:
             for delivery in before.out.values():
                 delivery.member = member
-            member.out, member.keyed = before.out, before.keyed
+            member.out, member.keyed, member.size = before.out, before.keyed, before.size
             member.is_alone = before.is_alone
             for queue in self._keys.values():
                 if queue.member is before:
                     queue.member = member
-            before.out, before.is_ending = {}, True
+            before.clear()
+            before.is_ending = True
         self.members[member.holder] = member
         self._stand(member)
 
@@ -318,7 +237,7 @@ class GroupCore:
     def assign(self) -> Iterator[JobDelivery]:
         """Yields items as they are handed out, until no member has credit or no item is ready."""
         idle = 0
-        while self._row and idle < len(self._row) and not self.is_paused:
+        while self._row and idle < len(self._row) and not self.options.paused:
             if not (self._ready or self._alone or any(each.keyed for each in self._row)):
                 return
             member = self._row.popleft()
@@ -388,6 +307,7 @@ class GroupCore:
         delivery = JobDelivery(item, member, token)
         item.token = token
         self.out[token] = member.out[token] = delivery
+        member.size += item.size
         self.counts.delivered += 1
         if self._key_at is not None:
             queue = self._keys[item.key]
@@ -487,7 +407,8 @@ class GroupCore:
         """Ends a delivery, but not the claim of its item."""
         member = delivery.member
         del self.out[delivery.token]
-        member.out.pop(delivery.token, None)
+        if member.out.pop(delivery.token, None) is not None:
+            member.size -= delivery.item.size
         if not member.out:
             member.is_alone = False
         return member

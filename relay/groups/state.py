@@ -35,7 +35,10 @@ GROUP: Final = "group"
 GROUP_ENDED: Final = "group-ended"
 """The kind of note that ends groups."""
 
-KINDS: Final = frozenset((DONE, AGAIN, GROUP, GROUP_ENDED))
+UNDONE: Final = "group-undone"
+"""The kind of note that has items that are undone again: the group, then each as in a checkpoint."""
+
+KINDS: Final = frozenset((DONE, AGAIN, GROUP, GROUP_ENDED, UNDONE))
 
 Fields: TypeAlias = tuple[Value, ...]
 
@@ -49,8 +52,17 @@ class Item:
     __slots__ = ("at", "attempts", "due", "is_message", "key", "size", "time", "token", "value")
 
     def __init__(
-        self, at: At, time: int, value: Value, *, is_message: bool, attempts: int = 0, due: int = 0
+        self,
+        at: At,
+        time: int,
+        value: Value,
+        size: int = 0,
+        *,
+        is_message: bool,
+        attempts: int = 0,
+        due: int = 0,
     ) -> None:
+        """``size`` is about how many bytes it has."""
         self.at = at
         self.time = time
         self.value = value
@@ -60,7 +72,7 @@ class Item:
         self.token = 0
         self.key: Any = None
         """What decides which items are worked on in order; None where the group has no key."""
-        self.size = 0
+        self.size = size
 
     def __lt__(self, other: Item) -> bool:
         return self.at < other.at
@@ -113,6 +125,12 @@ class GroupState:
         elif at > self.read:
             self.failed[at] = (attempts, due)
 
+    def revive(self, items: Iterable[Item]) -> None:
+        """Notes that items up to ``read`` are undone again; O(undone items), which stay in order."""
+        undone = sorted([*self.undone.values(), *[each for each in items if each.at not in self.undone]])
+        self.undone.clear()
+        self.undone.update([(each.at, each) for each in undone])
+
     def take(self, item: Item) -> bool:
         """Reads the next item, beyond all before; returns False if that is done already."""
         self.read = item.at
@@ -151,6 +169,10 @@ class GroupStates(dict[str, GroupState]):
                 group.postpone((epoch, position), attempts, due)
         elif kind == GROUP:
             self._replace(fields)
+        elif kind == UNDONE:
+            name, *items = fields
+            if (group := self.get(name)) is not None:
+                group.revive([Item.of(packed) for packed in items])
         elif kind == GROUP_ENDED:
             for name in fields:
                 self.pop(name, None)

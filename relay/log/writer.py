@@ -61,6 +61,9 @@ CHANGE_BYTES: Final = 64
 """What a change of such an epoch is taken to be beside its text, until it is encoded."""
 
 OnDurable = Callable[[Epoch], None]
+OnEpoch = Callable[[Epoch, int], None]
+"""Gets an epoch that is on disk, and about how many bytes it has."""
+
 StateSource = Callable[[], Mapping[str, Held]]
 
 
@@ -154,7 +157,7 @@ class GroupCommit(GroupWriter[_Entry]):
         self.backlog_bytes = 0
         self.latest = Epoch(0, 0)
         """The epoch that was submitted last."""
-        self.on_epoch: OnDurable | None = None
+        self.on_epoch: OnEpoch | None = None
         """Called with each entry once it is on disk, before its own callback."""
         self._unsaved = 0
         self._wanted = False
@@ -433,7 +436,7 @@ class GroupCommit(GroupWriter[_Entry]):
             changes += entry.changes
             self._epochs += not entry.epoch.silent
             if self.on_epoch is not None:
-                self.on_epoch(entry.epoch)
+                self.on_epoch(entry.epoch, entry.size)
             if (on_durable := entry.on_durable) is not None:
                 on_durable(entry.epoch)
         self._changes += changes

@@ -102,6 +102,8 @@ class Limits:
     groups: int = 1_000
     """Groups of one space."""
     group_members: int = 1_000
+    group_dead: int = 10_000
+    """Dead letters of one group: with so many it is paused."""
     staged_bytes: int = 4 << 30
     staged_seconds: float = 86_400.0
 

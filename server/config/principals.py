@@ -179,6 +179,8 @@ class Quotas:
     leases: int = 16_384
     readers: int = 512
     topics: int = 2048
+    groups: int = 500
+    """Groups that the principal has made since the start."""
     staged_bytes: int = 2 << 30
     identities: int = 16_384
     """Identities of one space without a connection: older ones of the principal are forgotten."""

@@ -261,6 +261,7 @@ async def _run(
                 daemon.peers.start_soon(measure_lag, daemon.loop_lag)
                 daemon.peers.start_soon(daemon.rates.run, daemon.connections.values)
                 daemon.peers.start_soon(daemon.reader_lags.run, daemon.spaces.values)
+                daemon.peers.start_soon(daemon.group_facts.run, daemon.spaces.values)
                 daemon.peers.start_soon(watch_rules, daemon.spaces.values, daemon.watch.rules_took)
                 if daemon.tracing is not None:
                     daemon.peers.start_soon(daemon.tracing.recorder.run)

@@ -20,7 +20,7 @@ from dataspace.wire.consuming import ConsumeOptions
 from dataspace.wire.features import MAIN
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
-from relay.groups.core import JobDelivery
+from relay.groups.members import JobDelivery
 from server.sessions.peer import Peer
 from server.spaces.groups.definitions import joined
 from server.spaces.groups.group import StreamMember, WorkGroup
@@ -101,7 +101,7 @@ class Consuming:
     async def _begin(self, stream: OutStream, options: ConsumeOptions) -> None:
         peer = self._peer
         try:
-            group = await joined(self._groups, options)
+            group = await joined(self._groups, options, peer.account)
             if options.holding:
                 await self._groups.wait_read(group, max((epoch, at) for epoch, at, _ in options.holding))
             if stream.ended or peer.gone:
@@ -132,7 +132,8 @@ class Consuming:
             peer.wake(stream)
 
         owner = peer.own.owner
-        member = StreamMember((owner, stream.number), options.in_flight, peer.principal, give, mark)
+        holder = (owner, stream.number)
+        member = StreamMember(holder, options.in_flight, peer.principal, give, mark, peer.number)
         kept = self._groups.join(group, member, owner, options.holding)
         deliveries.group, deliveries.member = group, member
         mark(("held", group.pattern, group.options.ack_within, tuple(kept)))

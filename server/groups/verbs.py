@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
 from dataspace.errors import DeliveryLost, Refused
 from dataspace.wire.arguments import number, text
-from dataspace.wire.consuming import LONGEST_SECONDS, ConsumeOptions
+from dataspace.wire.consuming import LONGEST_SECONDS, MOST_ATTEMPTS, ConsumeOptions
+from index.patterns.patterns import matcher
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value
-from relay.groups.core import Cell, JobDelivery
+from relay.groups.core import Cell
+from relay.groups.members import GroupOptions, JobDelivery
 from server.sessions.peer import Peer
-from server.spaces.groups.definitions import delete, joined, seek
+from server.spaces.groups.dead import retry
+from server.spaces.groups.definitions import alter, delete, joined, seek
 from server.spaces.groups.group import StreamMember, WorkGroup
 
 if TYPE_CHECKING:
@@ -26,6 +29,13 @@ MAX_WAIT: Final = 60_000
 
 MOST: Final = 10_000
 """Deliveries in one request or answer."""
+
+MOST_WINDOW: Final = 100_000
+MOST_BACKOFF: Final = 3_600.0
+"""Seconds."""
+
+MOST_WHY: Final = 500
+"""Characters of why a group is paused."""
 
 
 async def _settle(peer: Peer, arguments: Map) -> Value:
@@ -79,7 +89,7 @@ async def _take(peer: Peer, arguments: Map) -> Value:
     options = ConsumeOptions(_named(peer, arguments), pattern, in_flight=most)
     if pattern is not None:
         peer.permit.check_observe(pattern)
-    group = await joined(groups, options)
+    group = await joined(groups, options, peer.account)
     peer.permit.check_observe(group.pattern)
     jobs: list[Value] = []
     came = trio.Event()
@@ -94,7 +104,8 @@ async def _take(peer: Peer, arguments: Map) -> Value:
 
     for before in [each for each in group.core.members.values() if each.is_ending and not each.out]:
         groups.leave(group, cast("StreamMember", before))  # an earlier request, whose items are settled
-    member = StreamMember(("request", came), most, peer.principal, give, lambda _mark: None)
+    holder = ("request", came)
+    member = StreamMember(holder, most, peer.principal, give, lambda _mark: None, peer.number)
     groups.join(group, member, "", ())
     groups.deliver()
     try:
@@ -160,8 +171,7 @@ async def _groups(peer: Peer, arguments: Map) -> Value:
 
 
 def _status(peer: Peer, group: WorkGroup, *, out: bool) -> Map:
-    core, hosted = group.core, peer.hosted
-    oldest = min(group.state.undone.values(), default=None)
+    core = group.core
     status: dict[str, Value] = {
         "group": group.name,
         "pattern": unparse_pattern(group.pattern),
@@ -169,10 +179,10 @@ def _status(peer: Peer, group: WorkGroup, *, out: bool) -> Map:
         "members": len(core.members),
         "out": len(core.out),
         "undone": len(group.state.undone),
-        "oldest_seconds": 0.0 if oldest is None else max(0.0, (hosted.clock() - oldest.time) / 1e6),
-        "behind": 0 if group.state.is_live else max(0, hosted.commits.durable - group.state.read[0]),
-        "dead": max(0, len(hosted.space.claims("group:" + group.name)) - 1),
-        "paused": core.is_paused,
+        "oldest_seconds": group.oldest_seconds,
+        "behind": group.behind,
+        "dead": group.dead,
+        "paused": bool(group.options.paused),
         "counts": Map(asdict(core.counts)),
     }
     if out:
@@ -188,22 +198,59 @@ def _shown(delivery: JobDelivery) -> Value:
 
 
 async def _alter(peer: Peer, arguments: Map) -> Value:
-    """Pauses a group, resumes it, deletes it, or moves its read position."""
+    """Pauses a group, resumes it, changes its options, moves its read position, has it try dead letters
+    again, or deletes it."""
     groups = peer.hosted.groups
     group = groups.find(_named(peer, arguments))
     peer.permit.check_observe(group.pattern)
     what = text(arguments, "what")
     if what in ("pause", "resume"):
-        group.core.is_paused = what == "pause"
+        why = text(arguments, "why", "paused")[:MOST_WHY] or "paused"
+        await alter(groups, group, replace(group.options, paused=why if what == "pause" else ""))
+    elif what == "alter":
+        await alter(groups, group, _altered(group.options, arguments.get("options")))
+    elif what == "retry":
+        pattern = arguments.get("pattern")
+        count = retry(peer.hosted, group, matcher(pattern) if pattern is not None else lambda _value: ())
         groups.touched(group)
         groups.deliver()
+        await peer.hosted.commits.wait_durable(peer.hosted.space.epoch)
+        return count
     elif what == "delete":
         await delete(groups, group)
     elif what == "seek":
         return await seek(groups, group, arguments.get("to"))
     else:
-        raise Refused("bad-request", f"what must be pause, resume, delete or seek, got {what!r:.40}")
+        known = "pause, resume, alter, retry, seek or delete"
+        raise Refused("bad-request", f"what must be {known}, got {what!r:.40}")
     return None
+
+
+_ALTERABLE: Final[Mapping[str, tuple[float, float, str]]] = {
+    "ack_within": (0.001, LONGEST_SECONDS, "seconds"),
+    "attempts": (0, MOST_ATTEMPTS, "attempts"),
+    "window": (1, MOST_WINDOW, "items"),
+    "backoff": (0, MOST_BACKOFF, "seconds"),
+}
+"""The options of a group that change: the least and the greatest value, and the unit."""
+
+
+def _altered(options: GroupOptions, wanted: Value) -> GroupOptions:
+    if not isinstance(wanted, Map):
+        raise Refused("bad-request", f"options are a map, got {wanted!r:.60}")
+    changed: dict[str, float] = {}
+    for name, value in wanted.pairs():
+        if name not in _ALTERABLE:
+            raise Refused(
+                "bad-request", f"{name!r:.40} is no option that changes, there are {', '.join(_ALTERABLE)}"
+            )
+        least, most, unit = _ALTERABLE[str(name)]
+        kind = type(getattr(options, str(name)))
+        is_number = isinstance(value, int) or (kind is float and isinstance(value, float))
+        if isinstance(value, bool) or not is_number or not least <= value <= most:  # type: ignore[operator]  # a number
+            raise Refused("bad-request", f"{name!s} is {least:g} to {most:g} {unit}, got {value!r:.60}")
+        changed[str(name)] = kind(value)
+    return replace(options, **changed)  # type: ignore[arg-type]  # each of its kind
 
 
 VERBS: Final[Mapping[str, Verb]] = {

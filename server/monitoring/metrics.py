@@ -12,10 +12,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from dataspace.version import __version__, compiled_parts
+from server.monitoring.groups import GroupFigures, figures_of
 from server.spaces.measures import lag_of
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class SpaceFigures:
     disk: Mapping[str, int]
     turns: int
     sessions: int
+    groups: GroupFigures
 
 
 def readings(daemon: DaemonState, found: Survey) -> list[Reading]:
@@ -120,6 +122,7 @@ def readings(daemon: DaemonState, found: Survey) -> list[Reading]:
             found.disk[name],
             turns[name],
             sessions[name],
+            figures_of(hosted),
         )
         read += [each for metric in OF_SPACE for each in _readings(metric, space, (name,))]
     return read
@@ -319,6 +322,25 @@ OF_SPACE: Final[tuple[Metric[SpaceFigures], ...]] = (
            lambda of: of.hosted.space.rules.times.rows, SPACE),
     Metric("dataspace_timed_pending", "gauge", "Rows that rules over time look at again at a known instant.",
            lambda of: of.hosted.space.rules.times.pending, SPACE),
+
+    Metric("dataspace_groups", "gauge", "Groups that divide a stream of work.",
+           lambda of: of.groups.groups, SPACE),
+    Metric("dataspace_groups_paused", "gauge", "Groups that hand out nothing: paused, by hand or by a limit.",
+           lambda of: of.groups.paused, SPACE),
+    Metric("dataspace_group_members", "gauge", "Members of groups.",
+           lambda of: of.groups.members, SPACE),
+    Metric("dataspace_group_out", "gauge", "Jobs that members have.",
+           lambda of: of.groups.out, SPACE),
+    Metric("dataspace_group_undone", "gauge", "Jobs that were read and are not done.",
+           lambda of: of.groups.undone, SPACE),
+    Metric("dataspace_group_dead", "gauge", "Dead letters: jobs that have failed for good.",
+           lambda of: of.groups.dead, SPACE),
+    Metric("dataspace_group_oldest_max_seconds", "gauge", "Age of the oldest job that is not done.",
+           lambda of: of.groups.oldest_seconds, SPACE),
+    Metric("dataspace_group_behind_max_epochs", "gauge", "Epochs on disk that a group has not read.",
+           lambda of: of.groups.behind, SPACE),
+    Metric("dataspace_group_deliveries", "counter", "Jobs handed out, and what became of them.",
+           lambda of: asdict(of.groups.counts), ("space", "event")),
 
     Metric("dataspace_readers", "gauge", "Named readers, such as Spark's queries.",
            lambda of: len(of.readers), SPACE),

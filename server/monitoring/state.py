@@ -19,6 +19,7 @@ from relay.journal.writer import TopicWriter
 from relay.store.durations import Durations
 from relay.store.errors import closed_on_failure
 from server.config.model import own_name
+from server.monitoring.groups import GroupFacts
 from server.monitoring.lags import ReaderLags
 from server.sessions.peer import Peer
 from server.sessions.shared import Guest, Shared
@@ -115,6 +116,7 @@ class DaemonState(Shared):
         """How much each peer has done in the last seconds."""
         self.reader_lags = ReaderLags(self.system)
         """How far named readers are behind."""
+        self.group_facts = GroupFacts(self.system)
         self.loop_lag = Durations(BOUNDS)
         """How late the event loop was."""
 

@@ -25,6 +25,7 @@ COUNTED: Final = (
     "leases",
     "readers",
     "topics",
+    "groups",
     "staged_bytes",
     "identities",
     "waiting_sessions",

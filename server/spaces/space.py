@@ -269,7 +269,7 @@ class HostedSpace:
 
     def give_back(self) -> None:
         """Counts nothing any more for any account, and states nothing: another daemon leads the space."""
-        for each in (self.sessions, self.holdings, self.leases, self.clients, self.suspensions):
+        for each in (self.sessions, self.holdings, self.leases, self.clients, self.suspensions, self.groups):
             each.clear()
         while self.reader_accounts:
             self.reader_accounts.popitem()[1].give("readers")

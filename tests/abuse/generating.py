@@ -424,7 +424,15 @@ class Script(Palette):
         return {"within": self.chance.choice((0, 1000, *BIG)), "reason": "so it is"}
 
     def _about_group(self) -> dict[str, Value]:
-        return {"group": self.chance.choice(("jobs", "none"))}
+        what = self.chance.choice(("pause", "resume", "alter", "retry", "seek", "none"))
+        options = Map(
+            {
+                self.chance.choice(("attempts", "window", "key")): self.chance.choice(
+                    (0, 3, 1 << 40, "x", None)
+                )
+            }
+        )
+        return {"group": self.chance.choice(("jobs", "none")), "what": what, "options": options}
 
     def _end_session(self) -> dict[str, Value]:
         return {"session": self.chance.randrange(1, 30)}

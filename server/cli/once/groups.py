@@ -1,4 +1,4 @@
-"""The command groups: lists the groups of a space, shows what is out, and pauses, moves or deletes one."""
+"""The command groups: lists the groups of a space, shows what is out, and does something to one of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Final
 
 from dataspace.errors import UsageError
-from index.patterns.text import unparse
+from index.patterns.text import parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Value
 from server.cli.connecting import connect_short
 from server.cli.once.sessions import aligned, since_text
 from server.cli.output import json_line, say, tame
+from server.config.units import duration
 
 COLUMNS: Final = ("group", "members", "out", "undone", "dead", "oldest", "behind", "state", "pattern")
 OUT: Final = ("job", "attempt", "member", "left", "item")
@@ -32,13 +33,38 @@ def groups(args: argparse.Namespace) -> int:
     asked: dict[str, Value] = {"group": args.name, "what": args.verb}
     if args.verb == "seek":
         asked["to"] = _place(args)
+    elif args.verb == "retry":
+        if args.place is not None:
+            asked["pattern"] = parse_pattern(args.place)
+    elif args.verb == "alter":
+        asked["options"] = _options(args)
     elif args.place is not None:
         raise UsageError(f"{args.verb} takes the name of a group, and no {args.place!r}")
     with connect_short(args) as space:
         answer = space.request("group-alter", asked)
-    done = {"pause": "paused", "resume": "goes on", "delete": "deleted"}
-    say(tame(f"group {args.name}: {done.get(args.verb) or f'begins anew after epoch {answer!r}'}"))
+    done = {
+        "pause": "paused",
+        "resume": "goes on",
+        "delete": "deleted",
+        "alter": "changed",
+        "retry": f"{answer!r} dead letters are tried again",
+        "seek": f"begins anew after epoch {answer!r}",
+    }
+    say(tame(f"group {args.name}: {done[args.verb]}"))
     return 0
+
+
+def _options(args: argparse.Namespace) -> Map:
+    given: dict[str, Value] = {
+        "ack_within": None if args.ack_within is None else duration(args.ack_within),
+        "attempts": args.attempts,
+        "window": args.window,
+        "backoff": None if args.backoff is None else duration(args.backoff),
+    }
+    found = {name: value for name, value in given.items() if value is not None}
+    if not found:
+        raise UsageError("what is to change? --ack-within, --attempts, --window or --backoff")
+    return Map(found)
 
 
 def _place(args: argparse.Namespace) -> Value:

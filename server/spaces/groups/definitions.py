@@ -14,36 +14,40 @@ from dataspace.wire.consuming import ConsumeOptions, Start
 from index.patterns.patterns import capture_names, matcher
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Record, Value, key as key_of, same
-from relay.groups.core import GroupOptions
+from relay.groups.members import GroupOptions
 from relay.groups.state import END, GROUP, GROUP_ENDED, GroupState, Item
 from relay.log.notes import of_group
-from server.spaces.groups.group import OWNER, GroupSpace, WorkGroup, group_of
+from server.owners.accounts import Account
+from server.spaces.groups.group import OWNER, GroupSpace, WorkGroup, group_of, redefine
 from server.spaces.groups.groups import SpaceGroups
 
 AT_ONCE: Final = 4_096
 """Claims that one turn retracts where a group is deleted."""
 
 
-async def joined(groups: SpaceGroups, options: ConsumeOptions) -> WorkGroup:
+async def joined(groups: SpaceGroups, options: ConsumeOptions, account: Account | None = None) -> WorkGroup:
     """Returns the group that a member joins, which is made if there is none; on disk when it returns.
 
-    Raises ``Refused`` for another definition, or where there is none and nothing to make it of.
+    Raises ``Refused`` for another definition, or where there is none and nothing to make it of.  A new group
+    counts for the account until it is deleted, or the daemon ends.
     """
     async with groups.making:
         group = groups.by_name.get(options.group)
         if group is None:
-            group = await _make(groups, options)
+            group = await _make(groups, options, account)
         else:
             _check_same(group, options)
     return group
 
 
-async def _make(groups: SpaceGroups, options: ConsumeOptions) -> WorkGroup:
+async def _make(groups: SpaceGroups, options: ConsumeOptions, account: Account | None) -> WorkGroup:
     if options.pattern is None:
         raise Refused("no-group", f"there is no group {options.group!r}, and no pattern to make it with")
     limit = groups.hosted.limits.groups
     if len(groups.by_name) >= limit:
         raise Refused("limit", f"{len(groups.by_name)} groups, the limit is limits.groups={limit}")
+    if account is not None:
+        account.check("groups")
     chosen = GroupOptions(key=options.key)
     if options.ack_within is not None:
         chosen = replace(chosen, ack_within=float(options.ack_within))
@@ -65,6 +69,9 @@ async def _make(groups: SpaceGroups, options: ConsumeOptions) -> WorkGroup:
     note = of_group(GROUP, state.checkpoint(0))
     made = hosted.commit(owner, [(ASSERT, hosted.space.fresh_handle(owner), fact)], notes=[note])
     assert made.number == epoch  # as a new fact makes an epoch
+    if account is not None:
+        account.take("groups")
+        groups.accounts[options.group] = account
     await hosted.commits.wait_durable(made.number)
     group = group_of(groups.states[options.group], fact, hosted)
     groups.add(group)
@@ -130,6 +137,22 @@ async def seek(groups: SpaceGroups, group: WorkGroup, to: Value) -> int:
     return after
 
 
+async def alter(groups: SpaceGroups, group: WorkGroup, options: GroupOptions) -> None:
+    """Changes the options of a group, but for its key; on disk when it returns.
+
+    Deliveries that are out keep their deadlines.
+    """
+    hosted = groups.hosted
+    async with groups.making:
+        if groups.by_name.get(group.name) is not group:
+            raise Refused("no-group", f"group {group.name!r} was deleted meanwhile")
+        if options != group.options:
+            redefine(hosted, group, options)
+            groups.touched(group)
+            groups.deliver()
+            await hosted.commits.wait_durable(hosted.space.epoch)
+
+
 def _check_same(group: WorkGroup, options: ConsumeOptions) -> None:
     if options.pattern is not None and not same(options.pattern, group.pattern):
         raise Refused(
@@ -137,7 +160,8 @@ def _check_same(group: WorkGroup, options: ConsumeOptions) -> None:
             f"group {group.name!r} divides {unparse_pattern(group.pattern):.200}, not "
             f"{unparse_pattern(options.pattern):.200}",
         )
-    if options.key is not None and options.key != group.options.key:
-        raise Refused(
-            "group-differs", f"group {group.name!r} has key={group.options.key!r}, not {options.key!r}"
-        )
+    for name in ("key", "ack_within", "attempts"):
+        wanted, has = getattr(options, name), getattr(group.options, name)
+        if wanted is not None and wanted != has:
+            more = "" if name == "key" else "; `dataspace groups alter` changes it, without it a member joins"
+            raise Refused("group-differs", f"group {group.name!r} has {name}={has!r}, not {wanted!r}{more}")

@@ -6,18 +6,20 @@ Always: ``core`` hands out only items that are on disk; the pattern and the key 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final, Protocol, TypeGuard
 
-from dataspace.kernel.actions import Action
+from dataspace.codec import pack
+from dataspace.kernel.actions import REPLACE, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
 from index.patterns.events import Captures
 from index.patterns.patterns import capture_names, matcher, skeleton
 from index.values.values import Map, Record, Value, key as key_of
 from relay.following.following import Following
-from relay.groups.core import GroupCore, GroupMember, GroupOptions, JobDelivery
+from relay.groups.core import GroupCore
+from relay.groups.members import GroupMember, GroupOptions, JobDelivery
 from relay.groups.state import END, At, GroupState, Item
 from relay.log.log import Log
 from relay.log.notes import Note
@@ -26,6 +28,12 @@ from server.config.model import Limits
 
 OWNER: Final = "group:"
 """The prefix of the owners of groups."""
+
+DEAD: Final = "dead"
+"""The label of dead letters."""
+
+WINDOW_BYTES: Final = 16 << 20
+"""About how many bytes of undone items a group takes into memory; one item of any size it does."""
 
 ANY: Final = object()
 """The place of groups whose pattern matches values of several classes."""
@@ -74,9 +82,12 @@ class GroupSpace(Protocol):
 
 
 class StreamMember(GroupMember):
-    """A member of a group that a stream feeds; ``give`` sends a delivery, ``mark`` a mark."""
+    """A member of a group that a stream feeds; ``give`` sends a delivery, ``mark`` a mark.
 
-    __slots__ = ("give", "mark")
+    ``session`` is the number of its session, by which operators know it.
+    """
+
+    __slots__ = ("give", "mark", "session")
 
     def __init__(
         self,
@@ -85,8 +96,10 @@ class StreamMember(GroupMember):
         principal: object,
         give: Callable[[WorkGroup, JobDelivery], None],
         mark: Callable[[Value], None],
+        session: int = 0,
     ) -> None:
         super().__init__(holder, in_flight, principal)
+        self.session = session
         self.give = give
         self.mark = mark
 
@@ -96,11 +109,12 @@ class WorkGroup:
 
     __slots__ = (
         "_hosted",
+        "_key",
         "core",
+        "dead",
         "matches",
         "name",
         "names",
-        "options",
         "pattern",
         "pending",
         "pending_to",
@@ -112,33 +126,37 @@ class WorkGroup:
         self.name = state.name
         self.state = state
         self.pattern = pattern
-        self.options = options
         form = skeleton(pattern)
         self.root = form.shape[0][1] if form.shape else None
         self.names = capture_names(pattern)
         self.matches: Callable[[Value], Captures | None] = matcher(pattern)
         self._hosted = hosted
-        self.core = self._new_core()
+        self._key = options.key
+        self.core = self._new_core(options)
+        self.dead = 0
+        """How many dead letters there are."""
         self.pending: deque[Item] = deque()
         """Items that were read from the log and are not taken yet."""
         self.pending_to = state.read[0] if state.read[1] == END else state.read[0] - 1
         """The epoch to which the log was read for ``pending``."""
 
-    def _new_core(self, first: int = 0) -> GroupCore:
+    def _new_core(self, options: GroupOptions, first: int = 0) -> GroupCore:
         index = self._hosted.space.index
+        for item in self.state.undone.values():
+            item.size = item.size or len(pack(item.value))
         return GroupCore(
             self.state,
             term=self._hosted.term,
-            options=self.options,
+            options=options,
             holds=lambda value: bool(index.count(value)),
-            key_at=None if self.options.key is None else self._key_at,
+            key_at=None if options.key is None else self._key_at,
             first=first,
         )
 
     def begin_anew(self, first: int) -> None:
         """Begins at another place, as the state says, with tokens from ``first`` on; members stay."""
-        before, self.core = self.core, self._new_core(first)
-        self.core.counts, self.core.is_paused = before.counts, before.is_paused
+        before, self.core = self.core, self._new_core(self.options, first)
+        self.core.counts = before.counts
         for member in before.members.values():
             member.clear()
             self.core.join(member)
@@ -147,13 +165,41 @@ class WorkGroup:
 
     def _key_at(self, value: Value) -> Hashable:
         row = self.matches(value)
-        assert row is not None and self.options.key is not None  # the value is an item, the group has a key
-        return key_of(row[self.names.index(self.options.key)])
+        assert row is not None and self._key is not None  # the value is an item, the group has a key
+        return key_of(row[self.names.index(self._key)])
+
+    def enter_again(self, items: Iterable[At]) -> None:
+        """Has items handed out that the state has as undone again."""
+        for at in items:
+            item = self.state.undone[at]
+            item.size = len(pack(item.value))
+            self.core.enter(item)
+
+    @property
+    def options(self) -> GroupOptions:
+        """The options of the group, as its definition has them."""
+        return self.core.options
+
+    @property
+    def oldest(self) -> Item | None:
+        """The oldest undone item that was read."""
+        return next(iter(self.state.undone.values()), None)
+
+    @property
+    def oldest_seconds(self) -> float:
+        """The age of that item; 0 if all are done."""
+        oldest = self.oldest
+        return 0.0 if oldest is None else max(0.0, (self._hosted.clock() - oldest.time) / 1e6)
+
+    @property
+    def behind(self) -> int:
+        """How many epochs on disk the group has not read."""
+        return 0 if self.state.is_live else max(0, self._hosted.commits.durable - self.state.read[0])
 
     @property
     def is_full(self) -> bool:
         """True if as many items are undone as the group takes at once."""
-        return len(self.state.undone) >= self.options.window
+        return len(self.state.undone) >= self.options.window or self.core.size >= WINDOW_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +226,20 @@ def defines(fact: Value, name: str) -> bool:
     )
 
 
+def is_dead(fact: Value) -> TypeGuard[Record]:
+    """True if a fact of a group is a dead letter."""
+    return isinstance(fact, Record) and fact.label == DEAD and len(fact.fields) == 8
+
+
+def redefine(hosted: GroupSpace, group: WorkGroup, options: GroupOptions) -> None:
+    """Changes the options of a group, in its definition and from now on; raises ``Refused``."""
+    owner = OWNER + group.name
+    (before,) = [handle for handle, fact in hosted.space.claims(owner).items() if defines(fact, group.name)]
+    fact = Record("group", group.name, group.pattern, Map(asdict(options)))
+    hosted.commit(owner, [(REPLACE, before, hosted.space.fresh_handle(owner), fact)])
+    group.core.options = options
+
+
 def group_of(state: GroupState, fact: Value, hosted: GroupSpace) -> WorkGroup:
     """Returns the group that a fact defines."""
     assert isinstance(fact, Record)  # as ``defines`` has seen
@@ -187,4 +247,6 @@ def group_of(state: GroupState, fact: Value, hosted: GroupSpace) -> WorkGroup:
     assert isinstance(stated, Map)  # the daemon has written it
     known = GroupOptions.__dataclass_fields__
     options = GroupOptions(**{str(n): value for n, value in stated.pairs() if n in known})  # type: ignore[arg-type]  # as above
-    return WorkGroup(state, pattern, options, hosted)
+    group = WorkGroup(state, pattern, options, hosted)
+    group.dead = sum(map(is_dead, hosted.space.claims(OWNER + state.name).values()))
+    return group

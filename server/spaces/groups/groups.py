@@ -23,12 +23,15 @@ from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.changes import Epoch
 from index.values.positions import class_of
 from index.values.values import Map, Record, Value
-from relay.groups.core import Cell, GroupMember, JobDelivery
+from relay.groups.core import Cell
+from relay.groups.members import GroupCounts, GroupMember, JobDelivery
 from relay.groups.state import AGAIN, DONE, END, At, GroupStates, Item, done_fields
 from relay.log.notes import Note, of_group
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from server.config.rights import Permit
+from server.owners.accounts import Account
+from server.spaces.groups.dead import bury
 from server.spaces.groups.group import (
     ANY,
     OWNER,
@@ -48,9 +51,6 @@ SETTLE_SECONDS: Final = 1.0
 
 DEAD_SECONDS: Final = 30.0
 """Seconds that an item waits whose dead letter could not be written."""
-
-REASON: Final = 500
-"""Characters of the reason of a dead letter."""
 
 Done: TypeAlias = "Sequence[tuple[str, tuple[int, ...]]]"
 """Groups with epoch, position and token of each delivery, as a turn has them."""
@@ -74,6 +74,10 @@ class SpaceGroups:
         self.moved = trio.lowlevel.ParkingLot()
         """Where tasks wait until a group has read more."""
         self._opens = 0.0
+        self.past = GroupCounts()
+        """What groups have counted that were deleted."""
+        self.accounts: dict[str, Account] = {}
+        """The account of the maker of each group, for groups made since the start."""
         self.making = trio.Lock()
         """Held while a group is made, moved or deleted."""
 
@@ -164,21 +168,22 @@ class SpaceGroups:
 
     # -- items ----------------------------------------------------------------------------------------
 
-    def feed(self, epoch: Epoch) -> None:
-        """Takes the items of an epoch that is on disk; O(rows), and nothing where no group is live."""
+    def feed(self, epoch: Epoch, size: int) -> None:
+        """Takes the items of an epoch of so many bytes that is on disk; O(rows), and nothing where no group
+        is live."""
         if epoch[8]:  # silent
             return
         self.states.fed = epoch[0]
         if not self._live:
             return
         number, time, added, messages = epoch[:4]
-        position = 0
+        size //= max(1, len(added) + len(messages) + len(epoch[4]))
         for position, value in enumerate(added):
-            self._offer((number, position), time, value, is_message=False)
+            self._offer((number, position), time, value, size, is_message=False)
         for position, value in enumerate(messages, len(added)):
-            self._offer((number, position), time, value, is_message=True)
+            self._offer((number, position), time, value, size, is_message=True)
 
-    def _offer(self, at: At, time: int, value: Value, *, is_message: bool) -> None:
+    def _offer(self, at: At, time: int, value: Value, size: int, *, is_message: bool) -> None:
         live = self._live
         for group in (*live.get(class_of(value), ()), *live.get(ANY, ())):
             if group.matches(value) is None:
@@ -186,7 +191,7 @@ class SpaceGroups:
             if group.is_full:
                 self.fall_behind(group, at)
                 continue
-            group.core.take(Item(at, time, value, is_message=is_message))
+            group.core.take(Item(at, time, value, size, is_message=is_message))
             self._dirty[group] = None
 
     def fall_behind(self, group: WorkGroup, at: At) -> None:
@@ -209,6 +214,11 @@ class SpaceGroups:
         """Notes that a group may have something to hand out."""
         self._dirty[group] = None
 
+    def clear(self) -> None:
+        """Counts no group any more, for any account: another daemon leads the space."""
+        while self.accounts:
+            self.accounts.popitem()[1].give("groups")
+
     # -- definition -----------------------------------------------------------------------------------
 
     def find(self, name: str) -> WorkGroup:
@@ -228,7 +238,10 @@ class SpaceGroups:
     def drop(self, group: WorkGroup) -> None:
         """Removes a group, and tells its members."""
         self.rest(group)
-        self.by_name.pop(group.name, None)
+        if self.by_name.pop(group.name, None) is not None:
+            self.past.add(group.core.counts)
+        if (account := self.accounts.pop(group.name, None)) is not None:
+            account.give("groups")
         for member in list(group.core.members.values()):
             cast("StreamMember", member).mark(("ended",))
 
@@ -376,7 +389,8 @@ class SpaceGroups:
         """
         item, core = delivery.item, group.core
         due = core.fails(delivery, self.hosted.clock(), after=after, blame=blame)
-        if due is None and self._bury(group, item, reason):
+        if due is None and bury(self.hosted, group, item, reason):
+            self._dirty[group] = None
             self.revoke([delivery] if tells else [])
             return
         if due is None:
@@ -391,27 +405,15 @@ class SpaceGroups:
 
     def bury(self, group: WorkGroup, delivery: JobDelivery, reason: str) -> None:
         """Makes an item a dead letter at once."""
-        if not self._bury(group, delivery.item, reason):
+        if bury(self.hosted, group, delivery.item, reason):
+            self._dirty[group] = None
+        else:
             self.fail(group, delivery, reason=reason, after=DEAD_SECONDS, blame=False, tells=False)
-
-    def _bury(self, group: WorkGroup, item: Item, reason: str) -> bool:
-        """Makes an item a dead letter, in one epoch with the note that it is done; False if it cannot."""
-        hosted, owner = self.hosted, OWNER + group.name
-        fact = Record("dead", group.name, *item.at, item.value, reason[:REASON], item.attempts)
-        note = of_group(DONE, done_fields(group.name, [item.at]))
-        try:
-            hosted.commit(owner, [(ASSERT, hosted.space.fresh_handle(owner), fact)], notes=[note])
-        except (Refused, LogFailed, Closed) as error:
-            logger.warning("group %r: no dead letter for item %r: %s", group.name, item.at, error)
-            return False
-        group.core.counts.dead += 1
-        group.core.finished(item)
-        self._dirty[group] = None
-        return True
 
     def lost(self, group: WorkGroup, first: int, last: int) -> None:
         """States that epochs were deleted before the group had read them, and tells its members."""
         hosted, owner = self.hosted, OWNER + group.name
+        group.core.counts.lost += last - first + 1
         fact = Record("group_lost", group.name, first, last, hosted.clock())
         with suppress(Refused, LogFailed, Closed):  # it is in the daemon's log as well
             hosted.commit(owner, [(ASSERT, hosted.space.fresh_handle(owner), fact)])

@@ -80,10 +80,12 @@ def _portion(log: LogReader, group: WorkGroup, after: int, upto: int) -> tuple[l
     found: list[Item] = []
     size, last, read = 0, after, group.state.read
     for segment in log.segments(after, upto):
+        share = len(segment.body) // max(1, segment.changes)
         for number, time, added, messages, _ in segment.changes_after(last, upto):
             for position, value in enumerate([*added, *messages]):
                 if (number, position) > read and group.matches(value) is not None:
-                    found.append(Item((number, position), time, value, is_message=position >= len(added)))
+                    is_message = position >= len(added)
+                    found.append(Item((number, position), time, value, share, is_message=is_message))
         last = max(last, min(segment.last, upto))
         size += len(segment.body)
         if size >= PORTION_BYTES or len(found) >= PORTION_ITEMS:

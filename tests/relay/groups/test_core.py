@@ -8,7 +8,8 @@ import pytest
 
 from dataspace.errors import Refused
 from index.values.values import Record, Value
-from relay.groups.core import GroupCore, GroupMember, GroupOptions, JobDelivery
+from relay.groups.core import GroupCore
+from relay.groups.members import MEMBER_BYTES, GroupMember, GroupOptions, JobDelivery
 from relay.groups.state import DONE, GROUP, GroupState, GroupStates, Item, done_fields
 
 
@@ -136,3 +137,27 @@ def test_a_checkpoint_has_what_is_undone_and_what_is_done_beyond_it() -> None:
     assert (sorted(found.undone), found.read, found.above) == ([(1, 0), (3, 0)], (3, 0), {(5, 0), (5, 1)})
     assert (found.undone[3, 0].attempts, found.undone[3, 0].due, found.failed) == (4, 77, {(6, 0): (1, 88)})
     assert not found.take(item(5)) and found.take(item(6)) and found.undone[6, 0].attempts == 1
+
+
+def test_about_so_many_bytes_are_out_to_a_member_and_one_item_of_any_size() -> None:
+    group = core()
+    member = GroupMember("one", 100)
+    group.join(member)
+    half = MEMBER_BYTES // 2
+    for number, size in enumerate((half, half, 10, 3 * MEMBER_BYTES, 10), 1):
+        made = item(number)
+        made.size = size
+        group.take(made)
+    out = list(group.assign())
+    assert numbers(out) == [1, 2]
+    group.done([out[0].item.at])
+    out = list(group.assign())
+    assert numbers(out) == [3, 4], "it had less than that out"
+    group.done([(2, 0), (3, 0)])
+    assert numbers(list(group.assign())) == []
+    group.give_back(out[1])
+    assert numbers(list(group.assign())) == [4]
+    group.done([(4, 0)])
+    assert numbers(list(group.assign())) == [5]
+    group.done([(5, 0)])
+    assert (member.size, group.size) == (0, 0)

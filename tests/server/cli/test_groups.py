@@ -50,6 +50,16 @@ def test_a_command_that_fails_gives_its_job_back(
     assert space.matches("dead($, $, $, $, $, $)") == []
     printed(capfd, *consume, "--exec", "exit 3")
     assert [row[-2:] for row in space.matches("dead($, $, $, $, $, $)")] == [("status 3", 1)]
+    with space.consume(group="w", in_flight=3) as jobs:
+        printed(capfd, "groups", "retry", "w", 'job(_, "none")')
+        assert len(space.matches("dead(_, _, _, $, _, _)")) == 1
+        printed(capfd, "groups", "retry", "w", "job(0, _)")
+        assert sorted((each["id"], each.attempt) for _, each in zip(range(3), jobs, strict=False)) == [
+            (0, 1),
+            (1, 1),
+            (2, 1),
+        ]
+    assert space.matches("dead(_, _, _, $, _, _)") == []
 
 
 def test_a_group_is_paused_moved_and_deleted(space: BlockingSpace, capfd: pytest.CaptureFixture[str]) -> None:
@@ -61,6 +71,9 @@ def test_a_group_is_paused_moved_and_deleted(space: BlockingSpace, capfd: pytest
     printed(capfd, "groups", "pause", "w")
     assert printed(capfd, "groups").splitlines()[1].split()[7] == "paused"
     printed(capfd, "groups", "resume", "w")
+    printed(capfd, "groups", "alter", "w", "--ack-within", "2m", "--attempts", "7")
+    (listed,) = [json.loads(line) for line in printed(capfd, "groups", "--json").splitlines()]
+    assert (listed["options"]["ack_within"], listed["options"]["attempts"]) == (120, 7)
     printed(capfd, "groups", "seek", "w", "1")
     with space.consume(group="w", in_flight=3) as jobs:
         assert [next(iter(jobs))["id"] for _ in range(3)] == [0, 1, 2]

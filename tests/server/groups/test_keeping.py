@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 
 from dataspace.kernel.actions import SEND
 from dataspace.wire.consuming import ConsumeOptions
 from index.patterns.text import parse_pattern
 from index.values.values import Record
-from relay.groups.core import JobDelivery
+from relay.groups.members import JobDelivery
 from relay.log.retention import Retention
 from server.spaces.groups.definitions import joined
 from server.spaces.groups.group import StreamMember, WorkGroup
@@ -84,16 +85,22 @@ async def test_unread_epochs_stay_and_undone_items_outlive_the_log(tmp_path: Pat
         nursery.cancel_scope.cancel()
 
 
-async def test_a_full_group_reads_the_rest_from_the_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["items", "bytes"])
+async def test_a_full_group_reads_the_rest_from_the_log(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bare = BareSpace(tmp_path)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bare.commits.run)
         nursery.start_soon(read_behind, bare.groups)
         group = await joined(bare.groups, ConsumeOptions("w", PATTERN))
-        object.__setattr__(group.options, "window", 7)
+        if by == "items":
+            object.__setattr__(group.options, "window", 7)
+        else:
+            monkeypatch.setattr("server.spaces.groups.group.WINDOW_BYTES", 6 * 1_000)
         await wait_live(group)
         for start in range(0, 60, 3):
-            actions = [(SEND, Record("job", start + more)) for more in range(3)]
+            actions = [(SEND, Record("job", start + more, "x" * 1_000)) for more in range(3)]
             bare.commit("boss", actions)
         await bare.commits.wait_durable(bare.space.epoch)
         assert len(group.state.undone) <= 7, "more than its window"

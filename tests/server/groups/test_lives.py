@@ -22,7 +22,7 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.wire.consuming import ConsumeOptions
 from index.patterns.text import parse_pattern
 from index.values.values import Record, Value
-from relay.groups.core import JobDelivery
+from relay.groups.members import JobDelivery
 from server.spaces.groups.definitions import joined
 from server.spaces.groups.group import StreamMember, WorkGroup
 from server.spaces.groups.reading import read_behind

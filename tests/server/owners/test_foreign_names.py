@@ -151,7 +151,9 @@ VERBS: Final[dict[str, str | list[Case]]] = {
         for epoch in (1, 2)
     ],
     "groups": [({"group": "jobs"}, APART), ({"group": "jobs", "out": True}, APART)],
-    "group-alter": [({"group": "jobs", "what": what}, DENIED) for what in ("pause", "delete")],
+    "group-alter": [
+        ({"group": "jobs", "what": what}, DENIED) for what in ("pause", "alter", "retry", "delete")
+    ],
 }
 
 TRACEPARENT: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -303,7 +305,7 @@ class World:
             "producer": ledger.members[ledger.named("p @ token:owner/owner") or 0].steps,
             "attached": list(self.session_producers()),
             "groups": {
-                name: (each.core.is_paused, asdict(each.core.counts), each.state.read)
+                name: (each.options, asdict(each.core.counts), each.state.read)
                 for name, each in hosted.groups.by_name.items()
             },
             "sessions": [hosted.sessions._by_client[name].connection for name in (self.passing, "robot")],

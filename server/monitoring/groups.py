@@ -1,0 +1,98 @@
+"""Groups as operators see them: facts of the space ``system`` for each, figures for metrics.
+
+    group(SPACE, NAME, MEMBERS, OUT, UNDONE, DEAD, OLDEST, BEHIND)
+    group-member(SPACE, GROUP, SESSION, OUT)
+
+``OLDEST`` is the time of the oldest undone item, or null; ``BEHIND`` counts epochs that are not read.
+
+Always: a fact changes once in ``PAUSE`` seconds at most, and only if a figure of it has; no name of a group
+is in a metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+import trio
+
+from dataspace.kernel.changes import time_of
+from index.values.values import Record
+from relay.groups.members import GroupCounts
+from server.spaces.groups.group import StreamMember, WorkGroup
+from server.spaces.space import HostedSpace
+from server.system import SystemSpace
+
+PAUSE: Final = 1.0
+"""Seconds between two looks."""
+
+
+@dataclass(slots=True)
+class GroupFigures:
+    """The figures of all groups of a space together; the worst of them where that says ``max``."""
+
+    groups: int = 0
+    paused: int = 0
+    members: int = 0
+    out: int = 0
+    undone: int = 0
+    dead: int = 0
+    oldest_seconds: float = 0.0
+    behind: int = 0
+    counts: GroupCounts = field(default_factory=GroupCounts)
+
+
+def figures_of(hosted: HostedSpace) -> GroupFigures:
+    """Returns the figures of the groups of a space; O(groups)."""
+    figures = GroupFigures()
+    figures.counts.add(hosted.groups.past)
+    if not hosted.leads:
+        return figures
+    for group in hosted.groups.by_name.values():
+        figures.groups += 1
+        figures.paused += bool(group.options.paused)
+        figures.members += len(group.core.members)
+        figures.out += len(group.core.out)
+        figures.undone += len(group.state.undone)
+        figures.dead += group.dead
+        figures.oldest_seconds = max(figures.oldest_seconds, group.oldest_seconds)
+        figures.behind = max(figures.behind, group.behind)
+        figures.counts.add(group.core.counts)
+    return figures
+
+
+class GroupFacts:
+    """States the facts about the groups of a daemon."""
+
+    def __init__(self, system: SystemSpace) -> None:
+        self._system = system
+        self._stated: dict[Record, int] = {}
+
+    async def run(self, spaces: Callable[[], Iterable[HostedSpace]]) -> None:
+        """Looks again and again, until cancelled."""
+        while True:
+            await trio.sleep(PAUSE)
+            self.look(spaces())
+
+    def look(self, spaces: Iterable[HostedSpace]) -> None:
+        """States how all groups are now; O(groups and members)."""
+        facts = {
+            fact
+            for hosted in spaces
+            if hosted.leads
+            for group in hosted.groups.by_name.values()
+            for fact in _facts(hosted, group)
+        }
+        if facts or self._stated:
+            self._system.replace(self._stated, facts)
+
+
+def _facts(hosted: HostedSpace, group: WorkGroup) -> Iterable[Record]:
+    core, oldest = group.core, group.oldest
+    counts = (len(core.members), len(core.out), len(group.state.undone), group.dead)
+    at = None if oldest is None else time_of(oldest.time)
+    yield Record("group", hosted.name, group.name, *counts, at, group.behind)
+    for member in core.members.values():
+        session = cast("StreamMember", member).session
+        yield Record("group-member", hosted.name, group.name, session, len(member.out))
