@@ -180,7 +180,7 @@ def summary(outcome: Outcome) -> str:
     counted = f"{spelled(outcome.rows)} rows in {outcome.seconds:.1f} s"
     different = sum(not line.equal for line in outcome.lines)
     verdict = f"DIFFERENT in {different} of" if different else "equal in all"
-    judged = [str(outcome.verdict)] if outcome.verdict else []
+    judged = [str(each) for each in (outcome.verdict, outcome.delays) if each]
     handed = [f"  {each}" for each in outcome.hand_overs]
     killed = [f"the leader was killed {len(handed)} times:", *handed] if handed else []
     return "\n".join(

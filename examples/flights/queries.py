@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.window import Window
 
 from dataspace.spark import configure, register
+from examples.flights.delays import DEPARTED, HOUR, Hours
 from examples.flights.expected import Figures
 
 _CAPTURES: Final = "($carrier:str, $number:int, _, $origin:str, _, $scheduled:time)"
@@ -198,6 +199,14 @@ def _most_aloft(changes: DataFrame) -> DataFrame:
     so_far = Window.partitionBy("origin").orderBy("_epoch", "_seq")
     step = f.when(f.col("_change_type") == "insert", 1).otherwise(-1)
     return changes.select("origin", f.sum(step).over(so_far).alias("n")).groupBy("origin").agg(f.max("n"))
+
+
+def delays(spark: SparkSession, url: str) -> Hours:
+    """Returns the delays at departure by hour and airport, in Spark's windows of the times of epochs."""
+    begin = f.unix_micros(f.window("_epoch_timestamp", f"{HOUR} microseconds").start)
+    departed = _batch(spark, url, DEPARTED).groupBy(begin.alias("begin"), "origin")
+    rows = departed.agg(f.count("minutes"), f.sum("minutes")).collect()
+    return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 
 
 def _batch(spark: SparkSession, url: str, pattern: str) -> DataFrame:

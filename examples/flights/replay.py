@@ -22,7 +22,7 @@ from typing import Final
 
 import trio
 
-from dataspace import Draft, RemoteSpace, Ticket, connect
+from dataspace import Draft, Record, RemoteSpace, Ticket, connect
 from examples.flights.flights import MONTHS, ORIGINS, SLOT, Flight, Turn, read, turns
 
 WINDOW: Final = 512
@@ -66,17 +66,22 @@ class Pace:
         await trio.sleep_until(self._began + after)
 
 
-async def replay(url: str, flights: Sequence[Flight], report: Report, pace: Pace | None = None) -> int:
-    """Replays the flights, or what is left of them; the epoch up to which all is on disk."""
+async def replay(
+    url: str, flights: Sequence[Flight], report: Report, pace: Pace | None = None, *, delays: bool = False
+) -> int:
+    """Replays the flights, or what is left of them; the epoch up to which all is on disk.
+
+    With ``delays`` each departure is also a message ``departed(origin, minutes)``, which is not counted.
+    """
     async with trio.open_nursery() as nursery:
         for origin in ORIGINS:
-            nursery.start_soon(_replay_origin, url, origin, turns(flights, origin), report, pace)
+            nursery.start_soon(_replay_origin, url, origin, turns(flights, origin), report, pace, delays)
     async with connect(url, name="replay") as space:
         return await space.sync()
 
 
 async def _replay_origin(
-    url: str, origin: str, todo: Sequence[Turn], report: Report, pace: Pace | None
+    url: str, origin: str, todo: Sequence[Turn], report: Report, pace: Pace | None, delays: bool
 ) -> None:
     async with connect(url, name=f"replay {origin}", owner=f"replay-{origin}") as space:
         done = space.sequence
@@ -85,7 +90,7 @@ async def _replay_origin(
         for turn in todo[done:]:
             if pace is not None:
                 await pace.wait(turn)
-            on_their_way.append((turn, await space.submit(_draft(space, turn))))
+            on_their_way.append((turn, await space.submit(_draft(space, turn, delays))))
             while on_their_way and (on_their_way[0][1].done or len(on_their_way) >= WINDOW):
                 await _settle(on_their_way.popleft(), report)
         for each in on_their_way:
@@ -98,23 +103,26 @@ async def _settle(sent: tuple[Turn, Ticket], report: Report) -> None:
     report.accepted(turn, await ticket.wait())
 
 
-def _draft(space: RemoteSpace, turn: Turn) -> Draft:
+def _draft(space: RemoteSpace, turn: Turn, delays: bool) -> Draft:
     """The turn as actions; a flight's row in the file is its handle for good."""
     draft = space.draft()
     for flight in turn.departures:
         draft.assert_(flight.record(), handle=flight.row)
     for flight in turn.messages:
         draft.send(flight.record())
+    for flight in turn.departures if delays else ():
+        assert flight.departed is not None  # it is in the air
+        draft.send(Record("departed", flight.origin, flight.departed - flight.scheduled))
     for flight in turn.landings:
         draft.retract(flight.row)
     return draft
 
 
-async def _run(url: str, flights: Sequence[Flight], pace: Pace | None) -> None:
+async def _run(url: str, flights: Sequence[Flight], pace: Pace | None, delays: bool) -> None:
     report, began = Report(), time.monotonic()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_tell, report, began)
-        epoch = await replay(url, flights, report, pace)
+        epoch = await replay(url, flights, report, pace, delays=delays)
         nursery.cancel_scope.cancel()
     _say(report, began, epoch=epoch)
 
@@ -138,8 +146,10 @@ def main() -> None:
     parser.add_argument("--months", type=int, default=MONTHS, help="only the first so many months")
     parser.add_argument("--file", type=Path, help="another file of flights than the installed one")
     parser.add_argument("--speed", type=float, help="hours of flight time a second (else as fast as it goes)")
+    parser.add_argument("--delays", action="store_true", help="send a message for each departure as well")
     said = parser.parse_args()
-    trio.run(_run, said.url, read(said.months, said.file), Pace(said.speed) if said.speed else None)
+    pace = Pace(said.speed) if said.speed else None
+    trio.run(_run, said.url, read(said.months, said.file), pace, said.delays)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import trio
 from pyspark.sql import SparkSession
 
 from dataspace import DataspaceError, Record, Value, connect
-from examples.flights import history, queries, ruled
+from examples.flights import delays, history, queries, ruled
 from examples.flights.check import Line, compared
 from examples.flights.daemons import Daemons, HandOver
 from examples.flights.display import Display, Progress
@@ -50,8 +50,9 @@ class Outcome:
     """What one run came to.
 
     ``sent`` changes were made by the replay within ``replay_seconds``, of which Spark counted the ``rows``
-    within ``seconds`` of the first turn; ``memory`` is the peak of a daemon in bytes; ``verdict`` is about
-    what rules derived, if the daemon holds any; ``hand_overs`` are the leaders that were killed;
+    within ``seconds`` of the first turn; ``memory`` is the peak of a daemon in bytes; ``verdict`` and
+    ``delays`` are about what rules derived, if the daemon holds any;
+    ``hand_overs`` are the leaders that were killed;
     ``history`` has the answers from the archive, if there is one.
     """
 
@@ -62,13 +63,15 @@ class Outcome:
     seconds: float
     memory: int
     verdict: ruled.Verdict | None = None
+    delays: delays.Comparison | None = None
     hand_overs: Sequence[HandOver] = ()
     history: history.History | None = None
 
     @property
     def equal(self) -> bool:
         wrong = (self.verdict and self.verdict.wrong) or (self.history and not self.history.equal)
-        return all(line.equal for line in self.lines) and not wrong
+        late = self.delays is not None and not self.delays.equal
+        return all(line.equal for line in self.lines) and not wrong and not late
 
 
 class Run:
@@ -105,6 +108,7 @@ class Run:
         arguments = ["--url", daemons.url, "--months", str(months)]
         arguments += ["--file", str(file)] if file else []
         arguments += ["--speed", str(speed)] if speed else []
+        arguments += ["--delays"] if rules else []
         self._replay = Program("examples.flights.replay", *arguments, log=folder / "replay.log")
 
     async def run(self, display: Display) -> Outcome:
@@ -128,6 +132,7 @@ class Run:
                 for stream in streams:
                     await _in_thread(queries.stop, stream.query, self.folder)
                 verdict = await ruled.judged(self.daemons.url, self.daemons.read) if self._rules else None
+                late = await self._delays(spark) if self._rules else None
                 found = await _in_thread(queries.figures, spark, self.daemons.sources, self.folder, airborne)
                 answered = await self._from_archive(spark, expected, display)
             nursery.cancel_scope.cancel()
@@ -135,7 +140,12 @@ class Run:
         rows = min(stream.rows for stream in streams)
         lines = compared(expected, found)
         took = (sent, replay_seconds, rows, seconds)
-        return Outcome(lines, *took, self._peak.bytes, verdict, self._hand_overs, answered)
+        return Outcome(lines, *took, self._peak.bytes, verdict, late, self._hand_overs, answered)
+
+    async def _delays(self, spark: SparkSession) -> delays.Comparison:
+        """Returns how the windows of the rules compare with Spark's."""
+        derived = await delays.derived(self.daemons.url, self.daemons.read)
+        return derived.compared(await _in_thread(queries.delays, spark, self.daemons.sources))
 
     async def _from_archive(
         self, spark: SparkSession, expected: Figures, display: Display

@@ -69,6 +69,8 @@ def test_the_figures_are_equal_and_a_second_run_repeats_nothing_and_archives_all
     assert (first.returncode, "equal in all" in first.stdout) == (0, True), first.stdout + first.stderr
     assert re.search(r"peak of resident memory: \d+ MB", first.stdout)
     right = re.search(r"derived is right in all \d+ epochs: (\d+) times another crowd", first.stdout)
+    hours = re.search(r"by Spark's windows: equal in all (\d+); .*right in all (\d+) epochs", first.stdout)
+    assert hours and int(hours[1]) and int(hours[2]), first.stdout
     assert right and int(right[1]), first.stdout  # how many depends on the turns, and so on the machine
     second = subprocess.run([*command, "--archive"], capture_output=True, text=True, timeout=PATIENCE)
     assert (second.returncode, "equal in all" in second.stdout) == (0, True), second.stdout + second.stderr
