@@ -13,30 +13,31 @@ with the bound.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from dataspace.client.query.rows import Rows
 from dataspace.errors import Refused, UsageError
 from dataspace.rules.engine.program import Program
+from dataspace.rules.language.groups import names_of, ungrouped
 from dataspace.rules.language.lowering import has_times
 from dataspace.rules.language.parser import read_body, read_rule
-from dataspace.rules.language.safety import UnsafeVariable, bound_by, check, names_in
+from dataspace.rules.language.safety import bound_by, check
 from dataspace.rules.language.syntax import (
     Aggregate,
     Atom,
     Comparison,
+    EitherGroup,
     Expression,
+    GroupAggregate,
     Head,
-    LastingGroup,
     Literal,
+    NegatedGroup,
     Rule,
     Structure,
-    TimedAtom,
     Variable,
     Verb,
-    variables_of,
 )
 from dataspace.rules.relations.budgets import Bounds
 from index.patterns.patterns import DISCARD
@@ -76,11 +77,12 @@ def question(text: str, parameters: Mapping[str, Value]) -> Question:
         bound = bound_by(Rule(Head(ANSWER, ()), body))
         columns = dict.fromkeys(name for each in body for name in _names(each))
         arguments = tuple(Variable(each) for each in columns if each in bound and each not in parameters)
-    if has_times(Rule(Head(ANSWER, ()), body)):
-        raise UsageError("a query has no times: derive the facts by a rule, and ask for those")
     try:
-        check(Rule(Head(ANSWER, arguments), body))
-    except UnsafeVariable as error:
+        for part in ungrouped(Rule(Head(ANSWER, arguments), body)):
+            if has_times(part):
+                raise UsageError("a query has no times: derive the facts by a rule, and ask for those")
+            check(part)
+    except UsageError as error:
         raise UsageError(str(error).removeprefix("unsafe rule: ")) from None
     patterns: dict[str, tuple[int, Value]] = {}
     filed = tuple([_filed(each, patterns, parameters) for each in body])
@@ -112,10 +114,21 @@ def _read(text: str) -> tuple[tuple[Expression | Aggregate, ...] | None, tuple[L
 
 def _filed(literal: Literal, patterns: dict[str, tuple[int, Value]], known: Mapping[str, Value]) -> Literal:
     """Returns a literal that reads what was fetched for it; notes the pattern to fetch."""
-    if isinstance(literal, TimedAtom | LastingGroup):
-        return literal  # it is refused
-    if not isinstance(literal, Atom):
-        return literal
+
+    def filed(literals: Iterable[Literal]) -> tuple[Literal, ...]:
+        return tuple([_filed(each, patterns, known) for each in literals])
+
+    match literal:
+        case EitherGroup(branches):
+            return EitherGroup(tuple(map(filed, branches)))
+        case NegatedGroup(literals):
+            return NegatedGroup(filed(literals))
+        case GroupAggregate(aggregate, literals, operator, other):
+            return GroupAggregate(aggregate, filed(literals), operator, other)
+        case Atom():
+            pass
+        case _:
+            return literal  # a comparison; times are refused
     wanted = anonymous(literal.pattern, known)
     place, _ = patterns.setdefault(text_of(wanted), (len(patterns), wanted))
     # in a sequence, since a record count(…) that is a field of another one would be taken for an aggregate
@@ -155,9 +168,7 @@ def _constant(value: Value) -> Structure:
 
 def _names(literal: Literal) -> list[str]:
     """Returns the variables of a literal, in order."""
-    if isinstance(literal, Comparison):
-        return [*variables_of(literal.left), *variables_of(literal.right)]
-    return list(names_in(literal)) if isinstance(literal, Atom) else []
+    return list(names_of(literal))
 
 
 def _column(argument: Expression | Aggregate) -> str:

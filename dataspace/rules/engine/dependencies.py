@@ -231,12 +231,12 @@ class DependencyGraph:
             if head.verb is Verb.ASSERT:
                 at = label_class(head.of)
                 self.claimable[at] = [*self.claimable.get(at, ()), head]
-            elif head.verb is Verb.TIMED:
+            elif head.verb is Verb.HIDDEN:
                 self.timed[label_class(head.of)] = head
 
     def _show(self, head: HeadRelation) -> Iterator[Flow]:
         """Notes which older views have to show a new head; yields edges."""
-        if head.verb not in (Verb.ASSERT, Verb.TIMED):
+        if head.verb not in (Verb.ASSERT, Verb.HIDDEN):
             return
         growth = self.growth
         of_any = self._views_of.get(None, ()) if head.verb is Verb.ASSERT else ()
@@ -305,12 +305,12 @@ class DependencyGraph:
         for view in self.views.values():
             name = view.name if shown[view.name] == 1 else unparse(view.form.pattern)
             names[id(view)] = f"{name} "  # apart from a head of the same name
-        timed = {key(rule.head.label): rule.form.shown for rule in self.rules if rule.form is not None}
-        called = {head: timed.get(key(head.of), head.name) for head in self.heads.values()}
+        hidden = {key(rule.head.label): rule.shown for rule in self.rules if rule.head.verb is Verb.HIDDEN}
+        called = {head: hidden.get(key(head.of), head.name) for head in self.heads.values()}
         taken = Counter(called.values())
         for head, name in called.items():
             if taken[name] > 1:
-                name = head.name if head.verb is Verb.TIMED else f"{name}/{head.width}"
+                name = head.name if head.verb is Verb.HIDDEN else f"{name}/{head.width}"
             names[id(head)] = name
         return names
 

@@ -32,11 +32,10 @@ class Visible:
         self.sight = sight
         self.texts = visible
         self._dependencies = dependencies
-        self._timing = {
-            id(dependencies.head(rule)): number
-            for number, rule in enumerate(dependencies.rules)
-            if rule.form is not None
-        }
+        self._making: dict[int, list[int]] = {}
+        for number, rule in enumerate(dependencies.rules):
+            if rule.head.verb is Verb.HIDDEN:
+                self._making.setdefault(id(dependencies.head(rule)), []).append(number)
 
     def fact(self, fact: Value) -> bool:
         """True if the asker may observe a fact."""
@@ -61,24 +60,24 @@ class Visible:
         if isinstance(relation, View):
             return self._view(relation)
         assert isinstance(relation, HeadRelation)  # there are no others
-        if relation.verb is Verb.TIMED:
-            return self.rule(self.timing(relation))
+        if relation.verb is Verb.HIDDEN:
+            return all(map(self.rule, self.making(relation)))
         return self.sight.pattern(Record.of(relation.of, (Record("_"),) * relation.width))
 
     def _view(self, view: View) -> bool:
         timed = self._dependencies.timed.get(view.root) if view.root is not None else None
-        return self.pattern(view.form.pattern) if timed is None else self.rule(self.timing(timed))
+        return self.pattern(view.form.pattern) if timed is None else all(map(self.rule, self.making(timed)))
 
-    def timing(self, head: Relation) -> int:
-        """Returns the number of the rule that derives a head which depends on time."""
-        return self._timing[id(head)]
+    def making(self, head: Relation) -> list[int]:
+        """Returns the numbers of the rules that derive a hidden head; none for any other."""
+        return self._making.get(id(head), [])
 
     def parts(self, number: int) -> list[int]:
-        """Returns the numbers of the rules that were made of a rule with times, itself at last."""
-        found: list[int] = []
+        """Returns the numbers of the rules that were made of a written rule, itself at last."""
+        found: dict[int, None] = {}
         for atom in self._dependencies.atoms[number]:
-            if id(atom.relation) in self._timing:
-                found += self.parts(self.timing(atom.relation))
+            for made in self.making(atom.relation):
+                found.update(dict.fromkeys(self.parts(made)))
         return [*found, number]
 
     @property
@@ -109,11 +108,12 @@ class Description:
     def _written(self) -> list[int]:
         """Returns the numbers of the rules that were written, as far as they may be seen."""
         rules = enumerate(self._dependencies.rules)
-        return [at for at, rule in rules if rule.form is None and self._visible.rule(at)]
+        return [at for at, rule in rules if rule.head.verb is not Verb.HIDDEN and self._visible.rule(at)]
 
     @property
     def _hidden(self) -> int:
-        return sum(rule.form is None for rule in self._dependencies.rules) - len(self._written)
+        written = sum(rule.head.verb is not Verb.HIDDEN for rule in self._dependencies.rules)
+        return written - len(self._written)
 
     # -- how ------------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Description:
         """Yields the order in which the body is looked up, from each of its atoms."""
         for part in self._visible.parts(number):
             rule, atoms = self._dependencies.rules[part], self._dependencies.atoms[part]
-            end = str(rule.head) if rule.form is None else rule.form.shown
+            end = rule.shown
             for atom in atoms:
                 steps = [step_text(step) for step in plan(rule, atoms, atom)]
                 yield f"{atom.atom} -> {', '.join([*steps, end])}"

@@ -179,7 +179,7 @@ class ComponentEngine:
             self._facts.append(head)
             self._news.append((head.news.came, head.news.went, head.news.noted, head.publish))
             return
-        if head.verb is Verb.TIMED:
+        if head.verb is Verb.HIDDEN:
             return
         (self._delayed if head.verb is Verb.NEXT else self._sending).append(head)
         self.has_output = True

@@ -32,6 +32,7 @@ from dataspace.rules.engine.query import (
     gives,
     instance_of,
     is_open,
+    literal_text,
     literals_text,
     unify,
 )
@@ -201,26 +202,53 @@ class Explainer:
 
     def _may_show(self, atom: BoundAtom, known: Known) -> bool:
         """True if the asker may observe what an atom asks for."""
-        if not _is_timed(atom):
+        made = self._visible.making(atom.relation)
+        if not made:
             return self._visible.pattern(instance_of(atom.atom, known))
-        number = self._visible.timing(atom.relation)
-        return all(self._may_show(each, known) for each in self._dependencies.atoms[number])
+        return all(
+            self._may_show(each, known) for number in made for each in self._dependencies.atoms[number]
+        )
 
     def _absent(self, atom: BoundAtom, known: Known) -> str:
-        if _is_timed(atom):
-            return literals_text(self._form(atom), known)
+        if self._visible.making(atom.relation):
+            return self._literal_text(atom, known)
         return f"not {unparse(instance_of(atom.atom, known))}"
 
-    def _form(self, atom: BoundAtom) -> TimeForm:
-        form = self._dependencies.rules[self._visible.timing(atom.relation)].form
-        assert form is not None  # its head is of such a rule
-        return form
+    def _literal_text(self, atom: BoundAtom, known: Known) -> str:
+        """Returns the literal for which an atom of a hidden head stands, with the known values."""
+        rule = self._dependencies.rules[self._visible.making(atom.relation)[0]]
+        if rule.form is not None:
+            return literals_text(rule.form, known)
+        return rule.shown if rule.part is None else literal_text(rule.part, known)
 
-    def _over_time(self, atom: BoundAtom, solution: Solution, depth: int) -> Proof:
+    def _form(self, atom: BoundAtom) -> TimeForm | None:
+        """Returns how a hidden head depends on time; None for any other."""
+        made = self._visible.making(atom.relation)
+        return self._dependencies.rules[made[0]].form if made else None
+
+    def _of_group(self, atom: BoundAtom, solution: Solution, depth: int) -> Proof:
+        """Returns the facts for which a group of literals holds, from the branch that does."""
+        if not self._may_show(atom, solution.known):
+            return WITHHELD
+        head, row = atom.relation, solution.rows[atom.at]
+        assert isinstance(head, HeadRelation)  # a hidden one
+        fact, state = head.fact(row), head.states[row]
+        premises: list[Proof] = []
+        absent: list[str] = []
+        with suppress(SearchedEnough):
+            for number in self._visible.making(head):
+                found = next(self._solutions(number, fact, head, state), None)
+                if found is not None:
+                    premises, absent, _ = self._premises(number, found, depth)
+                    break
+        text = self._literal_text(atom, solution.known)
+        return Proof(None, "group", tuple(premises), tuple(dict.fromkeys(absent)), literal=text)
+
+    def _over_time(self, form: TimeForm, atom: BoundAtom, solution: Solution, depth: int) -> Proof:
         """Returns since when a literal with times holds, until when, and the facts that it needs."""
         if not self._may_show(atom, solution.known):
             return WITHHELD
-        number, form = self._visible.timing(atom.relation), self._form(atom)
+        number = self._visible.making(atom.relation)[0]
         rule = self._dependencies.rules[number]
         past = self._times.forms.get(key(rule.head.label))
         shown = RowTimes() if past is None else row_times(past, solution.rows[atom.at])
@@ -244,8 +272,11 @@ class Explainer:
         return Solver(rule, atoms, self._terms, _any, self._allowance, self._lookups)
 
     def _premise(self, atom: BoundAtom, solution: Solution, depth: int) -> Proof:
-        if _is_timed(atom):
-            return self._over_time(atom, solution, depth)
+        if self._visible.making(atom.relation):
+            form = self._form(atom)
+            if form is None:
+                return self._of_group(atom, solution, depth)
+            return self._over_time(form, atom, solution, depth)
         relation, row = atom.relation, solution.rows[atom.at]
         state = relation.states[row]
         if isinstance(relation, HeadRelation):
@@ -399,16 +430,38 @@ class Explainer:
                 return Lack("its body holds, for other fields of the head")
             furthest = solver.furthest
             step = furthest.steps[furthest.depth]
-            if isinstance(step, LookUp) and _is_timed(step.atom):
-                return self._lacking_in_time(step.atom, furthest.known)
+            if isinstance(step, LookUp) and self._visible.making(step.atom.relation):
+                form = self._form(step.atom)
+                if form is None:
+                    return self._lacking_in_group(step.atom, furthest.known)
+                return self._lacking_in_time(form, step.atom, furthest.known)
         except SearchedEnough:
             return Lack(f"nothing found among the first {LOOKED_AT} rows: ask with fewer fields left open")
         given = ", ".join([f"${name} = {unparse(value)}" for name, value in furthest.known.items()])
         return Lack(f"{failed_text(step)}{f'  with {given}' if given else ''}")
 
-    def _lacking_in_time(self, atom: BoundAtom, known: Known) -> Lack:
+    def _lacking_in_group(self, atom: BoundAtom, known: Known) -> Lack:
+        """Returns why a group of literals does not hold, or what holds that must not."""
+        text = self._literal_text(atom, known)
+        if atom.atom.negated:
+            return Lack(f"{text.removeprefix('not ')} holds")
+        found: dict[str, Lack] = {}
+        for number in self._visible.making(atom.relation):
+            columns = zip(self._dependencies.rules[number].head.arguments, atom.names, strict=True)
+            inner = {
+                each.name: known[name]
+                for each, name in columns
+                if isinstance(each, Variable) and name in known
+            }
+            lack = self._lacking(number, inner)
+            found.setdefault(lack.text, lack)
+        if len(found) == 1:
+            return next(iter(found.values()))
+        return Lack(f"{text} does not hold: {'; '.join(found)}")
+
+    def _lacking_in_time(self, form: TimeForm, atom: BoundAtom, known: Known) -> Lack:
         """Returns when a literal with times will hold, or since when it does not; else what it lacks."""
-        number, form = self._visible.timing(atom.relation), self._form(atom)
+        number = self._visible.making(atom.relation)[0]
         rule = self._dependencies.rules[number]
         past = self._times.forms.get(key(rule.head.label))
         columns = list(zip(rule.head.arguments, atom.names, strict=True))
@@ -440,8 +493,3 @@ def _variable(argument: Expression | Aggregate) -> str:
     if isinstance(argument, Arithmetic) and argument.operator == TIMELY:
         argument = argument.left
     return argument.name if isinstance(argument, Variable) else ""
-
-
-def _is_timed(atom: BoundAtom) -> bool:
-    """True if an atom stands for a literal with times."""
-    return isinstance(atom.relation, HeadRelation) and atom.relation.verb is Verb.TIMED

@@ -18,9 +18,12 @@ from dataspace.rules.language.syntax import (
     Aggregate,
     Atom,
     Comparison,
+    EitherGroup,
     Expression,
+    GroupAggregate,
     LastingGroup,
     Literal,
+    NegatedGroup,
     Rule,
     Structure,
     TimedAtom,
@@ -252,10 +255,15 @@ def instance_of(atom: Atom, known: Known) -> Value:
 
 def literals_text(form: TimeForm, known: Known) -> str:
     """Returns the literals of a rule that depend on time in one way, with the known values filled in."""
-    return ", ".join([_literal_text(each, known) for each in form.literals]) or form.shown
+    return ", ".join([literal_text(each, known) for each in form.literals]) or form.shown
 
 
-def _literal_text(literal: Literal, known: Known) -> str:
+def literal_text(literal: Literal, known: Known) -> str:
+    """Returns a literal with the known values filled in."""
+
+    def inside(literals: Iterable[Literal]) -> str:
+        return ", ".join([literal_text(each, known) for each in literals])
+
     match literal:
         case Atom(pattern):
             return str(replace(literal, pattern=_partly(pattern, known), shown=""))
@@ -263,8 +271,13 @@ def _literal_text(literal: Literal, known: Known) -> str:
             text = str(replace(literal, pattern=_partly(pattern, known)))
             return text if at not in known else text.replace(f" at ${at}", f" at {unparse(known[at])}")
         case LastingGroup(literals):
-            inside = ", ".join([_literal_text(each, known) for each in literals])
-            return f"({inside}) for {duration_text(literal.span)}"
+            return f"({inside(literals)}) for {duration_text(literal.span)}"
+        case EitherGroup(branches):
+            return f"({' or '.join(map(inside, branches))})"
+        case NegatedGroup(literals):
+            return f"not ({inside(literals)})"
+        case GroupAggregate(aggregate, literals, operator, other):
+            return f"{aggregate} of ({inside(literals)}) {operator} {_given(other, known)}"
         case Comparison(operator, left, right):
             return str(Comparison(operator, _given(left, known), _given(right, known)))
 

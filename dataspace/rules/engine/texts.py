@@ -20,11 +20,11 @@ from dataspace.rules.engine.components import PlacedRule, placed
 from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.language.lowering import lowered
 from dataspace.rules.language.parser import read_rules
-from dataspace.rules.language.syntax import Rule, duration_text, with_parts
+from dataspace.rules.language.syntax import Atom, Literal, Rule, Verb, duration_text, with_parts
 from dataspace.rules.relations.failures import shown_name, shown_whole
 from index.errors import UsageError
 from index.patterns.patterns import matcher
-from index.values.values import Map, Record, Value, key
+from index.values.values import Map, Record, Value, key, same
 
 logger = logging.getLogger("dataspace")
 
@@ -140,7 +140,7 @@ class Texts:
             entry.rules = lowered(read_rules(entry.text), entry.name, entry.text)
             check_windows(entry.rules, self._window)
             if self.only_timed:
-                entry.rules = tuple([rule for rule in entry.rules if rule.form is not None])
+                entry.rules = tuple([rule for rule in entry.rules if rule.head.verb is Verb.HIDDEN])
         except UsageError as error:
             entry.error = str(error)
         count, loops = self._count + len(entry.rules), self._loops + entry.loops
@@ -169,7 +169,7 @@ class Texts:
         logger.warning("rule %.80r is suspended since before the start: %.400s", entry.name, reason)
         if row:  # what ran away has none
             known = {str(at): value for at, value in shown_whole(row).pairs()}
-            self.resuming.watch((entry.name, entry.text), rule, known, 0)
+            self.resuming.watch((entry.name, entry.text), _watched(rule, entry.rules), known, 0)
 
     def _refuse_cycles(self, fresh: list[Entry], lost: set[int]) -> None:
         """Refuses each new text that makes a cycle which cannot be put in order.
@@ -225,7 +225,7 @@ class Texts:
         logger.warning("rule %.80r is suspended: %.400s", entry.name, entry.error)
         if tick is not None:
             known = {str(at): value for at, value in entry.row.pairs()}
-            self.resuming.watch((entry.name, entry.text), rule, known, tick)
+            self.resuming.watch((entry.name, entry.text), _watched(rule, entry.rules), known, tick)
         return self._retire(entry)
 
     def is_sound(self, rule: PlacedRule) -> bool:
@@ -245,7 +245,19 @@ class Texts:
 
 def _where(rule: Rule) -> str:
     """Returns how a reason ends that suspends a text because of one of its rules."""
-    return f" (in {rule!s:.{MAX_RULE_SHOWN}})"
+    return f" (in {rule.text:.{MAX_RULE_SHOWN}})"
+
+
+def _watched(rule: Rule, rules: Sequence[Rule]) -> Rule:
+    """Returns a rule with the atoms of its groups added, both plain and negated."""
+    body: list[Literal] = list(rule.atoms)
+    for atom in rule.atoms:
+        label = atom.pattern.label if isinstance(atom.pattern, Record) else None
+        for each in rules:
+            if each.head.verb is Verb.HIDDEN and same(each.head.label, label):
+                inside = _watched(each, rules).atoms
+                body += [Atom(part.pattern, negated) for part in inside for negated in (False, True)]
+    return Rule(rule.head, tuple(body))
 
 
 def _blocks(rule: Rule) -> bool:

@@ -18,6 +18,7 @@ from hashlib import blake2b
 from typing import Final
 
 from dataspace.rules.language.functions import FUNCTIONS, kind_of
+from dataspace.rules.language.groups import MIRRORED, named, names_of, ungrouped
 from dataspace.rules.language.syntax import (
     FLOOR,
     TIMELY,
@@ -47,10 +48,9 @@ from dataspace.rules.language.syntax import (
     with_parts,
 )
 from index.errors import UsageError
-from index.patterns.patterns import DISCARD, skeleton
+from index.patterns.patterns import DISCARD
 from index.values.values import Record, Value
 
-_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PLACE: Final = Structure(0)
 """Stands in a head for a column that time fills."""
 
@@ -72,13 +72,14 @@ def lowered(rules: Iterable[Rule], name: str = "", text: str = "") -> tuple[Rule
     made: list[Rule] = []
     known: dict[str, Rule] = {}
     for at, rule in enumerate(rules):
-        if not has_times(rule):
-            made.append(rule)
-            continue
-        lowering = _Lowering(rule, f"{mark}.{at}")
-        made.append(lowering.rule())
-        for each in lowering.hidden:
-            known.setdefault(str(each.head.label), each)
+        for part, each in enumerate(ungrouped(rule, f"{mark}.{at}")):
+            if not has_times(each):
+                made.append(each)
+                continue
+            lowering = _Lowering(each, f"{mark}.{at}.{part}" if part else f"{mark}.{at}")
+            made.append(lowering.rule())
+            for hidden in lowering.hidden:
+                known.setdefault(str(hidden.head.label), hidden)
     return (*known.values(), *made)
 
 
@@ -91,7 +92,7 @@ class _Lowering:
         self._collects = bool(rule.head.aggregates)
         self._opened = 0
         heads = [name for each in rule.head.arguments for name in variables_of(each)]
-        self._taken = {*heads, *[name for each in rule.body for name in _names_of(each)]}
+        self._taken = {*heads, *[name for each in rule.body for name in names_of(each)]}
         self.hidden: list[Rule] = []
 
     def rule(self) -> Rule:
@@ -116,14 +117,14 @@ class _Lowering:
         if about_now:
             rest = [each for each in body if each not in about_now]
             body = [self._compared(head, rest, about_now)]
-        return Rule(head, tuple(body), written=str(rule))
+        return Rule(head, tuple(body), written=rule.text, part=rule.part)
 
     # -- literals --------------------------------------------------------------------------------------
 
     def _timed(self, literal: TimedAtom) -> Iterator[Literal]:
         if literal.negated:
             assert literal.within is not None  # not with at is refused
-            names = [each for each in _named(literal.pattern) if each in self._bound()]
+            names = [each for each in named(literal.pattern) if each in self._bound()]
             unnamed = _closed(literal.pattern, set(names))
             form = TimeForm(
                 TimeKind.WITHIN, literal.within, pattern=unnamed, shown=str(literal), literals=(literal,)
@@ -135,7 +136,7 @@ class _Lowering:
             return
         is_each = self._collects or literal.at is not None
         pattern = _opened(literal.pattern, self if is_each else None)
-        names = _named(pattern)
+        names = named(pattern)
         if literal.within is None:
             assert literal.at is not None  # else it is an atom
             form = TimeForm(TimeKind.AT, is_exact=True, shown=str(literal), literals=(literal,))
@@ -159,14 +160,14 @@ class _Lowering:
         form = TimeForm(
             TimeKind.FINAL, literal.within, window, pattern, shown=str(literal), literals=(literal,)
         )
-        return self._hide(form, [Atom(pattern)], _named(pattern), extra=[literal.at, self._fresh()])
+        return self._hide(form, [Atom(pattern)], named(pattern), extra=[literal.at, self._fresh()])
 
     def _lasting(self, group: LastingGroup) -> Literal:
         used = {name for argument in self._rule.head.arguments for name in variables_of(argument)}
         for each in self._rule.body:
             if each is not group:
-                used.update(_names_of(each))
-        inside = dict.fromkeys(name for each in group.literals for name in _names_of(each))
+                used.update(names_of(each))
+        inside = dict.fromkeys(name for each in group.literals for name in names_of(each))
         form = TimeForm(TimeKind.FOR, group.span, shown=str(group), literals=(group,))
         return self._hide(form, group.literals, [name for name in inside if name in used])
 
@@ -179,7 +180,7 @@ class _Lowering:
                 else each
                 for each in rest
             ]
-            names = list(dict.fromkeys(name for each in rest for name in _names_of(each)))
+            names = list(dict.fromkeys(name for each in rest for name in names_of(each)))
         else:
             names = list(dict.fromkeys(n for each in head.arguments for n in variables_of(each)))
         operators, operands = zip(*[_sides(each) for each in about_now], strict=True)
@@ -205,7 +206,7 @@ class _Lowering:
         label = f"{form.shown} [{self._mark}.{len(self.hidden)}]"
         columns: list[Expression] = [Variable(name) for name in names]
         columns += [Arithmetic(TIMELY, each, _PLACE) for each in operands] or [_PLACE for _ in extra]
-        made = Rule(Head(label, tuple(columns), Verb.TIMED), tuple(body), form, str(self._rule))
+        made = Rule(Head(label, tuple(columns), Verb.HIDDEN), tuple(body), form, self._rule.text)
         self.hidden.append(made)
         fields = [Record("$", name, None, DISCARD) for name in [*names, *extra]]
         return Atom(Record.of(label, tuple(fields)), negated, form.shown)
@@ -216,7 +217,7 @@ class _Lowering:
             name
             for each in self._rule.body
             if not (isinstance(each, TimedAtom) and each.negated)
-            for name in _names_of(each)
+            for name in names_of(each)
         }
 
     def _fresh(self) -> str:
@@ -254,27 +255,6 @@ def _closed(pattern: Value, names: set[str]) -> Value:
     return with_parts(pattern, lambda part: _closed(part, names))
 
 
-def _named(pattern: Value) -> list[str]:
-    """Returns the variables of a pattern, each once, in order."""
-    return list(dict.fromkeys([name for name in skeleton(pattern).names if name is not None]))
-
-
-def _names_of(literal: Literal) -> Iterator[str]:
-    match literal:
-        case Atom(pattern):
-            yield from _named(pattern)
-        case TimedAtom(pattern, _, at, _):
-            yield from _named(pattern)
-            if at is not None:
-                yield at
-        case LastingGroup(literals, _):
-            for each in literals:
-                yield from _names_of(each)
-        case Comparison(_, left, right):
-            yield from variables_of(left)
-            yield from variables_of(right)
-
-
 def _is_about_now(comparison: Comparison) -> bool:
     return any(_mentions_now(each) for each in (comparison.left, comparison.right))
 
@@ -287,7 +267,7 @@ def _sides(comparison: Comparison) -> tuple[str, Expression]:
     """Returns how an expression compares with the present time, from its side: ``<=`` is ``e <= now``."""
     if isinstance(comparison.right, Now):
         return comparison.operator, comparison.left
-    return _MIRRORED[comparison.operator], comparison.right
+    return MIRRORED[comparison.operator], comparison.right
 
 
 def _window_of(rule: Rule) -> int:
@@ -327,8 +307,8 @@ def flattened(rule: Rule) -> Rule:
 
 
 def _free(rule: Rule, literal: TimedAtom) -> list[str]:
-    others = {name for each in rule.body if each is not literal for name in _names_of(each)}
-    return [name for name in _named(literal.pattern) if name in others] or _named(literal.pattern)
+    others = {name for each in rule.body if each is not literal for name in names_of(each)}
+    return [name for name in named(literal.pattern) if name in others] or named(literal.pattern)
 
 
 def check_times(rule: Rule) -> None:
@@ -373,7 +353,7 @@ def _check_comparison(comparison: Comparison, times: set[str]) -> None:
 def _rewritten(comparison: Comparison) -> str:
     """Returns how a comparison is to be written in which now has been calculated with."""
     for side, other, operator in (
-        (comparison.left, comparison.right, _MIRRORED[comparison.operator]),
+        (comparison.left, comparison.right, MIRRORED[comparison.operator]),
         (comparison.right, comparison.left, comparison.operator),
     ):
         if isinstance(side, Arithmetic) and isinstance(side.left, Now) and side.operator in ("+", "-"):
@@ -416,7 +396,7 @@ def is_special(template: Value) -> bool:
     return isinstance(template, Record) and template.label in ("$", "_", "lit", "exact")
 
 
-def _check_group(group: LastingGroup, literals: Sequence[Atom | Comparison]) -> None:
+def _check_group(group: LastingGroup, literals: Sequence[Literal]) -> None:
     if not any(isinstance(each, Atom) and not each.negated for each in literals):
         raise UsageError(f"{group} needs a fact that holds, such as (temp($d, $v), $v > 90) for 30 s")
     for each in literals:

@@ -16,6 +16,7 @@ from typing import Final
 
 from dataspace.rules.language.evaluating import evaluate, free
 from dataspace.rules.language.functions import FUNCTIONS, nearest, with_article
+from dataspace.rules.language.groups import bound_in
 from dataspace.rules.language.lowering import class_of, flattened
 from dataspace.rules.language.syntax import (
     AGGREGATES,
@@ -29,7 +30,6 @@ from dataspace.rules.language.syntax import (
     FunctionCall,
     Rule,
     Structure,
-    Variable,
     Verb,
     parts_of,
     variables_of,
@@ -133,7 +133,8 @@ def _check_fields(pattern: Value) -> None:
         )
         raise UsageError(
             f"{unparse(field)} in a body would be a record, as aggregates stand in heads: derive it by a rule"
-            f" of its own, {unparse(pattern)} <- …, and write {unparse(asked)} here"
+            f" of its own, {unparse(pattern)} <- …, and write {unparse(asked)} here; or calculate it: "
+            f"{unparse(field)} of (…) = ${free}"
         )
 
 
@@ -193,27 +194,12 @@ def _label(expression: Expression) -> Value:
 
 def bound_by(rule: Rule) -> set[str]:
     """Returns the variables that have values."""
-    bound = {name for atom in rule.atoms if not atom.negated for name in names_in(atom)}
-    equations = [each for each in rule.body if isinstance(each, Comparison) and each.operator == "="]
-    grown = True
-    while grown:
-        grown = False
-        for name, needs in [pair for each in equations for pair in _bindings(each)]:
-            if name not in bound and needs <= bound:
-                bound.add(name)
-                grown = True
-    return bound
+    return bound_in(rule.body)
 
 
 def names_in(atom: Atom) -> tuple[str, ...]:
     """Returns the variables of an atom, in order."""
     return tuple([name for name in skeleton(atom.pattern).names if name is not None])
-
-
-def _bindings(equation: Comparison) -> Iterator[tuple[str, set[str]]]:
-    for one, other in (equation.left, equation.right), (equation.right, equation.left):
-        if isinstance(one, Variable):
-            yield one.name, set(variables_of(other))
 
 
 def _asked(rule: Rule) -> Iterator[tuple[str, str]]:

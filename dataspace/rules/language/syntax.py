@@ -227,7 +227,10 @@ class Atom:
     """The text of the literal for which it stands, if it is not written so itself."""
 
     def __str__(self) -> str:
-        return self.shown or f"{'not ' if self.negated else ''}{unparse(self.pattern)}"
+        text = self.shown or unparse(self.pattern)
+        if text.startswith("not("):
+            text = f'"not"{text[3:]}'  # a fact of that label, and no negation
+        return text if self.shown or not self.negated else f"not {text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +267,50 @@ class TimedAtom:
 class LastingGroup:
     """Literals that have held together in every epoch for so many microseconds."""
 
-    literals: tuple[Atom | Comparison, ...]
+    literals: tuple[Literal, ...]
     span: int
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.literals))}) for {duration_text(self.span)}"
 
 
-Literal: TypeAlias = Atom | Comparison | TimedAtom | LastingGroup
+@dataclass(frozen=True, slots=True)
+class EitherGroup:
+    """At least one of the branches holds: all of its literals together."""
+
+    branches: tuple[tuple[Literal, ...], ...]
+
+    def __str__(self) -> str:
+        return f"({' or '.join([', '.join(map(str, each)) for each in self.branches])})"
+
+
+@dataclass(frozen=True, slots=True)
+class NegatedGroup:
+    """Literals that must not hold together."""
+
+    literals: tuple[Literal, ...]
+
+    def __str__(self) -> str:
+        return f"not ({', '.join(map(str, self.literals))})"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAggregate:
+    """An aggregate over the solutions of some literals, compared with an expression."""
+
+    aggregate: Aggregate
+    literals: tuple[Literal, ...]
+    operator: str
+    other: Expression
+
+    def __str__(self) -> str:
+        inside = ", ".join(map(str, self.literals))
+        return f"{self.aggregate} of ({inside}) {self.operator} {self.other}"
+
+
+Literal: TypeAlias = (
+    Atom | Comparison | TimedAtom | LastingGroup | EitherGroup | NegatedGroup | GroupAggregate
+)
 
 UNITS: Final = {"ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 """Units of durations, in microseconds."""
@@ -292,19 +331,19 @@ def duration_text(micros: int) -> str:
 class Verb(enum.StrEnum):
     """What becomes of a head: a fact, a fact of the next tick, a message; or the facts of whole windows.
 
-    ``TIMED`` is for the heads of rules that ``lowering`` makes: their rows are facts for the other rules of
-    their text, and for nobody else.
+    ``HIDDEN`` is for the heads of rules that ``groups`` and ``lowering`` make: their rows are facts for the
+    other rules of their text, and for nobody else.
     """
 
     ASSERT = "assert"
     NEXT = "next"
     SEND = "send"
     FINAL = "final"
-    TIMED = "timed"
+    HIDDEN = "hidden"
 
 
 class TimeKind(enum.Enum):
-    """What time does with the rows of a rule with the verb ``TIMED``."""
+    """What time does with the rows of a rule with the verb ``HIDDEN``."""
 
     WITHIN = 1
     """A row stays until a span after its end; of several ends the last counts."""
@@ -366,14 +405,23 @@ class Rule:
     head: Head
     body: tuple[Literal, ...] = ()
     form: TimeForm | None = None
-    """What time does with its rows, for the verb ``TIMED``."""
+    """What time does with its rows, for the verb ``HIDDEN``."""
     written: str = field(default="", compare=False)
     """The rule of the text from which this one was made; empty if it stands there itself."""
+    part: Literal | None = field(default=None, compare=False)
+    """The group of that rule for which it was made."""
 
     @property
     def text(self) -> str:
         """Returns the rule as its author has written it."""
         return self.written or str(self)
+
+    @property
+    def shown(self) -> str:
+        """Returns what explanations call its head: the part of the written rule for which it was made."""
+        if self.form is not None:
+            return self.form.shown
+        return str(self.head) if self.part is None else str(self.part)
 
     def __str__(self) -> str:
         body = ", ".join(map(str, self.body))

@@ -37,8 +37,8 @@ class HeadRelation(Relation):
 
     def __init__(self, label: Value, arity: int, verb: Verb) -> None:
         name = unparse(Record.of(label, ())).removesuffix("()")
-        shown = name if verb in (Verb.ASSERT, Verb.TIMED) else f"{verb}({name})"
-        super().__init__(shown, arity, publishes=verb is not Verb.TIMED)
+        shown = name if verb in (Verb.ASSERT, Verb.HIDDEN) else f"{verb}({name})"
+        super().__init__(shown, arity, publishes=verb is not Verb.HIDDEN)
         self.of = label
         self.verb = verb
         self.is_shown = False  # True where a view of all its fields is this relation itself

@@ -5,6 +5,7 @@ Rules are held to this.  Strata are found by raising numbers until nothing contr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
@@ -12,8 +13,13 @@ from dataspace.rules.language.syntax import (
     Aggregate,
     Atom,
     Comparison,
+    EitherGroup,
     Expression,
+    GroupAggregate,
+    Literal,
+    NegatedGroup,
     Rule,
+    Structure,
     Variable,
 )
 from index.patterns.patterns import matcher
@@ -22,9 +28,8 @@ from index.values.values import Map, Record, Value, key, order_key, same
 from tests.dataspace.rules.expression_oracle import is_true, value_of
 
 
-def _plain(rule: Rule) -> list[Atom | Comparison]:
-    """The body of a rule without times."""
-    return [each for each in rule.body if isinstance(each, Atom | Comparison)]
+class _NotYet(Exception):
+    """A comparison needs a variable that another group binds."""
 
 
 Facts = dict[object, Value]
@@ -50,17 +55,29 @@ def _strata(rules: Sequence[Rule]) -> dict[Value, int]:
     number: dict[Value, int] = {rule.head.label: 0 for rule in rules}
     for _ in range(len(rules) ** 2 + 1):
         for rule in rules:
-            for atom in rule.atoms:
-                label = atom.pattern.label if isinstance(atom.pattern, Record) else None
+            for label, blocks in _read(rule.body, bool(rule.head.aggregates)):
                 if label in number:
-                    step = atom.negated or bool(rule.head.aggregates)
-                    number[rule.head.label] = max(number[rule.head.label], number[label] + step)
+                    number[rule.head.label] = max(number[rule.head.label], number[label] + blocks)
     return number
+
+
+def _read(body: Iterable[Literal], blocks: bool) -> Iterator[tuple[Value, bool]]:
+    """The labels that literals read, and whether they wait for all of them."""
+    for each in body:
+        match each:
+            case Atom(Record(label=label), negated):
+                yield label, blocks or negated
+            case EitherGroup(branches):
+                for branch in branches:
+                    yield from _read(branch, blocks)
+            case NegatedGroup(literals) | GroupAggregate(_, literals):
+                yield from _read(literals, True)
 
 
 def _heads(rule: Rule, facts: Facts) -> Iterator[Value]:
     everything = bool(rule.head.aggregates)
-    solutions = list(_solutions(rule, _plain(rule), {}, list(facts.values()), everything))
+    needed = {name for each in rule.head.arguments for name in _names(each)}
+    solutions = list(_solutions(rule.body, {}, list(facts.values()), needed, everything))
     if not everything:
         for solution in solutions:
             yield Record.of(rule.head.label, tuple([_value(each, solution) for each in rule.head.arguments]))
@@ -81,31 +98,112 @@ def _heads(rule: Rule, facts: Facts) -> Iterator[Value]:
 
 
 def _solutions(
-    rule: Rule, body: list[Atom | Comparison], known: Solution, facts: list[Value], everything: bool
+    body: Sequence[Literal], known: Solution, facts: list[Value], needed: set[str], everything: bool
 ) -> Iterator[Solution]:
-    """Positive atoms first, in the order of the text; then whatever can be asked."""
-    positive = [each for each in body if isinstance(each, Atom) and not each.negated]
-    if positive:
-        rest = [each for each in body if each is not positive[0]]
-        pattern = _open(positive[0].pattern, len(body)) if everything else positive[0].pattern
-        names, match = skeleton(pattern).names, matcher(pattern)
-        for fact in facts:
-            row = match(fact)
-            if row is not None:
-                found = _joined(known, names, row)
-                if found is not None:
-                    yield from _solutions(rule, rest, found, facts, everything)
-        return
-    for literal in body:
+    """Positive atoms first, in the order of the text; then whatever can be asked, negations at last.
+
+    ``needed`` are the variables that are used beside the body.
+    """
+    yield from _rest(list(body), body, known, facts, needed, everything)
+
+
+def _rest(
+    left: list[Literal],
+    body: Sequence[Literal],
+    known: Solution,
+    facts: list[Value],
+    needed: set[str],
+    everything: bool,
+) -> Iterator[Solution]:
+    def on(literal: Literal, found: Solution) -> Iterator[Solution]:
+        return _rest([e for e in left if e is not literal], body, found, facts, needed, everything)
+
+    for literal in left:
+        if isinstance(literal, Atom) and not literal.negated:
+            pattern = _open(literal.pattern, len(left)) if everything else literal.pattern
+            names, match = skeleton(pattern).names, matcher(pattern)
+            for fact in facts:
+                row = match(fact)
+                joined = None if row is None else _joined(known, names, row)
+                if joined is not None:
+                    yield from on(literal, joined)
+            return
+    for literal in left:
         if isinstance(literal, Comparison):
             solved = _ask(literal, known)
             if solved is None:
                 return
             if solved is not _LATER:
-                yield from _solutions(rule, [e for e in body if e is not literal], solved, facts, everything)
+                yield from on(literal, solved)
                 return
-    if all(_absent(literal, known, facts) for literal in body if isinstance(literal, Atom)):
-        yield known
+    for literal in left:
+        if isinstance(literal, EitherGroup | GroupAggregate):
+            beside = needed | {n for e in body if e is not literal for n in _visible(e)}
+            try:
+                if isinstance(literal, EitherGroup):
+                    solutions = _either(literal, known, facts, beside)
+                else:
+                    solutions = list(_counted(literal, known, facts, beside))
+            except _NotYet:
+                continue
+            for found in solutions:
+                yield from on(literal, found)
+            return
+    if any(isinstance(literal, Comparison | EitherGroup | GroupAggregate) for literal in left):
+        raise _NotYet
+    for literal in left:
+        if isinstance(literal, Atom) and not _absent(literal, known, facts):
+            return
+        if isinstance(literal, NegatedGroup) and any(
+            True for _ in _solutions(literal.literals, known, facts, set(), False)
+        ):
+            return
+    yield known
+
+
+def _either(group: EitherGroup, known: Solution, facts: list[Value], beside: set[str]) -> list[Solution]:
+    found: dict[object, Solution] = {}
+    for branch in group.branches:
+        for solution in _solutions(branch, known, facts, beside, False):
+            kept = {name: value for name, value in solution.items() if name in beside or name in known}
+            found[key(Map.of(list(kept.items())))] = kept
+    return list(found.values())
+
+
+def _counted(
+    group: GroupAggregate, known: Solution, facts: list[Value], beside: set[str]
+) -> Iterator[Solution]:
+    groups: dict[object, dict[object, Solution]] = {}
+    needed = beside | set(_names(group.aggregate))
+    for solution in _solutions(group.literals, known, facts, needed, True):
+        kept = {name: value for name, value in solution.items() if name in beside or name in known}
+        at = key(Map.of(list(kept.items())))
+        groups.setdefault(at, {})[key(Map.of(list(solution.items())))] = solution
+    for distinct in groups.values():
+        some = list(distinct.values())
+        value = _aggregate(group.aggregate, [_value(group.aggregate.of, each) for each in some])
+        kept = {name: each for name, each in some[0].items() if name in beside or name in known}
+        solved = _ask(Comparison(group.operator, Structure(Record("lit", value)), group.other), kept)
+        if solved is _LATER:
+            raise _NotYet
+        if solved is not None:
+            yield solved
+
+
+def _names(part: object) -> list[str]:
+    return re.findall(r"\$([\w-]+)", str(part))
+
+
+def _visible(literal: Literal) -> list[str]:
+    """The variables that a literal has in common with others."""
+    match literal:
+        case NegatedGroup():
+            return []
+        case GroupAggregate(_, _, _, other):
+            return _names(other)
+        case EitherGroup(branches):
+            return [name for branch in branches for each in branch for name in _visible(each)]
+    return _names(literal)
 
 
 _LATER: Solution = {"later": None}

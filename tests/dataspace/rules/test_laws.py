@@ -38,6 +38,27 @@ PROGRAMS = {
         c(sum(distinct $y), avg(distinct $y), count($y)) <- e(_, $y:int).
         d($n, collect(distinct $k), top(2, distinct $k), max(distinct $k)) <- a(_, $n, $k), e($n, _).
     """,
+    "either": """
+        a($x) <- n($x), (e($x, 1) or e(1, $x), not gone($x) or $x >= 4).
+        b($x, count()) <- (e($x, $y), $y > 1 or e($y, $x)), n($y).
+        c($x) <- (a($x) or b($x, _)), not e($x, $x).
+        r($x, $y) <- (e($x, $y) or r($x, $z), e($z, $y)). d(count()) <- (n($x) or gone($x)), $x != 2.
+    """,
+    "not both": """
+        a($x) <- n($x), not (e($x, $y), gone($y)).
+        b($x) <- n($x), not (e($x, $y), $y > $x, not (a($y), gone($x))).
+        c($x, $y) <- e($x, $y), not (a($x) or e($y, $z), n($z)). z($x) <- n($x), not (a(_), not (b(_))).
+    """,
+    "counts in bodies": """
+        a($x, $n) <- n($x), count($y) of (e($x, $y)) = $n. b($x) <- n($x), count() of (e($x, _)) >= 2.
+        c($x, $n, $m) <- count() of (e($x, $y), not gone($y)) = $n, max($y) of (e($y, $x)) = $m.
+        d($x) <- n($x), 1 < count() of (e($y, $z), $y >= $x). f($n) <- sum($x) of (n($x) or gone($x)) = $n.
+        g($x) <- a($x, $n), count(distinct $m) of (a($y, $m), $y != $x) = $n.
+    """,
+    "groups in groups": """
+        a($x) <- n($x), (e($x, $y), not (e($y, _), not gone($y)) or count() of (e($x, _) or gone($x)) = 2).
+        b($x, $n) <- (n($x), $n = count() of (e($x, $y), (gone($y) or $y < $x)) or gone($x), $n = 0).
+    """,
     "hubs": """
         r($x, $y) <- e($x, $y). r($x, $z) <- r($x, $y), e($y, $z).
         d($x, count($y)) <- r($x, $y). hub($x) <- d($x, $n), $n >= 3, not gone($x).

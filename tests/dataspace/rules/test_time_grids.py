@@ -29,13 +29,16 @@ STEPS = {
     "h": (TOGGLE, OTHER, REPLACE),
     "s": (SEND, TOGGLE, DEVICE),
     "g": (SEND, DEVICE),
+    **dict.fromkeys("vq", (SEND, DEVICE)),
+    "n": (SEND, TWICE, DEVICE),
+    **dict.fromkeys("ym", (REPLACE, DEVICE)),
 }
 """What may happen in a turn, for each form of ``RULES``."""
 
 TIMES = (0, 10 * MS, 15 * MS)
 """How much later it may happen than what came before."""
 
-ON_F = "pleh"
+ON_F = "plehym"
 
 
 class Small(Run):

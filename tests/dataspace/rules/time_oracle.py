@@ -150,6 +150,42 @@ def _counted(h: History, name: str, span: int) -> set[Record]:
     return {Record("c", count)} if count else set()
 
 
+def _f(h: History) -> list[tuple[Value, int]]:
+    return [(f.fields[0], int(str(f.fields[1]))) for f in h.states[-1].facts if f.label == "f"]
+
+
+def _devices(h: History) -> set[Value]:
+    return {f.fields[0] for f in h.states[-1].facts if f.label == "dev"}
+
+
+def _either(h: History, name: str, span: int) -> set[Record]:
+    heard = {o[0].fields[0] for o in h.within("r", name, span)} | {d for d, v in _f(h) if v == 2}
+    return {Record("v", d) for d in _devices(h) & heard}
+
+
+def _number(h: History, name: str, span: int) -> set[Record]:
+    heard = [o[0].fields[0] for o in h.within("r", name, span)]
+    return {Record("n", d, heard.count(d)) for d in _devices(h) if d in heard}
+
+
+def _calm(h: History, name: str, span: int) -> set[Record]:
+    loud = {o[0].fields[0] for o in h.within("r", name, span) if int(str(o[0].fields[1])) > 1}
+    return {Record("q", d) for d in _devices(h) - loud}
+
+
+def _extreme(h: History, name: str, span: int) -> set[Record]:
+    def holds(facts: set[Record]) -> set[Value]:
+        there = {f.fields[0] for f in facts if f.label == "dev"}
+        return there & {f.fields[0] for f in facts if f.label == "f" and int(str(f.fields[1])) in (0, 3)}
+
+    return {Record("y", d) for d in h.lasting(name, holds, span)}
+
+
+def _old(h: History, name: str, span: int) -> set[Record]:
+    old = {f.fields[0] for f, t, end in h.stays("dev", name) if end is None and t + span <= h.now}
+    return {Record("m", d) for d in old | (_devices(h) & {d for d, v in _f(h) if v == 3})}
+
+
 RULES: dict[str, tuple[str, Derive]] = {
     "w": ("w($d) <- r($d, _) within {D}.", _window),
     "a": ("a($d, count($v), sum($v)) <- r($d, $v) within {D}.", _totals),
@@ -163,6 +199,11 @@ RULES: dict[str, tuple[str, Derive]] = {
     "x": ("x($d) <- w($d) within {D}.", _derived),
     "g": ("g($d) <- (dev($d), not w($d)) for {D}.", _lonely),
     "c": ("c(count($d)) <- x($d) within {D}.", _counted),
+    "v": ("v($d) <- dev($d), (r($d, _) within {D} or f($d, 2)).", _either),
+    "n": ("n($d, $n) <- dev($d), count() of (r($d, _) within {D}) = $n.", _number),
+    "q": ("q($d) <- dev($d), not (r($d, $v) within {D}, $v > 1).", _calm),
+    "y": ("y($d) <- (dev($d), (f($d, 0) or f($d, $v), $v > 2)) for {D}.", _extreme),
+    "m": ("m($d) <- dev($d) at $t, ($t + {D} <= now or f($d, 3)).", _old),
 }
 """Rules by their names, in the order in which they follow from each other: texts, and the same in Python."""
 

@@ -39,6 +39,10 @@ BODIES = [
     "p(_, $), q($x)",
     "q(lit($x))",
     "q(exact(p($x)))",
+    "q($x), (p($x, _) or p(_, $x), $x != 1)",
+    "q($x), not (p($x, $y), q($y))",
+    "q($x), count() of (p($x, _)) = $n",
+    'q($n), $n = len("a")',
 ]
 
 

@@ -10,6 +10,7 @@ from index.errors import UsageError
 from index.values.freezing import freeze
 from index.values.values import Map, Record, Value
 
+MANY = ", ".join(["a()"] * 33)
 REFUSED = {
     "p(avg(sum($x))) <- q($x).": "an aggregate of an aggregate",
     "p(avg(min($x))) <- q($x).": "min of one value is an aggregate",
@@ -42,9 +43,25 @@ REFUSED = {
     "p($y) <- q($x), $y = $x-1.": "$x-1 in $y = $x-1 is bound by no positive part of the body: with blanks",
     "p($z) <- q($x), $z = $y + 1, $y = $x-1.": "with blanks around the minus, $x - 1 is a difference",
     "p($x) <- q($x), !r($x).": "a negation is written not, as in not closed($x)",
-    "p($x) <- q($x) or r($x).": "there is no or: write a rule for each case",
-    "p($x) <- q($x) || r($x).": "there is no or",
-    "p($x) <- q($x); r($x).": "there is no or",
+    "p($x) <- q($x) or r($x).": "alternatives stand in parentheses: (old($x) or",
+    "p($x) <- q($x) || r($x).": "alternatives stand in parentheses: (old($x) or",
+    "p($x) <- q($x); r($x).": "alternatives stand in parentheses: (old($x) or",
+    "p($x) <- (q($x) | r($x)).": "alternatives have the word or between them",
+    "p($x) <- (q($x), r($x)).": "a group in parentheses has or in it, or says for how long",
+    "p($x) <- (q($x) or r($y)).": "$x is bound neither in every branch of (q($x) or r($y)) nor beside it",
+    "p($x) <- q($x), not (r($y), $y > $z).": "$z is bound neither in not (r($y), $y > $z) nor beside it",
+    "p($x) <- q($x), not(r($x)).": 'write not (…) with a blank for a negation, or "not"(…) for a fact',
+    "p($x) <- q($x), not (r($x)) within 3 s.": "within stands behind one fact: derive the group by a rule",
+    "p($x) <- q($x), count($y) of (r($x, $y)).": "compare it, or give it a name: count($y) of (…) = $value",
+    "p($x) <- q($x), count($y) of r($x, $y) > 3.": "of takes literals in parentheses",
+    "p($x) <- (q($x) or r($x) within 5 s) for 4 s.": "time within time",
+    "p($x) <- (q($x), not (r($x) within 5 s)) for 4 s.": "time within time",
+    "p() <- " + "(a() or " * 33 + "b()" + ")" * 33 + ".": "groups nested deeper than 32 levels",
+    "p() <- ("
+    + ", ".join(["a()"] * 33)
+    + " or "
+    + ", ".join(["a()"] * 33)
+    + ").": "66 literals in one rule, limit 64",
     " <- .": "expected the head of a rule, such as reach($x, $y), before '<-' (line 1, column 2)",
     "<- q($x).": "expected the head of a rule, such as reach($x, $y), before '<-'",
     "send(<- q($x)).": "expected the head of a rule, such as reach($x, $y), before '<-'",
@@ -87,6 +104,11 @@ def test_what_means_something_else_is_refused_with_a_hint(text: str) -> None:
         "p(count($x), sum($x)) <- q($x).",
         "orders($x) <- order($x), original($x).",
         'p($x + "a") <- q($x).',
+        'p($x) <- "not"($x), not "not"($x, 1).',
+        "p($x) <- (q($x), not r($x) or r($x), $x > 3), not (q($x), (a($x) or b($x))).",
+        "p($n) <- $n = count() of (q($x), ($x > 3 or r($x))), 3 < max($y) of (r($y)).",
+        "p($x) <- ((q($x) or r($x)), s($x)) for 4 s.",
+        "p($x) <- (q($x) or r($x) within 3 s), ($x + 1) * 2 = 4.",
         "p(count(), count(distinct $x), top(2, distinct -$x)) <- q($x).",
         "let distinct = 3. p(count(distinct)) <- q($x).",
         "p(count(distinct($x))) <- q($x).",
