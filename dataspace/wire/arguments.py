@@ -13,6 +13,7 @@ from index.values.values import Map, Value
 ARGUMENTS: Final = {
     "sync": "",
     "drain": "within reason",
+    "erase": "pattern before wait",
     "status": "",
     "owners": "pattern most",
     "index": "form most value",

@@ -20,15 +20,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from dataspace.errors import DataspaceError, Refused
+from dataspace.codec import unpack
+from dataspace.errors import DataspaceError, Refused, UsageError
 from dataspace.wire.features import MAIN
 from relay.archive.archive import Archive, ArchivePlace
 from relay.archive.archiver import Archiver, RangeSizes, archived_segment
+from relay.archive.erasure.erasing import Erasable, erase_all
 from relay.archive.merging import Merger, MergeRules
 from relay.archive.orphans import collect
 from relay.archive.tables import DeltaTables
@@ -37,6 +39,8 @@ from relay.archive.writing import NotThisArchive
 from relay.log.reader import LogReader
 from relay.objects.objects import Objects
 from relay.objects.opening import open_objects
+from relay.store.errors import LogDamaged
+from server.archiving.erasures import ErasureOrder
 from server.archiving.logs import read_log, read_topics
 from server.archiving.topics import TopicsArchiver
 
@@ -57,7 +61,7 @@ class Orders:
     """Where the logs and the archive are, the terms of the spaces to archive, when ranges are closed, and how
     merged ranges are ordered.
 
-    ``delta`` if Delta tables are kept as well.
+    ``delta`` if Delta tables are kept as well.  ``erasures`` are still to be answered.
     """
 
     data: str
@@ -67,6 +71,7 @@ class Orders:
     seconds: float
     delta: bool = False
     clusters: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    erasures: Sequence[ErasureOrder] = ()
 
     @property
     def place(self) -> Path | str:
@@ -83,13 +88,19 @@ def keep_archiving() -> int:
     try:
         while line := _newest(lines, LOOK_SECONDS):
             if line != _NOTHING:
-                keeper.take(Orders(**json.loads(line)))
+                keeper.take(orders_of(line))
             keeper.look()
     except KeyboardInterrupt:
         pass
     finally:
         keeper.close()
     return 0
+
+
+def orders_of(line: str) -> Orders:
+    """Returns the orders that a line has."""
+    said = Orders(**json.loads(line))
+    return replace(said, erasures=[ErasureOrder(*each) for each in said.erasures])
 
 
 _NOTHING: Final = "\n"
@@ -132,6 +143,8 @@ class _Archivers:
             if name not in self._spaces:
                 kinds = (_Space, _Topics) if name == MAIN else (_Space,)
                 self._spaces[name] = [each(name, term, orders, objects) for each in kinds]
+            for each in self._spaces[name]:
+                each.order(orders)
 
     def look(self) -> None:
         """Archives what is due."""
@@ -160,6 +173,10 @@ class _Tried(ABC):
         self._held = ExitStack()
         self._pause = 0.0
         self._next = 0.0
+
+    def order(self, orders: Orders) -> None:
+        """Takes the newest orders."""
+        self._orders = orders
 
     def look(self) -> None:
         """Reads on, and archives what is due; says what came of it."""
@@ -198,6 +215,12 @@ class _Space(_Tried):
     """The version of the archive that the tables have."""
     _merged = 0
     _merges_at = 0.0 if find_spec("pyarrow") else math.inf
+    _answered: frozenset[int] = frozenset()
+    """Numbers of erasures in the newest orders that are done."""
+
+    def order(self, orders: Orders) -> None:
+        super().order(orders)
+        self._answered &= {each.number for each in orders.erasures}
 
     def _look(self) -> None:
         archiver = self._archiver or self._begun()
@@ -209,6 +232,7 @@ class _Space(_Tried):
             self._say_archived(archiver)
             while archiver.read():
                 pass
+        self._erase(archiver)
         self._merge(archiver)
         if self._orders.delta and archiver.archive.manifest.version != self._tables_of:
             self._keep_tables(archiver.archive)
@@ -227,6 +251,31 @@ class _Space(_Tried):
         except (DataspaceError, OSError) as error:
             print(f"dataspace: Delta tables of space {self.name} are not kept: {error}", file=sys.stderr)
         self._tables_of = version  # after an error: with the next range
+
+    def _erase(self, archiver: Archiver) -> None:
+        """Erases what is ordered, all at once, before ranges are merged; archives what is concerned first."""
+        due = [
+            each
+            for each in self._orders.erasures
+            if each.space == self.name and each.number not in self._answered
+        ]
+        if not due:
+            return
+        if max([each.before for each in due]) > archiver.archive.manifest.until:
+            while archiver.close() is not None:  # a range may have been cut
+                while archiver.read():
+                    pass
+        wanted = [Erasable(unpack(bytes.fromhex(each.pattern)), each.before, each.by) for each in due]
+        try:
+            answers: list[dict[str, Any]] = [
+                {"counts": asdict(each)} for each in erase_all(archiver.archive, wanted)
+            ]
+        except (LogDamaged, UsageError) as error:
+            answers = [{"error": str(error)} for _ in due]
+        self._say_archived(archiver)
+        for each, answer in zip(due, answers, strict=True):
+            _say({"space": self.name, "erasure": each.number, **answer})
+        self._answered |= {each.number for each in due}
 
     def _merge(self, archiver: Archiver) -> None:
         """Merges one run of ranges, if there is one; what cannot be merged does not stop archiving."""

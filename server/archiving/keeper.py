@@ -28,6 +28,7 @@ from relay.store.address import StoreAddress
 from relay.store.errors import LogFailed
 from relay.topics.steps import StepLog
 from server.archiving.child import Orders
+from server.archiving.erasures import Erasures
 from server.config.model import Config
 from server.monitoring.state import ArchiveLag
 from server.spaces.space import HostedSpace
@@ -77,6 +78,7 @@ class ArchiveKeeper:
         self._states: dict[str, ArchiveState] = {}
         self._topics = topics
         self._topics_error = ""
+        self.erasures: Final = Erasures()
         if topics is not None:
             topics.lend = self._lend
 
@@ -227,7 +229,9 @@ class ArchiveKeeper:
             data = config.data.text
         led = {hosted.name: hosted.term for hosted in self._spaces() if hosted.leads}
         clusters = {label: list(fields) for label, fields in config.archive_clusters.items()}
-        return Orders(data, is_store, self.place, led, config.archive_seconds, config.archive_delta, clusters)
+        place = data, is_store, self.place
+        erasures = self.erasures.orders(led)
+        return Orders(*place, led, config.archive_seconds, config.archive_delta, clusters, erasures)
 
     async def _listen(self, stdout: trio.abc.ReceiveStream) -> None:
         rest = b""
@@ -239,6 +243,9 @@ class ArchiveKeeper:
     async def _take(self, said: dict[str, Any]) -> None:
         """Notes what the process says of a space."""
         name = said["space"]
+        if "erasure" in said:
+            self.erasures.take(said)
+            return
         if "topic" in said:
             await self._take_topic(said)
             return

@@ -9,8 +9,6 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from getpass import getuser
-from typing import Final
 
 from dataspace.errors import UsageError
 from dataspace.wire.features import MAIN
@@ -18,7 +16,6 @@ from index.patterns.text import parse_pattern, unparse
 from index.values.values import Value
 from relay.archive.archive import Archive, only_archive, topics_in
 from relay.archive.archiver import Archiver, archive_all
-from relay.archive.erasure.erasing import erase
 from relay.archive.manifest import ArchivedFile, Range
 from relay.archive.merging import Merger, MergeRules
 from relay.archive.states import state_files
@@ -184,30 +181,6 @@ def files(args: argparse.Namespace) -> int:
             print(json_line(said | {name: getattr(file, name) for name in ArchivedFile.__slots__[1:]}))
         else:
             print(address)
-    return 0
-
-
-UNREACHED: Final = (
-    "not erased: backups, epochs not archived yet, the daemon's disk until it deletes what is archived,"
-    " copies, versions that the store itself keeps (S3 versioning)"
-)
-
-
-def erase_past(args: argparse.Namespace) -> int:
-    """Erases the past of a pattern from an archive; returns the exit code."""
-    archive = only_archive(open_objects(args.prefix), args.space or "main", args.identity or "")
-    before = round(args.before.timestamp() * 1_000_000)
-    done = erase(archive, parse_pattern(args.pattern), before, args.by or getuser())
-    if args.json:
-        print(json_line(asdict(done)))
-        return 0
-    print(
-        f"{done.rows} changes up to epoch {done.upto} are erased, in {done.ranges} ranges;"
-        f" {done.objects} objects and {done.manifests} manifests are deleted"
-    )
-    if done.holding:
-        print(f"{done.holding} facts still held then, and stay: retract them first")
-    print(UNREACHED, file=sys.stderr)
     return 0
 
 

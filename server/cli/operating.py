@@ -117,25 +117,25 @@ A table has all archived changes of one label and number of fields. It lies in t
 objects, so nothing is copied. Only this command writes to it: run it again for what was archived since.
 """,
     ),
-    Command("log erase", "erase facts and messages of the past from an archive", "cli.archive:erase_past",
+    Command("log erase", "erase facts and messages of the past from an archive",
+        "cli.once.erasing:erase_past",
         (
-            _PREFIX,
             word("PATTERN", "erase what matches it, such as 'person(\"p17\")'"),
             option("--before TIME", "erase what was made before TIME, or so long ago, such as 30d",
                    type=a.since, required=True),
-            option("--by NAME", "who erases, for the archive's record (default: the user)"),
-            option("--space NAME", "the archive of this space (default main)"),
-            _IDENTITY,
+            option("--archive PREFIX", "erase from the archive there, without a daemon"),
+            option("--by NAME", "with --archive: who erases, for its record (default: the user)"),
+            option("--identity ID", "with --archive: of this log, where a space has several"),
             JSON,
         ),
-        is_client=False,
         epilog="""\
 examples:
-  dataspace log erase ./archive 'person("p17")' --before 30d
+  dataspace log erase 'person("p17")' --before 30d
+  dataspace log erase 'person("p17")' --before 30d --archive s3://bucket/prefix
 
 Erased are messages, and facts that were removed by then, with all that was said of them; facts that still
-hold stay. Each becomes erased() in its place. Objects that had it are deleted at once; the daemon may be
-running. Whoever may write the archive may erase.
+hold stay. Each becomes erased() in its place. Objects that had it are deleted at once. The daemon needs the
+right administer; with --archive whoever may write the archive may erase, and the daemon may be running.
 """,
     ),
 )

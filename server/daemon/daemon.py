@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from dataspace.errors import Refused, UsageError
+from dataspace.errors import UsageError
 from dataspace.kernel.space import Space
 from dataspace.transport.addresses import WEB_EXTRA, parse_listen
 from dataspace.transport.reactor import is_available
@@ -40,6 +40,7 @@ from server.connections.acting import ActingPeer, ClientDoor
 from server.connections.connection import Connection, SocketReader
 from server.connections.listeners import Doorkeeper, Listener, accept
 from server.daemon.directory import DirectoryHome
+from server.daemon.erasing import check_own_machine, erase_verb
 from server.daemon.followers import Followers, url_of, web_url_of
 from server.daemon.homes import contact_of, state_cluster
 from server.groups import verbs as group_verbs
@@ -148,6 +149,7 @@ class Daemon(DaemonState):
         verbs: Mapping[str, Verb] = {
             "status": _status_of(self),
             "drain": drain_verb(self, self.draining),
+            "erase": erase_verb(self, self.archiving),
             **past.VERBS,
             **publication.VERBS,
             **claims.VERBS,
@@ -437,7 +439,6 @@ FAREWELL_SECONDS: Final = 2.0
 
 LONGEST_SECONDS: Final = 86_400.0
 REASON: Final = "the daemon is ending; it may be started again"
-LOCAL: Final = ("127.", "::1", "unix")
 """What the addresses of peers on this machine begin with."""
 
 
@@ -499,12 +500,7 @@ def drain_verb(daemon: DaemonState, draining: Draining) -> Verb:
     async def drain(peer: Peer, arguments: Map) -> Value:
         await trio.lowlevel.checkpoint()
         peer.permit.check_administer("end the daemon")
-        if not len(daemon.keys) and not peer.trusted and not _is_local(peer.address):
-            raise Refused(
-                "not-allowed",
-                "this daemon has no tokens, so only a client on its own machine may end it; use a loopback "
-                "address or a Unix socket, or configure tokens",
-            )
+        check_own_machine(daemon, peer, "end it")
         within = min(number(arguments, "within") / 1000, LONGEST_SECONDS)
         logger.warning("session %d has the daemon drained, within %g s", peer.number, within)
         draining.begin(within, text(arguments, "reason", "")[:1000])
@@ -522,7 +518,3 @@ def _close(peer: Peer, reason: str) -> None:
 def _clients(connections: Iterable[Peer], asker: Peer) -> int:
     """Returns the number of clients beside the asking one."""
     return sum([not each.trusted and each is not asker for each in connections])
-
-
-def _is_local(peer: str) -> bool:
-    return peer.startswith(LOCAL)

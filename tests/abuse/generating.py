@@ -423,6 +423,13 @@ class Script(Palette):
     def _drain(self) -> dict[str, Value]:
         return {"within": self.chance.choice((0, 1000, *BIG)), "reason": "so it is"}
 
+    def _erase(self) -> dict[str, Value]:
+        return {
+            "pattern": self.pattern(),
+            "before": self.chance.choice(BIG),
+            "wait": self.chance.choice((0, *BIG)),
+        }
+
     def _about_group(self) -> dict[str, Value]:
         what = self.chance.choice(("pause", "resume", "alter", "retry", "seek", "none"))
         options = Map(
@@ -480,6 +487,7 @@ _ARGUMENTS: Final[dict[str, Callable[[Script], dict[str, Value]]]] = {
     "end-session": Script._end_session,
     "withdraw": Script._withdraw,
     "drain": Script._drain,
+    "erase": Script._erase,
     **dict.fromkeys(
         ("lookup", "end-topic", "topic-frontier", "topic-epochs", "topic-number", "topic-acknowledge"),
         Script._about_topic,

@@ -243,6 +243,7 @@ def verb_cases(world: World) -> dict[str, list[Case]]:
     return {
         "status": [asked("status")],
         "drain": [asked("drain", reason=1)],  # refused; a daemon that drains is another test
+        "erase": [asked("erase", pattern=FACT, before=1)],  # refused: there is no archive
         "sync": [asked("sync")],
         "index": [asked("index", form=form, most=1_000) for form in ("text", "mermaid", "dot", "rows")],
         "frontier": [asked("frontier"), asked("frontier", at=1)],

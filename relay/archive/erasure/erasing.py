@@ -49,10 +49,23 @@ ATTEMPTS: Final = 10
 """How often an erasure begins again because other writers were first."""
 
 
+@dataclass(frozen=True, slots=True)
+class Erasable:
+    """An order to erase matches of a pattern from before a time, in microseconds since 1970.
+
+    ``by`` says who wants that, for the record in the archive.
+    """
+
+    pattern: Value
+    before: int
+    by: str
+
+
 @dataclass(slots=True)
 class Erased:
-    """What an erasure did: the newest epoch that it reached, rows, ranges and states that were written anew,
-    facts that stay because they hold, and deleted objects and manifests."""
+    """What an erasure did: the newest epoch that it reached, erased rows, and facts that stay because they
+    hold; and, together with the erasures beside it, ranges and states that were written anew, and deleted
+    objects and manifests."""
 
     upto: int = 0
     rows: int = 0
@@ -64,21 +77,52 @@ class Erased:
 
 
 def erase(archive: Archive, pattern: Value, before: int, by: str) -> Erased:
-    """Erases what matches a pattern and was made before a time (microseconds since 1970), and returns counts.
+    """Erases what matches a pattern and was made before a time, as ``erase_all``, and returns counts."""
+    return erase_all(archive, [Erasable(pattern, before, by)])[0]
 
-    Reads each range with such a label twice, some 1 µs a change; writes such ranges anew, with one range at a
+
+def erase_all(archive: Archive, wanted: Sequence[Erasable]) -> list[Erased]:
+    """Erases several patterns at once, so that each range is written anew once; returns counts for each.
+
+    Reads each range with such labels twice, some 1 µs a change; writes such ranges anew, with one range at a
     time in memory.  Raises ``NotThisArchive`` if other writers were first again and again.
     """
     for attempt in range(ATTEMPTS):
-        work = _Erasing(archive, pattern, by)
+        work = _Erasing(archive, [_Subject(each) for each in wanted])
         try:
-            work.erase(before)
+            work.erase()
         except NotThisArchive:
             if attempt + 1 == ATTEMPTS:
                 raise
             continue
         break
-    return work.done
+    common = {name: getattr(work.done, name) for name in ("ranges", "states", "objects", "manifests")}
+    return [Erased(each.upto, each.rows, holding=each.holding, **common) for each in work.subjects]
+
+
+class _Subject:
+    """One order in the course of an attempt: its last epoch, its counts, and the facts that go."""
+
+    def __init__(self, wanted: Erasable) -> None:
+        self.wanted: Final = wanted
+        form = skeleton(wanted.pattern)
+        self.matches: Final = _matching(wanted.pattern)
+        self.flat: Final = flat_selection(form)
+        self.upto = self.rows = self.holding = 0
+        self.ends: Final = dict[Hashable, int]()
+        """The epoch of the last removal of each fact that goes."""
+
+    def goes(self, number: int, kind: str, value: Value) -> bool:
+        """True if a change goes."""
+        if not self.matches(value):
+            return False
+        return number <= (self.upto if kind == "message" else self.ends.get(key(value), -1))
+
+    def may_be_in(self, of: Range) -> bool:
+        """True if a range may have changes of the pattern."""
+        columns = [file for file in of.files if file.form == COLUMNS]
+        flat = self.flat
+        return flat is None or not columns or any(may_have(file, flat) for file in columns)
 
 
 @dataclass(slots=True)
@@ -86,18 +130,19 @@ class _Erasing:
     """One attempt."""
 
     archive: Archive
-    pattern: Value
-    by: str
+    subjects: Sequence[_Subject]
     done: Erased = field(default_factory=Erased)
-    _ends: dict[Hashable, int] = field(default_factory=dict)
-    """The epoch of the last removal of each fact that goes."""
     _replaced: list[ArchivedFile] = field(default_factory=list)
 
-    def erase(self, before: int) -> None:
+    def erase(self) -> None:
         """Finds the rows that go, writes their objects anew, and deletes the old objects."""
         manifest = self.archive.refresh()
-        self.done.upto = upto = max(0, self.archive.epoch_at(before - 1))
-        if upto < self.archive.oldest or not self._find(upto):
+        for each in self.subjects:
+            newest = self.archive.epoch_at(each.wanted.before - 1)
+            each.upto = 0 if newest < self.archive.oldest <= newest + 1 else newest  # none was made by then
+        self._find(max([each.upto for each in self.subjects], default=0))
+        upto = max([each.upto for each in self.subjects if each.rows], default=0)
+        if not upto:
             return
         writer = ArchiveWriter(self.archive, None)
         following = self._following(writer, manifest, upto)
@@ -111,42 +156,24 @@ class _Erasing:
 
     # -- what goes ------------------------------------------------------------------------------------
 
-    def _find(self, upto: int) -> int:
-        """Notes the last removals of facts, and returns how many changes go."""
-        matches = _matching(self.pattern)
-        held: dict[Hashable, int] = {}
-        rows: dict[Hashable, int] = {}
-        count = 0
-        for of in self._ranges(upto):
-            for segment in self.archive.segments_of(of):
+    def _find(self, upto: int) -> None:
+        """Notes the last removals of facts, and how many changes go."""
+        finding = [(each, _Found(each)) for each in self.subjects]
+        for of in self.archive.ranges(0, upto):
+            reading = [found for each, found in finding if of.first <= each.upto and each.may_be_in(of)]
+            for segment in self.archive.segments_of(of) if reading else ():
                 for number, _, added, sent, removed in segment.changes_after(0, upto):
-                    count += sum(map(matches, sent))
-                    for name in map(key, filter(matches, added)):
-                        held[name] = held.get(name, 0) + 1
-                    for name in map(key, filter(matches, removed)):
-                        rows[name] = rows.get(name, 0) + held.pop(name, 0) + 1
-                        self._ends[name] = number
-        self.done.holding = len(held)
-        return count + sum(rows.values())
+                    for found in reading:
+                        found.take(number, added, sent, removed)
+        for _, found in finding:
+            found.close()
 
-    def _ranges(self, upto: int) -> Iterator[Range]:
-        """Yields the ranges that may have changes of the pattern."""
-        yield from filter(self._may_have, self.archive.ranges(0, upto))
+    def _goes(self, number: int, kind: str, value: Value) -> bool:
+        return any(each.goes(number, kind, value) for each in self.subjects)
 
-    def _may_have(self, of: Range) -> bool:
-        flat = flat_selection(skeleton(self.pattern))
-        columns = [file for file in of.files if file.form == COLUMNS]
-        return flat is None or not columns or any(may_have(file, flat) for file in columns)
-
-    def _goes(self, upto: int) -> Callable[[int, str, Value], bool]:
-        matches, ends = _matching(self.pattern), self._ends
-
-        def goes(number: int, kind: str, value: Value) -> bool:
-            if not matches(value):
-                return False
-            return number <= (upto if kind == "message" else ends.get(key(value), -1))
-
-        return goes
+    def _who(self) -> str:
+        """Returns who erases, each once."""
+        return ", ".join(dict.fromkeys([each.wanted.by for each in self.subjects if each.rows]))
 
     # -- writing anew ---------------------------------------------------------------------------------
 
@@ -177,12 +204,12 @@ class _Erasing:
 
     def _without(self, writer: ArchiveWriter, of: Range, upto: int) -> Range:
         """Returns a range without erased values, itself if it has none."""
-        if of.first > upto or not self._may_have(of):
+        if of.first > upto or not any(each.may_be_in(of) for each in self.subjects):
             return of
-        goes, previous = self._goes(upto), bytes.fromhex(of.anchor)
+        previous = bytes.fromhex(of.anchor)
         packer, places, altered = SegmentPacker(previous), list[Place](), False
         for segment in self.archive.segments_of(of):
-            left, some = segment.erased(goes, (ERASED,))
+            left, some = segment.erased(self._goes, (ERASED,))
             altered, places = altered or left is not segment, places + some
             resealed = left.resealed(previous)
             packer.add(resealed)
@@ -196,7 +223,7 @@ class _Erasing:
         self._replaced.append(of.file(SEGMENTS))
         files = [file, *self._columns_without(writer, of, places)]
         earlier = [replace(each, checksum="", sealed="") for each in of.erasures]
-        erasure = Erasure(time.time_ns() // 1000, self.by, len(places), of.checksum, previous.hex())
+        erasure = Erasure(time.time_ns() // 1000, self._who(), len(places), of.checksum, previous.hex())
         self.done.rows, self.done.ranges = self.done.rows + len(places), self.done.ranges + 1
         return replace(of, files=tuple(files), erasures=(*earlier, erasure))
 
@@ -244,15 +271,16 @@ class _Erasing:
 
     def _state_without(self, writer: ArchiveWriter, of: ArchivedState) -> ArchivedState:
         """Returns a state without facts that go, itself if it has none."""
-        flat, matches = flat_selection(skeleton(self.pattern)), _matching(self.pattern)
         files: list[ArchivedFile] = []
         for file in of.files:
-            if flat is not None and not may_have(file, flat):
+            if not any(each.flat is None or may_have(file, each.flat) for each in self.subjects):
                 files.append(file)
                 continue
             content = self.archive.content(file)
             keep = [
-                not (matches(value) and of.epoch < self._ends.get(key(value), -1))
+                not any(
+                    each.matches(value) and of.epoch < each.ends.get(key(value), -1) for each in self.subjects
+                )
                 for *_, value in exact_changes(content)
             ]
             if all(keep):
@@ -295,6 +323,36 @@ class _Erasing:
         if made:
             for _ in DeltaTables(self.archive).keep():
                 pass
+
+
+class _Found:
+    """The changes of one subject that are found while an archive is read in order."""
+
+    def __init__(self, subject: _Subject) -> None:
+        self._subject = subject
+        self._held: dict[Hashable, int] = {}
+        self._rows: dict[Hashable, int] = {}
+        self._sent = 0
+
+    def take(
+        self, number: int, added: Iterable[Value], sent: Iterable[Value], removed: Iterable[Value]
+    ) -> None:
+        """Takes the changes of the next epoch; those after the subject's last epoch do not count."""
+        subject = self._subject
+        if number > subject.upto:
+            return
+        matches, held, rows = subject.matches, self._held, self._rows
+        self._sent += sum(map(matches, sent))
+        for name in map(key, filter(matches, added)):
+            held[name] = held.get(name, 0) + 1
+        for name in map(key, filter(matches, removed)):
+            rows[name] = rows.get(name, 0) + held.pop(name, 0) + 1
+            subject.ends[name] = number
+
+    def close(self) -> None:
+        """Notes the counts, once all is read."""
+        self._subject.holding = len(self._held)
+        self._subject.rows = self._sent + sum(self._rows.values())
 
 
 def _matching(pattern: Value) -> Callable[[Value], bool]:

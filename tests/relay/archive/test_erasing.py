@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ from relay.archive import writing
 from relay.archive.archive import Archive
 from relay.archive.columns import ERASED_VALUE, exact_changes
 from relay.archive.erasure import erasing
-from relay.archive.erasure.erasing import erase
+from relay.archive.erasure.erasing import Erasable, erase, erase_all
 from relay.archive.merging import Merger
 from relay.archive.packing import segments_in
 from relay.archive.reading import ReadArchive
 from relay.archive.tables import DeltaTables
 from relay.archive.verifying import verify_archive
 from relay.log.replay import Replay, state_at
-from tests.relay.archive.histories import ArchivedLog, Killed, striking
+from tests.relay.archive.histories import LET_GO, ArchivedLog, Killed, striking
 from tests.relay.archive.test_archive_columns import told
 from tests.relay.archive.test_states import EPOCHS, check_states, copied, lived, merge_run
 
@@ -109,6 +110,52 @@ def test_the_past_of_a_pattern_is_gone_and_nothing_else(base: ArchivedLog, patte
         check_states(base, archive, expected.states.__getitem__)
         assert verify_archive(archive, deep=True).damages == ()
         assert values_anywhere(archive) <= {value for _, _, value in expected.changes} | {key(ERASED_VALUE)}
+
+
+PAIRS = [*permutations(("p(1, _)", "q(_, _)", "said($at)", "p(_, _)"), 2)]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_several_patterns_at_once_are_erased_as_each_alone(base: ArchivedLog, pair: tuple[str, str]) -> None:
+    for uptos in product((2, EPOCHS), repeat=2):
+        together, apart = copied(base), copied(base)
+        wanted = [
+            Erasable(parse_pattern(pattern), base.epochs[upto - 1].time + 1, who)
+            for pattern, upto, who in zip(pair, uptos, ("one", "two"), strict=True)
+        ]
+        done = erase_all(together, wanted)
+        for each in wanted:
+            erase(apart, each.pattern, each.before, each.by)
+        assert in_segments(together) == in_segments(apart)
+        assert together.erased == apart.erased
+        for each, found in zip(wanted, done, strict=True):
+            alone = erase(copied(base), each.pattern, each.before, each.by)
+            assert (found.upto, found.rows, found.holding) == (alone.upto, alone.rows, alone.holding)
+        assert all(len(of.erasures) <= 1 for of in together.ranges()), "each range was written once"
+        assert {each.by for of in together.ranges() for each in of.erasures} == {"one, two"}
+        assert verify_archive(together, deep=True).damages == ()
+        assert values_anywhere(together) <= {value for _, _, value in in_segments(together)}
+
+
+def test_what_is_before_missing_epochs_is_erased_up_to_its_time(tmp_path: Path) -> None:
+    kept = lived(tmp_path)
+    try:
+        kept.archive(2)
+        kept.trim(retention=LET_GO)
+        kept.turn([Record("q", 0, 0)])
+        kept.archive()
+        archive = kept.reader()
+        [(_, lost)] = archive.manifest.missing
+        assert archive.oldest == lost + 1
+        held = [each for each in kept.epochs if not archive.manifest.missing[0][0] <= each.number <= lost]
+        assert not erase(archive, parse_pattern("said($)"), held[0].time, "me").rows
+        for at, epoch in enumerate(held[:-1]):
+            erase(archive, parse_pattern("said($)"), epoch.time + 1, "me")
+            gone = [number for number, _, value in in_segments(archive) if value == key(ERASED_VALUE)]
+            assert {*gone} == {each.number for each in held[: at + 1] if each.messages}
+        assert verify_archive(archive, deep=True).damages == ()
+    finally:
+        kept.close()
 
 
 def test_what_is_erased_twice_and_merged_between_is_sound(base: ArchivedLog) -> None:

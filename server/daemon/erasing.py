@@ -1,0 +1,66 @@
+"""The request ``erase``: an administrator has the past of a pattern erased from the archive of a space.
+
+Always: only a bearer of the right may ask, and without tokens only a client on the daemon's own machine.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from dataspace.errors import Refused
+from dataspace.wire.arguments import number
+from index.patterns.skeletons import skeleton
+from index.patterns.text import unparse
+from index.values.values import Map, Value
+from server.archiving.keeper import ArchiveKeeper
+from server.monitoring.state import DaemonState
+from server.sessions.peer import Peer
+from server.sessions.requests import Verb
+
+LOCAL: Final = ("127.", "::1", "unix")
+"""How the addresses of clients on this machine begin."""
+
+MOST_WAIT: Final = 60_000
+"""Milliseconds that a request may wait for the end of its erasure."""
+
+
+def erase_verb(daemon: DaemonState, archiving: ArchiveKeeper | None) -> Verb:
+    """Returns the request, which waits for the process that archives; it takes the daemon's loop nothing."""
+
+    async def erase(peer: Peer, arguments: Map) -> Value:
+        await trio.lowlevel.checkpoint()
+        peer.permit.check_administer("erase the past")
+        check_own_machine(daemon, peer, "erase the past")
+        hosted = peer.hosted
+        if "pattern" not in arguments:
+            raise Refused("bad-request", "a pattern is needed, of what is to be erased")
+        pattern, before = arguments["pattern"], number(arguments, "before")
+        skeleton(pattern)  # raises for no pattern
+        if archiving is None:
+            raise Refused("no-archive", f"space {hosted.name} is not archived here (log.archive)")
+        wait = min(number(arguments, "wait", 0), MOST_WAIT) / 1000
+        by = str(peer.who.principal)
+        erasures = archiving.erasures
+        is_new = not erasures.is_known(hosted.name, pattern, before, by)
+        counts = await erasures.ask(hosted.name, pattern, before, by, wait)
+        if is_new:
+            said = f"{unparse(pattern):.200} before {before}, in space {hosted.name}"
+            daemon.watch.acted("past-erased", said, peer.who)
+        now: dict[str, Value] = {"done": counts is not None, "held_from": hosted.log.held_from}
+        if counts is None:
+            return Map({**now, "error": archiving.state(hosted.name).error})
+        return Map({**now, **counts})
+
+    return erase
+
+
+def check_own_machine(daemon: DaemonState, peer: Peer, what: str) -> None:
+    """Raises ``Refused`` for a client on another machine, if the daemon has no tokens."""
+    if not len(daemon.keys) and not peer.trusted and not peer.address.startswith(LOCAL):
+        raise Refused(
+            "not-allowed",
+            f"this daemon has no tokens, so only a client on its own machine may {what}; use a loopback "
+            "address or a Unix socket, or configure tokens",
+        )
