@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dataspace.rules.engine.query import candidates
+from dataspace.rules.engine.query import candidates, each_member
 from dataspace.rules.language.evaluating import evaluate, holds
 from dataspace.rules.language.functions import Pay
-from dataspace.rules.language.syntax import Comparison, Rule, Variable
+from dataspace.rules.language.syntax import Comparison, Elements, Rule, Variable
 from dataspace.rules.relations.budgets import BYTES_OF_WORK, Budget
 from dataspace.rules.relations.join_orders import BoundAtom, LookUp, plan
 from dataspace.rules.relations.terms import Row, RuleTerm, Terms
@@ -28,7 +28,17 @@ UNCALCULATED: Final = (ArithmeticError, ValueError, TypeError)
 class Body:
     """The body of one rule over the relations of its engine; ``number`` is the number of the rule."""
 
-    __slots__ = ("_comparisons", "_head", "_negated", "_paid", "_plans", "_positive", "_terms", "number")
+    __slots__ = (
+        "_comparisons",
+        "_head",
+        "_members",
+        "_negated",
+        "_paid",
+        "_plans",
+        "_positive",
+        "_terms",
+        "number",
+    )
 
     def __init__(
         self, number: int, rule: Rule, atoms: Sequence[BoundAtom], terms: Terms, paid: Budget
@@ -38,6 +48,7 @@ class Body:
         self._positive = [each for each in atoms if not each.atom.negated]
         self._negated = [each for each in atoms if each.atom.negated]
         self._comparisons = [each for each in rule.body if isinstance(each, Comparison)]
+        self._members = [each for each in rule.body if isinstance(each, Elements)]
         self._terms = terms
         self._paid = paid
         self._plans: dict[frozenset[str], list[LookUp]] = {}
@@ -74,7 +85,17 @@ class Body:
     def _admits(self, known: dict[str, RuleTerm], *, settled: bool) -> bool:
         """True if no comparison and no negation refutes these values, as far as they are known."""
         values = {name: term.value for name, term in known.items()}
-        waiting, moved = self._comparisons, True
+        return self._agree(values, self._comparisons, self._members, settled=settled)
+
+    def _agree(
+        self,
+        values: dict[str, Value],
+        comparisons: Sequence[Comparison],
+        left: Sequence[Elements],
+        *,
+        settled: bool,
+    ) -> bool:
+        waiting, moved = comparisons, True
         while moved:
             later = []
             for each in waiting:
@@ -86,6 +107,17 @@ class Body:
                 except UNCALCULATED:
                     pass
             moved, waiting = len(later) < len(waiting), later
+        for at, member in enumerate(left):
+            rest = [*left[:at], *left[at + 1 :]]
+            try:
+                rows = list(each_member(member, values, self._pay))
+            except KeyError:
+                continue
+            except UNCALCULATED:
+                return self._agree(values, waiting, rest, settled=settled)
+            self._pay(BYTES_OF_WORK * len(rows))
+            made = [values | dict(zip(member.names, row, strict=True)) for row in rows]
+            return any(self._agree(each, waiting, rest, settled=settled) for each in made)
         return not settled or not any(self._is_there(atom, values) for atom in self._negated)
 
     def _pay(self, cost: int) -> None:

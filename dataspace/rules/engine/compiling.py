@@ -53,6 +53,7 @@ from dataspace.rules.language.syntax import (
     Choice,
     Comparison,
     Compound,
+    Elements,
     Expression,
     FunctionCall,
     Now,
@@ -62,13 +63,14 @@ from dataspace.rules.language.syntax import (
     calculate,
     compare,
     maker,
+    members,
     variables_of,
 )
 from dataspace.rules.relations.budgets import FACT_BYTES, SAMPLED, Budget, Meter
 from dataspace.rules.relations.failures import LimitReached, RuleFailed, message_of
-from dataspace.rules.relations.join_orders import Bind, BoundAtom, LookUp, Step, plan
+from dataspace.rules.relations.join_orders import Bind, BoundAtom, GoThrough, LookUp, Step, plan
 from dataspace.rules.relations.relations import Relation
-from dataspace.rules.relations.terms import MAX_FACT, RuleTerm, Terms, size_in_facts, too_large
+from dataspace.rules.relations.terms import MAX_FACT, Row, RuleTerm, Terms, size_in_facts, too_large
 from index.emitter import Script, tuple_of
 from index.values.values import Value
 
@@ -192,6 +194,8 @@ class _Text:
             elif isinstance(step, Bind):
                 term = self._term(step.to)  # first: where that raises, the variable is not known yet
                 self._line(f"{self._variable(step.name)} = {term}")
+            elif isinstance(step, GoThrough):
+                self._go_through(step)
             else:
                 self._compare(step)
         self._conclude()
@@ -261,6 +265,23 @@ class _Text:
             for opened in step.opens:
                 self._line(f"{names[opened]} = {row}[{opened}]")
         self._note_stamp(atom, state)
+
+    def _go_through(self, step: GoThrough) -> None:
+        """Writes a loop over the members of a value, each once."""
+        member, whole, found = step.member, self._value(step.member.of), self._new("e")
+        self._guarded(f"{found} = {self._bind(partial(_elements, member, self._of.terms))}({whole})")
+        steps = self._bind(self._of.limits.steps)
+        left = self._script.counter(f"{steps}.left")
+        self._line(f"{left} -= len({found})")
+        self._line(f"if {left} < 0: {left} = {steps}.refill({left})")
+        names = [self._variable(name) for name in member.names]
+        is_bound = [name in step.bound for name in member.names]
+        taken = [f"{found}_{at}" if known else names[at] for at, known in enumerate(is_bound)]
+        self._line(f"for {tuple_of(taken)} in {found}:")
+        self._script.depth += 1
+        for at, known in enumerate(is_bound):
+            if known:
+                self._line(f"if {taken[at]} is not {names[at]}: continue")
 
     def _is_skipped(self, atom: BoundAtom) -> bool:
         """True if an atom before the trigger has the same relation: there the trigger's row is skipped."""
@@ -450,6 +471,11 @@ class _Text:
 def _chosen(choice: Choice, names: Sequence[str], pay: Pay, *values: Value) -> Value:
     """Returns the value of a choice; only one of its branches is calculated."""
     return evaluate(choice, dict(zip(names, values, strict=True)), pay)
+
+
+def _elements(member: Elements, terms: Terms, whole: Value) -> list[Row]:
+    """Returns the terms of the members of a value, each once; ``UsageError`` where it has none."""
+    return list(dict.fromkeys(map(terms.row, members(member, whole))))
 
 
 def _failure(number: int) -> Callable[[Exception, dict[str, Any]], NoReturn]:

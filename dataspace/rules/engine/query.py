@@ -9,16 +9,18 @@ then raises ``SearchedEnough``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dataspace.rules.language.evaluating import evaluate, free, holds
+from dataspace.rules.language.functions import Pay
 from dataspace.rules.language.syntax import (
     Aggregate,
     Atom,
     Comparison,
     EitherGroup,
+    Elements,
     Expression,
     GroupAggregate,
     LastingGroup,
@@ -31,16 +33,17 @@ from dataspace.rules.language.syntax import (
     Variable,
     duration_text,
     maker,
+    members,
     with_operands,
     with_parts,
 )
 from dataspace.rules.relations.budgets import BYTES_OF_WORK
-from dataspace.rules.relations.join_orders import Bind, BoundAtom, LookUp, Step, plan
+from dataspace.rules.relations.join_orders import Bind, BoundAtom, GoThrough, LookUp, Step, plan
 from dataspace.rules.relations.relations import Relation, State
 from dataspace.rules.relations.terms import Row, RuleTerm, Terms
 from index.errors import UsageError
 from index.patterns.text import unparse
-from index.values.values import Record, Value, same
+from index.values.values import Record, Value, keys, same
 
 Known = dict[str, Value]
 Admits = Callable[[Relation, State], bool]
@@ -166,10 +169,18 @@ class Solver:
             elif isinstance(step, Bind):
                 made = evaluate(step.to, so_far.known, self._allowance.pay)
                 yield Solution(so_far.known | {step.name: made}, so_far.rows)
+            elif isinstance(step, GoThrough):
+                yield from self._go_through(step.member, so_far)
             elif holds(step, so_far.known, self._allowance.pay):
                 yield so_far
         except (UsageError, ArithmeticError):
             return
+
+    def _go_through(self, member: Elements, so_far: Solution) -> Iterator[Solution]:
+        known = so_far.known
+        for row in each_member(member, known, self._allowance.pay):
+            self._allowance.spend()
+            yield Solution(known | dict(zip(member.names, row, strict=True)), so_far.rows)
 
     def _look(self, step: LookUp, so_far: Solution) -> Iterator[Solution]:
         atom = step.atom
@@ -190,6 +201,16 @@ class Solver:
             self._allowance.spend()
             if state[2] and all(row[at] is term for at, term in given.items()):
                 yield row
+
+
+def each_member(member: Elements, known: Known, pay: Pay) -> Iterator[tuple[Value, ...]]:
+    """Yields the members that agree with the known values, each once; raises as ``evaluate``."""
+    seen: set[Hashable] = set()
+    for row in members(member, evaluate(member.of, known, pay)):
+        pairs = zip(member.names, row, strict=True)
+        if (at := keys(row)) not in seen and all(same(known.get(name, each), each) for name, each in pairs):
+            seen.add(at)
+            yield row
 
 
 def candidates(relation: Relation, given: dict[int, RuleTerm]) -> Iterable[tuple[Row, State]]:
@@ -276,6 +297,8 @@ def literal_text(literal: Literal, known: Known) -> str:
             return f"({' or '.join(map(inside, branches))})"
         case NegatedGroup(literals):
             return f"not ({inside(literals)})"
+        case Elements(names, of):
+            return str(Elements(names, _given(of, known)))
         case GroupAggregate(aggregate, literals, operator, other):
             return f"{aggregate} of ({inside(literals)}) {operator} {_given(other, known)}"
         case Comparison(operator, left, right):

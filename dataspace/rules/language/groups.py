@@ -22,6 +22,7 @@ from dataspace.rules.language.syntax import (
     Atom,
     Comparison,
     EitherGroup,
+    Elements,
     Expression,
     GroupAggregate,
     Head,
@@ -201,6 +202,8 @@ def _asked(literal: Literal) -> Iterator[str]:
         case Comparison(_, left, right):
             yield from variables_of(left)
             yield from variables_of(right)
+        case Elements(_, of):
+            yield from variables_of(of)
         case Atom(pattern, True):
             yield from named(pattern)
         case GroupAggregate(_, _, operator, other):
@@ -212,13 +215,15 @@ def _given(literal: Literal) -> set[str]:
     """Returns the variables to which a literal gives values, if others in it have theirs."""
     if isinstance(literal, Comparison) and literal.operator == "=":
         return {each.name for each in (literal.left, literal.right) if isinstance(each, Variable)}
+    if isinstance(literal, Elements):
+        return set(literal.names)
     return bound_in([literal])
 
 
 def bound_in(body: Sequence[Literal]) -> set[str]:
     """Returns the variables that have values where some literals hold together."""
     bound: set[str] = set()
-    equations: list[tuple[Expression, Expression]] = []
+    equations: list[tuple[tuple[str, ...], Expression]] = []
     for each in body:
         match each:
             case Atom(pattern, False):
@@ -233,13 +238,16 @@ def bound_in(body: Sequence[Literal]) -> set[str]:
             case GroupAggregate(_, _, "=", Variable(name)):
                 bound.add(name)
             case Comparison("=", left, right):
-                equations += [(left, right), (right, left)]
+                pairs = (left, right), (right, left)
+                equations += [((one.name,), other) for one, other in pairs if isinstance(one, Variable)]
+            case Elements(names, of):
+                equations.append((names, of))
     grown = True
     while grown:
         grown = False
-        for one, other in equations:
-            if isinstance(one, Variable) and one.name not in bound and set(variables_of(other)) <= bound:
-                bound.add(one.name)
+        for names, other in equations:
+            if not bound.issuperset(names) and bound.issuperset(variables_of(other)):
+                bound.update(names)
                 grown = True
     return bound
 
@@ -273,6 +281,9 @@ def names_of(literal: Literal) -> Iterator[str]:
                 yield from names_of(each)
             yield from variables_of(aggregate)
             yield from variables_of(other)
+        case Elements(names, of):
+            yield from names
+            yield from variables_of(of)
         case Comparison(_, left, right):
             yield from variables_of(left)
             yield from variables_of(right)

@@ -30,6 +30,7 @@ from dataspace.rules.language.syntax import (
     Comparison,
     Compound,
     EitherGroup,
+    Elements,
     Expression,
     GroupAggregate,
     LastingGroup,
@@ -42,11 +43,13 @@ from dataspace.rules.language.syntax import (
 from index.errors import UsageError
 from index.patterns.patterns import skeleton
 from index.patterns.text import ParseError, Reader
+from index.values.scanner import WORD
 from index.values.values import Value
 
 MAX_SPAN: Final = 366 * UNITS["d"]
 
 _AGGREGATE: Final = re.compile(rf"({'|'.join(AGGREGATES)})\(")
+_MEMBER: Final = re.compile(rf"\$({WORD.pattern})\s*(?::\s+\$({WORD.pattern})\s*)?in\b(?![(-])")
 OR: Final = re.compile(r"or\b|\|\|?|;")
 
 
@@ -124,6 +127,10 @@ class LiteralReader(ExpressionReader):
         aggregate = self._aggregate_of()
         if aggregate is not None:
             return self._compared_aggregate(aggregate, level)
+        if found := _MEMBER.match(self.text, at):
+            self.position = found.end()
+            names = (found[1],) if found[2] is None else (found[1], found[2])
+            return Elements(names, self.expression(0))
         pattern = self._pattern_alone()
         if pattern is not None:
             return self._timed(Atom(pattern), at)

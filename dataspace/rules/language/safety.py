@@ -26,6 +26,7 @@ from dataspace.rules.language.syntax import (
     Choice,
     Comparison,
     Compound,
+    Elements,
     Expression,
     FunctionCall,
     Rule,
@@ -80,9 +81,10 @@ def check(rule: Rule) -> None:
         raise UsageError(f"a head of {len(rule.head.arguments)} fields, limit {MAX_FIELDS}")
     rule = flattened(rule)
     _check_words(rule)
-    atoms = sum(not atom.negated for atom in rule.atoms)
-    if atoms > MAX_ATOMS:
-        raise UsageError(f"a body of {atoms} atoms, limit {MAX_ATOMS}: derive a part of it by another rule")
+    if rule.loops > MAX_ATOMS:
+        raise UsageError(
+            f"a body of {rule.loops} atoms, limit {MAX_ATOMS}: derive a part of it by another rule"
+        )
     if rule.head.aggregates and rule.head.verb is Verb.SEND:
         raise UsageError("an aggregate is a fact that changes: derive it, and send from another rule")
     bound = bound_by(rule)
@@ -97,6 +99,8 @@ def check(rule: Rule) -> None:
         if isinstance(literal, Comparison):
             _check_made(literal.left)
             _check_made(literal.right)
+        elif isinstance(literal, Elements):
+            _check_made(literal.of)
 
 
 def _check_words(rule: Rule) -> None:
@@ -115,6 +119,14 @@ def _check_words(rule: Rule) -> None:
             _check_calls(literal.left)
             _check_calls(literal.right)
             _check_order(literal)
+        elif isinstance(literal, Elements):
+            _check_calls(literal.of)
+            wanted = "sequence" if len(literal.names) == 1 else "map"
+            if (found := class_of(literal.of)) not in ("", wanted):
+                hint = ": for a map write $key: $value in …" if found == "map" else ""
+                raise UsageError(
+                    f"{literal} goes through {with_article(wanted)}, not {with_article(found)}{hint}"
+                )
 
 
 def _check_fields(pattern: Value) -> None:
@@ -209,6 +221,8 @@ def _asked(rule: Rule) -> Iterator[tuple[str, str]]:
         if isinstance(literal, Comparison):
             yield from _each(variables_of(literal.left), str(literal))
             yield from _each(variables_of(literal.right), str(literal))
+        elif isinstance(literal, Elements):
+            yield from _each([*literal.names, *variables_of(literal.of)], str(literal))
         elif isinstance(literal, Atom) and literal.negated:
             yield from _each(names_in(literal), str(literal))
 

@@ -275,6 +275,29 @@ class LastingGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Elements:
+    """Each element of a sequence in turn; with two variables, each entry of a map."""
+
+    names: tuple[str, ...]
+    of: Expression
+
+    def __str__(self) -> str:
+        return f"{': '.join([f'${name}' for name in self.names])} in {self.of}"
+
+
+def members(member: Elements, whole: Value) -> list[tuple[Value, ...]]:
+    """Returns the values of the variables in turn, in order, with repetitions; ``UsageError`` for a value of
+    another class."""
+    if len(member.names) == 1 and whole.__class__ is tuple:
+        return [(each,) for each in whole]
+    if len(member.names) == 2 and isinstance(whole, Map):
+        return list(whole.pairs())
+    wanted = "the elements of a sequence" if len(member.names) == 1 else "the entries of a map"
+    hint = ": for a map write $key: $value in …" if isinstance(whole, Map) else ""
+    raise UsageError(f"in goes through {wanted}, not {begun(whole)}, {with_article(kind_of(whole))}{hint}")
+
+
+@dataclass(frozen=True, slots=True)
 class EitherGroup:
     """At least one of the branches holds: all of its literals together."""
 
@@ -309,7 +332,7 @@ class GroupAggregate:
 
 
 Literal: TypeAlias = (
-    Atom | Comparison | TimedAtom | LastingGroup | EitherGroup | NegatedGroup | GroupAggregate
+    Atom | Comparison | Elements | TimedAtom | LastingGroup | EitherGroup | NegatedGroup | GroupAggregate
 )
 
 UNITS: Final = {"ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
@@ -430,6 +453,12 @@ class Rule:
     @property
     def atoms(self) -> tuple[Atom, ...]:
         return tuple([each for each in self.body if isinstance(each, Atom)])
+
+    @property
+    def loops(self) -> int:
+        """Returns how many loops are in each other where one of its atoms has changed."""
+        members = sum(isinstance(each, Elements) for each in self.body)
+        return members + sum(not atom.negated for atom in self.atoms)
 
     @property
     def collects(self) -> bool:

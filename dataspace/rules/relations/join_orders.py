@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from dataspace.rules.language.syntax import (
     Atom,
     Comparison,
+    Elements,
     Expression,
     Rule,
     Structure,
@@ -55,7 +56,15 @@ class Bind:
     to: Expression
 
 
-Step = LookUp | Bind | Comparison
+@dataclass(frozen=True, slots=True)
+class GoThrough:
+    """One step: go through the elements of a value; ``bound`` are the variables that have values before."""
+
+    member: Elements
+    bound: frozenset[str]
+
+
+Step = LookUp | Bind | Comparison | GoThrough
 
 
 def plan(
@@ -70,10 +79,10 @@ def plan(
     """
     bound = set(trigger.names) | known if trigger else set(known)
     positive = [each for each in atoms if each is not trigger and not each.atom.negated]
-    asking: list[BoundAtom | Comparison] = [
+    asking: list[BoundAtom | Comparison | Elements] = [
         each for each in atoms if each is not trigger and each.atom.negated
     ]
-    asking += [each for each in rule.body if isinstance(each, Comparison)]
+    asking += [each for each in rule.body if isinstance(each, Comparison | Elements)]
     steps: list[Step] = []
     while True:
         _ask(asking, bound, steps)
@@ -95,7 +104,7 @@ def _look(atom: BoundAtom, bound: set[str]) -> LookUp:
     return LookUp(atom, tuple([at for at, name in enumerate(atom.names) if name in bound]))
 
 
-def _ask(asking: list[BoundAtom | Comparison], bound: set[str], steps: list[Step]) -> None:
+def _ask(asking: list[BoundAtom | Comparison | Elements], bound: set[str], steps: list[Step]) -> None:
     """Takes every literal that only asks, and can, into the steps."""
     moved = True
     while moved:
@@ -109,9 +118,15 @@ def _ask(asking: list[BoundAtom | Comparison], bound: set[str], steps: list[Step
             moved = True
             if isinstance(step, Bind):
                 bound.add(step.name)
+            elif isinstance(step, GoThrough):
+                bound.update(step.member.names)
 
 
-def _asked(literal: BoundAtom | Comparison, bound: set[str]) -> Step | None:
+def _asked(literal: BoundAtom | Comparison | Elements, bound: set[str]) -> Step | None:
+    if isinstance(literal, Elements):
+        if not bound.issuperset(variables_of(literal.of)):
+            return None
+        return GoThrough(literal, frozenset(bound.intersection(literal.names)))
     if isinstance(literal, BoundAtom):
         return _look(literal, bound) if bound.issuperset(literal.names) else None
     left, right = set(variables_of(literal.left)) - bound, set(variables_of(literal.right)) - bound
@@ -133,6 +148,8 @@ def step_text(step: Step) -> str:
             return f"{atom.atom} ({how})"
         case Bind(name, to):
             return f"${name} = {to}"
+        case GoThrough(member):
+            return str(member)
         case _:
             return str(step)
 

@@ -14,6 +14,7 @@ from dataspace.rules.language.syntax import (
     Atom,
     Comparison,
     EitherGroup,
+    Elements,
     Expression,
     GroupAggregate,
     Literal,
@@ -137,6 +138,15 @@ def _rest(
                 yield from on(literal, solved)
                 return
     for literal in left:
+        if isinstance(literal, Elements) and set(_names(literal.of)) <= set(known):
+            whole = _value(literal.of, known)
+            rows = [(each,) for each in whole] if isinstance(whole, tuple) else whole.pairs()  # type: ignore[union-attr]  # a map, in these programs
+            for row in {key(tuple(each)): each for each in rows}.values():
+                joined = _joined(known, literal.names, row)
+                if joined is not None:
+                    yield from on(literal, joined)
+            return
+    for literal in left:
         if isinstance(literal, EitherGroup | GroupAggregate):
             beside = needed | {n for e in body if e is not literal for n in _visible(e)}
             try:
@@ -149,7 +159,7 @@ def _rest(
             for found in solutions:
                 yield from on(literal, found)
             return
-    if any(isinstance(literal, Comparison | EitherGroup | GroupAggregate) for literal in left):
+    if any(isinstance(literal, Comparison | Elements | EitherGroup | GroupAggregate) for literal in left):
         raise _NotYet
     for literal in left:
         if isinstance(literal, Atom) and not _absent(literal, known, facts):

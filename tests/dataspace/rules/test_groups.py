@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from dataspace.rules.engine.program import Program
 from dataspace.rules.language.groups import ungrouped
 from dataspace.rules.language.parser import read_rules
+from dataspace.rules.relations.budgets import Bounds
 from index.errors import UsageError
 from index.patterns.text import parse
 from index.values.values import Record, Value, key
@@ -27,6 +28,7 @@ INSIDE = [
     "not (c($x, $z), b($z))",
     "count() of (c($x, _)) >= 2",
     "(b($x) or c($x, $x))",
+    "$y in [$x, 2, 2]",
 ]
 FORMS = {
     "or": "p($x) <- n($x), ({0} or {1}).",
@@ -81,7 +83,7 @@ def test_every_two_literals_in_a_group(form: str) -> None:
 
 LITERALS = st.recursive(
     st.sampled_from(
-        ["a($x)", "b($x)", "c($x, $y)", "c($y, _)", "not a($y)", "not b($x)", "$x < $y", "$x != 1"]
+        ["a($x)", "b($x)", "c($x, $y)", "c($y, _)", "not a($y)", "not b($x)", "$x < $y", "$x in [1, $y, 1]"]
     ),
     lambda inner: st.one_of(
         st.builds("({0}, {1} or {2})".format, inner, inner, inner),
@@ -172,6 +174,47 @@ def test_explain_and_monotone_name_groups_and_hide_their_heads() -> None:
     said = program.explainer().description.explain()
     assert "p($x) <- q($x), (a($x) or not b($x))." in said and "[" not in said.split("\n\n")[1]
     assert "not monotone: waits for all of not b($x)" in program.explainer().description.monotonicity()
+
+
+def test_elements_are_gone_through_once_each_or_asked_for() -> None:
+    program = tell(
+        "p($x, $y) <- q($x, $l), $y in $l. t($x) <- q($x, $l), r($y), $y in $l. m($k, $v) <- s($m),"
+        " $k: $v in $m.",
+        "q(1, [2, 2, 3.0, [2]])",
+        "q(2, [])",
+        "r(3)",
+        "r([2])",
+        's({"a": 1, 2: null})',
+    )
+    wanted = ["p(1, 2)", "p(1, 3.0)", "p(1, [2])", "t(1)", 'm("a", 1)', "m(2, null)"]
+    assert {key(each) for each in program.derived()} == {key(parse(each)) for each in wanted}
+    lines = str(program.explainer().why(parse("p(1, [2])"))).splitlines()
+    assert lines[1:] == ["    q(1, [2, 2, 3.0, [2]])    claimed"]
+    assert "$y in $l does not hold  with $x = 2, $y = 1" in program.explainer().why_not(parse("p(2, 1)"))
+    assert "$y in $l" in program.explainer().description.explain()
+
+
+def test_what_has_no_elements_fails_only_where_the_rest_of_the_body_holds() -> None:
+    text = "p($x, $y) <- q($x, $l), $y in $l, a($y). r($x) <- q($x, $l), $n in $l, $n > 2, 1 / ($x - 1) > 0."
+    program = tell("n(1) <- q(0, 0).", "q(0, [])", "a(1)")
+    program.add("s", text)
+    assert not program.has_errors
+    program.tick([parse("q(1, [1, 2])")])
+    assert not program.has_errors, "no element is above 2, so nothing is divided by zero"
+    program.tick([parse("q(2, 7)")])
+    assert "in goes through the elements of a sequence, not 7, a number" in program.entries["s", text].error
+    program.tick((), [parse("q(2, 7)")])
+    assert not program.has_errors
+    program.tick([parse("q(1, [1, 3])")])
+    assert "ZeroDivisionError" in program.entries["s", text].error
+
+
+def test_a_long_sequence_is_paid_for() -> None:
+    program = Program(bounds=Bounds(work=5_000, work_per_action=0))
+    program.add("r", "p($y) <- q($l), $y in $l, $y < 0.")
+    program.tick([Record("q", tuple(range(20_000)))])
+    (entry,) = program.entries.values()
+    assert "more than 5000 units of work in one turn" in entry.error
 
 
 def test_a_cycle_through_a_group_is_refused_and_named() -> None:

@@ -59,6 +59,16 @@ PROGRAMS = {
         a($x) <- n($x), (e($x, $y), not (e($y, _), not gone($y)) or count() of (e($x, _) or gone($x)) = 2).
         b($x, $n) <- (n($x), $n = count() of (e($x, $y), (gone($y) or $y < $x)) or gone($x), $n = 0).
     """,
+    "members": """
+        l($x, [$y, 1, $y, [$x]], {$y: $x, "k": [$y, 4]}) <- e($x:int, $y:int).
+        a($x, $y) <- l($x, $l, _), $y in $l.
+        b($x, $y, count()) <- l(_, _, $m), $x: $y in $m.
+        c($y) <- n($y), l($x, $l, _), $y in $l, not a($y, $x).
+        d($x, $z) <- l($x, _, $m), $k: $l in $m, $k = "k", $z in $l, $z > $x.
+        p(count($v)) <- l(_, $l, _), $v in $l, n($v).
+        t($x) <- n($x), $x in [0, 1, 1, "a"].
+        s($x, $y) <- n($x), ($y in [$x, $x + 1], n($y) or e($x, $y), $y in [0]).
+    """,
     "hubs": """
         r($x, $y) <- e($x, $y). r($x, $z) <- r($x, $y), e($y, $z).
         d($x, count($y)) <- r($x, $y). hub($x) <- d($x, $n), $n >= 3, not gone($x).

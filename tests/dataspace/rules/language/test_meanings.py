@@ -62,6 +62,11 @@ REFUSED = {
     + " or "
     + ", ".join(["a()"] * 33)
     + ").": "66 literals in one rule, limit 64",
+    "p($x) <- q($y), $x in 3.": "$x in 3 goes through a sequence, not a number",
+    "p($x) <- q($y), $x in {1: $y}.": "not a map: for a map write $key: $value in …",
+    "p($x) <- q($y), $x: $z in [$y].": "goes through a map, not a sequence",
+    "p($x) <- q($y), $x in $l.": "$x in the head is bound by no positive part",
+    "p($x) <- q($y), $x in [$x].": "is bound by no positive part",
     " <- .": "expected the head of a rule, such as reach($x, $y), before '<-' (line 1, column 2)",
     "<- q($x).": "expected the head of a rule, such as reach($x, $y), before '<-'",
     "send(<- q($x)).": "expected the head of a rule, such as reach($x, $y), before '<-'",
@@ -104,6 +109,7 @@ def test_what_means_something_else_is_refused_with_a_hint(text: str) -> None:
         "p(count($x), sum($x)) <- q($x).",
         "orders($x) <- order($x), original($x).",
         'p($x + "a") <- q($x).',
+        "p($x, $k) <- q($l), $x in $l, $k: $v in {$x: 1, 2: [$x]}, $v in [1].",
         'p($x) <- "not"($x), not "not"($x, 1).',
         "p($x) <- (q($x), not r($x) or r($x), $x > 3), not (q($x), (a($x) or b($x))).",
         "p($n) <- $n = count() of (q($x), ($x > 3 or r($x))), 3 < max($y) of (r($y)).",
