@@ -48,6 +48,7 @@ from dataspace.rules.engine.bodies import Body
 from dataspace.rules.language.evaluating import evaluate
 from dataspace.rules.language.functions import FUNCTIONS, Pay
 from dataspace.rules.language.syntax import (
+    TIMELY,
     Aggregate,
     Arithmetic,
     Choice,
@@ -64,6 +65,7 @@ from dataspace.rules.language.syntax import (
     compare,
     maker,
     members,
+    refuse_number,
     variables_of,
 )
 from dataspace.rules.relations.budgets import FACT_BYTES, SAMPLED, Budget, Meter
@@ -314,6 +316,10 @@ class _Text:
                 return self._variable(name)
             case Structure() if not maker(expression)[0]:
                 return self._bind(self._of.terms.of(maker(expression)[1]()))
+            case Arithmetic(operator, left) if operator == TIMELY:
+                term = self._term(left)
+                self._guarded(f"{self._bind(refuse_number)}({term}.value)")
+                return term
             case _:
                 value = self._value(expression)
                 made = self._new("t")

@@ -514,8 +514,7 @@ def calculate(operator: str, left: Value, right: Value) -> Value:
     Numbers know all operators; texts, bytes and sequences can be put together by ``+``.
     """
     if operator == TIMELY:
-        if left.__class__ in NUMBERS:
-            _refuse_number(left, None)
+        refuse_number(left)
         return left
     if left.__class__ in NUMBERS and right.__class__ in NUMBERS:
         return _bounded(_OPERATIONS[operator](left, right))
@@ -534,17 +533,17 @@ def calculate(operator: str, left: Value, right: Value) -> Value:
 
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
+MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def micros_of(time: datetime) -> int:
     """Returns a time in microseconds since 1970 UTC."""
-    return (time - EPOCH) // _MICROSECOND
+    return (time - EPOCH) // MICROSECOND
 
 
 def time_of(micros: int) -> datetime:
     """Returns the time so many microseconds after 1970 UTC; ``OverflowError`` beyond the years 1 to 9999."""
-    return EPOCH + micros * _MICROSECOND
+    return EPOCH + micros * MICROSECOND
 
 
 def _of_time(operator: str, time: Any, other: Any) -> Value:
@@ -553,7 +552,7 @@ def _of_time(operator: str, time: Any, other: Any) -> Value:
     Durations are numbers of seconds, and count to the nearest microsecond.
     """
     if other.__class__ is datetime:
-        return (time - other) // _MICROSECOND / 1_000_000 if operator == "-" else None
+        return (time - other) // MICROSECOND / 1_000_000 if operator == "-" else None
     if other.__class__ not in NUMBERS or operator not in ("+", "-", FLOOR):
         return None
     span = round(other * 1_000_000)
@@ -593,19 +592,19 @@ def compare(operator: str, left: Value, right: Value) -> bool:
         return _COMPARISONS[operator](left, right)
     if left.__class__ is not right.__class__ or left.__class__ in (bool, type(None)):
         if datetime in (left.__class__, right.__class__):
-            _refuse_number(left, right)
+            refuse_number(left, right)
         return False
     if left.__class__ in (str, bytes, datetime):
         return _COMPARISONS[operator](left, right)
     return _COMPARISONS[operator](order_key(left), order_key(right))
 
 
-def _refuse_number(left: Value, right: Value) -> None:
-    """Raises ``UsageError`` if one of two values is a number; the other one is a time."""
-    if left.__class__ in NUMBERS or right.__class__ in NUMBERS:
-        with_what = "now" if right is None else begun(right)
+def refuse_number(value: Value, other: Value = None) -> None:
+    """Raises ``UsageError`` if one of two values is a number; the other one is a time, or the present."""
+    if value.__class__ in NUMBERS or other.__class__ in NUMBERS:
+        with_what = "now" if other is None else begun(other)
         raise UsageError(
-            f"cannot compare {begun(left)} with {with_what}: a time is compared with a time, as in $t + 60"
+            f"cannot compare {begun(value)} with {with_what}: a time is compared with a time, as in $t + 60"
         )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataspace.rules.language.syntax import TimeKind, time_of
 from dataspace.rules.relations.relations import Relation
 from dataspace.rules.relations.terms import Row
-from dataspace.rules.relations.times import PastRows, Times, bounds_of
+from dataspace.rules.relations.times import NEVER, PastRows, Times, bounds_of
 
 
 class Timing:
@@ -25,6 +25,8 @@ class Timing:
 
     __slots__ = (
         "_head",
+        "_bounds",
+        "_compares",
         "_kept",
         "_moved",
         "_seen",
@@ -49,8 +51,11 @@ class Timing:
         self._kept: set[Row] = set()
         """The rows that are shown and kept by themselves."""
         self._moved: dict[Row, None] = {}
+        self._bounds: dict[Row, tuple[int, int]] = {}
+        """From when until when rows that have just come compare with the present as they must."""
         self._seen: dict[Row, None] = {}
         """The rows of the body that were looked at in this tick."""
+        self._compares = form.of.kind is TimeKind.NOW
         form.showing = self
         self.pending.update(dict.fromkeys(form.since))
         for row in form.kept:
@@ -118,6 +123,13 @@ class Timing:
         """Returns what is shown for a row of the body; None for nothing."""
         form, times = self.form, self._times
         is_there, since = row in self.counts, form.since.get(row)
+        if self._compares:
+            if not is_there:
+                return None
+            begins, ends = bounds = bounds_of(form.of.operators, row)
+            if since is None:
+                self._bounds[row] = bounds
+            return row if begins <= times.now < ends else None
         match form.of.kind:
             case TimeKind.WITHIN:
                 return row if is_there or since is not None or form.kept.get(row, 0) > times.now else None
@@ -127,16 +139,12 @@ class Timing:
             case TimeKind.FOR:
                 is_old = is_there and since is not None and since + form.of.span <= times.now
                 return row if is_old else None
-            case TimeKind.NOW:
-                begins, ends = bounds_of(form.of.operators, row)
-                return row if is_there and begins <= times.now < ends else None
             case TimeKind.OCCURRENCES:
                 if since is not None:
                     return form.open[row]
                 is_new = is_there and row not in form.heard
                 return self._shown.get(row) or times.occurrence(form, row, times.time) if is_new else None
-            case TimeKind.FINAL:
-                return None
+        return None
 
     def conclude(self) -> None:
         """Notes in the form which rows are there at the end of the tick."""
@@ -152,6 +160,7 @@ class Timing:
                 times.drop(form.since, row)
                 self._end(row)
         self._seen.clear()
+        self._bounds.clear()
 
     def _begin(self, row: Row) -> None:
         form, times = self.form, self._times
@@ -159,8 +168,9 @@ class Timing:
             case TimeKind.FOR:
                 times.plan(form, row, times.time + form.of.span)
             case TimeKind.NOW:
-                for instant in bounds_of(form.of.operators, row):
-                    times.plan(form, row, instant)
+                for instant in self._bounds[row]:
+                    if -NEVER < instant < NEVER:
+                        times.plan_at(form, row, instant)
             case TimeKind.OCCURRENCES:
                 times.put(form.open, row, self._shown[row])
             case TimeKind.FINAL:
