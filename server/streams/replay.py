@@ -128,7 +128,7 @@ async def from_log(
     start = await beginning(hosted, request)
     await hosted.commits.wait_durable(start)  # the state there is computed from the log
     replay = kind(hosted.log, request.pattern, start)
-    if request.wants_state or not replay.at_hand():
+    if (request.wants_state and request.share is None) or not replay.at_hand():
         replay.live = _live_base(hosted)
     return replay
 
@@ -433,9 +433,8 @@ async def replay_columns(
     start = await beginning(hosted, request)
     waiting = stream.backlog = Blocks(memory)  # counted as an observer until it is closed with its stream
     await hosted.commits.wait_durable(request.upto)
-    made = partial(ColumnReplay, captures=request.captures, places=request.places, asserted=request.asserted)
     try:
-        replay = await from_log(hosted, replace(request, after=start), made)
+        replay = await from_log(hosted, replace(request, after=start), column_replay(request))
     except UsageError as error:
         raise Refused("bad-request", str(error)) from None
     time = 0 if request.as_of is None else await trio.to_thread.run_sync(hosted.log.time_of, start)
@@ -462,6 +461,17 @@ async def replay_columns(
     peer.wake(stream)
     reads.ended(read, request)
     hosted.flush()
+
+
+def column_replay(request: ObserveOptions) -> Callable[[ReplayedLog, Value, int], ColumnReplay]:
+    """Returns what makes the replay of a request."""
+    return partial(
+        ColumnReplay,
+        captures=request.captures,
+        places=request.places,
+        asserted=request.asserted,
+        share=request.share,
+    )
 
 
 @dataclass(slots=True)

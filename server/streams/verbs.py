@@ -16,6 +16,7 @@ from dataspace.kernel.changes import Origin
 from dataspace.kernel.drawings import alone, box_rows, draw_alone
 from dataspace.kernel.interests import Interest
 from dataspace.wire.arguments import number, text
+from dataspace.wire.observing import NUMBERS
 from index.patterns.events import Captures
 from index.patterns.patterns import DISCARD, matcher
 from index.values.values import Map, Value
@@ -25,6 +26,7 @@ from relay.log.segments import table
 from server.owners.bearers import parted
 from server.owners.turn_numbers import ORIGIN_EPOCHS
 from server.sessions.peer import Peer
+from server.streams.replay import column_replay, from_log, read_request
 
 MAX_WAIT: Final = 60_000
 """Milliseconds that a frontier request may wait."""
@@ -125,13 +127,41 @@ async def _frontier(reader: Peer, arguments: Map) -> Value:
 
 
 async def _within(reader: Peer, arguments: Map) -> Value:
-    """Returns the last epoch of (after, upto] with at most ``changes`` changes on the way, or the first."""
+    """Returns the last epoch of (after, upto] with at most ``changes`` changes on the way, or the first.
+
+    With ``as_of``, the number below which a share of the state has as many rows.
+    """
+    if "as_of" in arguments:
+        return await _within_state(reader, arguments)
     hosted = reader.hosted
     reader.permit.check_reads()
     upto = min(number(arguments, "upto"), hosted.commits.durable)
     asked = partial(hosted.log.within, number(arguments, "after"), upto, number(arguments, "changes"))
     async with reader.work() as work:
         return await work.read(asked, far=hosted.log.may_wait)
+
+
+async def _within_state(reader: Peer, arguments: Map) -> Value:
+    """Returns the number below which the rows of a state, from ``low`` on, are at most ``changes``."""
+    asked = {name: arguments.get(name) for name in ("pattern", "as_of")}
+    request = read_request(
+        Map(
+            {
+                **asked,
+                "kind": "columns",
+                "upto": asked["as_of"],
+                "durable": True,
+                "share": (number(arguments, "low"), NUMBERS),
+                "asserted": arguments.get("asserted", False),
+            }
+        )
+    )
+    reader.permit.check_observe(request.pattern)
+    hosted = reader.hosted
+    replay = await from_log(hosted, request, column_replay(request))
+    most = max(1, number(arguments, "changes"))
+    async with reader.work() as work:
+        return await work.read(lambda: replay.shares().upto(number(arguments, "low"), most), far=True)
 
 
 async def _acknowledge(reader: Peer, arguments: Map) -> Value:

@@ -321,6 +321,9 @@ class Script(Palette):
         return {"owner": self.lease_name()}
 
     def _within(self) -> dict[str, Value]:
+        if self.chance.random() < 0.5:
+            low = self.chance.choice((0, 1 << 47, *BIG))
+            return {"pattern": self.pattern(), "as_of": self.epoch, "low": low, "changes": 1}
         return {"after": 0, "upto": self.epoch, "changes": self.chance.choice(BIG)}
 
     def _stage(self) -> dict[str, Value]:

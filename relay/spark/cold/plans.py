@@ -45,7 +45,7 @@ READERS: Final = 8
 class ColdPlan:
     """The part of an archive for one task: the epochs in (after, upto], or the state at ``after``.
 
-    From columns where ``files`` are given, else from segments.
+    From columns where ``files`` are given, else from segments.  ``share`` is a part of the state.
     """
 
     identity: str
@@ -53,6 +53,7 @@ class ColdPlan:
     upto: int
     state: bool = False
     files: tuple[ColdFile, ...] | None = None
+    share: tuple[int, int] | None = None
 
 
 def planned(archive: Archive, pattern: Value, after: int, upto: int, count: int) -> list[ColdPlan]:

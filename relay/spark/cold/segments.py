@@ -11,16 +11,20 @@ from dataspace.client.bulk.blocks import Block, block
 from dataspace.codec import unpack_own
 from relay.archive.reading import ReadArchive
 from relay.log.columns import ColumnReplay
+from relay.log.cursors import StateShares
 from relay.spark.cold.archives import archive_of
 from relay.spark.cold.plans import ColdPlan
 from relay.spark.common.connections import DaemonPeer
 from relay.spark.common.schema import Columns
 
 
-def segment_blocks(log: ReadArchive, plan: ColdPlan, wanted: Columns) -> Iterator[Block]:
+def segment_blocks(
+    log: ReadArchive, plan: ColdPlan, wanted: Columns, shares: StateShares | None = None
+) -> Iterator[Block]:
     """Yields the blocks of a plan; ``Refused("epoch-gone")`` where the archive begins later.
 
-    About 2 µs a change, and where something is counted the same from the nearest state to ``plan.after``.
+    ``shares`` has the state, if the caller has it.  About 2 µs a change, and where something is counted the
+    same from the nearest state to ``plan.after``.
     """
     captures = wanted.captures
     replay = ColumnReplay(
@@ -30,6 +34,8 @@ def segment_blocks(log: ReadArchive, plan: ColdPlan, wanted: Columns) -> Iterato
         captures=captures,
         places=wanted.placed,
         asserted=wanted.asserted,
+        share=plan.share,
+        shares=shares,
     )
     made = replay.state(log.archive.time_of(plan.after)) if plan.state else replay.blocks(plan.upto)
     for each in made:

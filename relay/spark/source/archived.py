@@ -18,8 +18,10 @@ from relay.spark.cold.counted import counted_batches
 from relay.spark.cold.forms import column_form
 from relay.spark.cold.plans import ColdPlan, planned, summed_files
 from relay.spark.cold.segments import segment_blocks
+from relay.spark.cold.shares import archived_shares
 from relay.spark.cold.states import column_state
 from relay.spark.source.offsets import Span
+from relay.spark.source.shares import is_archived
 from relay.spark.source.tasks import SortedState, batches
 
 if TYPE_CHECKING:
@@ -32,16 +34,13 @@ if TYPE_CHECKING:
 def divided(
     at: int, span: Span, now: SourceFrontier, options: StreamOptions | ReadOptions, columns: Columns
 ) -> tuple[list[ColdPlan], Span]:
-    """Returns the plans of tasks that read the archived part of a span, and the rest of the span.
-
-    The newest state is left to the daemon, which has it at hand.
-    """
+    """Returns the plans of tasks that read the archived part of a span, and the rest of the span."""
     peer = options.peers[at]
     made: list[ColdPlan] = []
     if span.as_of is not None:
-        if span.as_of > now.archived or (peer.url and span.as_of == now.epoch):
+        if not is_archived(peer, span.as_of, now):
             return made, span
-        made.append(ColdPlan(now.space, span.as_of, span.as_of, state=True))
+        made.append(ColdPlan(now.space, span.as_of, span.as_of, state=True, share=span.share))
         span = Span(span.after, span.upto)
     upto = min(now.archived, span.upto)
     if span.after < upto:
@@ -66,6 +65,12 @@ def cold_rows(
         assert form is not None  # as the plan says
         task = ColumnTask(cold.objects, form, columns, plan.after, plan.upto, peer.shown, peer.space)
         yield from column_batches(task, plan.files)
+        return
+    if plan.share is not None:
+        shares = archived_shares(cold.upto(plan.upto), plan.after, columns)
+        yield from batches(
+            segment_blocks(cold.log, plan, columns, shares), columns, options.batch_rows, peer=peer
+        )
         return
     read = _by_columns(cold.upto(plan.upto), plan, columns, peer, options)
     if read is None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from dataspace.errors import DataspaceError, UsageError
+from dataspace.wire.observing import NUMBERS
 from index.patterns.text import unparse_pattern
 from relay.spark.common.parsing import Numbered
 from relay.spark.common.schema import parsed
@@ -42,10 +43,14 @@ class DataLoss(DataspaceError):
 
 @dataclass(frozen=True, slots=True)
 class OffsetOrigin:
-    """Where reading begins: with the state at ``epoch`` (a snapshot), or with the first change after it."""
+    """Where reading begins: with the state at ``epoch`` (a snapshot), or with the first change after it.
+
+    Of a state that is read in parts, rows with numbers below ``low`` have been read.
+    """
 
     kind: Literal["snapshot", "after"]
     epoch: int
+    low: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,8 @@ class Offset:
         """
         said: Json = {"epoch": self.epoch, "space": self.space}
         if self.origin is not None:
-            said["from"] = {self.origin.kind: self.origin.epoch}
+            part = {"low": self.origin.low} if self.origin.low else {}
+            said["from"] = {self.origin.kind: self.origin.epoch, **part}
         return said
 
     @property
@@ -85,11 +91,15 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The range of one batch: the state at ``as_of``, if any, then the epochs in ``(after, upto]``."""
+    """The range of one batch: the state at ``as_of``, if any, then the epochs in ``(after, upto]``.
+
+    With a ``share``, only that part of the state: rows with numbers from the first on and below the second.
+    """
 
     after: int
     upto: int
     as_of: int | None = None
+    share: tuple[int, int] | None = None
 
     @property
     def empty(self) -> bool:
@@ -100,6 +110,8 @@ class Span:
 def offset(said: Json) -> Offset:
     """The offset that a text from a checkpoint means; ``DataLoss`` if it is none of ours."""
     match said:
+        case {"epoch": int(epoch), "space": str(space), "from": {"snapshot": int(at), "low": int(low)}}:
+            return Offset(epoch, space, OffsetOrigin("snapshot", at, low))
         case {"epoch": int(epoch), "space": str(space), "from": {"snapshot": int(at)}}:
             return Offset(epoch, space, OffsetOrigin("snapshot", at))
         case {"epoch": int(epoch), "space": str(space), "from": {"after": int(at)}}:
@@ -155,6 +167,15 @@ def following(here: Offset, now: LogFrontier, limit: int | None) -> Offset:
     if end <= begin and (origin is None or origin.kind == "after"):
         return here
     return Offset(end, here.space, origin)
+
+
+def within_state(here: Offset, high: int) -> Offset:
+    """The end of the batch that has the rows of a pending state up to a number, ``NUMBERS`` for all."""
+    assert here.pending is not None  # as the caller has seen
+    at = here.pending.epoch
+    if high >= NUMBERS:
+        return Offset(at, here.space, OffsetOrigin("snapshot", at))
+    return Offset(here.epoch, here.space, OffsetOrigin("snapshot", at, high))
 
 
 def further(epoch: int, count: int, gaps: Sequence[tuple[int, int]]) -> int:
@@ -235,25 +256,30 @@ def span(start: Offset, end: Offset) -> Span:
     origin = end.origin or start.pending
     if origin is None:
         return Span(after=start.epoch, upto=end.epoch)
-    as_of = origin.epoch if origin.kind == "snapshot" else None
-    return Span(after=origin.epoch, upto=end.epoch, as_of=as_of)
+    if origin.kind == "after":
+        return Span(after=origin.epoch, upto=end.epoch)
+    at, begun = origin.epoch, start.pending
+    low = begun.low if begun is not None and begun.kind == "snapshot" and begun.epoch == at else 0
+    if end.pending is not None:
+        return Span(at, at, as_of=at, share=(low, origin.low))
+    return Span(at, end.epoch, as_of=at, share=(low, NUMBERS) if low else None)
 
 
 def divided(span: Span, count: int, gaps: Sequence[tuple[int, int]]) -> list[Span]:
     """A span in up to ``count`` pieces of about as many epochs each, in order; a state is in the first.
 
-    >>> divided(Span(0, 40), 2, ())
-    [Span(after=0, upto=20, as_of=None), Span(after=20, upto=40, as_of=None)]
+    >>> [(each.after, each.upto) for each in divided(Span(0, 40), 2, ())]
+    [(0, 20), (20, 40)]
     """
     inside = [gap for gap in gaps if span.after <= gap[0] and gap[1] <= span.upto]
     skipped = sum([first - before - 1 for before, first in inside])
     size = max(LEAST, -(-(span.upto - span.after - skipped) // count))
     pieces: list[Span] = []
-    after, as_of = span.after, span.as_of
+    after, state = span.after, (span.as_of, span.share)
     while len(pieces) < count - 1 and (end := further(after, size, gaps)) < span.upto:
-        pieces.append(Span(after, end, as_of))
-        after, as_of = end, None
-    return [*pieces, Span(after, span.upto, as_of)]
+        pieces.append(Span(after, end, *state))
+        after, state = end, (None, None)
+    return [*pieces, Span(after, span.upto, *state)]
 
 
 def remaining(span: Span, space: str, now: LogFrontier) -> Span | None:
@@ -261,7 +287,7 @@ def remaining(span: Span, space: str, now: LogFrontier) -> Span | None:
     after = max(span.after, now.oldest - 1)
     upto = min(span.upto, now.epoch)
     as_of = None if span.as_of is None else after
-    left = Span(after, upto, as_of)
+    left = Span(after, upto, as_of, span.share)
     return None if space != now.space or after > upto or left.empty else left
 
 

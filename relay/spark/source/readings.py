@@ -77,7 +77,9 @@ class SpaceReading:
             places=wanted.placed,
             asserted=wanted.asserted,
         )
-        return read(after=span.after) if span.as_of is None else read(as_of=span.as_of)
+        if span.as_of is None:
+            return read(after=span.after)
+        return read(as_of=span.as_of, share=span.share)
 
     def check_rights(self, link: BulkClient, pattern: Value) -> None:
         now = link.frontier().epoch

@@ -36,7 +36,7 @@ from relay.spark.common.frontiers import SourceFrontier
 from relay.spark.common.parsing import Moment
 from relay.spark.common.schema import EPOCH, Columns, columns
 from relay.spark.common.where import bounds, condition, kept
-from relay.spark.source import moments, offsets
+from relay.spark.source import moments, offsets, shares
 from relay.spark.source.frontiers import FrontierWatch, together
 from relay.spark.source.offsets import Json, Span, offsets_by_name, offsets_of, place, state_at
 from relay.spark.source.readings import reading_of
@@ -233,6 +233,10 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if loss is not None:
             offsets.tolerate(loss, fail=options.fail_on_loss)
             here = offsets.anew(here, now)
+        pending = here.pending
+        if limited and options.max_changes is not None and pending is not None and pending.kind == "snapshot":
+            end_of = partial(shares.share_end, peer, options, self._columns, now)
+            return offsets.within_state(here, end_of(pending.epoch, pending.low, options.max_changes))
         end = offsets.following(here, now, options.max_epochs if limited else None)
         if limited and options.max_changes is not None and end.epoch > here.reached + 1:
             most = options.max_changes
@@ -439,13 +443,15 @@ def partitions_of(
         return []
     count = -(-options.partitions // len(options.peers))
     made: list[InputPartition] = []
-    if now.archived:
-        from relay.spark.source import archived  # loaded where there is an archive
+    for each in shares.divided_state(peer, options, columns, now, left, count):
+        rest = each
+        if now.archived:
+            from relay.spark.source import archived  # loaded where there is an archive
 
-        plans, left = archived.divided(part.at, left, now, options, columns)
-        made += [ArchivedPartition(part.at, each) for each in plans]
-    if not left.empty:
-        made += [SpanPartition(part.at, each, space) for each in offsets.divided(left, count, now.gaps)]
+            plans, rest = archived.divided(part.at, each, now, options, columns)
+            made += [ArchivedPartition(part.at, plan) for plan in plans]
+        if not rest.empty:
+            made += [SpanPartition(part.at, piece, space) for piece in offsets.divided(rest, count, now.gaps)]
     return made
 
 

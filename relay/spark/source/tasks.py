@@ -71,7 +71,10 @@ def rows(task: Task) -> Iterator[pa.RecordBatch]:
     ``Unreachable`` after ``connectTimeout`` without a daemon.
     """
     options, columns = task.options, task.columns
-    if task.span.as_of is not None:
+    if task.span.share is not None:
+        yield from batches(_share_blocks(task), columns, options.batch_rows, peer=task.peer)
+        task = replace(task, span=Span(task.span.after, task.span.upto))
+    elif task.span.as_of is not None:
         state = asked(task.peer, options.connect_timeout, partial(_state, task=task))
         yield from state.batches(options.batch_rows)
         task = replace(task, span=Span(task.span.after, task.span.upto))
@@ -87,6 +90,27 @@ def _state(link: BulkClient, task: Task) -> SortedState:
     for batch in batches(blocks, task.columns, task.options.batch_rows, peer=task.peer):
         state.add(batch)
     return state
+
+
+def _share_blocks(task: Task) -> Iterator[Block]:
+    """The part of a state with which a task begins, in the order of its numbers, once each row."""
+    alone = replace(task.span, upto=task.span.after)
+    patience = RetryPatience(task.options.connect_timeout)
+    had = 0
+    while True:
+        try:
+            with lent(task.peer) as link:
+                left = had
+                for block in _asked_for(link, task, alone):
+                    repeated = min(left, len(block))
+                    left -= repeated
+                    if repeated < len(block):
+                        patience.answered()
+                        had += len(block) - repeated
+                        yield block.without(repeated) if repeated else block
+            return
+        except AWAY as error:
+            patience.spent(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +198,7 @@ def _archived(task: Task, left: Span) -> ColdPlan | None:
 
     upto = archived_upto(task.peer, task.options.connect_timeout, task.space, left.after, left.upto)
     if upto > left.after or (upto == left.as_of == left.after):
-        return ColdPlan(task.space, left.after, upto, state=left.as_of is not None)
+        return ColdPlan(task.space, left.after, upto, state=left.as_of is not None, share=left.share)
     return None
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.errors import UsageError
-from dataspace.wire.observing import ObserveOptions, Policy
+from dataspace.wire.observing import NUMBERS, ObserveOptions, Policy
 from index.patterns.patterns import capture
 from index.values.values import Map, Record
 
@@ -41,10 +41,16 @@ COLUMNS = st.builds(
     asserted=st.booleans(),
     columns=st.just(True),
 )
+SHARES = st.builds(
+    lambda at, low, size: ObserveOptions(PATTERN, as_of=at, upto=at, share=(low, low + size), columns=True),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.integers(1, 9),
+)
 PACED = st.builds(ObserveOptions, **BEGINNINGS, pace=st.integers(0, 60_000))
 
 
-@given(OPTIONS | PACED | COLUMNS)
+@given(OPTIONS | PACED | COLUMNS | SHARES)
 def test_what_is_written_is_read_again(options: ObserveOptions) -> None:
     spec = options.spec()
     assert ObserveOptions.read(spec) == options
@@ -67,8 +73,9 @@ def test_a_pattern_may_be_text_and_a_policy_a_name() -> None:
         ({"after": True}, "after must be the number of an epoch, got True"),
         ({"upto": -1}, "upto must be the number of an epoch, got -1"),
         ({"as_of": 1.0}, "as_of must be the number of an epoch, got 1.0"),
-        ({"places": True}, "captures, places and asserted are for streams of kind=columns"),
-        ({"captures": (0,)}, "captures, places and asserted are for streams of kind=columns"),
+        ({"places": True}, "captures, places, asserted and share are for streams of kind=columns"),
+        ({"captures": (0,)}, "captures, places, asserted and share are for streams of kind=columns"),
+        ({"share": (0, 1)}, "share are for streams of kind=columns"),
         ({"policy": "perhaps"}, "policy must be one of wait, conflate, fail, drop, got 'perhaps'"),
         ({"pace": -1}, "pace must be 0 to 60000 milliseconds, got -1"),
         ({"pace": 60_001}, "pace must be 0 to 60000 milliseconds, got 60001"),
@@ -87,6 +94,23 @@ def test_an_option_without_such_a_value_is_refused(option: dict[str, Any], said:
         ObserveOptions(PATTERN, **option)
     with pytest.raises(UsageError, match=said):
         ObserveOptions.read(Map({"pattern": PATTERN, **option}))
+
+
+@pytest.mark.parametrize(
+    ("share", "epochs", "said"),
+    [
+        ((0, 0), {"as_of": 3, "upto": 3}, "share must be two ascending numbers from 0 to 281474976710656"),
+        ((False, 5), {"as_of": 3, "upto": 3}, "share must be two ascending numbers"),
+        ((0, NUMBERS + 1), {"as_of": 3, "upto": 3}, "share must be two ascending numbers"),
+        ((0, 1, 2), {"as_of": 3, "upto": 3}, "share must be two ascending numbers"),
+        ((0, 5), {"as_of": 3, "upto": 4}, "as_of and upto must be its epoch"),
+        ((0, 5), {"after": 3, "upto": 3}, "as_of and upto must be its epoch"),
+    ],
+)
+def test_a_share_is_of_a_state(share: Any, epochs: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        ObserveOptions(PATTERN, columns=True, share=share, **epochs)
+    assert ObserveOptions(PATTERN, columns=True, share=(0, NUMBERS), as_of=3, upto=3).share == (0, NUMBERS)
 
 
 def test_a_pace_is_given_in_seconds() -> None:

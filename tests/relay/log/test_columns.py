@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from dataspace.client.bulk.blocks import Block, block
 from dataspace.codec import unpack
 from dataspace.errors import ProtocolError, UsageError
 from dataspace.kernel.changes import Epoch
+from dataspace.wire.observing import NUMBERS
 from index.patterns.patterns import capture, discard, exact, matcher
 from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value, keys
@@ -205,6 +207,38 @@ def test_a_state_in_the_middle_is_remembered(asserted: bool, monkeypatch: pytest
         assert read and first
         read.clear()
         assert state() == first and not read
+        log.close()
+
+
+@settings(max_examples=15)
+@given(histories(), st.sampled_from(MORE_PATTERNS), st.integers(1, 4), st.booleans(), st.data())
+def test_shares_are_the_state_each_row_once(
+    turns: Turns, pattern: Value, most: int, asserted: bool, data: st.DataObject
+) -> None:
+    """In one order, whichever way the state was found, and as many rows as are asked for in each share."""
+    _, epochs, _ = lived(turns, ())
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columnar, "BLOCK_ROWS", 3)
+        log = Log.open(Path(folder))
+        append(log, *epochs)
+        at = data.draw(st.integers(0, log.last))
+        whole = [block(unpack(each.packed)) for each in ColumnReplay(log, pattern, at).state(9)]
+        low, read, sizes = 0, list[Block](), []
+        while low < NUMBERS:
+            if data.draw(st.booleans()):
+                log.cursors.clear()
+            asks = partial(ColumnReplay, log, pattern, at, places=True, asserted=asserted)
+            high = asks(share=(low, NUMBERS)).shares().upto(low, most)
+            made = [block(unpack(each.packed)) for each in asks(share=(low, high)).state(9)]
+            sizes.append(sum(map(len, made)))
+            read, low = read + made, high
+        rows = placed(iter(read))
+        assert [row[:2] for row in rows] == [(at, place) for place in range(len(rows))]
+        assert Counter([row for *_, row in rows]) == Counter([row for *_, row in placed(iter(whole))])
+        assert sizes == [
+            *[most] * (len(rows) // most),
+            *([len(rows) % most] if len(rows) % most else []),
+        ] or (not rows and sizes == [0])
         log.close()
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from random import Random
+
 import pytest
 from hypothesis import given, strategies as st
 
+from dataspace.wire.observing import NUMBERS
 from index.errors import InternalError
-from index.values.values import key
-from relay.log.cursors import Cursors, RowCounts, net_counts
+from index.values.values import Value, key, keys
+from relay.log.cursors import Cursors, RowCounts, StateShares, net_counts, row_keys
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -37,6 +41,45 @@ def test_a_copy_is_changed_alone() -> None:
     copy.change([(3,)], [(1,), (1,)])
     assert (bag.rows(), copy.rows()) == ([(1,), (2,)], [(2,), (3,)])
     assert not bag.remove_all([(1,)])
+
+
+odd = st.sampled_from([1, 1.0, True, "1", b"1", -0.0, 0.0, math.nan, -math.nan, None, 2**70, (1, math.nan)])
+
+
+@given(st.lists(st.tuples(odd, st.integers(0, 300)), unique_by=keys), st.randoms(), st.integers(0, 1))
+def test_shares_have_one_order_whatever_the_order_before(
+    rows: list[tuple[Value, int]], random: Random, few: int
+) -> None:
+    """Also where many rows have one number: then a share has all of them."""
+    with pytest.MonkeyPatch.context() as patched:
+        if few:
+            patched.setattr("relay.log.cursors.blake2b", lambda said, digest_size: Few(said, digest_size))
+        made = StateShares(zip(row_keys(rows), rows, strict=True))
+        other = random.sample(rows, len(rows))
+        again = StateShares(zip(row_keys(other), other, strict=True))
+    whole = range(len(rows))
+    assert [keys(row) for row in made.rows(whole)] == [keys(row) for row in again.rows(whole)]
+    assert {keys(row) for row in made.rows(whole)} == {keys(row) for row in rows}
+    for most in (1, 2, 50):
+        low, seen = 0, 0
+        while low < NUMBERS:
+            high = made.upto(low, most)
+            places = made.places(low, high)
+            assert places.start == seen
+            assert len(places) <= most or few
+            assert len(places) > 0 or not rows
+            low, seen = high, places.stop
+        assert seen == len(rows)
+
+
+class Few:
+    """A hash with three values."""
+
+    def __init__(self, said: bytes, size: int) -> None:
+        self._number = len(said) % 3 << 8 * size - 2
+
+    def digest(self) -> bytes:
+        return self._number.to_bytes(6)
 
 
 @given(st.lists(rows), st.lists(st.tuples(st.lists(rows), st.booleans())))

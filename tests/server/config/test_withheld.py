@@ -72,6 +72,22 @@ async def test_within_needs_a_right_to_observe(url: str) -> None:
                 await space.request("within", asked)
 
 
+async def test_within_a_state_needs_the_right_to_its_pattern(url: str) -> None:
+    with trio.fail_after(10):
+        asked = {"as_of": 0, "low": 0, "changes": 1}
+        async with dataspace.connect(url, token=ADMIN) as admin:
+            assert await admin.request("within", Map({**asked, "pattern": parse_pattern("p($)")})) == 1 << 48
+            for wrong in ({"as_of": "x"}, {"low": -1}, {"low": 1 << 48}, {"asserted": 3}):
+                with pytest.raises(Refused, match="bad-request"):
+                    pattern = {"pattern": parse_pattern("p($)")}
+                    await admin.request("within", Map({**asked, **pattern, **wrong}))
+        some = narrow(ADMIN, Map({"observe": ("q()",)}))
+        async with dataspace.connect(url, token=some) as space:
+            assert await space.request("within", Map({**asked, "pattern": parse_pattern("q($)")})) == 1 << 48
+            with pytest.raises(Refused, match="not-allowed"):
+                await space.request("within", Map({**asked, "pattern": parse_pattern("p($)")}))
+
+
 async def test_the_drawing_of_the_index_has_only_what_may_be_observed(url: str) -> None:
     with trio.fail_after(10):
         async with (

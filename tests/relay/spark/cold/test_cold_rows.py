@@ -17,6 +17,7 @@ from pyarrow.parquet import ParquetFile
 from dataspace.client.bulk.blocks import block
 from dataspace.codec import unpack_own
 from dataspace.kernel.changes import Epoch
+from dataspace.wire.observing import NUMBERS
 from index.patterns.text import parse_pattern
 from index.values.values import Record, Value
 from relay.archive.archive import Archive, ArchivePlace
@@ -26,8 +27,11 @@ from relay.log.columns import ColumnReplay
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.objects.opening import open_objects
+from relay.spark.cold import archives
+from relay.spark.cold.archives import ColdArchive
 from relay.spark.cold.columns import ColumnTask
 from relay.spark.cold.plans import ColdPlan, planned
+from relay.spark.cold.shares import _of_columns as shares_of_columns
 from relay.spark.cold.states import column_state, state_rows
 from relay.spark.common.connections import DaemonPeer
 from relay.spark.common.fitting import Misfit
@@ -322,6 +326,40 @@ def test_the_state_at_an_epoch_is_that_of_the_log(
             blocks = [block(unpack_own(each.packed)) for each in replay.state(at * 1_000_000)]
             assert sorted(found) == sorted(shown(batches(blocks, wanted, 1, peer=DaemonPeer(""))))
     assert {"p", "q", "w", "none", "absent"} <= {*summed}
+
+
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_shares_of_a_state_are_those_of_the_log(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, *, by_columns: bool
+) -> None:
+    """In the order that the daemon sends them in, so that a state may be begun there and ended here."""
+    summed: list[str] = []
+
+    def of_columns(cold: ColdArchive, at: int, wanted: Columns) -> object:
+        made = shares_of_columns(cold, at, wanted) if by_columns else None
+        summed.extend([] if made is None else [str(wanted.pattern)])
+        return made
+
+    monkeypatch.setattr("relay.spark.cold.shares._of_columns", of_columns)
+    for pattern in PATTERNS:
+        wanted = columns_for(pattern)
+        for at in range(1, len(TURNS) + 1, 1 if kept.several else 3):
+            archives._open.clear()  # as in another process
+            log = ColumnReplay(kept.log, wanted.pattern, at, places=True, share=(0, NUMBERS))
+            blocks = [block(unpack_own(each.packed)) for each in log.state(at * 1_000_000)]
+            expected = [
+                row for each in batches(blocks, wanted, 1, peer=kept.peer) for row in each.to_pylist()
+            ]
+            found, low = list[dict[str, object]](), 0
+            while low < NUMBERS:
+                high = log.shares().upto(low, 2)
+                plan = ColdPlan(kept.archive.place.identity, at, at, state=True, share=(low, high))
+                found += [
+                    row for each in cold_rows(plan, wanted, kept.peer, OPTIONS) for row in each.to_pylist()
+                ]
+                low = high
+            assert list(map(repr, found)) == list(map(repr, expected)), (pattern, at)
+    assert len({*summed}) >= (10 if by_columns else 0)
 
 
 def test_objects_of_rare_labels_are_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from dataspace.client.bulk.client import LogFrontier
 from dataspace.errors import UsageError
+from dataspace.wire.observing import NUMBERS
 from relay.spark.common.parsing import Numbered
 from relay.spark.source.offsets import (
     DataLoss,
@@ -26,6 +27,7 @@ from relay.spark.source.offsets import (
     remaining,
     span,
     state_at,
+    within_state,
 )
 
 
@@ -171,6 +173,47 @@ def test_every_epoch_is_read_once_whatever_the_pace_the_limit_and_the_crashes(
         here = end
     first = {"snapshot": 1, "latest": 7, "earliest": 3, 4: 4}[start]
     assert read == list(range(first, here.epoch + 1)) or (not read and here == begun)
+
+
+@given(
+    st.sets(st.integers(0, NUMBERS - 1), max_size=12),
+    st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.none() | st.integers(1, 5)), max_size=15),
+)
+def test_a_state_in_parts_is_read_once_whatever_the_limits_and_the_crashes(
+    numbers: set[int], steps: list[tuple[int, bool, int | None]]
+) -> None:
+    """Then follows every epoch once; limits change when a query is started again."""
+    epoch = 6
+    here = beginning("snapshot", at(epoch))
+    rows: list[int] = []
+    epochs: list[int] = []
+    for number, (grown, crashed, limit) in enumerate(steps):
+        epoch += grown
+        if limit is not None and here.pending is not None:
+            later = [each for each in sorted(numbers) if each >= here.pending.low]
+            end = within_state(here, NUMBERS if len(later) <= limit else later[limit])
+        else:
+            end = following(here, at(epoch), limit)
+        if crashed and number == 0:
+            here = beginning("snapshot", at(epoch + 3))
+        batch = span(kept(here), kept(end))
+        if batch.as_of is not None:
+            assert batch.as_of == 6
+            low, high = batch.share or (0, NUMBERS)
+            found = [each for each in sorted(numbers) if low <= each < high]
+            assert limit is None or len(found) <= limit
+            rows += found
+        epochs += range(batch.after + 1, batch.upto + 1)
+        here = end
+    read = NUMBERS if here.pending is None else here.pending.low
+    assert rows == [each for each in sorted(numbers) if each < read] or not steps
+    assert epochs == [*range(7, here.reached + 1)]
+
+
+def test_a_share_of_a_state_that_is_gone_stays_that_share() -> None:
+    wanted = Span(3, 3, as_of=3, share=(5, 9))
+    assert remaining(wanted, "s", at(9, oldest=4)) == wanted
+    assert remaining(wanted, "s", at(9, oldest=7)) is None
 
 
 def test_what_stays_while_another_daemon_moves_on_is_not_read_again() -> None:

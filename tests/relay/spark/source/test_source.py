@@ -186,6 +186,25 @@ def test_a_batch_holds_no_more_changes_than_it_may_but_never_splits_an_epoch(
     assert [len(batch) for batch in seen.batches.values()] == [2, 5, 3]
 
 
+def test_a_snapshot_comes_in_parts_and_a_query_that_failed_in_the_middle_goes_on(
+    spark: SparkSession, own_daemon: Daemon, checkpoint: Checkpoint
+) -> None:
+    own_daemon.turn(*[f"+p({at}, {at % 7})" for at in range(11)])
+    place, options = checkpoint(), {"maxChangesPerTrigger": 4, "minPartitions": 2}
+    first = Seen(fail_on=1)
+    with pytest.raises(PySparkException, match="the test fails this batch"):
+        run_now(stream(spark, own_daemon.url, "p($n:int, $m:int)", **options), first, place)
+    own_daemon.turn("+p(90, 0)", "-p(3, 3)")
+    seen = Seen()
+    run_now(stream(spark, own_daemon.url, "p($n:int, $m:int)", **options), seen, place)
+    assert seen.batches[1] == first.batches[1]
+    rows = [*first.batches[0], *seen.rows]
+    assert [len(first.batches[0]), *map(len, seen.batches.values())] == [4, 4, 3, 2]
+    assert sorted(row[:4] for row in rows[:11]) == [(at, at % 7, "insert", 1) for at in range(11)]
+    assert sorted(row[4] for row in rows[:11]) == list(range(11))  # type: ignore[type-var]
+    assert [row[:4] for row in rows[11:]] == [(90, 0, "insert", 2), (3, 3, "delete", 2)]
+
+
 def test_a_batch_may_be_read_in_several_partitions(spark: SparkSession, own_daemon: Daemon) -> None:
     for at in range(80):
         own_daemon.turn(f"+p({at})", *([f"-p({at - 1})"] if at else []))

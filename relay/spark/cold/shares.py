@@ -1,0 +1,59 @@
+"""Shares: the state at an archived epoch, in the order in which it is read in parts.
+
+Columns say what the state is ten times faster than a replay, so it is made of them where they suffice.  The
+daemon sends rows in the same order, so a state may be begun there and ended here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from dataspace.wire.observing import NUMBERS
+from index.values.values import Value, key
+from relay.log.columns import ColumnReplay, shares_name
+from relay.log.cursors import Captures, StateShares, row_keys
+from relay.spark.cold.archives import ColdArchive
+from relay.spark.cold.columns import ColumnTask
+from relay.spark.cold.forms import ColumnForm, column_form
+from relay.spark.cold.plans import SummedFiles, summed_files
+from relay.spark.cold.states import state_rows
+from relay.spark.common.schema import Columns
+
+
+def archived_shares(cold: ColdArchive, at: int, wanted: Columns) -> StateShares:
+    """Returns the state at an archived epoch, and keeps it for the next task of this process.
+
+    About 0.2 µs for each fact of the nearest state and each change since, and 3 µs for each row.
+    """
+    log, asserted = cold.log, wanted.asserted
+    replay = ColumnReplay(
+        log if asserted else log.beginning_at(at), wanted.pattern, at, asserted=asserted, share=(0, NUMBERS)
+    )
+    keyed = None if asserted or replay.at_hand() else _of_columns(cold, at, wanted)
+    if keyed is None:
+        return replay.shares()
+    made = StateShares(keyed)
+    log.cursors.leave(shares_name(key(wanted.pattern)), at, made)
+    return made
+
+
+def _of_columns(cold: ColdArchive, at: int, wanted: Columns) -> Iterator[tuple[Hashable, Captures]] | None:
+    """Returns the rows of a state with their keys, None where columns do not suffice."""
+    form = column_form(wanted.pattern)
+    files = None if form is None else summed_files(cold.archive, form, at, at)
+    if form is None or files is None or len(files.by_fields) > 1:
+        return None
+    task = ColumnTask(cold.objects, form, wanted, at, at, "", "")
+    return _keyed(task, form, files, at)
+
+
+def _keyed(
+    task: ColumnTask, form: ColumnForm, files: SummedFiles, at: int
+) -> Iterator[tuple[Hashable, Captures]]:
+    order = sorted({*form.captures})
+    named = [each for some in files.by_fields.values() for each in some]
+    for fields, numbers in state_rows(task, named, files.begin, at):
+        values: list[list[Value]] = [each.exact() for each in fields]
+        columns = [values[order.index(field)] for field in form.captures]
+        rows = [*zip(*columns, strict=True)] if columns else [()] * len(numbers)
+        yield from zip(row_keys(rows), rows, strict=True)
