@@ -29,6 +29,9 @@ SNAPSHOT: Final = 2
 CONFLATED: Final = 4
 PROGRESS: Final = 8
 
+NUMBERS: Final = 1 << 48
+"""Numbers that rows of a state may have: each row has one by a hash of its captures."""
+
 Action: TypeAlias = tuple[Value, ...]
 """``(ASSERT, handle, value)``, ``(RETRACT, handle)``, ``(SEND, value)``, ``(REPLACE, old, new, value)``,
 ``(WITHDRAW, pattern)`` or ``(PUT, handle, value, by)``, where ``by`` is None for the usual key."""

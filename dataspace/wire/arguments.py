@@ -28,7 +28,7 @@ ARGUMENTS: Final = {
     "renew": "owner",
     "release": "owner",
     "withdraw": "owner pattern",
-    "within": "after upto changes pattern as_of low asserted",
+    "within": "after upto changes pattern as_of low asserted owners",
     "stage": "key operations rows",
     "prepare": "rows",
     "discard": "key close",

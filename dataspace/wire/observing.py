@@ -14,14 +14,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Final, Self
 
 from dataspace.errors import UsageError
+from dataspace.kernel.actions import NUMBERS as NUMBERS
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Value
 
 MOST_PACE: Final = 60_000
 """Milliseconds that the pace of an observation may have."""
-
-NUMBERS: Final = 1 << 48
-"""Numbers that rows of a state may have: each row has one by a hash of its captures."""
 
 KINDS: Final = ("observe", "columns")
 
@@ -40,8 +38,9 @@ class ObserveOptions:
     """Options of one observation; ``columns`` has epochs come in blocks, by the column.
 
     Of these, ``captures`` says which captures are sent, by their numbers, and with ``places`` they say which
-    change of its epoch each row is, with ``asserted`` since when it was there.  ``share`` makes it a part of
-    the state at ``as_of``: the rows with numbers from the first on and below the second.
+    change of its epoch each row is, with ``asserted`` since when it was there, with ``owners`` by whose claim
+    it came.  ``share`` makes it a part of the state at ``as_of``: the rows with numbers from the first on and
+    below the second.
 
     ``policy`` may be given by its name, ``pace`` is in milliseconds, 0 for none.  Raises ``UsageError`` for
     an option that has no such value.
@@ -61,11 +60,12 @@ class ObserveOptions:
     captures: tuple[int, ...] | None = None
     places: bool = False
     asserted: bool = False
+    owners: bool = False
     share: tuple[int, int] | None = None
     columns: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("snapshot", "durable", "quiet", "net", "progress", "places", "asserted"):
+        for name in ("snapshot", "durable", "quiet", "net", "progress", "places", "asserted", "owners"):
             value = getattr(self, name)
             if value.__class__ is not bool:
                 raise UsageError(f"{name} must be true or false, got {value!r:.60}")
@@ -75,14 +75,15 @@ class ObserveOptions:
                 raise UsageError(f"{name} must be the number of an epoch, got {value!r:.60}")
         if self.policy.__class__ is not Policy:
             object.__setattr__(self, "policy", _policy(self.policy))
-        if self.captures is not None or self.places or self.asserted or self.share is not None:
+        bulk = self.places or self.asserted or self.owners
+        if bulk or self.captures is not None or self.share is not None:
             self._check_columns()
         if self.pace != 0 or self.pace.__class__ is not int:
             self._check_pace()
 
     def _check_columns(self) -> None:
         if not self.columns:
-            raise UsageError("captures, places, asserted and share are for streams of kind=columns")
+            raise UsageError("captures, places, asserted, owners and share are for streams of kind=columns")
         numbers = () if self.captures is None else self.captures
         if numbers.__class__ is not tuple or not all(each.__class__ is int and each >= 0 for each in numbers):
             raise UsageError(f"captures must be numbers of captures, got {numbers!r:.60}")

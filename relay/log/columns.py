@@ -18,19 +18,17 @@ captures are counted.
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
 from dataspace.codec import low_first, packer
-from dataspace.errors import Refused, UsageError
+from dataspace.errors import UsageError
 from dataspace.kernel.actions import MORE, SNAPSHOT
 from index.patterns.patterns import DISCARD
 from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value
-from relay.delivery.memory import MemoryBudget
-from relay.delivery.packed import joined
+from relay.delivery.blocks import ColumnBlock, cut
 from relay.log.cursors import Captures, RowCounts, Since, StateShares, TimedCounts
 from relay.log.replay import BagBase, Live, Replay, ReplayedLog, Selected
 from relay.log.segments import Rows, Segment, table
@@ -42,27 +40,11 @@ BLOCK_ROWS: Final = 16_384
 BLOCK_BYTES: Final = 1 << 20
 """About how much a block takes at most, unless one change alone is larger."""
 
-AHEAD: Final = 2
-"""Blocks of columns that wait for one stream."""
-
-UNKNOWN: Final[Since] = -1, -1
-"""Stands for the epoch and time of messages, and of rows that are older than the oldest epoch."""
+UNKNOWN: Final[Since] = -1, -1, None
+"""Stands for the epoch, time and owner of messages, and of rows that are older than the oldest epoch."""
 
 SETTLED_ROWS: Final = 2048
 """Rows that are turned into columns at once: as many as a processor's cache can hold."""
-
-
-class ColumnBlock:
-    """Some epochs of one pattern as a stream value, packed; ``len`` is how many changes are in it."""
-
-    __slots__ = ("_length", "packed")
-
-    def __init__(self, length: int, packed: bytes) -> None:
-        self._length = length
-        self.packed = packed
-
-    def __len__(self) -> int:
-        return self._length
 
 
 class ColumnReplay(Replay):
@@ -78,29 +60,32 @@ class ColumnReplay(Replay):
         captures: Sequence[int] | None = None,
         places: bool = False,
         asserted: bool = False,
+        owners: bool = False,
         share: tuple[int, int] | None = None,
         shares: StateShares | None = None,
     ) -> None:
         """``captures`` are the numbers of those to be sent, by default all; which rows there are is the same.
 
         With ``places``, blocks say which change of its epoch each row is; with ``asserted``, since when it
-        was there, for which everything since the oldest epoch is read, unless an earlier reader has left
-        off.  Of a state, only a ``share`` is sent, out of ``shares`` if these are known.  Raises
-        ``UsageError`` for the number of a capture that the pattern has not.
+        was there, with ``owners``, by whose claim it came.  For these everything since the oldest epoch is
+        read, unless an earlier reader has left off.  Of a state, only a ``share`` is sent, out of ``shares``
+        if these are known.  Raises ``UsageError`` for the number of a capture that the pattern has not.
         """
         super().__init__(log, pattern, after, live=live)
         self._form: Final = skeleton(pattern)
         self._shown: Final = _shown(captures, len(self._form.captures))
         self._placed: Final = places
         self._pattern: Final = pattern
-        self._asserted: Final = asserted
-        if asserted:
-            self._name = "asserted", self._name
+        self._timed: Final = asserted or owners
+        self._rest_of: Final = places, asserted, owners
+        self._owned: Final = owners
+        if asserted or owners:
+            self._name = "owned" if owners else "asserted", self._name
         self._share: Final = share
         self._shares = shares
         self._places_of: Callable[[Sequence[Any]], list[int]] | None = None
         flat = self._flat
-        self._apart = not asserted and (
+        self._apart = not self._timed and (
             () in self._form.captures or (flat is not None and flat.faithful and flat.exact)
         )
         """True if captures distinguish facts whatever facts there are."""
@@ -118,7 +103,7 @@ class ColumnReplay(Replay):
 
     def state(self, time: int) -> Iterator[ColumnBlock]:
         """Yields the captures at the epoch where this replay is, which was made at ``time``."""
-        forming = _Forming(self._shown, SNAPSHOT, placed=self._placed, timed=self._asserted)
+        forming = _Forming(self._shown, self._rest_of, SNAPSHOT)
         if self._share is not None:
             yield from self._part_of_state(forming, self._share, time)
             return
@@ -129,7 +114,7 @@ class ColumnReplay(Replay):
             part = rows[start : start + BLOCK_ROWS]
             if since is not None:
                 forming.since += since[start : start + BLOCK_ROWS]
-            forming.add(self.at, time, (part, [], []), 64 * len(part))
+            forming.add(self.at, time, (part, [], []), None, 64 * len(part))
             yield from forming.blocks()
 
     def _part_of_state(self, forming: _Forming, share: tuple[int, int], time: int) -> Iterator[ColumnBlock]:
@@ -138,7 +123,7 @@ class ColumnReplay(Replay):
         for start in range(places.start, places.stop, BLOCK_ROWS):
             part = places[start - places.start :][:BLOCK_ROWS]
             forming.since += shares.since(part)
-            forming.add(self.at, time, ([*shares.rows(part)], [], []), 64 * len(part), part)
+            forming.add(self.at, time, ([*shares.rows(part)], [], []), part, 64 * len(part))
             yield from forming.blocks()
 
     def shares(self) -> StateShares:
@@ -160,7 +145,7 @@ class ColumnReplay(Replay):
 
     def blocks(self, upto: int) -> Iterator[ColumnBlock]:
         """Yields the changes of the epochs (at, upto]; as ``Replay.epochs``."""
-        forming = _Forming(self._shown, placed=self._placed, timed=self._asserted)
+        forming = _Forming(self._shown, self._rest_of)
         if upto > self.at:
             self._counted = not self._are_distinct()
             for segment in self._log.segments(self.at, upto):
@@ -182,7 +167,7 @@ class ColumnReplay(Replay):
     def _are_distinct(self) -> bool:
         """True if captures distinguish the facts that there are at the beginning."""
         flat = self._flat
-        if self._asserted:
+        if self._timed:
             return False
         if self._apart or flat is None or not flat.faithful:
             return self._apart
@@ -194,15 +179,16 @@ class ColumnReplay(Replay):
 
     def _add_segment(self, forming: _Forming, segment: Segment, upto: int) -> None:
         share = len(segment.body) // max(1, segment.entries)
+        if self._timed:
+            for entry, owners in _with_owners(segment, self.at, upto, owned=self._owned):
+                forming.add(entry[0], entry[1], *self._captured_since(forming, entry, owners), share)
+            return
         entries = [*segment.rows_after(self.at, upto)]
         if not self._counted and self._added_whole(forming, entries, share):
             return
         for number, time, counts, rows, plain in entries:
-            if self._asserted:
-                selected, places = self._captured_since(forming, (number, time), counts, rows, plain)
-            else:
-                selected, places = self._captured(number, counts, rows, plain)
-            forming.add(number, time, selected, share, places)
+            selected, places = self._captured(number, counts, rows, plain)
+            forming.add(number, time, selected, places, share)
 
     def _added_whole(self, forming: _Forming, entries: Sequence[Rows], share: int) -> bool:
         """Adds all epochs at once, if all their values match; the usual case of a log of one kind."""
@@ -251,17 +237,16 @@ class ColumnReplay(Replay):
         return (came, said, went), None if is_dense else places
 
     def _captured_since(
-        self, forming: _Forming, now: Since, counts: Counts, rows: Sequence[Any], plain: Sequence[int]
+        self, forming: _Forming, entry: Rows, owners: Sequence[str | None] | None
     ) -> tuple[Selected, Sequence[int] | None]:
-        """Does the same, always counted, and notes since when each row was there."""
+        """Does the same, always counted, and notes since when each row was there, and by whose claim."""
         bag = self.own_bag()
         assert isinstance(bag, TimedCounts)  # as it was made
-        bag.now = now
-        came, said, went = self._selected(counts, rows, plain)
-        places = self._places(counts, rows, plain, found=len(came) + len(said) + len(went))
+        (came, said, went), places = self._taken(bag, entry, owners)
         first, end = bag.first_at(came), len(came) + len(said)
         last, since = bag.ended(went)
-        forming.since += [*[now] * len(first), *[None] * len(said), *since]
+        begun = [(*bag.now, None if bag.owners is None else bag.owners[at]) for at in first]
+        forming.since += [*begun, *[None] * len(said), *since]
         places = [
             *[places[at] for at in first],
             *places[len(came) : end],
@@ -271,9 +256,20 @@ class ColumnReplay(Replay):
         is_dense = not places or places[-1] == len(places) - 1
         return selected, None if is_dense or not self._placed else places
 
+    def _taken(
+        self, bag: TimedCounts, entry: Rows, owners: Sequence[str | None] | None
+    ) -> tuple[Selected, Sequence[int]]:
+        """Returns the captures of an epoch and their places; tells the bag the epoch and the owners."""
+        number, time, counts, rows, plain = entry
+        came, said, went = self._selected(counts, rows, plain)
+        places = self._places(counts, rows, plain, found=len(came) + len(said) + len(went))
+        bag.now = number, time
+        bag.owners = None if owners is None else [owners[at] for at in places[: len(came)]]
+        return (came, said, went), places
+
     def _bases(self) -> Iterator[BagBase]:
         """Yields the states that a replay may begin with: only earlier ones, where time is to be known."""
-        if not self._asserted:
+        if not self._timed:
             yield from super()._bases()
             return
         found = self._log.cursors.find(self._name, self.at)
@@ -294,9 +290,16 @@ class ColumnReplay(Replay):
         epoch, bag = base.make()
         if not isinstance(bag, TimedCounts):
             return super()._bag_from(BagBase(epoch, 0, lambda: (epoch, bag)))
-        for number, time, added, _, removed in self._changes(epoch, self.at):
-            bag.now = number, time
-            bag.change(self._rows(added), self._rows(removed))
+        if not self._owned:
+            for number, time, added, _, removed in self._changes(epoch, self.at):
+                bag.now = number, time
+                bag.change(self._rows(added), self._rows(removed))
+            return bag
+        for segment in self._log.segments(epoch, self.at) if epoch < self.at else ():
+            self.pace()
+            for entry, owners in segment.owned_rows_after(epoch, self.at):
+                (came, _, went), _ = self._taken(bag, entry, owners)
+                bag.change(came, went)
         return bag
 
     def _places(
@@ -326,6 +329,17 @@ def _shown(captures: Sequence[int] | None, width: int) -> Sequence[int]:
     if [*captures] != sorted({*captures} & {*range(width)}):
         raise UsageError(f"captures must be ascending numbers below {width}, got {captures!r:.60}")
     return captures
+
+
+def _with_owners(
+    segment: Segment, after: int, upto: int, *, owned: bool
+) -> Iterator[tuple[Rows, Sequence[str | None] | None]]:
+    """Yields the epochs of a segment, with the owner of each added value if that is wanted."""
+    if owned:
+        yield from segment.owned_rows_after(after, upto)
+    else:
+        for entry in segment.rows_after(after, upto):
+            yield entry, None
 
 
 def shares_name(of: Hashable) -> Hashable:
@@ -362,13 +376,11 @@ class _Watch(Replay):
 class _Forming:
     """A block that is being filled, epoch by epoch."""
 
-    def __init__(
-        self, shown: Sequence[int], flags: int = 0, *, placed: bool = False, timed: bool = False
-    ) -> None:
+    def __init__(self, shown: Sequence[int], rest: tuple[bool, bool, bool], flags: int = 0) -> None:
+        """``rest`` says what is sent of each row beside: its place, since when it was there, its owner."""
         self._shown = shown
         self._flags = flags
-        self._placed = placed
-        self._timed = timed
+        self._rest_of = rest
         self._pack = packer()
         self._clear()
 
@@ -385,9 +397,7 @@ class _Forming:
     def full(self) -> bool:
         return self._length >= BLOCK_ROWS or self._bytes >= BLOCK_BYTES
 
-    def add(
-        self, number: int, time: int, rows: Selected, size: int, places: Sequence[int] | None = None
-    ) -> None:
+    def add(self, number: int, time: int, rows: Selected, places: Sequence[int] | None, size: int) -> None:
         """Adds one epoch, of about ``size`` bytes in the log; one without changes is ignored."""
         added, messages, removed = rows
         if added or messages or removed:
@@ -426,7 +436,7 @@ class _Forming:
         most = min(BLOCK_ROWS, max(1, BLOCK_BYTES * count // max(1, self._bytes)))
         places = self._all_places()
         if count > 2 * most:
-            for runs, skipped, start, stop, more in _cut(self._runs, most):
+            for runs, skipped, start, stop, more in cut(self._runs, most):
                 columns = [column[start:stop] for column in self._columns]
                 rest = self._rest(places, start, stop)
                 yield self._block(runs, stop - start, columns, rest, skipped, more=more)
@@ -437,12 +447,14 @@ class _Forming:
 
     def _rest(self, places: array[int] | None, start: int, stop: int) -> list[object]:
         """Returns the parts of a block behind its columns, as far as they are wanted."""
-        if not self._placed and not self._timed:
-            return []
-        made: list[object] = [None if places is None else low_first(places[start:stop])]
-        if self._timed:
-            since = [each or UNKNOWN for each in self.since[start:stop]]
-            made.append([low_first(array("q", part)) for part in zip(*since, strict=True)])
+        placed, timed, owned = self._rest_of
+        made: list[object] = [low_first(places[start:stop]) if placed and places is not None else None]
+        since = [each or UNKNOWN for each in self.since[start:stop]]
+        epochs, times, owners = zip(*since, strict=True) if since else ((), (), ())
+        made.append([low_first(array("q", each)) for each in (epochs, times)] if timed else None)
+        made.append(owners if owned else None)
+        while made and made[-1] is None and not (placed and len(made) == 1):
+            made.pop()
         return made
 
     def _all_places(self) -> array[int] | None:
@@ -467,97 +479,3 @@ class _Forming:
         flags = self._flags | (MORE if more else 0)
         value = [flags, skipped, *zip(*runs, strict=True), columns, *rest]
         return ColumnBlock(length, self._pack(value))
-
-
-Part = tuple[list[tuple[int, ...]], int, int, int, bool]
-"""Some epochs, how many changes of the first went before, their rows, and whether the last one goes on."""
-
-
-def _cut(runs: Sequence[tuple[int, ...]], most: int) -> Iterator[Part]:
-    """Yields epochs cut into parts of at most ``most`` changes.
-
-    An epoch is divided only where it is larger.
-    """
-    part: list[tuple[int, ...]] = []
-    start = at = 0
-    for run in runs:
-        size = sum(run[2:])
-        if part and at + size - start > most:
-            yield part, 0, start, at, False
-            part, start = [], at
-        if size <= most:
-            part.append(run)
-            at += size
-            continue
-        for skipped in range(0, size, most):
-            stop = min(skipped + most, size)
-            yield [_slice(run, skipped, stop)], skipped, at + skipped, at + stop, stop < size
-        at += size
-        start = at
-    if part:
-        yield part, 0, start, at, False
-
-
-def _slice(run: tuple[int, ...], start: int, stop: int) -> tuple[int, ...]:
-    """Returns the counts of an epoch for its changes ``start`` to ``stop``."""
-    number, time, *counts = run
-    sliced, at = [], 0
-    for count in counts:
-        sliced.append(max(0, min(stop, at + count) - max(start, at)))
-        at += count
-    return (number, time, sliced[0], sliced[1], sliced[2])
-
-
-class Blocks:
-    """The waiting room of one bulk reader: a few blocks, whole (see ``relay/delivery/backlog.py``)."""
-
-    __slots__ = ("_left", "_room", "_waiting", "failure", "used")
-
-    def __init__(self, room: MemoryBudget | None = None) -> None:
-        """``room`` is the budget of all observers together."""
-        self.failure: Refused | None = None
-        self._waiting: deque[ColumnBlock] = deque()
-        self._room = room or MemoryBudget()
-        self._room.observers += 1
-        self._left = False
-        self.used = 0
-        """Bytes of the blocks that wait."""
-
-    @property
-    def full(self) -> bool:
-        """True if as many blocks wait as should."""
-        return len(self._waiting) >= AHEAD or (self.used > 0 and self._room.pauses(self.used))
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def extend(self, block: ColumnBlock) -> None:
-        """Queues one more block, unless the stream has ended; the caller keeps them few."""
-        if not self._left:
-            self._waiting.append(block)
-            self._use(len(block.packed))
-
-    def close(self) -> None:
-        """Drops what waits when the stream has ended; may be called again."""
-        if not self._left:
-            self._left = True
-            self._waiting.clear()
-            self._use(-self.used)
-            self._room.observers -= 1
-
-    def _use(self, size: int) -> None:
-        self.used += size
-        self._room.used += size
-
-    def take(self, count: int, size: int) -> list[ColumnBlock]:
-        """Returns up to ``count`` blocks of about ``size`` bytes in all; the last may go beyond."""
-        taken: list[ColumnBlock] = []
-        while self._waiting and len(taken) < count and size > 0:
-            taken.append(self._waiting.popleft())
-            size -= len(taken[-1].packed)
-            self._use(-len(taken[-1].packed))
-        return taken
-
-    def take_packed(self, count: int, size: int) -> tuple[int, bytes]:
-        """Takes as ``take`` does; returns how many blocks, and their wire form."""
-        return joined(self.take(count, size))

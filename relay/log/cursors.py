@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import Any, Final, Protocol
 
 from dataspace.codec import pack, packer, unpack_own
-from dataspace.wire.observing import NUMBERS
+from dataspace.kernel.actions import NUMBERS as NUMBERS
 from index.errors import InternalError
 from index.patterns.events import Captures as Captures
 from index.values.values import keys, text_of
@@ -132,18 +132,22 @@ class RowCounts:
         return copied
 
 
-Since = tuple[int, int]
-"""The epoch in which something was asserted, and its time in microseconds."""
+Since = tuple[int, int, str | None]
+"""The epoch in which something was asserted, its time in microseconds, and the owner, if that is known."""
 
 
 class TimedCounts(RowCounts):
-    """Rows with the epoch since which each of them is there; ``now`` is the epoch in which rows are added."""
+    """Rows with the epoch since which each of them is there; ``now`` is the epoch in which rows are added.
 
-    __slots__ = ("_since", "now")
+    ``owners``, if it is set, are the owners of the rows that are added next.
+    """
+
+    __slots__ = ("_since", "now", "owners")
 
     def __init__(self) -> None:
         super().__init__()
-        self.now: Since = 0, 0
+        self.now: tuple[int, int] = 0, 0
+        self.owners: Sequence[str | None] | None = None
         self._since: dict[Hashable, Since] = {}
 
     @classmethod
@@ -163,8 +167,11 @@ class TimedCounts(RowCounts):
         return [self._since.get(at) for at in self._rows]
 
     def first_at(self, rows: Sequence[Captures]) -> list[int]:
-        first, named = super().first_at(rows), row_keys(rows)
-        self._since.update(dict.fromkeys([named[at] for at in first], self.now))
+        first, named, owners = super().first_at(rows), row_keys(rows), self.owners
+        if owners is None:
+            self._since.update(dict.fromkeys([named[at] for at in first], (*self.now, None)))
+        else:
+            self._since.update([(named[at], (*self.now, owners[at])) for at in first])
         return first
 
     def ended(self, rows: Sequence[Captures]) -> tuple[Sequence[int], list[Since | None]]:

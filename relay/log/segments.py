@@ -194,6 +194,14 @@ class Segment:
             elif after < entry[0] <= upto:
                 yield entry[0], entry[1], (entry[2], entry[3], entry[4]), entry[5], entry[6]
 
+    def owned_rows_after(self, after: int, upto: int) -> Iterator[tuple[Rows, Sequence[str | None]]]:
+        """Yields the same with the owner of each added value: the first owner that claimed it then."""
+        for entry in self._entries():
+            if entry[10]:
+                note_of(entry)
+            elif after < entry[0] <= upto:
+                yield (entry[0], entry[1], (entry[2], entry[3], entry[4]), entry[5], entry[6]), _owners(entry)
+
     def _entries(self) -> Sequence[Any]:
         whole = array_head(self.entries) + self.body
         return unpack_own(whole)  # type: ignore[return-value]  # what encode has packed
@@ -305,6 +313,23 @@ def _claims(form: Any, values: list[Value]) -> Claims:
     owner, handles, positions, retracted = form
     asserted = values if positions is None else [values[at] for at in positions]
     return Claims(owner, list(zip(handles, asserted, strict=False)), retracted)
+
+
+def _owners(entry: Any) -> list[str | None]:
+    """Returns the first owner that claimed each added value, None for a value without a claim; O(claims)."""
+    _, _, added, _, _, rows, plain, claims, *_ = entry
+    owners: list[str | None] = [None] * added
+    for owner, handles, positions, _ in reversed(claims):
+        for at in range(len(handles)) if positions is None else positions:
+            if at < added:
+                owners[at] = owner
+    if None in owners:  # a value that was claimed as another object is written twice
+        bare, known = {*plain}, dict[tuple[bool, bytes], str]()
+        for owner, _, positions, _ in reversed(claims):
+            known |= {(at in bare, pack(rows[at])): owner for at in positions or ()}
+        for at in [at for at, owner in enumerate(owners) if owner is None]:
+            owners[at] = known.get((at in bare, pack(rows[at])))
+    return owners
 
 
 _ORIGIN: Final = pack(ORIGIN)

@@ -38,6 +38,7 @@ def source_schema(options: Mapping[str, str]) -> StructType:
         spaces=shape.spaces,
         topic=shape.topic,
         asserted=shape.asserted,
+        owned=shape.owned,
     )
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.utils import is_remote
 from dataspace.errors import UsageError
 from relay.spark.common.connections import asked
 from relay.spark.common.options import check_names, default_option, read_options, sink_options
-from relay.spark.common.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ, SPACE, inferred, selected
+from relay.spark.common.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ, SPACE, selected
 from relay.spark.format import source_schema
 from relay.spark.sink.sink import query_owner
 from relay.spark.source import offsets
@@ -81,10 +81,11 @@ def _scanned(
     from relay.spark.cold.archives import archive_of  # loaded where there is an archive
     from relay.spark.cold.native import native_scan
 
-    read = read_options({name: _text(value) for name, value in options.items()})
+    texts = {name: _text(value) for name, value in options.items()}
+    read = read_options(texts)
     if len(read.peers) != 1 or read.spaces or read.as_of is not None or read.include_value:
         return None
-    wanted = inferred(read.pattern) if schema is None else schema
+    wanted = source_schema(texts) if schema is None else schema
     if isinstance(wanted, str):
         wanted = cast(StructType, StructType.fromDDL(wanted))
     reader = ChangesReader(read, wanted)

@@ -29,10 +29,10 @@ from dataspace.wire.features import MAIN, SYSTEM
 from dataspace.wire.observing import ObserveOptions, Policy
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value, key
+from relay.delivery.blocks import Blocks
 from relay.delivery.followers import Delivery, Follower
 from relay.delivery.outbox import OutStream, one_of
 from relay.delivery.paced import PacedFollower
-from relay.log.columns import Blocks
 from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
 from server.sessions.peer import Peer

@@ -28,11 +28,12 @@ from index.patterns.skeletons import skeleton
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Record, Value
 from relay.delivery.backlog import BYTE_LIMIT, MESSAGE_LIMIT
+from relay.delivery.blocks import Blocks
 from relay.delivery.followers import Follower
 from relay.delivery.memory import HeldState, MemoryBudget
 from relay.delivery.net_changes import NetChange
 from relay.delivery.outbox import READ_AHEAD_BYTES, OutStream
-from relay.log.columns import Blocks, ColumnReplay
+from relay.log.columns import ColumnReplay
 from relay.log.reader import LogReader
 from relay.log.recent import Retelling
 from relay.log.replay import Live, Replay, ReplayedLog
@@ -43,7 +44,7 @@ from server.spaces.space import HostedSpace
 from server.system import SystemSpace
 
 if TYPE_CHECKING:
-    from relay.log.columns import ColumnBlock
+    from relay.delivery.blocks import ColumnBlock
 
 
 Kind = TypeVar("Kind", bound=Replay)
@@ -429,6 +430,8 @@ async def replay_columns(
     hosted = peer.hosted
     if request.upto is None or not request.durable:
         raise Refused("bad-request", "a stream of columns needs upto, and durable=true")
+    if request.owners:
+        peer.permit.check_inspect("who changed facts")
     read = reads.begun()
     start = await beginning(hosted, request)
     waiting = stream.backlog = Blocks(memory)  # counted as an observer until it is closed with its stream
@@ -470,6 +473,7 @@ def column_replay(request: ObserveOptions) -> Callable[[ReplayedLog, Value, int]
         captures=request.captures,
         places=request.places,
         asserted=request.asserted,
+        owners=request.owners,
         share=request.share,
     )
 

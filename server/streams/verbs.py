@@ -152,7 +152,7 @@ async def _within_state(reader: Peer, arguments: Map) -> Value:
                 "upto": asked["as_of"],
                 "durable": True,
                 "share": (number(arguments, "low"), NUMBERS),
-                "asserted": arguments.get("asserted", False),
+                **{name: arguments.get(name, False) for name in ("asserted", "owners")},
             }
         )
     )

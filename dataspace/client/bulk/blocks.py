@@ -44,6 +44,8 @@ class Block:
     since: tuple[bytes, bytes] | None = field(default=None, kw_only=True)
     """The epoch and its time in microseconds from which on each row was there, as integers of 64 bits in the
     same order, -1 where that is not known; None where that was not requested."""
+    owners: tuple[str | None, ...] | None = field(default=None, kw_only=True)
+    """By whose claim each row came, None where that is not known; None where that was not requested."""
 
     def __len__(self) -> int:
         return sum(self.added) + sum(self.messages) + sum(self.removed)
@@ -68,6 +70,7 @@ class Block:
             columns=tuple([column[rows:] for column in self.columns]),
             places=None if self.places is None else self.places[4 * rows :],
             since=None if self.since is None else (self.since[0][8 * rows :], self.since[1][8 * rows :]),
+            owners=None if self.owners is None else self.owners[rows:],
         )
 
 
@@ -95,7 +98,7 @@ def block(value: Value, captures: Sequence[int] | None = None) -> Block:
 
 
 def _completed(made: Block, captures: Sequence[int] | None, rest: Sequence[Value]) -> Block:
-    """Returns a block with its columns at the places of their captures, and the places of its rows."""
+    """Returns a block with columns at the places of their captures, and the parts behind the columns."""
     if captures is not None:
         if len(captures) != len(made.columns):
             raise _malformed(made.columns)
@@ -103,14 +106,30 @@ def _completed(made: Block, captures: Sequence[int] | None, rest: Sequence[Value
         made = replace(
             made, columns=tuple([found.get(at, ()) for at in range(max(captures, default=-1) + 1)])
         )
-    match rest:
-        case [] | [None]:
-            return made
-        case [bytes() as places] if len(places) == 4 * len(made):
-            return replace(made, places=places)
-        case [places, (bytes() as epochs, bytes() as times)] if len(epochs) == len(times) == 8 * len(made):
-            return replace(_completed(made, None, [places]), since=(epochs, times))
-    raise _malformed(rest)
+    places, since, owners, *more = [*rest, None, None, None][: max(3, len(rest))]
+    count = len(made)
+    if more or not (_are_places(places, count) and _are_times(since, count) and _are_owners(owners, count)):
+        raise _malformed(rest)
+    return replace(made, places=places, since=since, owners=owners)  # type: ignore[arg-type]  # as just checked
+
+
+def _are_places(places: Value, count: int) -> bool:
+    return places is None or (places.__class__ is bytes and len(places) == 4 * count)
+
+
+def _are_times(since: Value, count: int) -> bool:
+    match since:
+        case None:
+            return True
+        case (bytes(epochs), bytes(times)):
+            return len(epochs) == len(times) == 8 * count
+    return False
+
+
+def _are_owners(owners: Value, count: int) -> bool:
+    if not isinstance(owners, tuple):
+        return owners is None
+    return len(owners) == count and {str, type(None)}.issuperset(map(type, owners))
 
 
 def _malformed(value: object) -> ProtocolError:

@@ -213,16 +213,6 @@ class BulkClient:
         answer = self._ask("within", {"after": after, "upto": upto, "changes": changes})
         return int(answer)  # type: ignore[arg-type]  # a number, by WIRE.md
 
-    def within_state(self, pattern: Value, as_of: int, low: int, rows: int, *, asserted: bool = False) -> int:
-        """Returns the number below which at most ``rows`` rows of a state are, from ``low`` on; at least one.
-
-        As the end of a ``share`` in ``columns``; ``NUMBERS`` if there are no more.  ``asserted`` as there.
-        """
-        said: dict[str, Value] = {"pattern": pattern, "as_of": as_of, "low": low, "changes": rows}
-        if asserted:
-            said["asserted"] = True
-        return int(self._ask("within", said))  # type: ignore[arg-type]  # as above
-
     def acknowledge(self, reader: str, epoch: int) -> int:
         """Acknowledges all epochs up to one for a named reader, so that the log need not keep them.
 
@@ -266,6 +256,7 @@ class BulkClient:
         captures: Sequence[int] | None = None,
         places: bool = False,
         asserted: bool = False,
+        owners: bool = False,
         share: tuple[int, int] | None = None,
     ) -> Iterator[Block]:
         """Yields the same by the column: several times faster for callers that want columns, and for the
@@ -273,7 +264,8 @@ class BulkClient:
 
         ``captures`` are the numbers of those to be sent, in order; all others are empty columns, and the rows
         are the same.  With ``places``, blocks say which change of its epoch each row is; with ``asserted``,
-        since when it was there, for which the daemon reads its log from the oldest epoch on.  ``share`` is a
+        since when it was there, and with ``owners``, by whose claim it came, which needs the right to
+        inspect; for these the daemon reads its log from the oldest epoch on.  ``share`` is a
         part of the state: its rows with numbers from the first on and below the second, in their order.
         """
         options = ObserveOptions(
@@ -286,6 +278,7 @@ class BulkClient:
             captures=None if captures is None else tuple(captures),
             places=places,
             asserted=asserted,
+            owners=owners,
             share=share,
             columns=True,
         )

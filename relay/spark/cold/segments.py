@@ -28,12 +28,13 @@ def segment_blocks(
     """
     captures = wanted.captures
     replay = ColumnReplay(
-        log if wanted.asserted else log.beginning_at(plan.after),
+        log if wanted.traced else log.beginning_at(plan.after),
         wanted.pattern,
         plan.after,
         captures=captures,
         places=wanted.placed,
         asserted=wanted.asserted,
+        owners=wanted.owned,
         share=plan.share,
         shares=shares,
     )

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from dataspace.wire.observing import NUMBERS
 from index.values.values import Value, key
 from relay.log.columns import ColumnReplay, shares_name
-from relay.log.cursors import Captures, StateShares, row_keys
+from relay.log.cursors import NUMBERS, Captures, StateShares, row_keys
 from relay.spark.cold.archives import ColdArchive
 from relay.spark.cold.columns import ColumnTask
 from relay.spark.cold.forms import ColumnForm, column_form
@@ -25,11 +24,16 @@ def archived_shares(cold: ColdArchive, at: int, wanted: Columns) -> StateShares:
 
     About 0.2 µs for each fact of the nearest state and each change since, and 3 µs for each row.
     """
-    log, asserted = cold.log, wanted.asserted
+    log = cold.log
     replay = ColumnReplay(
-        log if asserted else log.beginning_at(at), wanted.pattern, at, asserted=asserted, share=(0, NUMBERS)
+        log if wanted.traced else log.beginning_at(at),
+        wanted.pattern,
+        at,
+        asserted=wanted.asserted,
+        owners=wanted.owned,
+        share=(0, NUMBERS),
     )
-    keyed = None if asserted or replay.at_hand() else _of_columns(cold, at, wanted)
+    keyed = None if wanted.traced or replay.at_hand() else _of_columns(cold, at, wanted)
     if keyed is None:
         return replay.shares()
     made = StateShares(keyed)

@@ -234,6 +234,7 @@ class Shape:
     spaces: bool
     topic: bool
     asserted: bool
+    owned: bool
 
 
 def source_shape(given: Mapping[str, str]) -> Shape:
@@ -247,6 +248,7 @@ def source_shape(given: Mapping[str, str]) -> Shape:
         bool(_spaces(read)),
         topic,
         read.value("includeAsserted", values.flag, False),
+        read.value("includeOwner", values.flag, False),
     )
 
 
@@ -282,6 +284,7 @@ _SOURCE: Final = (
     "minPartitions",
     "includeValue",
     "includeAsserted",
+    "includeOwner",
     "malformed",
 )
 _KNOWN: Final = {

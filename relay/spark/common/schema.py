@@ -59,6 +59,7 @@ CRASHED: Final = "_crashed"
 VALUE: Final = "_value"
 ASSERTED_EPOCH: Final = "_asserted_epoch"
 ASSERTED_AT: Final = "_asserted_at"
+OWNER: Final = "_owner"
 
 CHANGES: Final[Mapping[str, DataType]] = {
     CHANGE_TYPE: StringType(),
@@ -85,9 +86,13 @@ EXTRA: Final[Mapping[str, DataType]] = {
     SPACE: StringType(),
     VALUE: StringType(),
     **ASSERTED,
+    OWNER: StringType(),
 }
 """Columns that are there when asked for: by several addresses, ``spaces``, ``includeValue``,
-``includeAsserted``, or a schema."""
+``includeAsserted``, ``includeOwner``, or a schema."""
+
+TRACED: Final = frozenset([*ASSERTED, OWNER])
+"""Columns of changes that may be null: they say where a row came from."""
 
 OWN: Final[Mapping[str, DataType]] = {**RESERVED, **EXTRA}
 
@@ -188,6 +193,16 @@ class Columns:
         """True if rows say since when they were there."""
         return any(each.name in ASSERTED for each in self.all)
 
+    @property
+    def owned(self) -> bool:
+        """True if rows say by whose claim they came."""
+        return any(each.name == OWNER for each in self.all)
+
+    @property
+    def traced(self) -> bool:
+        """True if rows say what only a replay from the oldest epoch on finds out."""
+        return self.asserted or self.owned
+
 
 def inferred(
     pattern: str,
@@ -197,6 +212,7 @@ def inferred(
     spaces: bool = False,
     topic: bool = False,
     asserted: bool = False,
+    owned: bool = False,
 ) -> StructType:
     """The schema of a pattern: its captures, then our own columns.
 
@@ -213,6 +229,7 @@ def inferred(
     extra += [StructField(SPACE, StringType(), False)] * spaces
     extra += [StructField(VALUE, StringType(), False)] * include_value
     extra += [StructField(name, kind, True) for name, kind in ASSERTED.items()] * asserted
+    extra += [StructField(OWNER, StringType(), True)] * owned
     return StructType(fields + own + extra)
 
 
@@ -224,7 +241,7 @@ def selected(schema: StructType, names: Sequence[str]) -> StructType:
     """
     known = {field.name: field for field in schema.fields}
     known |= {
-        name: StructField(name, kind, name in ASSERTED) for name, kind in EXTRA.items() if name not in known
+        name: StructField(name, kind, name in TRACED) for name, kind in EXTRA.items() if name not in known
     }
     for name in names:
         if name not in known:
@@ -257,7 +274,7 @@ def columns(
         if name in OWN and name not in own and name not in EXTRA:
             raise UsageError(f"column {name} is one of {'changes' if topic else 'topics'} only")
     for name in schema.fieldNames():
-        if name in ASSERTED and (topic or not schema[name].nullable):
+        if name in TRACED and (topic or not schema[name].nullable):
             raise UsageError(
                 f"column {name} is one of changes only"
                 if topic

@@ -47,7 +47,7 @@ def divided(
         cold = archive_of(peer, options.connect_timeout, now.space)
         assert cold is not None  # since something is archived
         count = -(-options.partitions // len(options.peers))
-        if columns.asserted:  # which columns do not have
+        if columns.traced:  # which columns do not have
             made.append(ColdPlan(now.space, span.after, upto))
         else:
             made += planned(cold.archive, columns.pattern, span.after, upto, count)
@@ -95,7 +95,7 @@ def _by_columns(
     """The state of a plan, or changes that are counted, from columns; None where they must be replayed."""
     form, archive = column_form(columns.pattern), cold.archive
     files = None if form is None else summed_files(archive, form, plan.after, plan.upto)
-    if form is None or files is None or columns.asserted:
+    if form is None or files is None or columns.traced:
         return None
     task = ColumnTask(cold.objects, form, columns, plan.after, plan.upto, peer.shown, peer.space)
     if plan.state:

@@ -46,7 +46,7 @@ class Reading(Protocol):
         Raises ``Refused("epoch-gone")`` or ``("epoch-ahead")`` for missing epochs.
         """
 
-    def check_rights(self, link: BulkClient, pattern: Value) -> None:
+    def check_rights(self, link: BulkClient, wanted: Columns) -> None:
         """Raises ``Refused`` if the token of a link may not read this; reads nothing."""
 
     def acknowledge(self, link: BulkClient, reader: str, epoch: int, space: str) -> None:
@@ -76,14 +76,15 @@ class SpaceReading:
             captures=wanted.captures,
             places=wanted.placed,
             asserted=wanted.asserted,
+            owners=wanted.owned,
         )
         if span.as_of is None:
             return read(after=span.after)
         return read(as_of=span.as_of, share=span.share)
 
-    def check_rights(self, link: BulkClient, pattern: Value) -> None:
+    def check_rights(self, link: BulkClient, wanted: Columns) -> None:
         now = link.frontier().epoch
-        for _ in link.columns(pattern, after=now, upto=now):
+        for _ in link.columns(wanted.pattern, after=now, upto=now, owners=wanted.owned):
             pass  # the daemon looks at the rights before it sends what is none
 
     def acknowledge(self, link: BulkClient, reader: str, epoch: int, space: str) -> None:
@@ -114,7 +115,7 @@ class TopicReading:
             code = "epoch-gone" if refusal.code == "no-topic" else refusal.code
             raise Refused(code, refusal.text) from None
 
-    def check_rights(self, link: BulkClient, pattern: Value) -> None:
+    def check_rights(self, link: BulkClient, wanted: Columns) -> None:
         self.frontier(link)  # the pattern is matched here: the daemon judges the topic only
 
     def acknowledge(self, link: BulkClient, reader: str, epoch: int, space: str) -> None:

@@ -10,11 +10,12 @@ or the archive has the epoch now.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from dataspace.client.bulk.states import share_end
 from dataspace.errors import Refused
 from dataspace.wire.observing import NUMBERS
 from relay.spark.common.connections import DaemonPeer, asked
@@ -35,57 +36,50 @@ def is_archived(peer: DaemonPeer, at: int, now: SourceFrontier) -> bool:
     return at <= now.archived and not (peer.url and at == now.epoch)
 
 
-def share_end(
-    peer: DaemonPeer,
-    options: StreamOptions | ReadOptions,
-    columns: Columns,
-    now: SourceFrontier,
-    at: int,
-    low: int,
-    rows: int,
-) -> int:
-    """Returns the number up to which at most so many rows of a state are, from ``low`` on; at least one.
+@dataclass(frozen=True, slots=True)
+class StateDivider:
+    """What divides states of one daemon's space, which is as far as ``now`` says."""
 
-    ``NUMBERS`` if there are no more.
-    """
-    bound = options.connect_timeout
-    if not is_archived(peer, at, now):
-        ask = partial(_asked_daemon, columns=columns, at=at, low=low, rows=rows)
-        try:
-            return asked(peer, bound, ask)
-        except Refused as refusal:
-            if refusal.code != "epoch-gone" or not peer.archive:
-                raise
-    from relay.spark.cold.archives import planned_archive  # loaded where there is an archive
-    from relay.spark.cold.shares import archived_shares
+    peer: DaemonPeer
+    options: StreamOptions | ReadOptions
+    columns: Columns
+    now: SourceFrontier
 
-    cold = planned_archive(peer, bound, now.space).upto(at)
-    return archived_shares(cold, at, columns).upto(low, rows)
+    def end(self, at: int, low: int, rows: int) -> int:
+        """Returns the number up to which at most so many rows of a state are, from ``low`` on; at least one.
 
+        ``NUMBERS`` if there are no more.
+        """
+        peer, bound = self.peer, self.options.connect_timeout
+        if not is_archived(peer, at, self.now):
+            try:
+                return asked(peer, bound, partial(self._asked, at=at, low=low, rows=rows))
+            except Refused as refusal:
+                if refusal.code != "epoch-gone" or not peer.archive:
+                    raise
+        from relay.spark.cold.archives import planned_archive  # loaded where there is an archive
+        from relay.spark.cold.shares import archived_shares
 
-def _asked_daemon(link: BulkClient, *, columns: Columns, at: int, low: int, rows: int) -> int:
-    return link.within_state(columns.pattern, at, low, rows, asserted=columns.asserted)
+        cold = planned_archive(peer, bound, self.now.space).upto(at)
+        return archived_shares(cold, at, self.columns).upto(low, rows)
 
+    def _asked(self, link: BulkClient, *, at: int, low: int, rows: int) -> int:
+        columns = self.columns
+        traced = columns.asserted, columns.owned
+        return share_end(link, columns.pattern, at, (low, rows), traced=traced)
 
-def divided_state(
-    peer: DaemonPeer,
-    options: StreamOptions | ReadOptions,
-    columns: Columns,
-    now: SourceFrontier,
-    span: Span,
-    count: int,
-) -> list[Span]:
-    """Returns the state of a span in up to ``count`` parts, and then its epochs if there are some.
+    def divided(self, span: Span, count: int) -> list[Span]:
+        """Returns the state of a span in up to ``count`` parts, and then its epochs if there are some.
 
-    The span itself where the state is small.
-    """
-    if span.as_of is None or count < 2 or options.topic is not None:
-        return [span]
-    low, high = span.share or (0, NUMBERS)
-    if share_end(peer, options, columns, now, span.as_of, low, LEAST_ROWS) >= high:
-        return [span]
-    ends = [low + (high - low) * at // count for at in range(count + 1)]
-    alone = Span(span.as_of, span.as_of, span.as_of)
-    parts = [replace(alone, share=ends_of) for ends_of in pairwise(ends)]
-    rest = Span(span.after, span.upto)
-    return parts if rest.empty else [*parts, rest]
+        The span itself where the state is small.
+        """
+        if span.as_of is None or count < 2:
+            return [span]
+        low, high = span.share or (0, NUMBERS)
+        if self.end(span.as_of, low, LEAST_ROWS) >= high:
+            return [span]
+        ends = [low + (high - low) * at // count for at in range(count + 1)]
+        alone = Span(span.as_of, span.as_of, span.as_of)
+        parts = [replace(alone, share=of) for of in pairwise(ends)]
+        rest = Span(span.after, span.upto)
+        return parts if rest.empty else [*parts, rest]

@@ -36,10 +36,11 @@ from relay.spark.common.frontiers import SourceFrontier
 from relay.spark.common.parsing import Moment
 from relay.spark.common.schema import EPOCH, Columns, columns
 from relay.spark.common.where import bounds, condition, kept
-from relay.spark.source import moments, offsets, shares
+from relay.spark.source import moments, offsets
 from relay.spark.source.frontiers import FrontierWatch, together
 from relay.spark.source.offsets import Json, Span, offsets_by_name, offsets_of, place, state_at
 from relay.spark.source.readings import reading_of
+from relay.spark.source.shares import StateDivider
 from relay.spark.source.spaces import names_of
 from relay.spark.source.tasks import Task, rows
 from relay.spark.tuning import internals
@@ -235,8 +236,8 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             here = offsets.anew(here, now)
         pending = here.pending
         if limited and options.max_changes is not None and pending is not None and pending.kind == "snapshot":
-            end_of = partial(shares.share_end, peer, options, self._columns, now)
-            return offsets.within_state(here, end_of(pending.epoch, pending.low, options.max_changes))
+            state = StateDivider(peer, options, self._columns, now)
+            return offsets.within_state(here, state.end(pending.epoch, pending.low, options.max_changes))
         end = offsets.following(here, now, options.max_epochs if limited else None)
         if limited and options.max_changes is not None and end.epoch > here.reached + 1:
             most = options.max_changes
@@ -443,7 +444,7 @@ def partitions_of(
         return []
     count = -(-options.partitions // len(options.peers))
     made: list[InputPartition] = []
-    for each in shares.divided_state(peer, options, columns, now, left, count):
+    for each in StateDivider(peer, options, columns, now).divided(left, count):
         rest = each
         if now.archived:
             from relay.spark.source import archived  # loaded where there is an archive
@@ -469,7 +470,7 @@ def _frontier_at(
 def check_rights(options: StreamOptions | ReadOptions, columns: Columns) -> None:
     """Raises ``Refused`` on the driver for what a task would be refused, with all daemons asked at once."""
     reading, bound = reading_of(options.topic), options.connect_timeout
-    check = partial(reading.check_rights, pattern=columns.pattern)
+    check = partial(reading.check_rights, wanted=columns)
     together([partial(asked, peer, bound, check) for peer in options.peers if peer.url])
 
 

@@ -23,7 +23,6 @@ from dataspace.errors import Broken, Refused
 from relay.spark.common.connections import AWAY, DaemonPeer, RetryPatience, asked, lent
 from relay.spark.common.fitting import fitted
 from relay.spark.common.schema import (
-    ASSERTED,
     ASSERTED_AT,
     ASSERTED_EPOCH,
     CHANGE_TYPE,
@@ -31,9 +30,11 @@ from relay.spark.common.schema import (
     DAEMON,
     EPOCH,
     EPOCH_TIMESTAMP,
+    OWNER,
     SEQ,
     SPACE,
     TIME,
+    TRACED,
     Column,
     Columns,
 )
@@ -239,7 +240,7 @@ class SortedState:
     def __init__(self, columns: Columns, *, run_rows: int = _RUN_ROWS, chunk_rows: int = _CHUNK_ROWS) -> None:
         self._columns = columns
         self._captured = [
-            column.name for column in columns.all if column.capture is not None or column.name in ASSERTED
+            column.name for column in columns.all if column.capture is not None or column.name in TRACED
         ]
         self._run_rows = run_rows
         self._chunk_rows = chunk_rows
@@ -463,6 +464,7 @@ def _own_columns(
         SEQ: seqs,
         ASSERTED_EPOCH: lambda: _since(block, 0),
         ASSERTED_AT: lambda: _since(block, 1).view(pa.timestamp("us", tz="UTC")),
+        OWNER: lambda: pa.array(block.owners, pa.string()),
         DAEMON: lambda: pa.repeat("" if peer is None else peer.shown, len(block)),
         SPACE: lambda: pa.repeat("" if peer is None else peer.space, len(block)),
     }

@@ -39,6 +39,7 @@ COLUMNS = st.builds(
     captures=st.none() | st.lists(st.integers(0, 9)).map(tuple),
     places=st.booleans(),
     asserted=st.booleans(),
+    owners=st.booleans(),
     columns=st.just(True),
 )
 SHARES = st.builds(
@@ -73,8 +74,8 @@ def test_a_pattern_may_be_text_and_a_policy_a_name() -> None:
         ({"after": True}, "after must be the number of an epoch, got True"),
         ({"upto": -1}, "upto must be the number of an epoch, got -1"),
         ({"as_of": 1.0}, "as_of must be the number of an epoch, got 1.0"),
-        ({"places": True}, "captures, places, asserted and share are for streams of kind=columns"),
-        ({"captures": (0,)}, "captures, places, asserted and share are for streams of kind=columns"),
+        ({"places": True}, "captures, places, asserted, owners and share are for streams of kind=columns"),
+        ({"captures": (0,)}, "captures, places, asserted, owners and share are for streams of kind=columns"),
         ({"share": (0, 1)}, "share are for streams of kind=columns"),
         ({"policy": "perhaps"}, "policy must be one of wait, conflate, fail, drop, got 'perhaps'"),
         ({"pace": -1}, "pace must be 0 to 60000 milliseconds, got -1"),

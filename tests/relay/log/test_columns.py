@@ -124,6 +124,19 @@ def test_places_are_positions_in_the_epoch_and_captures_are_chosen(
         log.close()
 
 
+def owner_of(epoch: int) -> str | None:
+    """The owner of all claims of an epoch; None for no epoch."""
+    return None if epoch < 0 else f"owner {epoch % 3}"
+
+
+def owned(epochs: Sequence[Epoch]) -> list[Epoch]:
+    """Epochs whose claims have these owners."""
+    return [
+        one._replace(claims=[claims._replace(owner=str(owner_of(one.number))) for claims in one.claims])
+        for one in epochs
+    ]
+
+
 def dated(blocks: Iterator[Block]) -> list[tuple[int, str, int, object]]:
     """Epoch, kind, since when it was there, and captures of every change."""
     said: list[tuple[int, str, int, object]] = []
@@ -131,10 +144,12 @@ def dated(blocks: Iterator[Block]) -> list[tuple[int, str, int, object]]:
         assert each.since is not None
         rows = zip(*each.columns, strict=True) if each.columns else iter([()] * len(each))
         epochs, times = (iter(array("q", part)) for part in each.since)
+        owners = None if each.owners is None else iter(each.owners)
         for number, *counts in zip(each.numbers, each.added, each.messages, each.removed, strict=True):
             for kind in "+" * counts[0] + "!" * counts[1] + "-" * counts[2]:
                 said.append((number, kind, next(epochs), keys(next(rows))))
                 assert (next(times) < 0) == (said[-1][2] < 0)
+                assert owners is None or next(owners) == owner_of(said[-1][2])
     return said
 
 
@@ -167,21 +182,29 @@ def truly_dated(
 def test_rows_say_since_when_they_are_there(
     turns: Turns, pattern: Value, rows: int, data: st.DataObject
 ) -> None:
-    _, epochs, _ = lived(turns, ())
+    """And by whose claim they came."""
+    _, lived_epochs, _ = lived(turns, ())
+    epochs = owned(lived_epochs)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(columnar, "BLOCK_ROWS", rows)
         log = Log.open(Path(folder))
         append(log, *epochs)
+        asks = partial(ColumnReplay, log, pattern, asserted=True, owners=data.draw(st.booleans()))
         for _ in range(2):  # the second goes on from where the first left off, before it or behind it
             upto = data.draw(st.integers(0, log.last))
             after = data.draw(st.integers(0, upto))
-            replay = ColumnReplay(log, pattern, after, asserted=True)
-            made = [block(unpack(each.packed)) for each in replay.blocks(upto)]
+            made = [block(unpack(each.packed)) for each in asks(after).blocks(upto)]
             said, since = truly_dated(epochs, pattern, after, upto)
             assert dated(iter(made)) == said
-            state = ColumnReplay(log, pattern, upto, asserted=True).state(9)
-            found = dated(block(unpack(each.packed)) for each in state)
-            assert {row: began for _, _, began, row in found} == since
+            for share in (None, (0, NUMBERS)):
+                state = asks(upto, share=share, places=share is None).state(9)
+                found = dated(block(unpack(each.packed)) for each in state)
+                assert {row: began for _, _, began, row in found} == since
+            alone = ColumnReplay(log, pattern, after, owners=True, places=True)
+            blocks = [block(unpack(each.packed)) for each in alone.blocks(upto)]
+            assert placed(iter(blocks)) == truly_placed(epochs, pattern, after, upto)
+            owners = [one for each in blocks for one in each.owners or ()]
+            assert owners == [owner_of(began) for *_, began, _ in said]
         log.close()
 
 
@@ -294,10 +317,10 @@ def test_a_state_in_blocks_is_the_state(turns: Turns, pattern: Value) -> None:
 
 def test_an_epoch_that_is_too_large_is_divided_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columnar, "BLOCK_ROWS", 3)
-    forming = columnar._Forming([0])
-    forming.add(5, 50, ([(1,)], [], []), 1)
-    forming.add(6, 60, ([(at,) for at in range(4)], [(4,)], [(at,) for at in range(5, 8)]), 1)
-    forming.add(7, 70, ([], [], [(8,)]), 1)
+    forming = columnar._Forming([0], (False, False, False))
+    forming.add(5, 50, ([(1,)], [], []), None, 1)
+    forming.add(6, 60, ([(at,) for at in range(4)], [(4,)], [(at,) for at in range(5, 8)]), None, 1)
+    forming.add(7, 70, ([], [], [(8,)]), None, 1)
     made = [block(unpack(each.packed)) for each in forming.blocks()]
     assert [(each.numbers, each.skipped, each.more) for each in made] == [
         ((5,), 0, False),

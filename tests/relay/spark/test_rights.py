@@ -48,6 +48,23 @@ def test_a_batch_read_is_refused_while_it_is_planned(url: str) -> None:
     assert source(url, "p($n:int)")[0].partitions() == []
 
 
+def test_owners_need_the_right_to_inspect(url: str) -> None:
+    for token, said in ((READER, r"not-allowed.*who changed facts"), (ADMIN, "")):
+        options = {"url": url, "pattern": "p($n:int)", "token": token, "includeOwner": "true", **CA}
+        made = Dataspace(options)
+        for reader in (made.reader(made.schema()), made.streamReader(made.schema())):
+            if said:
+                with pytest.raises(Refused, match=said):
+                    plans(reader)
+            else:
+                plans(reader)
+
+
+def plans(reader: Any) -> None:
+    """What Spark asks first of a batch or a stream."""
+    (reader.initialOffset if hasattr(reader, "initialOffset") else reader.partitions)()
+
+
 def test_a_stream_is_refused_by_whatever_spark_asks_first(url: str) -> None:
     stream = source(url, "p($n:int)")[1]
     start = stream.initialOffset()

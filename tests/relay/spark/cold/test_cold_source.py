@@ -154,6 +154,43 @@ def test_the_archive_says_since_when_a_row_was_there(world: World, spark: SparkS
         assert rows(world.frame(spark, pattern, alone=True, includeAsserted=True, **options)) == expected
 
 
+def test_rows_say_by_whose_claim_they_came(spark: SparkSession, own_daemon: Daemon, tmp_path: Path) -> None:
+    """From the daemon and the archive, also where another owner claims the same."""
+    for owner, said in [
+        ("ann", ["+on(1)", "+on(2)", "!on(9)"]),
+        ("bob", ["+on(1)", "+on(3)"]),
+        ("ann", ["-on(1)"]),
+        ("bob", ["-on(1)"]),
+        ("bob", ["+on(1, 1)"]),
+    ]:
+        at = own_daemon.turn(*said, owner=owner)
+    own_daemon.turn("-on(2)", "+on(4)", owner="ann")
+    archive(own_daemon.data, tmp_path / "archive")
+    expected = [
+        (1, "insert", "durable:ann"),
+        (1, "delete", "durable:ann"),
+        (1, "insert", "durable:bob"),
+        (2, "insert", "durable:ann"),
+        (2, "delete", "durable:ann"),
+        (3, "insert", "durable:bob"),
+        (4, "insert", "durable:ann"),
+        (9, "message", None),
+    ]
+    for place in ({"url": own_daemon.url}, {"archive": str(tmp_path / "archive")}):
+        made = dataspace.spark.frame(spark, "on($n:int)", includeOwner=True, **place)  # type: ignore[arg-type]
+        assert made.columns == ["n", "_change_type", "_epoch", "_epoch_timestamp", "_seq", "_owner"]
+        found = made.orderBy("_epoch", "_seq").select("n", "_change_type", "_owner").collect()
+        assert sorted(map(tuple, found), key=lambda row: row[0]) == expected
+        some = dataspace.spark.frame(spark, "on($n:int)", columns=["_owner", "n"], asOfEpoch=at, **place)  # type: ignore[arg-type]
+        assert sorted(map(tuple, some.collect())) == [
+            ("durable:ann", 2),
+            ("durable:bob", 1),
+            ("durable:bob", 3),
+        ]
+        dated = dataspace.spark.frame(spark, "on($n:int)", includeAsserted=True, **place)  # type: ignore[arg-type]
+        assert dated.where("_asserted_epoch IS NOT NULL").count() == 7
+
+
 def hot_time(world: World, spark: SparkSession, epoch: int) -> str:
     """The time of an epoch."""
     frame = dataspace.spark.frame(
