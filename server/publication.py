@@ -26,6 +26,7 @@ from dataspace.kernel.expectations import are_expectations
 from dataspace.kernel.turns import keys_in_steps
 from dataspace.wire import packets as p
 from dataspace.wire.arguments import key, number, text, texts
+from dataspace.wire.packets import are_done
 from dataspace.wire.slices import unpacking
 from dataspace.wire.windows import ReceiveBudget, ReceiveWindow
 from index.values.values import Map, Value
@@ -35,6 +36,8 @@ from server.owners.accounts import Account
 from server.owners.bearers import LEASE, TRUSTED, Bearer
 from server.owners.turn_numbers import refusal
 from server.sessions.peer import Peer
+from server.spaces.groups.group import Settled
+from server.spaces.groups.groups import Done
 from server.spaces.ledger import Plan
 from server.spaces.packed import Operations, check, check_pair, read
 from server.spaces.space import HostedSpace
@@ -137,6 +140,7 @@ async def publish(
     close: tuple[str, ...] | None = None,
     account: Account | None = None,
     origin: Origin | None = None,
+    report: Callable[[], Sequence[Settled]] = tuple,
 ) -> int:
     """Commits what is staged under these keys as one turn; returns its epoch once that is on disk.
 
@@ -146,7 +150,8 @@ async def publish(
     another one begins to publish (``Publishers``).  Expectations are judged in the epoch of the turn: if one
     does not hold, ``ExpectationFailed`` is raised, and the number may be used again.  Published batches are
     discarded then, or everything under ``discard``; ``discard`` and ``close`` have the meaning
-    of ``Staging.discard``.
+    of ``Staging.discard``.  ``report`` returns the jobs of groups that are done with the turn, or raises
+    ``DeliveryLost``, and nothing has happened.
     """
     name = bearer.owner(owner)
     identity = bearer.publisher(client, name, hosted.clients)
@@ -175,9 +180,17 @@ async def publish(
                         break
                 if name.startswith(LEASE):
                     hosted.leases.grant(name, account)  # again, as it may have ended meanwhile
+                done = report()
                 epoch = hosted.commit(
-                    name, plan.actions, client=known, sequence=sequence, account=account, publication=True
+                    name,
+                    plan.actions,
+                    client=known,
+                    sequence=sequence,
+                    account=account,
+                    publication=True,
+                    notes=hosted.groups.notes(done),
                 ).number
+                hosted.groups.settled(done)
                 if exclusive:
                     hosted.publishers.published(name, identity, epoch)
                 hosted.flush()
@@ -481,7 +494,16 @@ async def _publish(peer: Peer, arguments: Map) -> Value:
         close=texts(arguments, "close") if "close" in arguments else None,
         account=peer.account,
         origin=peer.own.client.origin,
+        report=partial(_reported, peer, arguments),
     )
+
+
+def _reported(peer: Peer, arguments: Map) -> Sequence[Settled]:
+    """Returns the jobs that are done with a publication."""
+    done = arguments.get("done", ())
+    if not are_done(done):
+        raise Refused("bad-request", "done must be an array of pairs of a group and its deliveries")
+    return peer.hosted.groups.reported(cast("Done", done), peer.permit, peer.principal) if done else ()
 
 
 def _expected(arguments: Map) -> tuple[Value, ...]:

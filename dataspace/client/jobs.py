@@ -15,12 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from dataspace.client.session.turns import Done
 from dataspace.errors import DataspaceError, DeliveryLost, Refused, UsageError
 from dataspace.kernel.changes import time_of
 from dataspace.loops.here import loop, parking_lot
+from dataspace.loops.primitives import Scope
 from dataspace.wire import packets as p
 from dataspace.wire.consuming import AHEAD, LONGEST_SECONDS, ConsumeOptions
 from index.patterns.patterns import capture_names
@@ -53,13 +55,15 @@ class Job:
 
     __slots__ = (
         "_jobs",
+        "_lost",
         "_names",
+        "_scope",
         "attempt",
         "captures",
         "epoch",
+        "gone",
         "is_message",
         "is_settled",
-        "lost",
         "micros",
         "position",
         "token",
@@ -77,8 +81,10 @@ class Job:
         self.captures: tuple[Value, ...]
         self.epoch, self.position, self.micros, self.token, self.attempt, kind, self.captures = value
         self.is_message = kind == "message"
-        self.lost = False
-        """True once the delivery is no longer this member's."""
+        self.gone = False
+        """True once the fact has gone meanwhile; to report the job as done still counts."""
+        self._lost = False
+        self._scope: Scope | None = None
         self.is_settled = False
         """True once the job is done, given back or dead, or that is being sent."""
 
@@ -86,6 +92,48 @@ class Job:
     def itself(self) -> Job:
         """This job."""
         return self
+
+    @property
+    def lost(self) -> bool:
+        """True once the delivery is no longer this member's."""
+        return self._lost
+
+    @lost.setter
+    def lost(self, lost: bool) -> None:
+        self._lost = lost
+        if lost and self._scope is not None:
+            self._scope.cancel()
+
+    async def __aenter__(self) -> Self:
+        """Begins a block that is cancelled once the job is lost, and then raises ``DeliveryLost``.
+
+        At its end the job is done, unless it is settled; if it raises an ``Exception``, the job is given
+        back, with that as the reason.
+        """
+        if self._scope is not None:
+            raise UsageError(f"{self!r} has a block already")
+        check_open([self])
+        self._scope = loop().scope()
+        self._scope.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        scope, self._scope = self._scope, None
+        assert scope is not None  # as the block has begun
+        scope.__exit__(kind, error, trace)
+        was_cancelled = scope.cancelled_caught
+        if self.lost and not self.is_settled and (was_cancelled or error is None):
+            raise _lost(self)
+        if was_cancelled or self.is_settled or self.lost:
+            return was_cancelled
+        if error is None:
+            await self.done()
+        elif isinstance(error, Exception):
+            with suppress(DeliveryLost):
+                await self.again(reason=f"{type(error).__name__}: {error}")
+        return False
 
     @property
     def id(self) -> tuple[str, int, int]:
@@ -240,7 +288,8 @@ class Jobs:
     async def run(self, work: Callable[[Job], Awaitable[object]], *, tasks: int = 1) -> None:
         """Runs a function for each job, at most so many at once, until the block ends.
 
-        A job is done when the function returns, and given back when it raises an ``Exception``.
+        A job is done when the function returns, and given back when it raises an ``Exception``.  The function
+        is cancelled once its job is lost.
         """
         async with loop().open_nursery() as nursery:
             for _ in range(tasks):
@@ -248,16 +297,17 @@ class Jobs:
 
     async def _work(self, work: Callable[[Job], Awaitable[object]]) -> None:
         async for job in self:
+            failure: Exception | None = None
             try:
-                await work(job)
-            except Exception as error:  # noqa: BLE001  # a job that fails is given back, with the reason
-                if not (job.is_settled or job.lost):
-                    with suppress(DeliveryLost):
-                        await job.again(reason=f"{type(error).__name__}: {error}")
-            else:
-                if not (job.is_settled or job.lost):
-                    with suppress(DeliveryLost):
-                        await job.done()
+                async with job:
+                    try:
+                        await work(job)
+                    except Exception as error:
+                        failure = error
+                        raise
+            except Exception as error:
+                if error is not failure and not isinstance(error, DeliveryLost):
+                    raise
 
     async def done(self, *jobs: Job) -> int:
         """Reports several jobs as done in one turn; returns the epoch up to which that holds."""
@@ -358,6 +408,10 @@ class Jobs:
                 self._held({before: after for _, _, before, after in kept})
             case ("revoked", token):
                 self._lose(token)
+            case ("gone", token):
+                for job in [*self._out.values(), *self._inbox]:
+                    if job is not None and job.token == token:
+                        job.gone = True
             case ("ended",):
                 self._end()
 
@@ -451,10 +505,14 @@ def check_open(jobs: Iterable[Job]) -> None:
     """Raises ``DeliveryLost`` for a lost job, ``UsageError`` for a settled job."""
     for job in jobs:
         if job.lost:
-            lost = Map({"group": job.group, "lost": ((job.epoch, job.position),)})
-            raise DeliveryLost("not-yours", f"{job!r} is no longer this member's", lost)
+            raise _lost(job)
         if job.is_settled:
             raise UsageError(f"{job!r} is settled already")
+
+
+def _lost(job: Job) -> DeliveryLost:
+    lost = Map({"group": job.group, "lost": ((job.epoch, job.position),)})
+    return DeliveryLost("not-yours", f"{job!r} is no longer this member's", lost)
 
 
 def refused(jobs: Iterable[Job], error: BaseException) -> None:

@@ -307,7 +307,8 @@ def _others(value: Value) -> bool:
     )
 
 
-def _done(value: Value) -> bool:
+def are_done(value: Value) -> bool:
+    """True for pairs of a group and its deliveries, each delivery as epoch, position and token."""
     return value.__class__ is tuple and all(
         each.__class__ is tuple
         and len(each) == 2
@@ -333,14 +334,14 @@ _NAMES: Final = {
     are_actions: "an array",
     are_expectations: "an array",
     _others: "an array of pairs of an owner and its actions",
-    _done: "an array of pairs of a group and its deliveries",
+    are_done: "an array of pairs of a group and its deliveries",
     _any: "any value",
 }
 
 # number: packet, checks of its fields
 TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     1: (Hello, (_number, _text, _text, _map)),
-    2: (Turn, (_number, _text, _text, are_actions, are_expectations, _others, _text, _done)),
+    2: (Turn, (_number, _text, _text, are_actions, are_expectations, _others, _text, are_done)),
     3: (Open, (_number, _map, _number, _number)),
     4: (Ask, (_number, _number, _number)),
     5: (Abort, (_number, _text, _flag)),

@@ -92,6 +92,11 @@ class GroupCore:
         if self.state.take(item):
             self.enter(item)
 
+    def out_of(self, fact: Value) -> JobDelivery | None:
+        """Returns the delivery that has a fact which is going; None if the fact is out to nobody."""
+        item = self._facts.get(key_of(fact)) if self._facts else None
+        return self.out.get(item.token) if item is not None else None
+
     def enter(self, item: Item) -> None:
         """Makes an item ready that is undone and out to nobody."""
         self.size += item.size

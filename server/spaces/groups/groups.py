@@ -63,7 +63,8 @@ class SpaceGroups:
         self.hosted = hosted
         self.by_name: dict[str, WorkGroup] = {}
         self.states = GroupStates()
-        self._live: dict[Hashable, list[WorkGroup]] = {}
+        self._placed: dict[Hashable, list[WorkGroup]] = {}
+        """Groups by the class of their values."""
         self._dirty: dict[WorkGroup, None] = {}
         self._deadlines: list[tuple[float, int, WorkGroup]] = []
         self._members: dict[str, dict[Hashable, tuple[WorkGroup, StreamMember]]] = {}
@@ -87,7 +88,7 @@ class SpaceGroups:
         """Takes up the groups of the log, whose state that is; connections come later."""
         self.states = states
         self.by_name.clear()
-        self._live.clear()
+        self._placed.clear()
         self._deadlines.clear()
         self._members.clear()
         for name, state in states.items():
@@ -105,6 +106,7 @@ class SpaceGroups:
     def add(self, group: WorkGroup) -> None:
         """Adds a group, which reads from the log first."""
         self.by_name[group.name] = group
+        self._placed.setdefault(place_of(group), []).append(group)
         if isinstance(self.hosted.commits, GroupCommit):
             self.hosted.commits.on_epoch = self.feed
         self.touched(group)
@@ -174,19 +176,27 @@ class SpaceGroups:
         if epoch[8]:  # silent
             return
         self.states.fed = epoch[0]
-        if not self._live:
+        if not self.by_name:
             return
-        number, time, added, messages = epoch[:4]
-        size //= max(1, len(added) + len(messages) + len(epoch[4]))
+        number, time, added, messages, removed = epoch[:5]
+        size //= max(1, len(added) + len(messages) + len(removed))
         for position, value in enumerate(added):
             self._offer((number, position), time, value, size, is_message=False)
         for position, value in enumerate(messages, len(added)):
             self._offer((number, position), time, value, size, is_message=True)
+        for value in removed:
+            for group in self._of(value):
+                if (delivery := group.core.out_of(value)) is not None and not delivery.member.is_ending:
+                    cast("StreamMember", delivery.member).mark(("gone", delivery.token))
+
+    def _of(self, value: Value) -> Iterable[WorkGroup]:
+        """Returns the groups that may divide a value."""
+        placed = self._placed
+        return (*placed.get(class_of(value), ()), *placed.get(ANY, ()))
 
     def _offer(self, at: At, time: int, value: Value, size: int, *, is_message: bool) -> None:
-        live = self._live
-        for group in (*live.get(class_of(value), ()), *live.get(ANY, ())):
-            if group.matches(value) is None:
+        for group in self._of(value):
+            if not group.state.is_live or group.matches(value) is None:
                 continue
             if group.is_full:
                 self.fall_behind(group, at)
@@ -201,14 +211,12 @@ class SpaceGroups:
         state.read = max(state.read, (at[0], at[1] - 1) if at[1] else (at[0] - 1, END))
         group.pending.clear()
         group.pending_to = at[0] - 1
-        self._live[place_of(group)].remove(group)
 
     def go_live(self, group: WorkGroup) -> None:
         """Has a group take items as they come, since it has read everything on disk."""
         durable = self.hosted.commits.durable
         self.states.fed = max(self.states.fed, durable)
         group.state.is_live = True
-        self._live.setdefault(place_of(group), []).append(group)
 
     def touched(self, group: WorkGroup) -> None:
         """Notes that a group may have something to hand out."""
@@ -230,9 +238,7 @@ class SpaceGroups:
 
     def rest(self, group: WorkGroup) -> None:
         """Has a group take no items as they come."""
-        if group.state.is_live:
-            self._live[place_of(group)].remove(group)
-            group.state.is_live = False
+        group.state.is_live = False
         self._dirty.pop(group, None)
 
     def drop(self, group: WorkGroup) -> None:
@@ -240,6 +246,7 @@ class SpaceGroups:
         self.rest(group)
         if self.by_name.pop(group.name, None) is not None:
             self.past.add(group.core.counts)
+            self._placed[place_of(group)].remove(group)
         if (account := self.accounts.pop(group.name, None)) is not None:
             account.give("groups")
         for member in list(group.core.members.values()):

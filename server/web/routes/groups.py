@@ -20,13 +20,12 @@ from server.web.routes.parameters import (
     SPACE,
     Asked,
     Parameter,
-    read_list,
+    read_deliveries,
     read_number,
     read_object,
     read_pattern,
     read_text,
 )
-from server.web.routes.problems import Problem
 
 GROUP: Final = Parameter("group", "the name of the group", place="path", needed=True)
 PARAMETERS: Final = (SPACE, GROUP)
@@ -119,13 +118,7 @@ async def again(daemon: ServingDaemon, asked: Asked) -> Response:
 
 
 def _deliveries(said: dict[str, object]) -> Value:
-    found: list[Value] = []
-    for at, each in enumerate(read_list(said, "deliveries", MOST_IN_FLIGHT)):
-        parts = each.split(".") if isinstance(each, str) else []
-        if len(parts) != 3 or not all(part.isdecimal() and len(part) < 20 for part in parts):
-            raise Problem("bad-request", f"deliveries[{at}] must be EPOCH.POSITION.TOKEN, got {each!r:.60}")
-        found.append(tuple(map(int, parts)))
-    return tuple(found)
+    return tuple(read_deliveries(said, "deliveries", MOST_IN_FLIGHT))
 
 
 def _json(answer: object) -> Response:

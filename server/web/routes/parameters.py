@@ -274,6 +274,21 @@ def read_list(said: dict[str, Any], name: str, most: int, *, least: int = 1, pat
     return value
 
 
+def read_deliveries(
+    said: dict[str, Any], name: str, most: int, *, path: str = ""
+) -> list[tuple[int, int, int]]:
+    """Returns a member that is an array of deliveries of jobs, ``"EPOCH.POSITION.TOKEN"``."""
+    found: list[tuple[int, int, int]] = []
+    for at, each in enumerate(read_list(said, name, most, path=path)):
+        parts = each.split(".") if isinstance(each, str) else []
+        if len(parts) != 3 or not all(part.isdecimal() and len(part) < 20 for part in parts):
+            where = f"{_at(path, name)}[{at}]"
+            raise Problem("bad-request", f"{where} must be EPOCH.POSITION.TOKEN, got {each!r:.60}")
+        epoch, position, token = map(int, parts)
+        found.append((epoch, position, token))
+    return found
+
+
 def _at(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 

@@ -14,7 +14,7 @@ from starlette.datastructures import QueryParams
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.errors import Broken, DataspaceError, DeliveryLost, ProtocolError, Refused, UsageError
 from dataspace.wire.features import MAIN
 from server.web.inner import NotAdmitted
 
@@ -165,6 +165,9 @@ def problem_of(error: DataspaceError, *, limit: int = 0) -> Problem:
             return Problem("limit", error.text, 503)
         case Refused(code="unauthorized") | ProtocolError(code="unauthorized"):
             return Problem(error.code, f"{error.text}; HTTP has it in the header Authorization: Bearer TOKEN")
+        case DeliveryLost():
+            lost = [f"{epoch}.{position}" for epoch, position in error.lost]
+            return Problem(error.code, error.text, more={"lost": lost})
         case Refused() | ProtocolError():
             more: dict[str, object] = {"url": error.url} if error.url else {}
             return Problem(error.code, error.text, limit if error.code == "limit" else 0, more=more)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import orjson
@@ -21,6 +22,7 @@ from dataspace.errors import DataspaceError, ExpectationFailed
 from dataspace.kernel.actions import SEND
 from dataspace.kernel.expectations import MOST_EXPECTED, Expectation, absent, exactly, unchanged
 from dataspace.steps import Steps
+from dataspace.wire.consuming import MOST_IN_FLIGHT
 from dataspace.wire.features import SYSTEM
 from dataspace.wire.packets import MAX_TEXT
 from index.patterns.patterns import capture_names
@@ -31,6 +33,7 @@ from server.web.routes.parameters import (
     Asked,
     Parameter,
     in_steps,
+    read_deliveries,
     read_each,
     read_list,
     read_number,
@@ -108,6 +111,11 @@ TURN: Final[dict[str, object]] = {
             "description": "what must hold in the state before the turn, or it is answered with 412",
         },
         "actions": {"type": "array", "minItems": 1, "items": ACTION},
+        "done": {
+            "type": "object",
+            "additionalProperties": {"type": "array", "minItems": 1, "items": {"type": "string"}},
+            "description": "deliveries of jobs, by group, that are done with the turn",
+        },
     },
 }
 MESSAGES: Final[dict[str, object]] = {
@@ -118,7 +126,7 @@ MESSAGES: Final[dict[str, object]] = {
 }
 
 VERBS: Final = frozenset(["assert", "retract", "send"])
-MEMBERS: Final = ("owner", "client", "sequence", "by", "expect", "actions")
+MEMBERS: Final = ("owner", "client", "sequence", "by", "expect", "actions", "done")
 EXPECTED_FORMS: Final = (
     '{"absent": PATTERN}, {"exactly": PATTERN, "rows": [...]} and {"unchanged": PATTERN, "since": EPOCH}'
 )
@@ -146,6 +154,8 @@ async def turns(daemon: ServingDaemon, asked: Asked) -> Response:
         operations = await in_steps(daemon, asked, read_each(listed, "actions", _packed))
         count = sum([pairs for pairs, _ in operations])
         arguments["keys"] = (array_head(count) + b"".join([packed for _, packed in operations]),)
+        if "done" in said:
+            arguments["done"] = _done(said)
         if "traceparent" in asked.values:
             arguments["traceparent"] = asked.values["traceparent"][:MAX_TEXT]
         if asked.space == SYSTEM:
@@ -183,6 +193,19 @@ def _publication(said: dict[str, Any]) -> dict[str, Value]:
     if "by" in said:
         arguments["by"] = read_pattern(said, "by")
     return arguments
+
+
+def _done(said: dict[str, Any]) -> Value:
+    """Returns the deliveries that are done with a turn, as the wire has them."""
+    by_group = said["done"]
+    if not isinstance(by_group, dict):
+        raise Problem("bad-request", f"done must be an object of groups and deliveries, got {by_group!r:.60}")
+    return tuple(
+        [
+            (group, tuple(chain.from_iterable(read_deliveries(by_group, group, MOST_IN_FLIGHT, path="done"))))
+            for group in by_group
+        ]
+    )
 
 
 def _expectation(said: object, path: str) -> Steps[Expectation]:

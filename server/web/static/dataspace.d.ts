@@ -418,6 +418,8 @@ export class Job<R extends Row = Row> {
   readonly attempt: number;
   readonly isMessage: boolean;
   readonly lost: boolean;
+  /** True once the fact has gone meanwhile. */
+  readonly gone: boolean;
   readonly settled: boolean;
   done(): Promise<number>;
   again(options?: { after?: number; blame?: boolean; reason?: string }): Promise<void>;

@@ -34,6 +34,8 @@ const RUN = { tasks: 1 };
 export class Job {
   /** True once the delivery is no longer this member's. */
   lost = false;
+  /** True once the fact has gone meanwhile; to report the job as done still counts. */
+  gone = false;
   /** True once the job is done, given back or dead, or that is being sent. */
   settled = false;
 
@@ -363,6 +365,8 @@ export class Jobs {
       this.#held.resolve();
     } else if (kind === "revoked") {
       this.#lose(first);
+    } else if (kind === "gone") {
+      for (const job of [...this.#out.values(), ...this.#inbox]) if (job?.token === first) job.gone = true;
     } else if (kind === "ended") {
       this.#finish();
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from dataspace import Record
@@ -40,6 +41,25 @@ def test_jobs_are_taken_done_and_given_back(daemon: HttpDaemon) -> None:
     assert (again["captures"]["n"], again["attempt"]) == (2, 1) and again["delivery"] != second
     daemon.call("POST", f"{GROUP}/done", {"deliveries": [again["delivery"]]}).json()
     assert take(daemon, 1, wait=0) == []
+
+
+def test_a_job_is_done_with_a_turn_or_neither_happens(daemon: HttpDaemon) -> None:
+    take(daemon, 1, wait=0)
+    daemon.put(Record("errand", 7, "go"))
+    (job,) = take(daemon, 1)
+    path, turn = "/v1/spaces/main/turns", {"owner": "results", "actions": [{"assert": record("result", 7)}]}
+    done = {"done": {"work": [job["delivery"]]}}
+    epoch = daemon.call("POST", path, turn | done | {"client": "c", "sequence": 1}).json()["epoch"]
+    assert daemon.call("POST", path, turn | done | {"client": "c", "sequence": 1}).json()["epoch"] == epoch
+    late = {"owner": "results", "actions": [{"assert": record("result", 8)}]}
+    refused = daemon.call("POST", path, late | done)
+    assert refused.problem()[:2] == (409, "not-yours")
+    assert json.loads(refused.body)["lost"] == [f"{job['epoch']}.{job['position']}"]
+    none: list[Any] = [{"work": []}, {"work": ["1.2"]}, ["work"], {"work": "1.2.3"}]
+    for wrong in none:
+        assert daemon.call("POST", path, late | {"done": wrong}).problem()[0] == 400
+    assert daemon.call("POST", path, late | {"done": {"none": ["1.2.3"]}}).problem()[0] == 404
+    assert daemon.call("GET", "/v1/spaces/main/facts?pattern=result($n)").json()["rows"] == [{"n": 7}]
 
 
 def test_what_is_no_delivery_or_no_group_is_refused(daemon: HttpDaemon) -> None:

@@ -1,0 +1,132 @@
+"""What a program does with a job: a block that settles it, more time, a fact that goes meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import dataspace
+from dataspace import DeliveryLost, Map, Record, RemoteSpace
+from tests.server.groups.test_consuming import JOB, is_idle, job, take
+
+
+async def until(holds: Any) -> None:
+    with trio.fail_after(20):
+        while not holds():  # noqa: ASYNC110  # no event tells it
+            await trio.sleep(0.005)
+
+
+async def left(space: RemoteSpace) -> list[float | None]:
+    """The seconds that are left for what is out, None for what was not taken."""
+    answer: Any = await space.request("groups", Map({"group": "w", "out": True}))
+    return [each[5] for each in answer[0]["deliveries"]]
+
+
+async def test_a_block_settles_its_job(url: str) -> None:
+    async with dataspace.connect(url) as space, space.consume(JOB, group="w", attempts=1) as jobs:
+        for number in range(4):
+            await space.send(job(number))
+        (first,) = await take(jobs, 1)
+        async with first:
+            with pytest.raises(dataspace.UsageError, match="block already"):
+                async with first:
+                    pass
+        assert first.is_settled
+        (second,) = await take(jobs, 1)
+        with pytest.raises(ZeroDivisionError):
+            async with second:
+                raise ZeroDivisionError("no")
+        (third,) = await take(jobs, 1)
+        async with third, space.turn(done=[third]) as turn:
+            turn.assert_(Record("result", 2), owner="results")
+        (fourth,) = await take(jobs, 1)
+        with pytest.raises(ValueError, match="late"):
+            async with fourth:
+                await fourth.done()
+                raise ValueError("late")  # what a program does
+        assert await is_idle(jobs, space)
+        assert await space.matches("dead(_, _, _, job($id, _), $why, _)") == [(1, "ZeroDivisionError: no")]
+        assert await space.matches("result($)") == [(2,)]
+
+
+async def test_a_block_is_cancelled_once_its_job_is_lost(url: str) -> None:
+    async with dataspace.connect(url) as space, space.consume(JOB, group="w") as jobs:
+        await space.send(job(1))
+        (each,) = await take(jobs, 1)
+        seek = Map({"group": "w", "what": "seek", "to": None})
+        with trio.fail_after(20), pytest.raises(DeliveryLost):
+            async with each:
+                await space.request("group-alter", seek)
+                await trio.sleep_forever()
+        await space.send(job(2))
+        (each,) = await take(jobs, 1)
+        with pytest.raises(DeliveryLost):
+            async with each:
+                await space.request("group-alter", seek)
+                with trio.CancelScope(shield=True):
+                    await until(lambda: each.lost)  # it has not noticed
+
+
+async def test_a_function_runs_for_each_job_and_loses_none_to_its_errors(url: str) -> None:
+    seen: list[tuple[object, int]] = []
+    async with dataspace.connect(url) as space, space.consume(JOB, group="w", in_flight=2) as jobs:
+
+        async def work(each: dataspace.Job) -> None:
+            seen.append((each["id"], each.attempt))
+            if each["id"] == 1 and each.attempt == 1:
+                raise ValueError("once")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: jobs.run(work, tasks=2))
+            for number in range(3):
+                await space.send(job(number))
+            await until(lambda: len(seen) == 4)
+            await space.sync()
+            nursery.cancel_scope.cancel()
+    assert sorted(seen) == [(0, 1), (1, 1), (1, 2), (2, 1)]
+
+
+async def test_more_time_is_given_to_a_job_that_asks_for_it(url: str) -> None:
+    async with dataspace.connect(url) as space, space.consume(JOB, group="w", in_flight=2) as jobs:
+        await space.send(job(1))
+        await space.send(job(2))
+        (each,) = await take(jobs, 1)
+        before = await left(space)
+        while before[0] is None:
+            before = await left(space)
+        assert before[1:] == [None] and before[0] <= 30
+        await trio.sleep(0.05)
+        (less, _) = await left(space)
+        assert less is not None and less < before[0]
+        await each.extend()
+        (more, _) = await left(space)
+        assert more is not None and more > less
+
+
+async def test_a_member_is_told_that_a_fact_has_gone_which_it_has(url: str) -> None:
+    async with dataspace.connect(url) as space, space.consume(JOB, group="w", in_flight=3) as jobs:
+        claims = [await space.assert_(job(number)) for number in range(3)]
+        one, two = await take(jobs, 2)
+        await until(lambda: jobs.ready == 1)
+        await space.retract(claims[0])
+        await space.retract(claims[2])
+        await until(lambda: one.gone)
+        (three,) = await take(jobs, 1)
+        await until(lambda: three.gone)
+        assert not two.gone
+        await jobs.done(one, two, three)
+        assert await is_idle(jobs, space)
+
+
+async def test_a_group_begins_at_a_time(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        for number in range(4):
+            await space.send(job(number))
+        async with space.consume(JOB, group="all", start=0, in_flight=9) as jobs:
+            times = [each.time for each in await take(jobs, 4)]
+        assert sorted(set(times)) == times
+        async with space.consume(JOB, group="some", start=times[2], in_flight=9) as jobs:
+            assert [each["id"] for each in await take(jobs, 2)] == [2, 3]
+            assert await is_idle(jobs, space)
