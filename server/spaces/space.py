@@ -307,11 +307,11 @@ class HostedSpace:
         if rules.times.next < self.rule_turns.planned or rules.pending:
             self.rule_turns.due.set()
 
-    def _turn(self) -> None:
-        """Makes a turn for rules or flows."""
+    def _turn(self, time: int | None = None) -> None:
+        """Makes a turn for rules or flows, at a time; without it, now."""
         self.end_due()
         try:
-            self.space.advance(self.clock(), submit=self.commits.submit)
+            self.space.advance(self.clock() if time is None else time, submit=self.commits.submit)
         except BaseException:
             self._stop_if_damaged()
             raise

@@ -17,7 +17,7 @@ import trio
 
 from dataspace.errors import Refused
 from dataspace.kernel.changes import Epoch
-from dataspace.kernel.space import Space
+from dataspace.kernel.space import MOST_INSTANTS, Space
 from dataspace.kernel.state import SteadyClock
 from dataspace.rules.engine.rebuilding import PastEpoch, forms_of, longest, rebuild
 from dataspace.rules.relations.times import GRID, NEVER
@@ -34,14 +34,15 @@ LONGEST_PAUSE: Final = 60.0
 class RuleTurns:
     """Makes the turns that rules need: for ``next``, and at instants at which rows come or go by time alone.
 
-    ``wall`` gives the time of the machine; ``turn`` makes one; ``failed`` is called where another one fails.
+    ``wall`` gives the time of the machine.  ``turn`` makes one at a time; ``failed`` is called where another
+    one fails.
     """
 
     def __init__(
         self,
         space: Space,
         wall: Callable[[], int],
-        turn: Callable[[], None],
+        turn: Callable[[int], None],
         failed: Callable[[], None],
     ) -> None:
         self._space = space
@@ -60,13 +61,24 @@ class RuleTurns:
         while True:
             self.due = trio.Event()
             while rules.pending or rules.times.next <= self.now():
-                self._turn()
+                late = self.now() - rules.times.next
+                self._turn(self._step())
+                if late >= 0:
+                    self._space.timed_late = late
                 await wait_room()
                 await trio.lowlevel.checkpoint()
             self.planned = rules.times.next
             with trio.move_on_after(_pause(rules.times.next - self.now())):
                 await self.due.wait()
             self.planned = 0
+
+    def _step(self) -> int:
+        """Returns the time of the next turn: one instant after the other, so that other tasks run in between.
+
+        After a long pause the space chooses instants among them; that is one step.
+        """
+        now, due = self.now(), self._space.rules.times.next
+        return due if now - MOST_INSTANTS * GRID < due <= now else now
 
     def until_now(self) -> int:
         """Makes the turns that are due by time alone, and returns the time up to which they are made.

@@ -200,12 +200,13 @@ class Description:
     def _leanings(self) -> Iterator[tuple[Rule, list[str]]]:
         """Yields the rules, each with why it may take facts away when others are added, or by time alone."""
         shrinking = self._not_monotone()
+        timed = {rule.form.shown for rule in self._dependencies.rules if rule.form is not None}
         for number in self._written:
             reasons: list[str] = []
             for part in self._visible.parts(number):
                 rule = self._dependencies.rules[part]
                 reasons += [f"depends on time: {rule.form.shown}"] if rule.form is not None else []
-                reasons += [f"waits for all of {atom}" for atom in _blocking(rule) if not atom.shown]
+                reasons += [f"waits for all of {atom}" for atom in _blocking(rule) if atom.shown not in timed]
                 reasons += [
                     f"leans on {self._dependencies.names[id(atom.relation)].strip()}"
                     for atom in self._dependencies.atoms[part]

@@ -5,16 +5,20 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import trio
+
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
 from dataspace.kernel.state import SteadyClock
+from dataspace.rules.language.syntax import time_of
+from dataspace.rules.relations.times import GRID
 from index.values.values import Record, Value
 from relay.log.log import Log
 from relay.log.retention import Retention
 from relay.log.segments import encode
-from server.spaces.windows import rebuild_windows, with_windows
+from server.spaces.windows import RuleTurns, rebuild_windows, with_windows
 
 RULES = """
 busy($d, count($v)) <- reading($d, $v) within 1 s.
@@ -147,3 +151,36 @@ def test_a_space_that_is_ahead_of_the_clock_at_its_start_does_not_stand_still() 
     assert clock.now() == space.time + 30_000_000
     elapsed = 3_600_000_000 * 16
     assert clock.now() == START + elapsed
+
+
+async def test_instants_that_are_late_give_way_to_other_tasks_and_come_in_order() -> None:
+    space, wall = Space("s"), START
+    text = "due($n) <- job($n, $t), $t <= now."
+    space.commit("a", [(ASSERT, 0, Record("rule", "r", text))], START)
+    jobs = [Record("job", n, time_of(START + n * GRID)) for n in range(1, 301)]
+    space.commit("a", [(ASSERT, n, job) for n, job in enumerate(jobs, start=1)], START)
+    order: list[int] = []
+
+    def turn(time: int) -> None:
+        space.advance(time)
+        order.append(space.time)
+
+    async def room() -> None:
+        await trio.lowlevel.checkpoint()
+
+    turns = RuleTurns(space, lambda: wall, turn, lambda: None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turns.run, room)
+        wall = START + 200 * GRID  # two seconds without the thread
+        while space.time < START + 200 * GRID:
+            order.append(0)
+            await trio.lowlevel.checkpoint()
+        assert [each for each in order if each] == [START + n * GRID for n in range(1, 201)]
+        assert order.count(0) > 100, "this task ran in between"
+        assert space.timed_late == 0 and space.rules.claimed == 200
+        wall = START + 300 * GRID
+        turns.due.set()
+        while space.time < wall:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert space.rules.claimed == 300

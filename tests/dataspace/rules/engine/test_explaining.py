@@ -120,6 +120,16 @@ def test_the_report_says_which_rules_are_monotone_and_at_which_input_others_are_
     ]
 
 
+def test_a_negated_conjunction_is_not_monotone() -> None:
+    told = program("a($x) <- b($x), not (c($x), d($x)). e($x) <- b($x), (c($x) or d($x)).")
+    assert told.explainer().description.monotonicity().splitlines() == [
+        "a($x) <- b($x), not (c($x), d($x)).",
+        "    not monotone: waits for all of not (c($x), d($x))",
+        "e($x) <- b($x), (c($x) or d($x)).",
+        "    monotone",
+    ]
+
+
 def test_a_cycle_through_what_blocks_is_refused_with_the_whole_cycle() -> None:
     made = Program()
     text = "a($x) <- b($x). c($x) <- a($x), n($x). b($x) <- n($x), not c($x)."
