@@ -64,6 +64,16 @@ class ColdArchive:
         """Reads the newest manifest if the known manifest ends before an epoch; returns itself."""
         return self if self.archive.upto >= epoch else self.fresh()
 
+    def erased(self, after: int = 0, upto: int | None = None) -> int:
+        """Returns when rows of the ranges with epochs in (after, upto] were erased last; 0 for never.
+
+        O(ranges) where something was erased.
+        """
+        if not self.archive.erased:
+            return 0
+        times = [each.at for of in self.archive.ranges(after, upto) for each in of.erasures]
+        return max(times, default=0)
+
     def gaps(self, after: int) -> list[tuple[int, int]]:
         """Returns the gaps that crashes left beyond an epoch, as the log's own."""
         found = self.archive.starts()
@@ -205,7 +215,8 @@ def archived_frontier(peer: DaemonPeer, bound: float, after: int | None, timeout
         cold.fresh(ALONE_SECONDS)
     upto = cold.archive.upto
     gaps = tuple(cold.gaps(-1 if after is None else after))
-    return SourceFrontier(upto, cold.archive.oldest, cold.archive.place.identity, gaps, upto + 1, upto)
+    identity = cold.archive.place.identity
+    return SourceFrontier(upto, cold.archive.oldest, identity, gaps, upto + 1, upto, cold.erased())
 
 
 def widened(peer: DaemonPeer, bound: float, now: LogFrontier, after: int | None) -> SourceFrontier:
@@ -219,4 +230,5 @@ def widened(peer: DaemonPeer, bound: float, now: LogFrontier, after: int | None)
         oldest = archive.oldest
         gaps |= {gap for gap in cold.gaps(-1 if after is None else after) if gap[1] <= now.oldest}
     archived = min(archive.upto, now.epoch)
-    return SourceFrontier(now.epoch, oldest, now.space, tuple(sorted(gaps)), now.oldest, archived)
+    held, known = max(now.oldest, archive.erased + 1), tuple(sorted(gaps))
+    return SourceFrontier(now.epoch, oldest, now.space, known, held, archived, cold.erased())

@@ -54,6 +54,7 @@ class StreamOptions:
     batch_rows: int
     spaces: tuple[str, ...] = ()
     where: str = ""
+    fail_on_erasure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         max_changes=read.value("maxChangesPerTrigger", values.count, None),
         partitions=read.value("minPartitions", values.count, 1),
         reader=_reader(read, peers),
+        fail_on_erasure=read.value("failOnErasure", values.flag, True),
         include_value=read.value("includeValue", values.flag, False),
         malformed=read.value("malformed", values.malformed, "fail"),
         fail_on_loss=read.value("failOnDataLoss", values.flag, True),
@@ -288,7 +290,14 @@ _SOURCE: Final = (
     "malformed",
 )
 _KNOWN: Final = {
-    "readStream": (*_SOURCE, "maxEpochsPerTrigger", "maxChangesPerTrigger", "pollTimeout", "readerName"),
+    "readStream": (
+        *_SOURCE,
+        "maxEpochsPerTrigger",
+        "maxChangesPerTrigger",
+        "pollTimeout",
+        "readerName",
+        "failOnErasure",
+    ),
     "read": (*_SOURCE, *_ENDINGS, *_STATES),
     "write": (
         *_SHARED,

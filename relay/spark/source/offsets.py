@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from dataspace.errors import DataspaceError, UsageError
@@ -35,6 +36,10 @@ LEAST: Final = 16
 """Epochs for which a partition of their own is worth a task."""
 
 log: Final = logging.getLogger("dataspace.spark")
+
+
+class RowsErased(DataspaceError):
+    """Rows of epochs that a query was to read were erased since it began."""
 
 
 class DataLoss(DataspaceError):
@@ -55,11 +60,15 @@ class OffsetOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Everything up to ``epoch`` has been read; ``origin`` is where reading began, while that is news."""
+    """Everything up to ``epoch`` has been read; ``origin`` is where reading began, while that is news.
+
+    ``erased`` is the time of the newest erasure in the archive that the query began with, if it has one.
+    """
 
     epoch: int
     space: str
     origin: OffsetOrigin | None = None
+    erased: int | None = None
 
     def json(self) -> Json:
         """The form that Spark keeps; the order of its keys never varies.
@@ -71,6 +80,8 @@ class Offset:
         if self.origin is not None:
             part = {"low": self.origin.low} if self.origin.low else {}
             said["from"] = {self.origin.kind: self.origin.epoch, **part}
+        if self.erased is not None:
+            said["erased"] = self.erased
         return said
 
     @property
@@ -109,6 +120,9 @@ class Span:
 
 def offset(said: Json) -> Offset:
     """The offset that a text from a checkpoint means; ``DataLoss`` if it is none of ours."""
+    erased = said.get("erased")
+    if erased.__class__ is int:
+        return replace(offset({name: each for name, each in said.items() if name != "erased"}), erased=erased)
     match said:
         case {"epoch": int(epoch), "space": str(space), "from": {"snapshot": int(at), "low": int(low)}}:
             return Offset(epoch, space, OffsetOrigin("snapshot", at, low))
@@ -166,7 +180,7 @@ def following(here: Offset, now: LogFrontier, limit: int | None) -> Offset:
     end = now.epoch if limit is None else min(now.epoch, further(begin, limit, now.gaps))
     if end <= begin and (origin is None or origin.kind == "after"):
         return here
-    return Offset(end, here.space, origin)
+    return replace(here, epoch=end, origin=origin)
 
 
 def within_state(here: Offset, high: int) -> Offset:
@@ -174,8 +188,8 @@ def within_state(here: Offset, high: int) -> Offset:
     assert here.pending is not None  # as the caller has seen
     at = here.pending.epoch
     if high >= NUMBERS:
-        return Offset(at, here.space, OffsetOrigin("snapshot", at))
-    return Offset(here.epoch, here.space, OffsetOrigin("snapshot", at, high))
+        return replace(here, epoch=at, origin=OffsetOrigin("snapshot", at))
+    return replace(here, origin=OffsetOrigin("snapshot", at, high))
 
 
 def further(epoch: int, count: int, gaps: Sequence[tuple[int, int]]) -> int:
@@ -239,11 +253,28 @@ def tolerate(loss: str, *, fail: bool) -> None:
     log.warning("%s; going on with what there is, as failOnDataLoss=false asks", loss)
 
 
+def check_erased(span: Span, known: int | None, erased: int, *, fail: bool) -> None:
+    """Raises ``RowsErased`` where rows of a span were erased later than ``known``, or logs it.
+
+    Removals of rows that the query has read may be among them.
+    """
+    if known is None or erased <= known:
+        return
+    when = f"{datetime.fromtimestamp(erased / 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    said = (
+        f"rows of epochs {span.after + 1} to {span.upto} were erased at {when}, since the query began: a "
+        f"batch that is run again has others, and removals of rows that were read may be missing"
+    )
+    if fail:
+        raise RowsErased(f"{said} (failOnErasure=false goes on with what is left)")
+    log.warning("%s; going on with what is left, as failOnErasure=false asks", said)
+
+
 def anew(here: Offset, now: LogFrontier) -> Offset:
     """Where a query goes on that accepts a loss: with the oldest change there is that it has not read."""
     if here.space == now.space and here.reached > now.epoch:
-        return _after(now.epoch, now.space)
-    return _after(now.oldest - 1, now.space)
+        return replace(_after(now.epoch, now.space), erased=here.erased)
+    return replace(_after(now.oldest - 1, now.space), erased=here.erased)
 
 
 def span(start: Offset, end: Offset) -> Span:

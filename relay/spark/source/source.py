@@ -86,7 +86,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_rights()
         if self._beginning is None:
             starts = zip(self._options.peers, self._options.starts, self._watch.now(), strict=True)
-            begun = [self._begun(peer, start, now) for peer, start, now in starts]
+            begun = [self._marked(self._begun(*each), each[2]) for each in starts]
             self._acknowledge(begun)
             self._beginning = self._place(begun)
         return self._beginning
@@ -115,7 +115,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         limited = isinstance(limit, ReadMaxRows)
         end = [
-            self._following(peer, at, there, limited=limited)
+            self._remarked(self._following(peer, at, there, limited=limited), at, there)
             for peer, at, there in zip(self._options.peers, here, now, strict=True)
         ]
         return start if end == here else self._place(end)
@@ -135,6 +135,8 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if last is not None
         ]
         wanted = [each for each in spans if not each.span.empty]
+        for each, last in zip(spans, [of for of in self._offsets(end) if of is not None], strict=True):
+            self._check_erased(each, last.erased)
         riding = carried(wanted, self._options, self._columns) if self._has_seen(wanted) else None
         if riding is None:
             return [part for each in wanted for part in partitions_of(each, self._options, self._columns)]
@@ -178,6 +180,27 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offsets.beginning_after(moments.before(peer, self._options, start, now), now)
         return offsets.beginning(start, now, fail=self._options.fail_on_loss)
 
+    def _marked(self, of: offsets.Offset, now: SourceFrontier) -> offsets.Offset:
+        """Returns an offset that knows what was erased until now, where there is an archive."""
+        return replace(of, erased=now.erased) if self._options.peers[0].archive else of
+
+    def _remarked(self, end: offsets.Offset, here: offsets.Offset, now: SourceFrontier) -> offsets.Offset:
+        """Returns the end of a batch that knows later erasures too, where these are to be gone on after."""
+        knows = here.erased is not None and self._options.fail_on_erasure
+        return end if end == here or knows else self._marked(end, now)
+
+    def _check_erased(self, part: SpanPartition, known: int | None) -> None:
+        """Raises ``RowsErased`` where changes of a batch were erased since the query began."""
+        options, peer = self._options, self._options.peers[part.at]
+        if known is None or part.span.after >= part.span.upto:
+            return
+        from relay.spark.cold.archives import archive_of  # loaded where there is an archive
+
+        cold = archive_of(peer, options.connect_timeout, part.space)
+        if cold is not None:
+            erased = cold.erased(part.span.after, part.span.upto)
+            offsets.check_erased(part.span, known, erased, fail=options.fail_on_erasure)
+
     def stop(self) -> None:
         close_all()
 
@@ -207,7 +230,8 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if at not in self._later:
             options = self._options
             peer = options.peers[at]
-            self._later[at] = self._begun(peer, options.starts[at], frontier(peer, options))
+            now = frontier(peer, options)
+            self._later[at] = self._marked(self._begun(peer, options.starts[at], now), now)
         return self._later[at]
 
     def _place(self, of: Sequence[offsets.Offset]) -> Json:
@@ -242,7 +266,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if limited and options.max_changes is not None and end.epoch > here.reached + 1:
             most = options.max_changes
             upto = within(peer, options, here, end.epoch, most)
-            end = offsets.Offset(upto, end.space, end.origin)
+            end = replace(end, epoch=upto)
         return end
 
     def _has_seen(self, parts: Sequence[SpanPartition]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,7 +14,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 import dataspace.spark
+from index.patterns.text import parse_pattern
+from relay.archive.archive import only_archive
 from relay.archive.archiver import Archiver, RangeSizes, archive_all
+from relay.archive.erasure.erasing import erase
 from relay.log.reader import LogReader
 from relay.objects.opening import open_objects
 from tests.relay.spark.daemons import Daemon
@@ -189,6 +193,32 @@ def test_rows_say_by_whose_claim_they_came(spark: SparkSession, own_daemon: Daem
         ]
         dated = dataspace.spark.frame(spark, "on($n:int)", includeAsserted=True, **place)  # type: ignore[arg-type]
         assert dated.where("_asserted_epoch IS NOT NULL").count() == 7
+
+
+def test_a_stream_fails_where_rows_were_erased_since_it_began(
+    spark: SparkSession, own_daemon: Daemon, tmp_path: Path
+) -> None:
+    for at in range(6):
+        turn(own_daemon, at)
+    archive(own_daemon.data, tmp_path / "archive")
+
+    def stream(**options: object) -> DataFrame:
+        reader = spark.readStream.format("dataspace").option("archive", str(tmp_path / "archive"))
+        for name, value in {"pattern": FLIGHT, "startingEpoch": "earliest", **options}.items():
+            reader = reader.option(name, str(value))
+        return reader.load()
+
+    seen, place = Seen(fail_on=1), str(tmp_path / "query")
+    with pytest.raises(PySparkException, match="the test fails this batch"):
+        run_now(stream(maxEpochsPerTrigger=3), seen, place)
+    kept = only_archive(open_objects(tmp_path / "archive"), "main")
+    assert erase(kept, parse_pattern("flight(_, _, 1.5)"), time.time_ns() // 1000, "test").rows
+    with pytest.raises(PySparkException, match=r"rows of epochs 4 to 6 were erased at .*failOnErasure=false"):
+        run_now(stream(maxEpochsPerTrigger=3), Seen(), place)
+    left = Seen()
+    run_now(stream(maxEpochsPerTrigger=3, failOnErasure="false"), left, place)
+    assert 0 < len(left.rows) < len(seen.batches[1])
+    assert not [row for row in left.rows if row[2] == 1.5]
 
 
 def hot_time(world: World, spark: SparkSession, epoch: int) -> str:
