@@ -100,7 +100,7 @@ server/daemon               dataspace/kernel dataspace/transport dataspace/wire 
 server/upkeep               relay/backup relay/objects relay/store server/cluster server/config server/daemon
 server/copying              relay/backup relay/journal relay/log relay/store relay/store/sqlite server/cluster server/daemon server/upkeep
 server/cli                  dataspace/client dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/archive relay/export relay/journal relay/log relay/objects relay/store server/archiving server/cluster server/config server/daemon server/hosting server/logs
-server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/transport dataspace/wire relay/archive relay/archive/erasure relay/objects server/cli server/config
+server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/transport dataspace/wire relay/archive relay/archive/erasure relay/objects server/cli server/config
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/wire server/cli server/cli/once server/config
 server/cli/shell            dataspace/client dataspace/client/query dataspace/client/session dataspace/kernel dataspace/transport server/cli

@@ -314,6 +314,25 @@ examples:
     ),
     Command("rule list", "list the rules, and what is wrong with them", "cli.lasting.rule:list_",
         (JSON_LINES,)),
+    Command("rule test", "run rules against given facts and expectations, without a daemon",
+        "cli.once.rule_tests:test",
+        (word("FILE", "rules, a line ---, and statements", name="files", nargs="+"),),
+        epilog="""\
+A file has rules, a line ---, and then statements:
+  assert FACT, FACT          one turn; also retract and send: retract p(1) and assert p(2)
+  after 10 s                 let time pass; at @2026-01-01T00:00:00Z sets it
+  expect PATTERN             a fact that matches holds; not PATTERN: none holds
+  expect sent PATTERN        such a message was sent since the last turn or after
+  expect PATTERN = [FACTS]   exactly these facts match
+  rules "more.rules"         also carry out the rules of a file
+
+  hot($d) <- temp($d, $v), $v > 90.
+  ---
+  assert temp("a", 95), temp("b", 20)
+  expect hot("a"), not hot("b")
+""",
+        is_client=False,
+    ),
     Command("rule explain", "show how the rules are evaluated", "cli.lasting.rule:ask", (JSON_LINES,)),
     Command("rule why", "show a proof of a fact", "cli.lasting.rule:ask",
         (word("FACT", "a fact, or a pattern for the first fact that it matches", name="about"), JSON_LINES),
