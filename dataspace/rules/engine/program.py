@@ -293,6 +293,9 @@ class Program:
         """Runs a tick as most are: facts come or go, and no rule fails."""
         self.ticks += 1
         actions = len(added) + len(removed) + len(messages)
+        if self.times.forms:
+            self.times.begin(messages)
+            actions += self.times.came_due
         if self._delaying:
             actions = self._cause(actions)
         budget = self.budget
@@ -301,8 +304,6 @@ class Program:
         else:  # as mostly: the same without a call
             budget.tick[0] += 1
             budget.actions = actions
-        if self.times.forms:
-            self.times.begin(messages)
         engines = self._told(added, removed, messages)
         is_sound = not messages
         for engine in engines:
@@ -339,9 +340,10 @@ class Program:
         """
         self.ticks += 1
         self._uncounted += LOOKED_AFTER
-        actions = None if self._is_start else self._cause(len(added) + len(removed) + len(messages))
-        self.budget.begin(actions)
         self._begin_times(come, messages)
+        count = len(added) + len(removed) + len(messages) + self.times.came_due
+        actions = None if self._is_start else self._cause(count)
+        self.budget.begin(actions)
         remaking = Remaking(self._pool, self.ticks, come, actions)
         remaking.remove(gone)
         grown = [engine for group in groups if (engine := remaking.join(*group)) is not None]

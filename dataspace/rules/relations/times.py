@@ -124,6 +124,8 @@ class Times:
         self._hearing: dict[Class | None, list[PastRows]] | None = None
         self.pending = 0
         """How many entries the agenda has."""
+        self.came_due = 0
+        """Entries that have come due in this tick: each allows as much work as a fact that comes."""
         self._tidied = STALE_FROM
 
     @property
@@ -167,7 +169,9 @@ class Times:
         if self.ahead > self.time:
             self.time, self.now = self.ahead, self.ahead // GRID * GRID
         while self._instants and self._instants[0] <= self.now:
-            for form, row in self._taken(heappop(self._instants)):
+            due = self._taken(heappop(self._instants))
+            self.came_due += len(due)
+            for form, row in due:
                 self._come_due(form, row)
         if messages and self.forms:
             self._hear(messages)
@@ -261,6 +265,7 @@ class Times:
 
     def conclude(self) -> None:
         """Ends a tick: notes the rows that are there from now on."""
+        self.came_due = 0
         for each in self.touched:
             each.conclude()
         self.touched.clear()
@@ -370,6 +375,7 @@ class Times:
         self._journal.clear()
         self.touched.clear()
         self.noted.clear()
+        self.came_due = 0
         for form in self.forms.values():
             form.heard.clear()
             form.showing = None

@@ -11,6 +11,7 @@ from dataspace.kernel.changes import Epoch
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
 from dataspace.rules.engine.rebuilding import rebuild
+from dataspace.rules.language.syntax import time_of
 from index.values.values import Record, key
 from tests.dataspace.rules.time_oracle import GRID, MS, RULES, History, State, text_of
 
@@ -214,6 +215,32 @@ def test_a_condition_that_flaps_leaves_no_heap_of_instants(monkeypatch: pytest.M
         labels = [each.label for each in one.space.index.values() if isinstance(each, Record)]
         assert ("h" in labels) == is_there
     assert times.rows == 1 and "o" not in labels
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "out($j) <- job($j, $t), $t <= now.",
+        "out($j) <- (job($j, _)) for 50 ms.",
+        "out($j) <- job($j, _) at $t, now < $t + 50 ms.",
+        "out($j, count($v)) <- r($j, $v) within 50 ms.",
+        "final(out($m, $j, count($v))) <- r($j, $v) at $t within 150 ms, $m = floor($t, 50 ms).",
+    ],
+)
+def test_rows_that_come_due_together_are_causes_of_work_like_facts_that_come(text: str) -> None:
+    space = Space("s", limits=SpaceLimits(derive_work=100))
+    space.commit("a", [(ASSERT, 0, Record("rule", "r", text))], START)
+    for begin in range(0, 600, 60):
+        jobs = [Record("job", n, time_of(START + 50 * MS)) for n in range(begin, begin + 60)]
+        actions: list[Action] = [(ASSERT, n, job) for n, job in enumerate(jobs, start=begin + 1)]
+        space.commit("a", [*actions, *[(SEND, Record("r", n, 1)) for n in range(begin, begin + 60)]], START)
+    seen: set[int] = set()
+    for instant in range(START, START + 200 * MS, GRID):
+        space.until(instant)
+        labels = [each.label for each in space.index.values() if isinstance(each, Record)]
+        seen.add(labels.count("out"))
+        assert not errors(space)
+    assert {0, 600} <= seen
 
 
 def errors(space: Space) -> list[str]:
