@@ -50,7 +50,7 @@ def flow_window() -> Callable[[], None]:
     """Returns what carries out the next batch in a flow; the window is full."""
     flow = Flow()
     source = flow.source()
-    means = source.window(SPAN / 1e6, at=lambda each: each[1] / 1e6).map(lambda each: (each[0], each[2]))
+    means = source.window(SPAN / 1e6, at=lambda each: each[1]).map(lambda each: (each[0], each[2]))
     means = means.fold_keyed(
         lambda: (0, 0),
         lambda so_far, v: (so_far[0] + v, so_far[1] + 1),

@@ -1,4 +1,4 @@
-"""Operators that wait for all of their input: sort, top, window, folds.
+"""Operators that wait for all of their input: sort, top, last, folds.
 
 "The lowest value may be the last to arrive": they cannot emit anything before all input of the tick has come.
 They are behind a handoff, and emit when they are released.
@@ -44,13 +44,13 @@ class Sort(Operator):
     def release(self) -> None:
         waiting, self.waiting = self.waiting, []
         if any(weight < 0 for _, weight in waiting):
-            waiting = _net(waiting)
+            waiting = net(waiting)
         waiting.sort(key=lambda each: (each[1] > 0, order_key(self.by(each[0]))))
         for item, weight in waiting:
             self.emit(item, weight)
 
 
-def _net(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+def net(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
     """Returns each item once with the sum of its weights, without items whose sum is zero."""
     net: dict[Hashable, list[Any]] = {}
     for item, weight in changes:
@@ -131,17 +131,17 @@ class Top(_Comparing):
         return len(self.items) + super().size()
 
 
-class WindowOperator(_Comparing):
+class Last(_Comparing):
     """Emits the last ``n`` items that came, over ticks."""
 
     def __init__(self, n: int) -> None:
         super().__init__("static")
         if n < 1:
-            raise UsageError(f"a window of {n} items: 1 or more")
+            raise UsageError(f"the last {n} items: 1 or more")
         self.items: deque[Any] = deque(maxlen=n)
 
     def receiver(self, port: str) -> Emit:
-        return lambda item, weight: self.items.extend([item] * added(weight, "window"))
+        return lambda item, weight: self.items.extend([item] * added(weight, "last"))
 
     def release(self) -> None:
         self.say(list(self.items))

@@ -26,7 +26,9 @@ from dataspace.flows.graphs import Edge
 from dataspace.flows.inputs import Facts, Incoming, Interval, Messages, Streamed
 from dataspace.flows.operators import Emit, Operator, SourceOperator, nowhere
 from dataspace.flows.results import Derived
+from dataspace.flows.windows import Windows
 from dataspace.flows.wiring import Wiring
+from dataspace.instants import NEVER
 from index.errors import UsageError
 from index.values.values import Value
 
@@ -36,11 +38,12 @@ MAX_LOOPED: Final = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class FlowStatistics:
-    """Ticks that were run, items that operators hold, items that wait for the next tick."""
+    """Ticks that were run, items that operators hold, that wait for the next tick, and that were late."""
 
     ticks: int
     held: int
     waiting: int
+    late: int = 0
 
 
 class Flow(Wiring):
@@ -58,6 +61,7 @@ class Flow(Wiring):
         self._iterators: list[tuple[SourceOperator, Iterator[Any]]] = []
         self._strata: list[_Stratum] = []
         self._forgetting: list[Operator] = []
+        self._timed: list[Windows] = []
         self._delayed: list[_Handoff] = []
         self._broken = False
         self._blame = _Blame()
@@ -136,6 +140,9 @@ class Flow(Wiring):
             hand.receive = self._receiver(self.operators[hand.edge.target], hand.edge.port)
         for name in reversed(place):  # downstream first: what one releases may stream into the next
             self._strata[strata.number[name]].take(self.operators[name])
+        self._timed = [
+            each for each in self.operators.values() if isinstance(each, Windows) and each.every_tick
+        ]
         self._forgetting = [self.operators[name] for name in place if self.operators[name].forgets]
         self._is_fixed = True
 
@@ -172,16 +179,19 @@ class Flow(Wiring):
 
     # -- running --------------------------------------------------------------------------------------
 
-    def run_tick(self) -> int:
+    def run_tick(self, now: int = 0) -> int:
         """Runs one tick to its end; returns the number of the next one.  O(changes that it causes).
 
-        What a function raises comes out of here, with a note that names the stage, and the flow is broken.
+        ``now`` is its time in microseconds since 1970, for windows that take no time from their items: times
+        never go back.  What a function raises comes out of here, with a note that names the stage, and the
+        flow is broken.
         """
         if not self._is_fixed:
             self._compile()
         if self._broken:
             raise UsageError("this flow is broken: a function in it raised, or a cycle did not end")
         self._broken = True
+        self.time = max(self.time, now)
         try:
             self._run_strata()
         except BaseException as error:
@@ -241,8 +251,8 @@ class Flow(Wiring):
                         " in one tick: this cycle does not end"
                     )
 
-    def run_available(self, limit: int = 10_000) -> int:
-        """Runs a tick, and further ones while items wait; returns how many.
+    def run_available(self, limit: int = 10_000, *, now: int = 0) -> int:
+        """Runs a tick, and further ones while items wait, all at one time; returns how many.
 
         Raises ``UsageError`` after ``limit`` ticks without new input.
         """
@@ -250,9 +260,14 @@ class Flow(Wiring):
         while not ticks or self.pending:
             if ticks >= limit:
                 raise UsageError(f"{ticks} ticks have each caused the next, limit {limit}")
-            self.run_tick()
+            self.run_tick(now)
             ticks += 1
         return ticks
+
+    @property
+    def due(self) -> int:
+        """The time in microseconds at which windows need a tick, with or without input; else ``NEVER``."""
+        return min([operator.due for operator in self._timed], default=NEVER)
 
     def take(self) -> Derived:
         """Returns the facts asserted and retracted and the messages sent since the last call; O(their
@@ -268,7 +283,9 @@ class Flow(Wiring):
         """Returns counts; O(held items)."""
         waiting = sum(len(source.waiting) for source in self._sources)
         held = sum(operator.size() for operator in self.operators.values()) - waiting
-        return FlowStatistics(self.tick, held, waiting + sum(len(hand.buffer) for hand in self._delayed))
+        waiting += sum(len(hand.buffer) for hand in self._delayed)
+        late = sum(operator.late for operator in self.operators.values() if isinstance(operator, Windows))
+        return FlowStatistics(self.tick, held, waiting, late)
 
 
 @dataclass(frozen=True, slots=True)

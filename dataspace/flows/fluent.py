@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dataspace.flows import blocking as b, joins as j, operators as o, outputs as out, windows as w
+from dataspace.flows.sessions import SessionWindows
 from dataspace.flows.wiring import Wiring
 from index.errors import UsageError
 
@@ -154,41 +155,48 @@ class FlowStage:
         """Emits the ``n`` largest items, and with the lifetime ``"static"`` the changes of these."""
         return self.then("top", b.Top(n, by, lifetime), name=name)
 
+    def last(self, n: int, *, name: str | None = None) -> FlowStage:
+        """Emits the last ``n`` items, over ticks."""
+        return self.then("last", b.Last(n), name=name)
+
     def window(
         self,
         size: float,
         slide: float | None = None,
-        lateness: float = 0.0,
+        lateness: float = 0,
         *,
         at: Fn | None = None,
+        keep: float = 0,
         final: bool = False,
         name: str | None = None,
     ) -> FlowStage:
-        """Emits the last ``size`` items, over ticks; with ``at``, the items of windows of ``size`` seconds.
+        """Passes on each item until it is ``size`` seconds old; with ``slide`` ``(start, item)`` for each
+        window of that size, one each ``slide``, that has it, until the window is complete.
 
-        ``at`` gives the time of an item.  Without ``slide`` the items of the last ``size`` seconds are there,
-        counted back from the newest time less ``lateness``.  With it, pairs ``(begin, item)`` are there for
-        each window that begins at a multiple of ``slide``, until it is closed; ``final`` emits them then.
+        The time of an item is ``at(item)``, else the time of the tick.  ``keep`` and ``final`` are for
+        windows that slide.  Late items come from ``stage["late"]``.
         """
-        if at is None:
-            if slide is not None or lateness or final or size != int(size):
-                raise UsageError("a window of items has a whole number of them; a window of time needs at=")
-            return self.then("window", b.WindowOperator(int(size)), name=name)
         if slide is not None:
-            return self.then("window", w.HoppingWindow(size, slide, at, lateness, final=final), name=name)
-        if final:
-            raise UsageError("a window that slides with each item is never final: give it slide=")
-        return self.then("window", w.SlidingWindow(size, at, lateness), name=name)
+            hopping = w.Hopping(size, slide, self.flow, at, lateness, keep=keep, final=final)
+            return self.then("window", hopping, name=name)
+        if keep or final:
+            raise UsageError("keep and final are of windows with a slide: other windows are never complete")
+        return self.then("window", w.Sliding(size, self.flow, at, lateness), name=name)
 
     def sessions(
-        self, gap: float, *, at: Fn, lateness: float = 0.0, final: bool = False, name: str | None = None
+        self,
+        gap: float,
+        lateness: float = 0,
+        *,
+        at: Fn | None = None,
+        keep: float = 0,
+        final: bool = False,
+        name: str | None = None,
     ) -> FlowStage:
-        """Emits for each key ``(key, (begin, end, values))``: its items that are less than ``gap`` seconds
-        apart.
-
-        A session is taken back when it changes and when it is closed; ``final`` emits it once it is closed.
-        """
-        return self.then("sessions", w.SessionWindow(gap, at, lateness, final=final), name=name)
+        """Passes on ``((k, start), v)`` for each pair ``(k, v)``: sessions of a key end where nothing comes
+        for ``gap`` seconds.  The rest is as for ``window``."""
+        sessions = SessionWindows(gap, self.flow, at, lateness, keep=keep, final=final)
+        return self.then("sessions", sessions, name=name)
 
     def fold(
         self,

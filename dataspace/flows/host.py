@@ -20,6 +20,7 @@ from dataspace.flows.flows import Flow
 from dataspace.flows.inputs import Facts, Messages
 from dataspace.flows.mermaid import DiagramPart
 from dataspace.flows.results import Derived
+from dataspace.instants import NEVER, instant_of
 from index.errors import UsageError
 from index.values.values import Record, Value, key
 
@@ -54,6 +55,8 @@ class FlowHost:
         self._counts: dict[Hashable, int] = {}
         self._changes: list[tuple[Value, int]] = []
         self._self_ticks = 0
+        self.next = NEVER
+        """The instant at which flows need a tick, with or without input."""
 
     def __bool__(self) -> bool:
         return bool(self._driven or self._changes)
@@ -81,6 +84,7 @@ class FlowHost:
             raise UsageError(f"no flow named {name!r} is attached")
         held = [driven.error] if driven.flow is None else driven.flow.outcome.asserted()
         self._changes += [(value, -1) for value in held]
+        self._look_ahead()
 
     def abandon(self, asserted: Iterable[Value], reason: str) -> None:
         """Ends all flows, which may be anywhere within a tick; the next turn retracts their facts.
@@ -96,6 +100,7 @@ class FlowHost:
                 driven.error = Record("flow-error", name, reason)
                 driven.flow, driven.facts, driven.messages = None, [], []
             self._changes.append((driven.error, +1))
+        self._look_ahead()
 
     def parts(self) -> list[DiagramPart]:
         """Returns the running flows, for a drawing."""
@@ -122,9 +127,9 @@ class FlowHost:
                 for value in messages:
                     hearing.hear(value)
 
-    def tick(self, *, by_itself: bool = False) -> Derived:
-        """Runs a tick of each flow; returns the facts asserted and retracted and the messages of all
-        together."""
+    def tick(self, now: int, *, by_itself: bool = False) -> Derived:
+        """Runs a tick of each flow at a time; returns the facts asserted and retracted and the messages of
+        all together."""
         self._self_ticks = self._self_ticks + 1 if by_itself else 0
         derived = Derived([], [], [])
         for name, driven in self._driven.items():
@@ -135,7 +140,7 @@ class FlowHost:
                 continue
             driven.has_begun = True
             try:
-                driven.flow.run_tick()
+                driven.flow.run_tick(now)
             except Exception as error:  # noqa: BLE001  # a flow's fence: its code must not end the turn of a client
                 said = f"{type(error).__name__}: {error}"
                 where = ", ".join(getattr(error, "__notes__", ()))
@@ -147,6 +152,7 @@ class FlowHost:
             derived.messages += made.messages
             self._changes += [(value, +1) for value in made.added]
             self._changes += [(value, -1) for value in made.removed]
+        self._look_ahead()
         changes, self._changes = self._changes, []
         counts = self._counts
         derived.added, derived.removed = transitions(changes, lambda value: counts.get(key(value), 0))
@@ -156,6 +162,10 @@ class FlowHost:
             if not counts[at]:
                 del counts[at]
         return derived
+
+    def _look_ahead(self) -> None:
+        dues = [each.flow.due for each in self._driven.values() if each.flow is not None]
+        self.next = instant_of(min(dues, default=NEVER))
 
     def _fail(self, name: str, driven: _Driven, reason: str) -> None:
         assert driven.flow is not None  # it fails once

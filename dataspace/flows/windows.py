@@ -1,343 +1,413 @@
-"""Windows by time: which items of a flow belong together by times that they have themselves?
+"""Windows: the items of a span of time, and sessions, which end where nothing comes for a while.
 
-Items come in any order.  The *watermark* is the newest time so far, less a ``lateness``: windows that end up
-to the watermark are closed, and their items are forgotten.  An item, or a retraction, that comes for a closed
-window is *late*: it is dropped and counted.
+The time of an item is what ``at`` makes of it: microseconds since 1970, or a time value.  Without ``at``
+it is the time of the tick in which it comes.  The *watermark* is the newest time that has come, less the
+lateness, or the time of the tick; it never goes back.  A window is *complete* once the watermark is at its
+end.  Its items leave then, or ``keep`` later; with ``final`` they are passed on then, and leave in a later
+tick.
 
-Always: the output depends on the items of each tick and not on their order in it; the output for open windows
-follows from the items that are there, whatever came and went before.
+Always: within a tick no order matters; a complete window does not change.  An item that comes for a complete
+window, or is taken back from a complete window, is late: it goes to the output ``late`` and is counted.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
-from typing import Any, ClassVar, Final, TypeAlias
+from itertools import count
+from typing import Any, ClassVar, Final, Protocol
 
-from dataspace.flows.operators import Emit, Operator, Port, Ports, pair
+from dataspace.flows.blocking import BLOCKING, net
+from dataspace.flows.inputs import MICROSECONDS
+from dataspace.flows.operators import Emit, Operator, Ports
+from dataspace.instants import NEVER, instant_of
 from index.errors import UsageError
-from index.values.values import key, order_key
+from index.values.values import key
 
-_BEFORE: Final = -(1 << 62)
-"""Earlier than any time."""
-
-MICROSECONDS: Final = 1_000_000
-
-_ZERO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class _Entry:
-    """One item with its time in microseconds, and how often it is there."""
+class Clock(Protocol):
+    """The flow, as far as windows need it: with the time of the tick, in microseconds."""
 
-    __slots__ = ("at", "before", "count", "item")
-
-    def __init__(self, item: Any, at: int) -> None:
-        self.item = item
-        self.at = at
-        self.count = 0
-        self.before = 0
-        """The count at the end of the tick before, while the entry has changed in this one."""
+    time: int
 
 
-_Due: TypeAlias = tuple[int, int, Hashable]
-"""A time, a number that tells equal times apart, and the key of the window or item to be looked at then."""
+class Windows(Operator):
+    """What all windows have in common; times and spans are microseconds."""
 
+    inputs: ClassVar[Ports] = BLOCKING
+    outputs: ClassVar[tuple[str, ...]] = ("", "late")
 
-class TimeWindow(Operator):
-    """The common part: takes a tick's items, counts late ones, and moves the watermark on.
-
-    ``at`` gives the time of an item: a time value, or a number of seconds.  ``final`` emits each window once,
-    when it is closed; else it is emitted as it changes, and taken back when it is closed.
-    """
-
-    inputs: ClassVar[Ports] = (Port(blocking=True),)
-
-    def __init__(self, at: Callable[[Any], Any], lateness: float, *, final: bool) -> None:
+    def __init__(self, clock: Clock, at: Callable[[Any], Any] | None, lateness: float) -> None:
         super().__init__()
-        if lateness < 0:
-            raise UsageError(f"a lateness of {lateness} s: nought or more")
+        self.lateness: Final = micros_in(lateness, "a lateness", least=0)
+        if self.lateness and at is None:
+            raise UsageError("a lateness needs at=: without it, items have the time of their tick")
+        self.watermark = -NEVER
         self.late = 0
-        """How many items and retractions came for windows that were closed."""
-        self.watermark = _BEFORE
-        self.final = final
+        """Items that came, or were taken back, too late."""
+        self._clock = clock
         self._at = at
-        self._lateness = round(lateness * MICROSECONDS)
-        self._are_times = False  # whether times are values, and no numbers of seconds
         self._waiting: list[tuple[Any, int]] = []
-        self._due: list[_Due] = []
-        self._number = 0
+        self._shows_times = False
+        """True if the times of items are time values."""
+
+    @property
+    def every_tick(self) -> bool:
+        return self._at is None
+
+    @property
+    def due(self) -> int:
+        """When a tick is needed in which something is passed on or leaves, if the time of ticks counts."""
+        return self._next() if self._at is None else NEVER
 
     def receiver(self, port: str) -> Emit:
         waiting = self._waiting
         return lambda item, weight: waiting.append((item, weight))
 
     def release(self) -> None:
-        at, until, newest = self._at, self._until, _BEFORE
-        for item, weight in self._waiting:
-            time = at(item)
-            if time.__class__ is datetime:
-                self._are_times, micros = True, (time - _ZERO) // _MICROSECOND
-            else:
-                micros = round(time * MICROSECONDS)
-            if until(micros) <= self.watermark:
-                self.late += abs(weight)
-                continue
-            if micros > newest:
-                newest = micros
-            self._take(item, micros, weight)
-        self._waiting.clear()
-        self.watermark = max(self.watermark, newest - self._lateness)
-        self._conclude()
+        newest = self._clock.time if self._at is None else self.watermark + self.lateness
+        if self._waiting:
+            for item, weight in self._changes():
+                time = self._take(item, weight)
+                if time > newest:
+                    newest = time
+            self._waiting.clear()
+        self.watermark = max(self.watermark, newest - self.lateness)
+        self._advance(self.watermark)
 
-    @abstractmethod
-    def _until(self, micros: int) -> int:
-        """Returns the watermark from which on an item of a time is late."""
+    def _changes(self) -> list[tuple[Any, int]]:
+        """Returns what has come in this tick; where something is taken back, the net of it."""
+        is_mixed = any(weight < 0 for _, weight in self._waiting)
+        return net(self._waiting) if is_mixed else self._waiting
 
-    @abstractmethod
-    def _take(self, item: Any, micros: int, weight: int) -> None:
-        """Notes that an item comes or goes."""
+    def _take(self, item: Any, weight: int) -> int:
+        """Takes an item, or takes it back; returns its time."""
+        time = self._clock.time if self._at is None else self._time_of(item)
+        if weight > 0:
+            if not self._add(time, item, weight):
+                self._refuse(item, weight)
+            return time
+        for _ in range(-weight):
+            came = time if self._at is not None else self._oldest(item)
+            if came is None or not self._remove(came, item):
+                self._refuse(item, -1)
+        return time
 
-    @abstractmethod
-    def _conclude(self) -> None:
-        """Emits what has changed, after the watermark has moved on."""
+    def _time_of(self, item: Any) -> int:
+        assert self._at is not None  # else it is the clock's
+        time = self._at(item)
+        if time.__class__ is int:
+            return int(time)
+        if time.__class__ is datetime:
+            self._shows_times = True
+            return (time - _EPOCH) // _MICROSECOND
+        raise UsageError(f"the time of an item is microseconds or a time value, not {time!r:.60}")
 
-    def _plan(self, time: int, what: Hashable) -> None:
-        self._number += 1
-        heappush(self._due, (time, self._number, what))
-
-    def _come_due(self) -> Iterator[Hashable]:
-        """Yields what is to be looked at by now, the earliest first."""
-        while self._due and self._due[0][0] <= self.watermark:
-            yield heappop(self._due)[2]
-
-    def _shown(self, micros: int) -> Any:
+    def _shown(self, time: int) -> int | datetime:
         """Returns a time as the items have theirs."""
-        if self._are_times:
-            return _ZERO + micros * _MICROSECOND
-        return micros / MICROSECONDS if micros % MICROSECONDS else micros // MICROSECONDS
+        return _EPOCH + time * _MICROSECOND if self._shows_times else time
+
+    def _refuse(self, item: Any, weight: int) -> None:
+        self.late += abs(weight)
+        self.emits["late"](item, weight)
+
+    @abstractmethod
+    def _add(self, time: int, item: Any, copies: int) -> bool:
+        """Adds copies of an item, and passes them on; False if they are late."""
+
+    @abstractmethod
+    def _remove(self, time: int, item: Any) -> bool:
+        """Removes a copy that came at a time; False if none is in a window that is open."""
+
+    @abstractmethod
+    def _oldest(self, item: Any) -> int | None:
+        """Returns when the oldest present copy of an item came; None if there is none."""
+
+    @abstractmethod
+    def _advance(self, watermark: int) -> None:
+        """Passes on and takes back what is due."""
+
+    @abstractmethod
+    def _next(self) -> int:
+        """Returns the next time at which ``_advance`` has anything to do."""
 
 
-def _changed(entry: _Entry) -> int:
-    """Returns by how much the count of an entry has changed; raises ``UsageError`` below nought."""
-    if entry.count < 0:
-        raise UsageError(f"a window cannot retract {entry.item!r:.60}, which it does not have")
-    return entry.count - entry.before
+class _Steps:
+    """Items by the step of time in which they came.
 
+    They are listed as they come until the first of them is taken back: only then their keys are needed.
+    """
 
-class SlidingWindow(TimeWindow):
-    """Emits items that are later than ``size`` seconds before the watermark; takes the others back."""
+    __slots__ = ("_came", "_is_keyed", "listed")
 
-    def __init__(self, size: float, at: Callable[[Any], Any], lateness: float = 0.0) -> None:
-        super().__init__(at, lateness, final=False)
-        self._size = _span(size, "a window")
-        self._held: dict[Hashable, _Entry] = {}
-        self._touched: dict[Hashable, _Entry] = {}
+    def __init__(self) -> None:
+        self.listed: dict[int, Any] = {}
+        self._is_keyed = False
+        self._came: dict[Hashable, dict[int, None]] = {}
 
-    def _until(self, micros: int) -> int:
-        return micros + self._size
+    def add(self, step: int, item: Any, copies: int) -> bool:
+        """Adds copies of an item; True if they are the first of their step.  O(1)."""
+        held: Any = self.listed.get(step)
+        is_first = held is None
+        if is_first:
+            held = self.listed[step] = {} if self._is_keyed else []
+        if self._is_keyed:
+            self._count(held, step, item, copies)
+        else:
+            held.extend([item] * copies)
+        return is_first
 
-    def _take(self, item: Any, micros: int, weight: int) -> None:
-        place = key(item)
-        entry = self._held.get(place)
+    def _count(self, held: dict[Hashable, list[Any]], step: int, item: Any, copies: int) -> None:
+        at = key(item)
+        entry = held.get(at)
         if entry is None:
-            self._held[place] = entry = _Entry(item, micros)
-            self._plan(micros + self._size, place)
-        if place not in self._touched:
-            self._touched[place] = entry
-            entry.before = entry.count
-        entry.count += weight
+            held[at] = [item, copies]
+            self._came.setdefault(at, {})[step] = None
+        else:
+            entry[1] += copies
 
-    def _conclude(self) -> None:
-        held, touched, emit = self._held, self._touched, self.emit
-        changes = [(entry, _changed(entry)) for entry in touched.values()]
-        for place in self._come_due():
-            entry = held.get(place)
-            if entry is None or entry.at + self._size > self.watermark:
-                continue
-            del held[place]
-            if count := entry.before if place in touched else entry.count:
-                emit(entry.item, -count)
-        for entry, change in changes:
-            if entry.at + self._size > self.watermark and change:
-                emit(entry.item, change)
-        for place, entry in touched.items():
-            if not entry.count:
-                held.pop(place, None)
-        touched.clear()
+    def remove(self, step: int, item: Any) -> bool:
+        """Removes a copy of an item; False if none is there.  O(1), the first time O(items)."""
+        self._index()
+        at, held = key(item), self.listed.get(step, {})
+        entry = held.get(at)
+        if entry is None:
+            return False
+        entry[1] -= 1
+        if not entry[1]:
+            del held[at]
+            self._forget(at, step)
+        return True
+
+    def oldest(self, item: Any) -> int | None:
+        """Returns the first step that has an item; None if none has it.  O(1), the first time O(items)."""
+        self._index()
+        return next(iter(self._came.get(key(item), ())), None)
+
+    def _index(self) -> None:
+        if not self._is_keyed:
+            self._is_keyed = True
+            for step, items in self.listed.items():
+                held: dict[Hashable, list[Any]] = {}
+                self.listed[step] = held
+                for item in items:
+                    self._count(held, step, item, 1)
+
+    def _forget(self, at: Hashable, step: int) -> None:
+        steps = self._came[at]
+        del steps[step]
+        if not steps:
+            del self._came[at]
+
+    def items(self, step: int) -> Iterable[tuple[Any, int]]:
+        """Returns the items of a step, with their numbers."""
+        held = self.listed.get(step, ())
+        if self._is_keyed:
+            return [(item, copies) for item, copies in held.values()] if held else ()
+        return [(item, 1) for item in held]
+
+    def drop(self, step: int) -> None:
+        """Forgets a step.  O(its items)."""
+        held = self.listed.pop(step, ())
+        if self._is_keyed:
+            for at in held:
+                self._forget(at, step)
+
+    def __len__(self) -> int:
+        """Returns how many items there are; O(steps)."""
+        return sum(map(len, self.listed.values()))
+
+
+class Sliding(Windows):
+    """Passes on each item, and takes it back once the watermark is ``size`` later than its time.
+
+    An item leaves at an instant on the grid, so at most that much later.  O(1) for each item that comes or
+    leaves, O(log instants) for each instant.
+    """
+
+    def __init__(
+        self, size: float, clock: Clock, at: Callable[[Any], Any] | None = None, lateness: float = 0
+    ) -> None:
+        super().__init__(clock, at, lateness)
+        self.length: Final = micros_in(size, "a window")
+        self._steps = _Steps()
+        self._instants: list[int] = []
+
+    def _add(self, time: int, item: Any, copies: int) -> bool:
+        leaves = instant_of(time + self.length)
+        if leaves <= self.watermark:
+            return False
+        if self._steps.add(leaves, item, copies):
+            heappush(self._instants, leaves)
+        self.emit(item, copies)
+        return True
+
+    def _remove(self, time: int, item: Any) -> bool:
+        step = time if self._at is None else instant_of(time + self.length)
+        is_there = self._steps.remove(step, item)
+        if is_there:
+            self.emit(item, -1)
+        return is_there
+
+    def _oldest(self, item: Any) -> int | None:
+        return self._steps.oldest(item)
+
+    def _advance(self, watermark: int) -> None:
+        instants, emit = self._instants, self.emit
+        while instants and instants[0] <= watermark:
+            step = heappop(instants)
+            for item, copies in self._steps.items(step):
+                emit(item, -copies)
+            self._steps.drop(step)
+
+    def _next(self) -> int:
+        return self._instants[0] if self._instants else NEVER
 
     def size(self) -> int:
-        return len(self._held) + len(self._waiting)
+        return len(self._steps)
 
 
-class HoppingWindow(TimeWindow):
-    """Emits pairs of the beginning of a window and an item in it.
+class Completing(Windows):
+    """Windows that are complete at their end: the items that they have passed on leave later."""
 
-    Windows are ``size`` seconds long, and one begins every ``slide`` seconds since 1970 UTC.
+    def __init__(
+        self, clock: Clock, at: Callable[[Any], Any] | None, lateness: float, keep: float, final: bool
+    ) -> None:
+        super().__init__(clock, at, lateness)
+        self.keep: Final = micros_in(keep, "keep", least=0)
+        self.final: Final = final
+        self._order: Final = count()
+        self._leaving: list[tuple[int, int, Any, list[tuple[Any, int]]]] = []
+
+    def _say(self, window: Any, item: Any, weight: int) -> None:
+        """Passes on a change of a window that is open."""
+        if not self.final:
+            self.emit((window, item), weight)
+
+    def _complete(self, end: int, window: Any, items: list[tuple[Any, int]]) -> None:
+        """Notes the items of a window that is complete, and passes them on if nothing was before."""
+        if self.final:
+            for item, copies in items:
+                self.emit((window, item), copies)
+        heappush(self._leaving, (end + self.keep, next(self._order), window, items))
+
+    def _advance(self, watermark: int) -> None:
+        if self.final:  # in another tick than they came in
+            self._leave(watermark)
+        self._end(watermark)
+        if not self.final:
+            self._leave(watermark)
+
+    @abstractmethod
+    def _end(self, watermark: int) -> None:
+        """Completes the windows that end at the watermark or before it."""
+
+    def _leave(self, watermark: int) -> None:
+        leaving, emit = self._leaving, self.emit
+        while leaving and leaving[0][0] <= watermark:
+            _, _, window, items = heappop(leaving)
+            for item, copies in items:
+                emit((window, item), -copies)
+
+    def _next(self) -> int:
+        first = self._next_end()
+        return min(first, self._leaving[0][0]) if self._leaving else first
+
+    @abstractmethod
+    def _next_end(self) -> int:
+        """Returns when the next window may be complete."""
+
+    def size(self) -> int:
+        return sum([len(items) for _, _, _, items in self._leaving])
+
+
+class Hopping(Completing):
+    """Passes on ``(start, item)`` for each window that has the item: windows of ``size``, one each ``slide``.
+
+    They begin at multiples of the slide since 1970.  An item is kept once, and passed on ``size / slide``
+    times.
     """
 
     def __init__(
         self,
         size: float,
         slide: float,
-        at: Callable[[Any], Any],
-        lateness: float = 0.0,
+        clock: Clock,
+        at: Callable[[Any], Any] | None = None,
+        lateness: float = 0,
         *,
+        keep: float = 0,
         final: bool = False,
     ) -> None:
-        super().__init__(at, lateness, final=final)
-        self._size, self._slide = _span(size, "a window"), _span(slide, "a slide")
-        if self._size < self._slide:
+        super().__init__(clock, at, lateness, keep, final)
+        self.length: Final = micros_in(size, "a window")
+        self.slide: Final = micros_in(slide, "a slide")
+        if self.length % self.slide:
             raise UsageError(
-                f"a window of {size} s every {slide} s leaves items out: slide by {size} s at most"
+                f"a window of {size} s that slides by {slide} s: its size is no multiple of that"
             )
-        self._held: dict[Hashable, _Entry] = {}
-        self._touched: dict[Hashable, _Entry] = {}
-        self._windows: dict[int, dict[Hashable, _Entry]] = {}
+        self._steps = _Steps()
+        self._open: set[int] = set()
+        self._starts: list[int] = []
 
-    def _until(self, micros: int) -> int:
-        return micros // self._slide * self._slide + self._size
+    def _windows(self, step: int) -> range:
+        """Returns the starts of the open windows that have a step."""
+        first = step - self.length + self.slide
+        past = self.watermark - self.length
+        if first <= past:
+            first += ((past - first) // self.slide + 1) * self.slide
+        return range(first, step + 1, self.slide)
 
-    def _begins(self, micros: int) -> Iterator[int]:
-        """Yields the beginnings of all windows of a time, the latest first."""
-        begin = micros // self._slide * self._slide
-        while begin + self._size > micros:
-            yield begin
-            begin -= self._slide
+    def _add(self, time: int, item: Any, copies: int) -> bool:
+        step = time // self.slide * self.slide
+        starts = self._windows(step)
+        if not starts:
+            return False
+        if self._steps.add(step, item, copies):
+            for start in starts:
+                if start not in self._open:
+                    self._open.add(start)
+                    heappush(self._starts, start)
+        for start in starts:
+            self._say(self._shown(start), item, copies)
+        return True
 
-    def _take(self, item: Any, micros: int, weight: int) -> None:
-        place = key(item)
-        entry = self._held.get(place)
-        if entry is None:
-            self._held[place] = entry = _Entry(item, micros)
-            for begin in self._begins(micros):
-                if begin + self._size > self.watermark:
-                    if begin not in self._windows:
-                        self._windows[begin] = {}
-                        self._plan(begin + self._size, begin)
-                    self._windows[begin][place] = entry
-        if place not in self._touched:
-            self._touched[place] = entry
-            entry.before = entry.count
-        entry.count += weight
+    def _remove(self, time: int, item: Any) -> bool:
+        step = time // self.slide * self.slide
+        starts = self._windows(step)
+        if not starts or not self._steps.remove(step, item):
+            return False
+        for start in starts:
+            self._say(self._shown(start), item, -1)
+        return True
 
-    def _conclude(self) -> None:
-        held, touched, emit = self._held, self._touched, self.emit
-        changes = [(place, entry, _changed(entry)) for place, entry in touched.items()]
-        for begin in self._come_due():
-            assert isinstance(begin, int)  # it was planned so
-            shown = self._shown(begin)
-            for place, entry in self._windows.pop(begin).items():
-                count = entry.count if self.final else -(entry.before if place in touched else entry.count)
-                if count:
-                    emit((shown, entry.item), count)
-                if self._until(entry.at) <= self.watermark:
-                    held.pop(place, None)
-        for place, entry, change in changes:
-            open_ = [begin for begin in self._begins(entry.at) if begin in self._windows]
-            if change and not self.final:
-                for begin in open_:
-                    emit((self._shown(begin), entry.item), change)
-            if not entry.count:
-                held.pop(place, None)
-                for begin in open_:
-                    self._windows[begin].pop(place, None)
-        touched.clear()
+    def _oldest(self, item: Any) -> int | None:
+        return self._steps.oldest(item)
+
+    def _end(self, watermark: int) -> None:
+        while self._starts and self._starts[0] + self.length <= watermark:
+            start = heappop(self._starts)
+            self._open.discard(start)
+            steps = range(start, start + self.length, self.slide)
+            items = [each for step in steps for each in self._steps.items(step)]
+            self._steps.drop(start)
+            self._complete(start + self.length, self._shown(start), items)
+
+    def _next_end(self) -> int:
+        return self._starts[0] + self.length if self._starts else NEVER
 
     def size(self) -> int:
-        return sum(map(len, self._windows.values())) + len(self._waiting)
+        return len(self._steps) + super().size()
 
 
-class SessionWindow(TimeWindow):
-    """Emits sessions of pairs of a key and a value: ``(key, (begin, end, values))``.
-
-    Items of a key that are less than ``gap`` seconds apart are in one session, which ends a gap after
-    the last.  A change of a session takes it back and emits the new one: several may merge, or one be split.
-    O(items of the key in open sessions), for each key that has changes in a tick.
-    """
-
-    def __init__(
-        self, gap: float, at: Callable[[Any], Any], lateness: float = 0.0, *, final: bool = False
-    ) -> None:
-        super().__init__(at, lateness, final=final)
-        self._gap = _span(gap, "a gap")
-        self._items: dict[Hashable, dict[Hashable, _Entry]] = {}
-        self._names: dict[Hashable, Any] = {}
-        self._emitted: dict[Hashable, dict[Hashable, Any]] = {}
-        self._touched: dict[Hashable, None] = {}
-
-    def _until(self, micros: int) -> int:
-        return micros + self._gap
-
-    def _take(self, item: Any, micros: int, weight: int) -> None:
-        name = pair(item, "sessions")[0]
-        at, place = key(name), key(item)
-        entries = self._items.setdefault(at, {})
-        self._names[at] = name
-        entry = entries.get(place)
-        if entry is None:
-            entries[place] = entry = _Entry(item, micros)
-        entry.count += weight
-        self._touched[at] = None
-
-    def _conclude(self) -> None:
-        due = dict.fromkeys(at for at in self._come_due() if at in self._items)
-        for at in {**self._touched, **due}:
-            self._look_at(at)
-        self._touched.clear()
-
-    def _look_at(self, at: Hashable) -> None:
-        """Emits what has become of the sessions of a key."""
-        name, entries = self._names[at], self._items[at]
-        for place in [place for place, entry in entries.items() if not entry.count]:
-            del entries[place]
-        for entry in entries.values():
-            _changed(entry)
-        now: dict[Hashable, Any] = {}
-        for members in self._sessions(entries):
-            end = members[-1].at + self._gap
-            values = tuple([each.item[1] for each in members for _ in range(each.count)])
-            session = name, (self._shown(members[0].at), self._shown(end), values)
-            if end > self.watermark:
-                now[key(session)] = session
-                self._plan(end, at)
-            else:
-                for each in members:
-                    del entries[key(each.item)]
-                if self.final:
-                    self.emit(session, 1)
-        if not self.final:
-            before = self._emitted.pop(at, {})
-            for place, session in before.items():
-                if place not in now:
-                    self.emit(session, -1)
-            for place, session in now.items():
-                if place not in before:
-                    self.emit(session, 1)
-            if now:
-                self._emitted[at] = now
-        if not entries:
-            del self._items[at], self._names[at]
-
-    def _sessions(self, entries: dict[Hashable, _Entry]) -> list[list[_Entry]]:
-        """Returns the items of a key by session, each in order of time."""
-        found: list[list[_Entry]] = []
-        for entry in sorted(entries.values(), key=lambda each: (each.at, order_key(each.item[1]))):
-            if found and entry.at < found[-1][-1].at + self._gap:
-                found[-1].append(entry)
-            else:
-                found.append([entry])
-        return found
-
-    def size(self) -> int:
-        return sum(map(len, self._items.values())) + len(self._waiting)
-
-
-def _span(seconds: float, what: str) -> int:
-    """Returns a duration in microseconds; raises ``UsageError`` unless it is more than nought."""
+def micros_in(seconds: float, what: str, *, least: int = 1) -> int:
+    """Returns a span in microseconds; raises ``UsageError`` for a span that is too short."""
     micros = round(seconds * MICROSECONDS)
-    if micros < 1:
-        raise UsageError(f"{what} of {seconds} s: more than nought")
+    if micros < least:
+        raise UsageError(f"{what} of {seconds} s: {'more than nought' if least else 'nought or more'}")
     return micros

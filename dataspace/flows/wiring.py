@@ -27,6 +27,8 @@ class Wiring:
         self.kinds: dict[str, str] = {}
         self.edges: list[tuple[Edge, str]] = []
         self.outcome = Outcome()
+        self.time = 0
+        """The time of the present tick, in microseconds since 1970; it never goes back."""
         self._is_fixed = False
 
     def place(self, kind: str, operator: Operator, name: str | None = None) -> str:

@@ -301,8 +301,13 @@ class RuleHost:
         elif self.program is not None and self.program.pending:
             derived = self._with_errors(self.program.tick_again())
         if self.flows:
-            derived = self._run_flows([], derived, by_itself=True)
+            derived = self._run_flows([], derived, by_itself=self.flows.next > self.times.ahead)
         return self._claim(derived, draft)
+
+    @property
+    def due(self) -> int:
+        """The earliest instant at which a turn is due by time alone, for rules or for flows."""
+        return self.flows.next if self.program is None else min(self.times.next, self.flows.next)
 
     @property
     def is_unsettled(self) -> bool:
@@ -312,14 +317,11 @@ class RuleHost:
     @property
     def pending(self) -> bool:
         """Whether ``next``, a flow or a suspended rule asks for a tick, or an instant has come."""
-        return (
-            bool(self._resumed)
-            or self.times.next <= self.times.ahead
-            or (
-                self.awake  # else there are neither, as after nearly every turn
-                and ((self.program is not None and self.program.pending) or self.flows.pending)
-            )
-        )
+        if self._resumed or self.due <= self.times.ahead:
+            return True
+        if not self.awake:  # there are neither rules nor flows, as after nearly every turn
+            return False
+        return (self.program is not None and self.program.pending) or self.flows.pending
 
     def resume(self, name: str) -> None:
         """Has the next turn carry out what is suspended under a name; ``pending`` asks for that turn."""
@@ -365,7 +367,7 @@ class RuleHost:
         """Lets flows see a turn and what rules made of it; what follows from all of it together."""
         first = [*turn, *_changes(derived.added, derived.removed)]
         self.flows.tell(*transitions(first, self._index.count))
-        made = self.flows.tick(by_itself=by_itself)
+        made = self.flows.tick(self.times.ahead, by_itself=by_itself)
         self._keep_awake()
         derived.messages += made.messages
         if not (made.added or made.removed):

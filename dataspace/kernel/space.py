@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
+from dataspace.instants import GRID
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action, check_actions
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Claims, Epoch, EpochChanges
@@ -28,7 +29,6 @@ from dataspace.kernel.limits import size_of, weights
 from dataspace.kernel.rule_facts import rules_in
 from dataspace.kernel.state import SpaceState
 from dataspace.kernel.turns import Admit, InForm, Part, PendingTurn, Sender, SeveralOwners, take, take_back
-from dataspace.rules.relations.times import GRID
 from index.trie.trie import NOTHING
 from index.values.values import Value
 
@@ -216,18 +216,22 @@ class Space(SpaceState):
         at hand is not made either.
         """
         times = self.rules.times
-        if times.next <= now:
-            self.timed_late = now - times.next
-            if self.rules.is_unsettled:
-                self._make_timed(max(self.time, times.time))
-            if times.next + MOST_INSTANTS * GRID <= now:
-                for instant in times.due(now, MOST_INSTANTS):
-                    self._make_timed(instant)
-                if times.next <= now:
-                    self._make_timed(now // GRID * GRID)
-            while times.next <= now and self.rules.program is not None:
-                self._make_timed(times.next)
+        if times.next <= now or self.rules.flows.next <= now:
+            self._make_due(now)
         times.ahead = now if now > self.time else self.time
+
+    def _make_due(self, now: int) -> None:
+        rules, times = self.rules, self.rules.times
+        self.timed_late = now - rules.due
+        if rules.is_unsettled:
+            self._make_timed(max(self.time, times.time))
+        if rules.due + MOST_INSTANTS * GRID <= now:
+            for instant in times.due(now, MOST_INSTANTS):
+                self._make_timed(instant)
+            if rules.due <= now:
+                self._make_timed(now // GRID * GRID)
+        while (instant := rules.due) <= now:
+            self._make_timed(instant)
 
     def _make_timed(self, instant: int) -> None:
         """Makes the turn of an instant at which rows come or go by time alone."""

@@ -8,6 +8,7 @@ Always: values read together are in one tick; no stream is left open, in whateve
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from dataspace.errors import Closed
 from dataspace.flows.flows import Flow
 from dataspace.flows.inputs import MICROSECONDS, Interval, Streamed
 from dataspace.flows.outputs import Writing
+from dataspace.instants import NEVER
 
 BATCH: Final = 1024
 """How many values of a stream one tick takes at most."""
@@ -30,10 +32,11 @@ async def pump(
     """Runs a flow until all its streams have ended; a flow without streams, until it is cancelled.
 
     ``turn`` runs the tick instead of ``run_available``, for instance for a flow that a space drives:
-    ``lambda: space.advance(now())``.  ``wall`` returns the time in microseconds since 1970.  Raises what a
-    stream or the flow raises, after the other streams were aborted.
+    ``lambda: space.advance(now())``.  Without it, windows by the time of ticks get a tick when one is due.
+    ``wall`` returns the time in microseconds since 1970.  Raises what a stream or the flow raises, after the
+    other streams were aborted.
     """
-    tick = turn or flow.run_available
+    tick = _Ticks(flow, turn, wall or _wall)
     streams = [each for each in flow.operators.values() if isinstance(each, Streamed)]
     intervals = [each for each in flow.operators.values() if isinstance(each, Interval)]
     writing = [each for each in flow.operators.values() if isinstance(each, Writing)]
@@ -41,6 +44,8 @@ async def pump(
         async with trio.open_nursery() as beating:
             for interval in intervals:
                 beating.start_soon(_beat, interval, tick, wall or _wall)
+            if turn is None:
+                beating.start_soon(tick.run_due)
             async with trio.open_nursery() as reading:
                 for source in streams:
                     reading.start_soon(_read, source, tick, writing)
@@ -50,6 +55,33 @@ async def pump(
         for each in writing:
             with suppress(Closed):  # by its reader
                 each.stream.end()
+
+
+class _Ticks:
+    """Runs the ticks of a flow, and a tick for its windows when one is due and nothing comes."""
+
+    def __init__(self, flow: Flow, turn: Callable[[], object] | None, wall: Callable[[], int]) -> None:
+        self._flow = flow
+        self._turn = turn
+        self._wall = wall
+        self._ran = trio.Event()
+
+    def __call__(self) -> None:
+        if self._turn is not None:
+            self._turn()
+        else:
+            self._flow.run_available(now=self._wall())
+        self._ran.set()
+
+    async def run_due(self) -> None:
+        """Runs a tick whenever one is due by time alone, until cancelled."""
+        while True:
+            self._ran = trio.Event()
+            due = self._flow.due
+            with trio.move_on_after(max(0, due - self._wall()) / MICROSECONDS if due < NEVER else math.inf):
+                await self._ran.wait()
+                continue
+            self()
 
 
 async def _drain(writing: Writing) -> None:

@@ -304,7 +304,7 @@ class HostedSpace:
     def _note_due(self) -> None:
         """Has the turns of rules made after a turn, if there is one to make, or one earlier than planned."""
         rules = self.space.rules
-        if rules.times.next < self.rule_turns.planned or rules.pending:
+        if rules.due < self.rule_turns.planned or rules.pending:
             self.rule_turns.due.set()
 
     def _turn(self, time: int | None = None) -> None:

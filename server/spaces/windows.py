@@ -16,11 +16,11 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused
+from dataspace.instants import GRID, NEVER
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import MOST_INSTANTS, Space
 from dataspace.kernel.state import SteadyClock
 from dataspace.rules.engine.rebuilding import PastEpoch, forms_of, longest, rebuild
-from dataspace.rules.relations.times import GRID, NEVER
 from relay.log.log import Log
 from relay.log.replay import state_at
 from relay.log.retention import Retention
@@ -60,15 +60,15 @@ class RuleTurns:
         rules = self._space.rules
         while True:
             self.due = trio.Event()
-            while rules.pending or rules.times.next <= self.now():
-                late = self.now() - rules.times.next
+            while rules.pending or rules.due <= self.now():
+                late = self.now() - rules.due
                 self._turn(self._step())
                 if late >= 0:
                     self._space.timed_late = late
                 await wait_room()
                 await trio.lowlevel.checkpoint()
-            self.planned = rules.times.next
-            with trio.move_on_after(_pause(rules.times.next - self.now())):
+            self.planned = rules.due
+            with trio.move_on_after(_pause(rules.due - self.now())):
                 await self.due.wait()
             self.planned = 0
 
@@ -77,7 +77,7 @@ class RuleTurns:
 
         After a long pause the space chooses instants among them; that is one step.
         """
-        now, due = self.now(), self._space.rules.times.next
+        now, due = self.now(), self._space.rules.due
         return due if now - MOST_INSTANTS * GRID < due <= now else now
 
     def until_now(self) -> int:
@@ -86,7 +86,7 @@ class RuleTurns:
         A turn of that time finds the present facts unchanged.
         """
         now = self.now()
-        if self._space.rules.times.next <= now:
+        if self._space.rules.due <= now:
             try:
                 self._space.until(now)
             except BaseException:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from dataspace.instants import NEVER, instant_of
 from dataspace.rules.language.syntax import TimeKind, time_of
 from dataspace.rules.relations.terms import Row
-from dataspace.rules.relations.times import NEVER, PastRows, RowTimes, bounds_of, instant_of
+from dataspace.rules.relations.times import PastRows, RowTimes, bounds_of
 from index.patterns.text import unparse
 from index.values.values import Map, Value, key
 

@@ -17,6 +17,7 @@ from datetime import datetime
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeAlias
 
+from dataspace.instants import GRID, NEVER, instant_of
 from dataspace.rules.language.syntax import (
     EPOCH,
     MICROSECOND,
@@ -30,26 +31,11 @@ from index.patterns.patterns import matcher, skeleton
 from index.values.positions import Class, class_of
 from index.values.values import Value, key
 
-GRID: Final = 10_000
-"""Microseconds between two instants at which rows may come or go by themselves."""
-
-NEVER: Final = 1 << 62
-"""Later than any instant."""
-
 STALE_FROM: Final = 1_000
 """Stale entries are removed from an agenda only if it has more entries than this."""
 
 _GONE: Final = object()
 """The former value of an entry that was not there."""
-
-
-def instant_of(micros: int) -> int:
-    """Returns the first instant at or after a time.
-
-    >>> instant_of(20_000), instant_of(20_001)
-    (20000, 30000)
-    """
-    return -(-micros // GRID) * GRID
 
 
 class PastRows:

@@ -10,10 +10,11 @@ changes only when the tick is concluded.
 
 from __future__ import annotations
 
+from dataspace.instants import NEVER
 from dataspace.rules.language.syntax import TimeKind, time_of
 from dataspace.rules.relations.relations import Relation
 from dataspace.rules.relations.terms import Row
-from dataspace.rules.relations.times import NEVER, PastRows, Times, bounds_of
+from dataspace.rules.relations.times import PastRows, Times, bounds_of
 
 
 class Timing:

@@ -245,3 +245,63 @@ def random_turn(rng: random.Random, room: Room) -> list[str]:
     return [
         f"-{fact}" if fact in room.handles else f"+{fact}" for fact in rng.sample(facts, rng.randint(1, 3))
     ]
+
+
+def test_a_window_by_the_time_of_turns_makes_a_turn_when_it_ends() -> None:
+    space, flow = Space("main"), Flow()
+    made: list[tuple[int, str]] = []
+    space.submit_timed = lambda epoch: made.append((epoch.time, shown(epoch)))
+    said = flow.messages("say($what)")
+    counts = said.window(1).fold(lambda: 0, lambda n, _: n + 1, undo=lambda n, _: n - 1, lifetime="static")
+    counts.filter(bool).assert_(lambda n: Record("recent", n))
+    tumbling = said.window(2, 2, keep=2, final=True).map(lambda pair: pair[0])
+    tumbling.unique(lifetime="static").assert_(lambda start: Record("window", start))
+    space.rules.attach("recent", flow)
+    space.advance(0)
+    for now in (1_000_001, 1_500_000):
+        space.commit("somebody", [(SEND, Record("say", "hello"))], now)
+    assert space.rules.due == 2_000_000, "a window of two seconds is complete"
+    space.commit("somebody", [(SEND, Record("say", "bye"))], 2_500_000)
+    assert space.rules.due == 3_500_000
+    space.until(9_000_000)
+    assert made == [
+        (2_000_000, "+window(0)"),
+        (2_010_000, "+recent(1) -recent(2)"),
+        (2_500_000, "-recent(1)"),
+        (3_500_000, "-recent(1)"),
+        (4_000_000, "+window(2000000) -window(0)"),
+        (6_000_000, "-window(2000000)"),
+    ]
+    assert space.rules.due > 1 << 60 and not space.rules.pending
+
+
+def test_after_a_long_pause_the_turns_of_windows_are_few() -> None:
+    space, flow = Space("main"), Flow()
+    times: list[int] = []
+    space.submit_timed = lambda epoch: times.append(epoch.time)
+    flow.messages("say($what)").window(1).assert_(lambda what: Record("recent", *what))
+    space.rules.attach("recent", flow)
+    space.advance(0)
+    for number in range(3000):
+        space.commit("somebody", [(SEND, Record("say", number))], number * 10_000 + 1)
+    before = len(times)
+    space.until(10_000_000_000)
+    assert before >= 2800
+    assert len(times) == before + 1, "what is left leaves together"
+    assert not list(space.index.values())
+
+
+def test_a_turn_that_is_undone_ends_the_windows_with_their_flow() -> None:
+    room, flow = Room(), Flow()
+    flow.messages("say($what)").window(1).assert_(lambda what: Record("recent", *what))
+    room.space.rules.attach("recent", flow)
+    room.turn('!say("hello")')
+
+    def refuse(_epoch: Epoch) -> None:
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        room.turn('!say("again")', submit=refuse)
+    room.settle()
+    assert room.space.rules.due > 1 << 60
+    assert not any(fact.startswith("recent") for fact in room.facts())

@@ -147,7 +147,7 @@ def test_zip_pairs_first_with_first_and_drops_what_is_left_over() -> None:
 def test_a_window_keeps_the_last_items_over_ticks() -> None:
     flow, changes = Flow(), list[tuple[int, int]]()
     numbers = flow.source()
-    numbers.window(2).each_change(lambda n, weight: changes.append((n, weight)))
+    numbers.last(2).each_change(lambda n, weight: changes.append((n, weight)))
     for n in range(4):
         numbers.put(n)
         flow.run_tick()
@@ -172,7 +172,7 @@ CANNOT_TAKE_BACK: dict[str, tuple[Callable[[FlowStage], FlowStage], str]] = {
     "for_each": (lambda a: a.for_each(print), "for_each cannot handle a retraction; give it gone="),
     "enumerate": (lambda a: a.enumerate(), "enumerate cannot retract an item"),
     "zip": (lambda a: a.zip(a), "zip cannot retract an item"),
-    "window": (lambda a: a.window(2), "window cannot retract an item"),
+    "last": (lambda a: a.last(2), "last cannot retract an item"),
     "assert_": (lambda a: a.assert_(lifetime="tick"), "assert_ for one tick cannot retract an item"),
     "top": (lambda a: a.top(2), "top cannot retract 1, which it does not have"),
     "a cycle": (
@@ -302,7 +302,7 @@ def test_top_takes_out_what_is_not_equal_to_itself() -> None:
     ("build", "complaint"),
     [
         (lambda a: a.top(0), "top of 0 items: 1 or more"),
-        (lambda a: a.window(0), "a window of 0 items: 1 or more"),
+        (lambda a: a.last(0), "the last 0 items: 1 or more"),
         (lambda a: a.unique(lifetime="day"), "no lifetime 'day', known are 'tick' and 'static'"),
         (lambda a: a.map(print).put(1), "map-2 is a map, items are put into sources"),
         (lambda a: a.flow["nothing"].put(1), "no stage is named 'nothing'"),

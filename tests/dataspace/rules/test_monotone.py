@@ -42,7 +42,7 @@ BLOCKS: dict[str, Build] = {
     "sort": lambda a, b: a.sort(),
     "sort_by": lambda a, b: a.sort_by(lambda p: p[1]),
     "top": lambda a, b: a.top(2),
-    "window": lambda a, b: a.window(2),
+    "last": lambda a, b: a.last(2),
     "fold": lambda a, b: a.fold(lambda: 0, lambda n, p: n + p[1]),
     "reduce": lambda a, b: a.map(lambda p: p[1]).reduce(lambda n, m: n + m),
     "fold_keyed": lambda a, b: a.fold_keyed(lambda: 0, lambda n, v: n + v),

@@ -96,3 +96,25 @@ def test_without_a_pump_what_a_full_stream_cannot_take_waits_in_the_flow() -> No
     source.put(4)
     flow.run_tick()
     assert flow.statistics().held == 2
+
+
+async def test_windows_end_when_the_streams_are_silent(autojump_clock: trio.testing.MockClock) -> None:
+    flow, source = Flow(), s.pushable()
+    seen: list[tuple[float, Any, int]] = []
+
+    def now() -> int:
+        return round(trio.current_time() * 1e6)
+
+    begun = trio.current_time()
+    windows = flow.stream(source).window(2)
+    windows.each_change(
+        lambda item, weight: seen.append((round(trio.current_time() - begun, 1), item, weight))
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: pump(flow, wall=now))
+        source.push("a")
+        await trio.sleep(1.5)
+        source.push("b")
+        await trio.sleep(9)
+        source.end()
+    assert seen == [(0.0, "a", 1), (1.5, "b", 1), (2.0, "a", -1), (3.5, "b", -1)]

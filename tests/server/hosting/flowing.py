@@ -48,3 +48,16 @@ def no_flow() -> str:
 def unmade() -> Flow:
     """Fails while it is made."""
     raise LookupError("no such room")
+
+
+def recent() -> Flow:
+    """How many messages came in the last half second, and the sessions of each sender that have ended."""
+    flow = Flow()
+    said = flow.messages("say($who, $what)")
+    count = said.window(0.5).fold(lambda: 0, lambda n, _: n + 1, undo=lambda n, _: n - 1, lifetime="static")
+    count.assert_(lambda n: Record("recent", n))
+    ended = said.sessions(0.3, final=True, keep=60).map(lambda pair: (pair[0][0], pair[1]))
+    ended.fold_keyed(tuple, lambda so_far, what: (*so_far, what), lifetime="static").assert_(
+        lambda pair: Record("ended", *pair)
+    )
+    return flow

@@ -90,6 +90,24 @@ async def test_a_flow_with_a_clock_is_pumped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+async def test_windows_of_a_flow_end_when_nothing_comes(tmp_path: Path) -> None:
+    with trio.fail_after(20):
+        async with (
+            served(tmp_path / "data", HostedFlow(f"{MODULE}:recent")) as space,
+            space.observe("recent($n)", quiet=True) as changes,
+        ):
+            for what in ("hello", "bye"):
+                await space.send(Record("say", "Ann", what))
+            counts: list[object] = []
+            async for change in changes:
+                counts += change.captures if change.kind == "+" else ()
+                if len(counts) > 1 and counts[-1] == 0:
+                    break
+            assert max(map(int, map(str, counts))) in (1, 2)
+            assert await _next(space, "ended($who, $what)") == ("Ann", ("hello", "bye"))
+
+
+@pytest.mark.slow
 async def test_a_function_that_raises_ends_its_flow_and_nothing_else(tmp_path: Path) -> None:
     flows = HostedFlow(f"{MODULE}:careless", "careless"), HostedFlow(f"{MODULE}:crowds", "crowds")
     with trio.fail_after(20):

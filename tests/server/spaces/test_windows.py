@@ -7,13 +7,13 @@ from pathlib import Path
 
 import trio
 
+from dataspace.instants import GRID
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
 from dataspace.kernel.state import SteadyClock
 from dataspace.rules.language.syntax import time_of
-from dataspace.rules.relations.times import GRID
 from index.values.values import Record, Value
 from relay.log.log import Log
 from relay.log.retention import Retention
