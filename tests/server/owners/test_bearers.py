@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import assume, given, strategies as st
+from hypothesis import assume, example, given, strategies as st
 
 from dataspace.codec import pack
 from dataspace.errors import Refused
@@ -44,9 +44,12 @@ PIECES = st.sampled_from(
     ["~", "@", " ", " @ ", "token:a", "token:a/b", "durable:", "lease:1:", "by=x", "x", "robot"]
 )
 NAMES = st.one_of(st.lists(PIECES, max_size=5).map("".join), st.sampled_from(LISTED))
+STATED = {"own": "thing:", "lease": "lease:1:"}
+"""What stands before a name in what these ways state."""
+
 WAYS: dict[str, Callable[[Bearer, str], str]] = {
-    "own": lambda who, name: who.own(f"thing:{name}"),
-    "lease": lambda who, name: who.owner(f"lease:1:{name}"),
+    "own": lambda who, name: who.own(f"{STATED['own']}{name}"),
+    "lease": lambda who, name: who.owner(f"{STATED['lease']}{name}"),
     "durable": lambda who, name: who.owner(name),
     "client": lambda who, name: who.client(name),
     "publishing": lambda who, name: who.publisher(name, who.owner("shared"), Clients({})),
@@ -73,12 +76,13 @@ def kept(way: str, who: Bearer, name: str) -> str:
     NAMES,
     NAMES,
 )
+@example(("lease", "durable"), BEARERS[0], BEARERS[0], "", "lease:1:")
 def test_what_is_kept_as_one_was_stated_as_one_by_one_bearer_or_is_listed(
     ways: tuple[str, str], one: Bearer, other: Bearer, first: str, second: str
 ) -> None:
     if kept(ways[0], one, first) != kept(ways[1], other, second):
         return
-    assert first == second
+    assert f"{STATED.get(ways[0], '')}{first}" == f"{STATED.get(ways[1], '')}{second}"
     if one is not other:
         assert not one.permit.stamp and not other.permit.stamp, "a stamp shares nothing"
         # an owner that is shared numbers what is not listed
