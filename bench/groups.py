@@ -13,17 +13,19 @@ log.  A fetch is what has come, up to 100 jobs.  Each acknowledgement is on disk
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
 
 import trio
 
 import dataspace
 from bench._figures import report
-from bench._processes import Measuring, Served, Side, running, serving
+from bench._processes import Measuring, Served, Side, running, serving, serving_on
 from dataspace import Job, Jobs, Record, RemoteSpace
 
 FETCH: Final = 100
@@ -172,12 +174,15 @@ def _idle_cost(count: int, groups: int) -> float:
     """Returns the µs of the daemon's CPU that so many idle groups add to a turn."""
     costs = []
     for number in (0, groups):
-        with serving() as served:
-            trio.run(_idle, served.url, number)
-            trio.run(_turns, served.url, count // 10)
-            with Measuring(served.pid) as measuring:
-                trio.run(_turns, served.url, count)
-            costs.append(measuring.run(count).cpu * 1e6)
+        with tempfile.TemporaryDirectory() as place:
+            settings = Path(place, "settings.toml")
+            settings.write_text(f"[quota]\ngroups = {groups}\n")
+            with serving_on(f"{place}/data", options=("--config", str(settings), "--data")) as served:
+                trio.run(_idle, served.url, number)
+                trio.run(_turns, served.url, count // 10)
+                with Measuring(served.pid) as measuring:
+                    trio.run(_turns, served.url, count)
+                costs.append(measuring.run(count).cpu * 1e6)
     return costs[1] - costs[0]
 
 

@@ -95,15 +95,17 @@ def _of_deliveries(history: GroupHistory) -> Iterator[str]:
 def undelivered(history: GroupHistory, told: Iterable[At]) -> list[At]:
     """Returns the items that are done and were told to no member, where any was told at all."""
     known = set(told)
-    if not known:
-        return []
-    done = [
+    return [at for at in done_in(history) if at not in known] if known else []
+
+
+def done_in(history: GroupHistory) -> list[At]:
+    """Returns the items that notes say are done."""
+    return [
         at
         for entry in history.entries
         if isinstance(entry, Note) and entry.kind == "group-done" and entry.fields[0] == history.group
         for at in _cells(entry.fields[1:])
     ]
-    return [at for at in done if at not in known]
 
 
 def left(history: GroupHistory) -> list[At]:

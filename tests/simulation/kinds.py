@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from tests.simulation import claiming, keeping, topics
+from tests.simulation import claiming, keeping, topics, working
 from tests.simulation.actors import Actor
 
 KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
@@ -17,12 +17,14 @@ KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
     "claimer": claiming.claim,
     "publisher": topics.publish,
     "subscriber": topics.subscribe,
+    "worker": working.work,
     "watcher": Actor.watch,
     "peeker": Actor.peek,
     "glancer": Actor.glance,
     "mark": Actor.mark,
     "end of topic": topics.end,
+    "end of work": working.finish,
 }
 
-LASTING: Final = ("watcher", "peeker", "subscriber")
+LASTING: Final = ("watcher", "peeker", "subscriber", "worker")
 """Those that go on until a life ends."""

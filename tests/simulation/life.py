@@ -22,6 +22,7 @@ from dataspace.codec import unpack
 from dataspace.kernel.changes import Epoch
 from index.values.values import Value
 from relay.journal.reader import JournalReader, topics_verdict
+from relay.log.notes import Note
 from relay.log.reader import LogReader, verdict
 from relay.store.errors import LogDamaged, LogFailed
 from relay.topics.steps import LAST
@@ -43,6 +44,7 @@ from tests.simulation.plan import MAIN, SIDE, Part, Plan
 from tests.simulation.scheduling import run_ordered
 from tests.simulation.seams import seams
 from tests.simulation.topics import PARTITIONS, is_over
+from tests.simulation.working import misdone
 from tests.simulation.world import World
 
 PATIENCE: Final = 120.0
@@ -119,6 +121,8 @@ def live(plan: Plan, *, keep_trace: bool = False) -> Outcome:
                         world.histories[space].chain = life.daemons.chain_of(space)
                         world.histories[space].log = _read(partial(life.daemons.log_of, space), world)
                 with _readable(world):
+                    world.entries = _read_entries(partial(life.daemons.log_of, MAIN))
+                with _readable(world):
                     world.topic.epochs = _read_topic(life.daemons.journal, world)
         if life.daemons.starts == 1:  # else they were shown what a crash has lost
             for name, (space, view) in world.eager.items():
@@ -146,6 +150,8 @@ def _broken(world: World) -> Iterator[str]:
             yield from [f"durability: {said}" for said in durability(History(turns=turns, log=history.log))]
         else:
             yield from broken(history)
+    if any(each.kind == "worker" for each in world.plan.actors) and not world.is_cut_short:
+        yield from [f"groups: {said}" for said in misdone(world, world.entries)]
 
 
 def _count(world: World) -> None:
@@ -198,6 +204,11 @@ def _read(opened: Callable[[], LogReader], world: World) -> list[Epoch]:
             world.faults.append(f"the log is damaged: {damages}")
     with closing(opened()) as reader:
         return list(reader.read(0))
+
+
+def _read_entries(opened: Callable[[], LogReader]) -> list[Epoch | Note]:
+    with closing(opened()) as reader:
+        return [each for segment in reader.segments(0, reader.last) for each in segment.items()]
 
 
 def _made(plan: Plan) -> Callable[[World], Supervisor]:
@@ -259,6 +270,8 @@ class _Life:
             await trio.sleep(SETTLING)
             for space in (MAIN, *plan.spaces):
                 await self._mark("mark", space)
+            if any(each.kind == "worker" for each in plan.actors):
+                await self._mark("end of work", MAIN)
             if any(each.kind in ("publisher", "subscriber") for each in plan.actors):
                 await self._mark("end of topic", MAIN)
             while not self._all_seen():

@@ -141,6 +141,7 @@ def _single(seed: int) -> Plan:
     if "publisher" in doers:
         watchers += ["subscriber"] * random.randint(1, 2)
     actors = list(_placed([*watchers, *doers], random))
+    actors += _workers(seed, len(actors))
     faults = _faults(random, FAULTS, random.randint(0, 7))
     show = Random(f"show {seed}").choice((DURABLE, DURABLE, DURABLE, None))
     return Plan(seed, weather, tuple(actors), tuple(sorted(faults, key=lambda each: each.at)), show)
@@ -186,6 +187,15 @@ def _stored(plan: Plan) -> Plan:
         store=True,
         loss=random.choice((0.0, 0.0, 0.01, 0.05)),
     )
+
+
+def _workers(seed: int, number: int) -> list[Part]:
+    """Returns the members of a group, in half of all lives."""
+    random = Random(f"workers {seed}")
+    return [
+        Part("worker", random.getrandbits(32), _instant(random, 1.0), number=number + at, rank=at)
+        for at in range(random.choice((0, 0, 2, 3)))
+    ]
 
 
 def _faults(random: Random, kinds: Sequence[str], count: int) -> list[Part]:

@@ -13,6 +13,9 @@ from typing import Final
 
 import trio
 
+from dataspace.kernel.changes import Epoch
+from relay.log.notes import Note
+from tests.guarantees.groups import Told
 from tests.guarantees.history import History, View
 from tests.guarantees.topics import TopicHistory
 from tests.simulation.hosts import Host
@@ -40,6 +43,10 @@ class World:
         self.histories: Final = {space: History() for space in SPACES}
         self.topic: Final = TopicHistory()
         self.histories[MAIN].topics[TOPIC] = self.topic
+        self.told: Final[list[Told]] = []
+        """The jobs that workers have taken."""
+        self.entries: list[Epoch | Note] = []
+        """What the log of ``main`` has in the end, with its notes."""
         self.topic_end: int | None = None
         """The last epoch of the topic, once it is taken."""
         self.watched: Final[dict[str, tuple[str, View]]] = {}

@@ -49,6 +49,8 @@ logger = logging.getLogger("dataspace")
 SETTLE_SECONDS: Final = 1.0
 """Seconds after a start in which members that come back keep what they had, and nothing is handed out."""
 
+NEVER: Final = 1 << 63
+
 DEAD_SECONDS: Final = 30.0
 """Seconds that an item waits whose dead letter could not be written."""
 
@@ -70,6 +72,8 @@ class SpaceGroups:
         self._members: dict[str, dict[Hashable, tuple[WorkGroup, StreamMember]]] = {}
         """The members of each session, by its owner."""
         self._alarm = trio.Event()
+        self._due: int = NEVER
+        """When the next postponed item is due for which ``run`` wakes, in microseconds since 1970."""
         self.behind = trio.Event()
         """Set when a group may read on from the log."""
         self.moved = trio.lowlevel.ParkingLot()
@@ -118,15 +122,15 @@ class SpaceGroups:
             self._alarm = trio.Event()
             self.tick()
             self.hosted.flush()
+            self._due = min([due for g in self.by_name.values() if (due := g.core.next_due)], default=NEVER)
             with trio.move_on_at(self._next_alarm()):
                 await self._alarm.wait()
 
     def _next_alarm(self) -> float:
         now, wall = trio.current_time(), self.hosted.clock()
         times = [self._deadlines[0][0]] if self._deadlines else []
-        times += [
-            now + (due - wall) / 1e6 for g in self.by_name.values() if (due := g.core.next_due) is not None
-        ]
+        if self._due < NEVER:
+            times.append(now + (self._due - wall) / 1e6)
         if self._opens > now:
             times.append(self._opens)
         return min(times, default=float("inf"))
@@ -140,7 +144,7 @@ class SpaceGroups:
             if delivery is not None and delivery.deadline <= now:
                 self._expire(group, delivery)
         for group in self.by_name.values():
-            if group.core.next_due is not None:
+            if (due := group.core.next_due) is not None and due <= wall:
                 group.core.come_due(wall)
                 self._dirty[group] = None
         self.deliver()
@@ -158,7 +162,7 @@ class SpaceGroups:
                 self.note(of_group(DONE, done_fields(group.name, gone)))
             if not group.state.is_live and not group.is_full:
                 self.behind.set()
-            if group.core.next_due is not None:
+            if (due := group.core.next_due) is not None and due < self._due:
                 self._alarm.set()
 
     def note(self, note: Note) -> None:

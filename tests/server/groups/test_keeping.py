@@ -115,3 +115,35 @@ async def test_a_full_group_reads_the_rest_from_the_log(
             await wait_live(group)
         assert seen == list(range(60))
         nursery.cancel_scope.cancel()
+
+
+async def test_a_postponed_item_costs_nothing_until_it_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare, ticks = BareSpace(tmp_path), list[int]()
+    really = bare.groups.tick
+
+    def tick() -> None:
+        ticks.append(1)
+        really()
+
+    monkeypatch.setattr(bare.groups, "tick", tick)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bare.commits.run)
+        nursery.start_soon(read_behind, bare.groups)
+        nursery.start_soon(bare.groups.run)
+        group = await joined(bare.groups, ConsumeOptions("w", PATTERN))
+        worker = Worker()
+        bare.groups.join(group, worker, "session", ())
+        await wait_live(group)
+        await send(bare, 0, 2)
+        bare.groups.deliver()
+        for delivery, after in zip(worker.got, (60, 30), strict=True):
+            bare.groups.fail(group, delivery, reason="no", after=after, blame=False, tells=False)
+        for _ in range(100):
+            await trio.lowlevel.checkpoint()
+        assert len(ticks) < 10
+        bare.now += 31_000_000
+        bare.groups.tick()
+        assert [each.item.value for each in worker.got[2:]] == [Record("job", 1)]
+        nursery.cancel_scope.cancel()

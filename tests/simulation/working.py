@@ -1,0 +1,149 @@
+"""Working: members of a group that divides what writers say; each job leaves a fact in the turn that does it.
+
+A *worker* has a durable owner.  It takes jobs, does most of them, gives some back, forgets some, and may
+vanish with what it has.  In the end all jobs must be done, each once.
+
+Always: as ``actors``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import trio
+
+import dataspace
+from dataspace import Record
+from dataspace.client.jobs import forget, refused
+from dataspace.errors import Broken, DataspaceError, DeliveryLost, Refused
+from dataspace.kernel.changes import Epoch
+from index.patterns.patterns import matcher
+from index.patterns.text import parse_pattern
+from relay.log.notes import Note
+from tests.guarantees.groups import GroupHistory, Told, broken_groups, done_in, left
+from tests.simulation.actors import OF_THE_DISK, Actor
+from tests.simulation.occurrences import Occurrence
+from tests.simulation.world import World
+
+GROUP: Final = "work"
+PATTERN: Final = "said($who, $n)"
+ACK_WITHIN: Final = 1.5
+GOES_ON: Final = (*OF_THE_DISK, "epoch-lost", "no-group", "not-applied")
+"""Codes after which a worker joins again."""
+
+
+async def work(actor: Actor) -> None:
+    """Takes jobs until the life ends."""
+    key = actor.world.random("key").choice((None, "who"))
+    async with actor.connected(owner=f"worker{actor.part.rank}") as space:
+        while True:
+            in_flight = actor.random.choice((1, 1, 3, 8))
+            try:
+                async with space.consume(
+                    PATTERN, group=GROUP, key=key, in_flight=in_flight, ack_within=ACK_WITHIN, attempts=0
+                ) as jobs:
+                    async for job in jobs:
+                        await _take(actor, space, jobs, job)
+            except Refused as refusal:
+                if refusal.code not in GOES_ON:
+                    raise
+            await trio.sleep(0.1)
+
+
+async def _take(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs, job: dataspace.Job) -> None:
+    world, random = actor.world, actor.random
+    world.told.append(Told((job.epoch, job.position), job.token))
+    world.trace("job", actor.host.name, job.epoch, job.position, job.token)
+    await trio.sleep(random.choice((0.0, 0.0, 0.02, 0.2)))
+    chance = random.random()
+    if chance < 0.03 and actor.part.rank:
+        await actor.vanish()
+    if chance < 0.1:
+        world.count(Occurrence.FORGOTTEN)  # until its time is over
+    elif chance < 0.2:
+        await _again(job, after=random.choice((0.0, 0.3)), blame=random.random() < 0.5)
+    elif chance < 0.25:
+        await trio.sleep(ACK_WITHIN + 0.2)  # somebody else may have it by now
+        await _done(actor, space, jobs, job)
+    else:
+        await _done(actor, space, jobs, job)
+
+
+async def _again(job: dataspace.Job, *, after: float, blame: bool) -> None:
+    try:
+        await job.again(after, blame=blame)
+    except (DeliveryLost, Broken):
+        pass  # it comes again in any case
+    except Refused as refusal:
+        if refusal.code not in GOES_ON:
+            raise
+
+
+async def _done(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs, job: dataspace.Job) -> None:
+    """Reports a job as done in a turn that asserts a fact."""
+    after = actor.world.last[actor.part.space]
+    draft = space.draft()
+    draft.assert_(Record("worked", job.epoch, job.position))
+    try:
+        draft.deliveries = await jobs.deliveries([job])
+        ticket = await space.submit(draft)
+        await actor.note(f"owner:worker{actor.part.rank}", ticket, after)
+        await ticket.wait()
+    except DataspaceError as error:
+        refused([job], error)
+        if isinstance(error, DeliveryLost):
+            actor.world.count(Occurrence.LATE)
+        elif not (isinstance(error, Refused) and error.code in (*GOES_ON, "out-of-order")):
+            raise
+    else:
+        forget([job])
+        actor.world.count(Occurrence.JOB)
+
+
+async def finish(actor: Actor) -> None:
+    """Waits until no job is left."""
+    async with actor.connected(owner="finisher") as space:
+        while True:
+            try:
+                answer: Any = await space.request("groups", dataspace.Map({"group": GROUP}))
+                if answer[0]["undone"] == answer[0]["behind"] == 0:
+                    return
+            except (Broken, Refused) as error:
+                if isinstance(error, Refused) and error.code not in GOES_ON:
+                    raise
+            await trio.sleep(0.1)
+
+
+def misdone(world: World, entries: Sequence[Epoch | Note]) -> Iterator[str]:
+    """Yields what is wrong with the jobs of a life, by the entries of its log."""
+    history = GroupHistory(GROUP, _matches, list(entries), world.told, _who if _has_key(world) else None)
+    yield from broken_groups(history)
+    worked = [
+        (fact.fields[0], fact.fields[1])
+        for entry in entries
+        if isinstance(entry, Epoch)
+        for fact in entry.added
+        if isinstance(fact, Record) and fact.label == "worked"
+    ]
+    if len(set(worked)) < len(worked):
+        yield "a job has two results"
+    if set(worked) != set(done_in(history)):
+        yield f"jobs with a result or done, and not both: {set(worked) ^ set(done_in(history))}"
+    if not world.is_cut_short and (lost := left(history)):
+        yield f"jobs that nobody has done: {lost}"
+
+
+_matches_row = matcher(parse_pattern(PATTERN))
+
+
+def _matches(value: Any) -> bool:
+    return _matches_row(value) is not None
+
+
+def _who(value: Any) -> Any:
+    return value.fields[0]
+
+
+def _has_key(world: World) -> bool:
+    return world.random("key").choice((None, "who")) is not None
