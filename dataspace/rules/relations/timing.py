@@ -28,7 +28,6 @@ class Timing:
         "_head",
         "_bounds",
         "_compares",
-        "_kept",
         "_moved",
         "_seen",
         "_shown",
@@ -49,8 +48,6 @@ class Timing:
         self._times = times
         self._head = head
         self._shown: dict[Row, Row] = {}
-        self._kept: set[Row] = set()
-        """The rows that are shown and kept by themselves."""
         self._moved: dict[Row, None] = {}
         self._bounds: dict[Row, tuple[int, int]] = {}
         """From when until when rows that have just come compare with the present as they must."""
@@ -66,7 +63,7 @@ class Timing:
                 self.note(row)
 
     def __len__(self) -> int:
-        return len(self.counts) + len(self._shown) + len(self._kept)
+        return len(self.counts) + len(self._shown)
 
     @property
     def _is_each_alone(self) -> bool:
@@ -109,14 +106,12 @@ class Timing:
             if now is not None:
                 support(now, +1)
                 shown[row] = now
+        states, shows = self._head.states, self._times.shows
         for row in self._moved:
-            if self._times.shows(self.form, row) != (row in self._kept):
-                if row in self._kept:
-                    self._kept.remove(row)
-                    support(row, -1)
-                else:
-                    self._kept.add(row)
-                    support(row, +1)
+            state = states.get(row)
+            is_shown = state is not None and state[0] > 0  # nothing else derives rows of this head
+            if shows(self.form, row) != is_shown:
+                support(row, -1 if is_shown else +1)
         self._moved.clear()
         self.pending.clear()
 
@@ -186,4 +181,3 @@ class Timing:
             times.drop(form.open, row)
             times.end(form, ended, times.time)
             self._shown.pop(row, None)
-            self._kept.add(ended)
