@@ -22,7 +22,7 @@ ARGUMENTS: Final = {
     "sessions": "most",
     "end-session": "session",
     "acknowledge": "reader epoch forget",
-    "frontier": "after wait at",
+    "frontier": "after wait at erased",
     "follow": "name url web hints stand_by epochs lag",
     "lease": "owner",
     "renew": "owner",

@@ -202,6 +202,16 @@ class Archive:
             raise LogDamaged(f"{self.shown}/{file.path} was altered: its SHA-256 is not that of the manifest")
         return content
 
+    def erased_at(self, after: int = 0, upto: int | None = None) -> int:
+        """Returns when rows of the ranges with epochs in (after, upto] were erased last, 0 for never.
+
+        In microseconds since 1970.  O(ranges) where something was erased.
+        """
+        if not self._manifest.erased:
+            return 0
+        with _reached():
+            return max([each.at for of in self.ranges(after, upto) for each in of.erasures], default=0)
+
     def segments_after(self, epoch: int) -> int:
         """Returns how many segments the ranges with later epochs have."""
         with _reached():

@@ -30,6 +30,9 @@ class ArchivedEpochs(Protocol):
     def erased(self) -> int:
         """Returns the newest epoch that an erasure reached, or 0: up to it only the archive is read."""
 
+    def erased_at(self, after: int = 0, upto: int | None = None) -> int:
+        """Returns when rows near epochs in (after, upto] were erased last, in microseconds since 1970."""
+
     def renew(self) -> None:
         """Finds out what is archived now."""
 

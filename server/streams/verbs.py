@@ -99,7 +99,8 @@ async def _visible(reader: Peer) -> tuple[list[Interest], int]:
 async def _frontier(reader: Peer, arguments: Map) -> Value:
     """Returns the highest epoch on disk; waits up to ``wait`` ms for one beyond ``after``.
 
-    With ``at``, a time, also the newest epoch that was made then or before.
+    With ``at``, a time, also the newest epoch that was made then or before.  ``erased`` are two epochs: then
+    the time of the newest erasure among those between.
     """
     hosted = reader.hosted
     after = number(arguments, "after", -1)
@@ -113,6 +114,13 @@ async def _frontier(reader: Peer, arguments: Map) -> Value:
         asked = partial(hosted.log.epoch_at, number(arguments, "at"))
         async with reader.work() as work:
             then["at"] = await work.read(asked, far=hosted.log.may_wait)
+    between = _between(arguments)
+    if between:
+        reader.permit.check_reads()
+    archive = hosted.log.archive
+    if archive is not None and archive.erased:
+        async with reader.work() as work:
+            then["erased"] = await work.read(partial(archive.erased_at, *between), far=True)
     log, since = hosted.log, max(after, 0)
     gaps = await log.asked(partial(log.gaps, since))
     return Map(
@@ -124,6 +132,17 @@ async def _frontier(reader: Peer, arguments: Map) -> Value:
             "gaps": gaps,
         }
     )
+
+
+def _between(arguments: Map) -> tuple[int, ...]:
+    """Returns the two epochs of ``erased``, none where it is not given."""
+    match arguments.get("erased", ()):
+        case ():
+            return ()
+        case (int(after), int(upto)):
+            return after, upto
+        case wrong:
+            raise Refused("bad-request", f"erased must be two epochs, got {wrong!r:.60}")
 
 
 async def _within(reader: Peer, arguments: Map) -> Value:

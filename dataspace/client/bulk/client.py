@@ -14,7 +14,7 @@ import os
 import socket
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -74,12 +74,14 @@ class LogFrontier:
     space.
 
     ``gaps`` are pairs of epochs between which crashes have left numbers unused, beyond the requested epoch.
+    ``erased`` is when rows of its archive were erased last, in microseconds since 1970, 0 for never.
     """
 
     epoch: int
     oldest: int
     space: str
     gaps: tuple[tuple[int, int], ...] = ()
+    erased: int = field(default=0, kw_only=True)
 
 
 class BulkClient:
@@ -199,7 +201,8 @@ class BulkClient:
             "frontier", {"after": -1 if after is None else after, "wait": int(timeout * 1000)}, extra=timeout
         )
         assert isinstance(answer, Map)  # by WIRE.md
-        return LogFrontier(answer["epoch"], answer["oldest"], answer["space"], answer["gaps"])  # type: ignore[arg-type]  # by WIRE.md
+        numbers = answer["epoch"], answer["oldest"], answer["space"], answer["gaps"]
+        return LogFrontier(*numbers, erased=answer.get("erased", 0))  # type: ignore[arg-type]  # by WIRE.md
 
     def epoch_at(self, micros: int) -> int:
         """Returns the newest epoch that was made at a time, in microseconds since 1970, or before it."""

@@ -1,4 +1,4 @@
-"""States in parts: where a share of a state ends that has so many rows.
+"""What a reader of a range asks beside it: where a share of a state ends, and when rows were erased.
 
 Always: shares that begin where the share before ended have each row of the state once.
 """
@@ -6,7 +6,7 @@ Always: shares that begin where the share before ended have each row of the stat
 from __future__ import annotations
 
 from dataspace.client.bulk.client import BulkClient
-from index.values.values import Value
+from index.values.values import Map, Value
 
 
 def share_end(
@@ -22,3 +22,9 @@ def share_end(
     said: dict[str, Value] = {"pattern": pattern, "as_of": as_of, "low": low, "changes": rows}
     said |= {name: True for name, wanted in (("asserted", asserted), ("owners", owners)) if wanted}
     return int(link.request("within", said))  # type: ignore[arg-type]  # a number, by WIRE.md
+
+
+def erased_at(link: BulkClient, after: int, upto: int) -> int:
+    """Returns when rows near epochs in (after, upto] were erased last, in microseconds since 1970, or 0."""
+    answer = link.request("frontier", {"erased": (after, upto)})
+    return int(answer.get("erased", 0)) if isinstance(answer, Map) else 0  # type: ignore[arg-type]  # by WIRE.md

@@ -64,16 +64,6 @@ class ColdArchive:
         """Reads the newest manifest if the known manifest ends before an epoch; returns itself."""
         return self if self.archive.upto >= epoch else self.fresh()
 
-    def erased(self, after: int = 0, upto: int | None = None) -> int:
-        """Returns when rows of the ranges with epochs in (after, upto] were erased last; 0 for never.
-
-        O(ranges) where something was erased.
-        """
-        if not self.archive.erased:
-            return 0
-        times = [each.at for of in self.archive.ranges(after, upto) for each in of.erasures]
-        return max(times, default=0)
-
     def gaps(self, after: int) -> list[tuple[int, int]]:
         """Returns the gaps that crashes left beyond an epoch, as the log's own."""
         found = self.archive.starts()
@@ -216,14 +206,15 @@ def archived_frontier(peer: DaemonPeer, bound: float, after: int | None, timeout
     upto = cold.archive.upto
     gaps = tuple(cold.gaps(-1 if after is None else after))
     identity = cold.archive.place.identity
-    return SourceFrontier(upto, cold.archive.oldest, identity, gaps, upto + 1, upto, cold.erased())
+    erased = cold.archive.erased_at()
+    return SourceFrontier(upto, cold.archive.oldest, identity, gaps, upto + 1, upto, erased=erased)
 
 
 def widened(peer: DaemonPeer, bound: float, now: LogFrontier, after: int | None) -> SourceFrontier:
     """Returns a daemon's frontier with what its archive has beside."""
     cold = archive_of(peer, bound, now.space)
     if cold is None:
-        return SourceFrontier(now.epoch, now.oldest, now.space, now.gaps, now.oldest, 0)
+        return SourceFrontier(now.epoch, now.oldest, now.space, now.gaps, now.oldest, 0, erased=now.erased)
     archive = cold.upto(now.oldest - 1).archive
     oldest, gaps = now.oldest, {*now.gaps}
     if archive.oldest < oldest <= archive.upto + 1:
@@ -231,4 +222,5 @@ def widened(peer: DaemonPeer, bound: float, now: LogFrontier, after: int | None)
         gaps |= {gap for gap in cold.gaps(-1 if after is None else after) if gap[1] <= now.oldest}
     archived = min(archive.upto, now.epoch)
     held, known = max(now.oldest, archive.erased + 1), tuple(sorted(gaps))
-    return SourceFrontier(now.epoch, oldest, now.space, known, held, archived, cold.erased())
+    erased = max(now.erased, archive.erased_at())
+    return SourceFrontier(now.epoch, oldest, now.space, known, held, archived, erased=erased)

@@ -12,9 +12,8 @@ class SourceFrontier(LogFrontier):
     """How far a space extends: ``oldest`` is the oldest epoch in the archive or the log.
 
     ``held_from`` is the oldest that the daemon has and that no erasure reached, ``archived`` the newest one
-    in the archive.  ``erased`` is the time of the newest erasure, in microseconds since 1970, 0 for none.
+    in the archive.
     """
 
     held_from: int = 0
     archived: int = 0
-    erased: int = 0

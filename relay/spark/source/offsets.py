@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from dataspace.errors import DataspaceError, UsageError
@@ -36,10 +35,6 @@ LEAST: Final = 16
 """Epochs for which a partition of their own is worth a task."""
 
 log: Final = logging.getLogger("dataspace.spark")
-
-
-class RowsErased(DataspaceError):
-    """Rows of epochs that a query was to read were erased since it began."""
 
 
 class DataLoss(DataspaceError):
@@ -62,13 +57,13 @@ class OffsetOrigin:
 class Offset:
     """Everything up to ``epoch`` has been read; ``origin`` is where reading began, while that is news.
 
-    ``erased`` is the time of the newest erasure in the archive that the query began with, if it has one.
+    ``erased`` is the time of the newest erasure that the query knows, 0 for none.
     """
 
     epoch: int
     space: str
     origin: OffsetOrigin | None = None
-    erased: int | None = None
+    erased: int = 0
 
     def json(self) -> Json:
         """The form that Spark keeps; the order of its keys never varies.
@@ -80,7 +75,7 @@ class Offset:
         if self.origin is not None:
             part = {"low": self.origin.low} if self.origin.low else {}
             said["from"] = {self.origin.kind: self.origin.epoch, **part}
-        if self.erased is not None:
+        if self.erased:
             said["erased"] = self.erased
         return said
 
@@ -121,7 +116,7 @@ class Span:
 def offset(said: Json) -> Offset:
     """The offset that a text from a checkpoint means; ``DataLoss`` if it is none of ours."""
     erased = said.get("erased")
-    if erased.__class__ is int:
+    if isinstance(erased, int):
         return replace(offset({name: each for name, each in said.items() if name != "erased"}), erased=erased)
     match said:
         case {"epoch": int(epoch), "space": str(space), "from": {"snapshot": int(at), "low": int(low)}}:
@@ -251,23 +246,6 @@ def tolerate(loss: str, *, fail: bool) -> None:
     if fail:
         raise DataLoss(f"{loss} (failOnDataLoss=false goes on with what there is)")
     log.warning("%s; going on with what there is, as failOnDataLoss=false asks", loss)
-
-
-def check_erased(span: Span, known: int | None, erased: int, *, fail: bool) -> None:
-    """Raises ``RowsErased`` where rows of a span were erased later than ``known``, or logs it.
-
-    Removals of rows that the query has read may be among them.
-    """
-    if known is None or erased <= known:
-        return
-    when = f"{datetime.fromtimestamp(erased / 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    said = (
-        f"rows of epochs {span.after + 1} to {span.upto} were erased at {when}, since the query began: a "
-        f"batch that is run again has others, and removals of rows that were read may be missing"
-    )
-    if fail:
-        raise RowsErased(f"{said} (failOnErasure=false goes on with what is left)")
-    log.warning("%s; going on with what is left, as failOnErasure=false asks", said)
 
 
 def anew(here: Offset, now: LogFrontier) -> Offset:

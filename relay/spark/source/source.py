@@ -37,6 +37,7 @@ from relay.spark.common.parsing import Moment
 from relay.spark.common.schema import EPOCH, Columns, columns
 from relay.spark.common.where import bounds, condition, kept
 from relay.spark.source import moments, offsets
+from relay.spark.source.erasures import check_erased
 from relay.spark.source.frontiers import FrontierWatch, together
 from relay.spark.source.offsets import Json, Span, offsets_by_name, offsets_of, place, state_at
 from relay.spark.source.readings import reading_of
@@ -86,7 +87,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_rights()
         if self._beginning is None:
             starts = zip(self._options.peers, self._options.starts, self._watch.now(), strict=True)
-            begun = [self._marked(self._begun(*each), each[2]) for each in starts]
+            begun = [replace(self._begun(*each), erased=each[2].erased) for each in starts]
             self._acknowledge(begun)
             self._beginning = self._place(begun)
         return self._beginning
@@ -115,10 +116,14 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         limited = isinstance(limit, ReadMaxRows)
         end = [
-            self._remarked(self._following(peer, at, there, limited=limited), at, there)
+            self._following(peer, at, there, limited=limited)
             for peer, at, there in zip(self._options.peers, here, now, strict=True)
         ]
-        return start if end == here else self._place(end)
+        if end == here:
+            return start
+        if not self._options.fail_on_erasure:
+            end = [replace(each, erased=there.erased) for each, there in zip(end, now, strict=True)]
+        return self._place(end)
 
     def reportLatestOffset(self) -> Json | None:
         """Returns the newest epoch that was seen; no request, since Spark asks after every batch."""
@@ -180,26 +185,15 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offsets.beginning_after(moments.before(peer, self._options, start, now), now)
         return offsets.beginning(start, now, fail=self._options.fail_on_loss)
 
-    def _marked(self, of: offsets.Offset, now: SourceFrontier) -> offsets.Offset:
-        """Returns an offset that knows what was erased until now, where there is an archive."""
-        return replace(of, erased=now.erased) if self._options.peers[0].archive else of
-
-    def _remarked(self, end: offsets.Offset, here: offsets.Offset, now: SourceFrontier) -> offsets.Offset:
-        """Returns the end of a batch that knows later erasures too, where these are to be gone on after."""
-        knows = here.erased is not None and self._options.fail_on_erasure
-        return end if end == here or knows else self._marked(end, now)
-
-    def _check_erased(self, part: SpanPartition, known: int | None) -> None:
+    def _check_erased(self, part: SpanPartition, known: int) -> None:
         """Raises ``RowsErased`` where changes of a batch were erased since the query began."""
-        options, peer = self._options, self._options.peers[part.at]
-        if known is None or part.span.after >= part.span.upto:
+        options, span = self._options, part.span
+        if options.topic is not None or span.after >= span.upto:
             return
-        from relay.spark.cold.archives import archive_of  # loaded where there is an archive
-
-        cold = archive_of(peer, options.connect_timeout, part.space)
-        if cold is not None:
-            erased = cold.erased(part.span.after, part.span.upto)
-            offsets.check_erased(part.span, known, erased, fail=options.fail_on_erasure)
+        peer = options.peers[part.at]
+        now = self._seen[part.at] if self._seen else frontier(peer, options)
+        if now.erased > known:
+            check_erased(peer, options, span, part.space, known)
 
     def stop(self) -> None:
         close_all()
@@ -231,7 +225,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options = self._options
             peer = options.peers[at]
             now = frontier(peer, options)
-            self._later[at] = self._marked(self._begun(peer, options.starts[at], now), now)
+            self._later[at] = replace(self._begun(peer, options.starts[at], now), erased=now.erased)
         return self._later[at]
 
     def _place(self, of: Sequence[offsets.Offset]) -> Json:
@@ -506,7 +500,7 @@ def frontier(
     if peer.url:
         now = asked(peer, bound, lambda link: reading.frontier(link, after, timeout))
         if not peer.archive:
-            return SourceFrontier(now.epoch, now.oldest, now.space, now.gaps, now.oldest)
+            return SourceFrontier(now.epoch, now.oldest, now.space, now.gaps, now.oldest, erased=now.erased)
     from relay.spark.cold import archives  # loaded where there is one
 
     if peer.url:

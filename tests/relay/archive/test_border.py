@@ -56,6 +56,9 @@ class ArchiveInMemory:
             if each.last > after and each.first <= upto:
                 yield each
 
+    def erased_at(self, after: int = 0, upto: int | None = None) -> int:
+        return 0
+
     def segments_after(self, epoch: int) -> int:
         return len([each for each in self._segments if each.last > epoch])
 

@@ -15,9 +15,9 @@ from index.values.values import Value
 class Daemon(processes.Daemon):
     """The demo's daemon, which comes back on its port after ``kill``, and what tests do with it."""
 
-    def __init__(self, folder: Path, *, port: int = 0) -> None:
+    def __init__(self, folder: Path, *more: str, port: int = 0) -> None:
         folder.mkdir(exist_ok=True)
-        super().__init__(folder, port=port)
+        super().__init__(folder, *more, port=port)
 
     def turn(self, *operations: str, owner: str = "test") -> int:
         """One turn of ``+fact``, ``-fact`` and ``!message``, each as text; its epoch."""

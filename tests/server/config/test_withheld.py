@@ -68,8 +68,9 @@ async def test_within_needs_a_right_to_observe(url: str) -> None:
             await reader.request("within", asked)
         blind = narrow(LOOKER, Map({"inspect": True}))
         async with dataspace.connect(url, token=blind) as space:
-            with pytest.raises(Refused, match="does not allow to read the log"):
-                await space.request("within", asked)
+            for verb, said in (("within", asked), ("frontier", Map({"erased": (0, 1)}))):
+                with pytest.raises(Refused, match="does not allow to read the log"):
+                    await space.request(verb, said)
 
 
 async def test_within_a_state_needs_the_right_to_its_pattern(url: str) -> None:

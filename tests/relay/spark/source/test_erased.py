@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dataspace.client.bulk.client import BulkClient
+from dataspace.client.bulk.states import erased_at
+from dataspace.errors import Refused
 from index.patterns.text import parse_pattern
 from relay.archive.archive import only_archive
 from relay.archive.archiver import Archiver, RangeSizes, archive_all
@@ -15,7 +18,7 @@ from relay.archive.erasure.erasing import erase
 from relay.log.reader import LogReader
 from relay.objects.opening import open_objects
 from relay.spark.cold import archives
-from relay.spark.source.offsets import RowsErased
+from relay.spark.source.erasures import RowsErased
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.source.test_shares import Query
 
@@ -103,12 +106,32 @@ def test_other_epochs_and_earlier_erasures_do_not_matter(world: World) -> None:
     assert [row[0] for row in query.all] == [*range(10, 18)]
 
 
-def test_a_checkpoint_of_earlier_does_not_know_of_erasures(world: World) -> None:
-    query = world.query(maxEpochsPerTrigger=3)
-    query.run(1)
-    query.ends[0].pop("erased")
-    world.erase('seen(1, "p")')
-    query.begin()
-    query.run()
-    assert len(query.all) == 9
-    assert query.ends[-1]["erased"]
+def test_a_daemon_with_an_archive_says_what_was_erased(tmp_path: Path) -> None:
+    """A stream that reads from the daemon alone fails as well."""
+    place = tmp_path / "archive"
+    with Daemon(tmp_path / "daemon", "--archive", str(place)) as daemon:
+        world = World(daemon, tmp_path)
+        query = Query({"pattern": PATTERN, "url": daemon.url, "startingEpoch": "earliest"})
+        query.begin(maxEpochsPerTrigger=3)
+        query.run(1)
+        daemon.stop()
+        assert world.erase('seen(1, "p")') == 2
+        daemon.start()
+        later = Query({"pattern": PATTERN, "url": daemon.url, "startingEpoch": "earliest"})
+        later.begin()
+        later.run()
+        assert len(later.all) == 8
+        query.begin()
+        with pytest.raises(RowsErased, match="rows of epochs 4 to 6 were erased at"):
+            query.plan()
+            query.rows(1)
+        query.begin(failOnErasure="false")
+        assert people(query) == [("insert", 2)]
+        query.batches.append(query.rows(1))
+        query.run()
+        assert len(query.all) == 9
+        with BulkClient(daemon.url) as link:
+            assert erased_at(link, 0, 8) > 0
+            assert erased_at(link, 2, 3) == 0
+            with pytest.raises(Refused, match="erased must be two epochs"):
+                link.request("frontier", {"erased": (1, "x")})
