@@ -8,7 +8,7 @@ import pytest
 
 from dataspace import connect_blocking
 from index.values.values import Record
-from tests.server.processes import DaemonProcess
+from tests.server.processes import DaemonProcess, running, stand_by
 
 pytestmark = pytest.mark.slow
 
@@ -46,3 +46,24 @@ def test_time_goes_on_by_itself_and_after_a_kill(tmp_path: Path) -> None:
             assert space.matches("busy($d, $n)") == [("a", 3)]
     finally:
         daemon.kill()
+
+
+def test_a_stand_by_goes_on_with_windows_and_waits(tmp_path: Path) -> None:
+    leader, following = DaemonProcess(tmp_path / "data"), stand_by(tmp_path / "data")
+    with running(leader, following):
+        with connect_blocking(leader.url, owner="durable:test") as space:
+            space.assert_(Record("rule", "r", RULES))
+            space.assert_(Record("device", "a"))
+            for value in (1, 1, 2):
+                space.send(Record("reading", "a", value))
+            came = space.matches("came($d, $t)")
+            space.assert_(Record("rule", "late", "late($d) <- (device($d)) for 3 s."))
+        leader.kill()
+        with connect_blocking(following.url, owner="durable:test", wait=60) as space:
+            space.send(Record("reading", "a", 1))
+            assert space.matches("busy($d, $n)") == [("a", 4)]
+            assert space.matches("came($d, $t)") == came, "since when a fact holds is as it was"
+            with space.observe("late($d)") as late:
+                change = next(iter(late))
+            assert change.captures == ("a",)
+            assert change.snapshot or change.micros % 10_000 == 0, "at an instant"
