@@ -167,6 +167,8 @@ class RuleHost:
         appearing: Sequence[Value]
         vanishing: Sequence[Value]
         added, removed, program = draft.added, draft.removed, self.program
+        if program is not None and program.texts.strict:
+            program.texts.check_facts(added)
         journal = self._journal  # as ``_begin``
         journal.begun = journal.ended = journal.flows_added = journal.flows_removed = ()
         journal.last = self._last

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeAlias
 
+from dataspace.errors import Refused
 from dataspace.rules.engine.components import PlacedRule, placed
 from dataspace.rules.engine.dependencies import DependencyGraph
+from dataspace.rules.language.declarations import Declaration, Declarations, check_all, check_fact
 from dataspace.rules.language.lowering import lowered
-from dataspace.rules.language.parser import read_rules
+from dataspace.rules.language.parser import ReadText, read_text
 from dataspace.rules.language.syntax import Atom, Literal, Rule, Verb, duration_text, with_parts
 from dataspace.rules.relations.failures import shown_name, shown_whole
 from index.errors import UsageError
@@ -41,6 +43,9 @@ MAX_RULE_SHOWN: Final = 500
 MAX_REASON_SHOWN: Final = 1500
 """Characters of a reason, and of the rule in it, so that a complaint can show both."""
 
+MOST_LABELS: Final = 10_000
+"""Labels of facts that are remembered as unlike all declared ones."""
+
 MAX_REFUSED: Final = 10
 """Texts of one turn that are refused one by one for the cycles that they make."""
 
@@ -55,6 +60,9 @@ class Entry:
     error: str = ""
     row: Map = field(default_factory=Map)
     placed: tuple[PlacedRule, ...] = ()
+    declared: Declarations = field(default_factory=dict)
+    written: tuple[Rule, ...] = ()
+    """The rules as they were read."""
 
     @property
     def loops(self) -> int:
@@ -99,6 +107,10 @@ class Texts:
         self._window = window
         self._held = held
         self._fits = fits
+        self.strict: Declarations = {}
+        """The declarations that clients are held to."""
+        self._declared: dict[str, Declaration] = {}
+        self._unrelated: set[Value] = set()  # labels that are like no declared one
         self._count = self._loops = 0
         self._numbered = 0
         self._owners: dict[int, Entry] = {}  # by the number of a rule, where that is carried out
@@ -125,19 +137,25 @@ class Texts:
         room = max(0, self.most - len(self.entries))
         fresh = [Entry(name, text) for name, text in islice(new, room)]
         self.entries.update({(entry.name, entry.text): entry for entry in fresh})
-        for entry in fresh:
+        sound = [entry for entry in self.entries.values() if not entry.error and entry not in fresh]
+        self._declared = {label: each for entry in sound for label, each in entry.declared.items()}
+        for entry in sorted(fresh, key=self._late):
             self._read(entry)
             if self._errors and not entry.error:
                 self._stay_suspended(entry)
         self._errors.clear()
         self._refuse_cycles([entry for entry in fresh if entry.placed], {each.number for each in lost})
+        self._unrelated.clear()
+        self.strict = {label: each for label, each in self._declared.items() if each.strict}
         come = [rule for entry in fresh if not entry.error for rule in entry.placed]
         self._owners.update({rule.number: entry for entry in fresh for rule in entry.placed})
         return come, lost
 
     def _read(self, entry: Entry) -> None:
         try:
-            entry.rules = lowered(read_rules(entry.text), entry.name, entry.text)
+            read = read_text(entry.text)
+            self._check_declared(entry, read)
+            entry.rules = lowered(read.rules, entry.name, entry.text)
             check_windows(entry.rules, self._window)
             if self.only_timed:
                 entry.rules = tuple([rule for rule in entry.rules if rule.head.verb is Verb.HIDDEN])
@@ -150,11 +168,48 @@ class Texts:
         elif loops > most:
             entry.error = f"{loops} loops in all rules, limit {most}: a body of n atoms has n × n"
         if entry.error:
-            entry.rules = ()
+            entry.rules, entry.declared, entry.written = (), {}, ()
         else:
+            self._declared.update(entry.declared)
             self._count, self._loops = count, loops
         entry.placed = tuple([placed(self._numbered + at, rule) for at, rule in enumerate(entry.rules)])
         self._numbered += len(entry.rules)
+
+    def _late(self, entry: Entry) -> tuple[bool, bool]:
+        """Orders texts of one turn: those refused before a restart at last, and declarations first."""
+        is_refused = (key(shown_name(entry.name)), key(entry.text)) in self._errors
+        return is_refused, "relation" not in entry.text
+
+    def _check_declared(self, entry: Entry, read: ReadText) -> None:
+        """Raises ``UsageError`` where a text and the declarations of all texts contradict each other.
+
+        O(rules of all texts) for a text with declarations, else O(its rules).
+        """
+        for label, each in read.declared.items():
+            other = self._declared.get(label)
+            if other is not None and other != each:
+                raise UsageError(f"{label} is declared otherwise by another text: {other}")
+        check_all(read.rules, {**self._declared, **read.declared})
+        for beside in self.entries.values() if read.declared else ():
+            if beside is not entry and not beside.error:
+                try:
+                    check_all(beside.written, read.declared)
+                except UsageError as error:
+                    raise UsageError(f"the rules called {beside.name} do not agree: {error}") from None
+        entry.declared, entry.written = read.declared, read.rules
+
+    def check_facts(self, facts: Iterable[Value]) -> None:
+        """Raises ``Refused`` for a fact that contradicts a ``strict`` declaration."""
+        for fact in facts:
+            label = fact.label if isinstance(fact, Record) else None
+            if label in self._unrelated:
+                continue
+            try:
+                check_fact(fact, self.strict)
+            except UsageError as error:
+                raise Refused("bad-request", str(error)) from None
+            if isinstance(label, str) and label not in self.strict and len(self._unrelated) < MOST_LABELS:
+                self._unrelated.add(label)
 
     def _stay_suspended(self, entry: Entry) -> None:
         """Leaves a text suspended that was so when the program before ended; it waits for the same facts."""

@@ -12,7 +12,7 @@ Always: the rules that are made have no times in their bodies; a rule without ti
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
@@ -51,6 +51,7 @@ from index.errors import UsageError
 from index.patterns.patterns import DISCARD
 from index.values.values import Record, Value
 
+_NONE: Final[Mapping[str, str]] = {}
 _PLACE: Final = Structure(0)
 """Stands in a head for a column that time fills."""
 
@@ -316,7 +317,8 @@ def check_times(rule: Rule) -> None:
     for argument in rule.head.arguments:
         if _mentions_now(argument):
             raise UsageError("now in a head would change all the time: compare it in the body, $t <= now")
-    times = {each.at for each in rule.body if isinstance(each, TimedAtom) and each.at is not None}
+    timed = [each.at for each in rule.body if isinstance(each, TimedAtom) and each.at is not None]
+    times = dict.fromkeys(timed, "time")
     for each in rule.body:
         match each:
             case Comparison():
@@ -332,7 +334,7 @@ def check_times(rule: Rule) -> None:
         _check_final(rule)
 
 
-def _check_comparison(comparison: Comparison, times: set[str]) -> None:
+def _check_comparison(comparison: Comparison, times: Mapping[str, str]) -> None:
     left, right = comparison.left, comparison.right
     if _is_about_now(comparison):
         if comparison.operator in ("=", "!="):
@@ -364,28 +366,28 @@ def _rewritten(comparison: Comparison) -> str:
     return ""
 
 
-def class_of(expression: Expression, times: Container[str] = ()) -> str:
+def class_of(expression: Expression, known: Mapping[str, str] = _NONE) -> str:
     """Returns the class that an expression certainly has, as ``functions.KINDS``; empty if that is not known.
 
-    ``times`` are the variables that are times.
+    ``known`` are classes of variables.
     """
     match expression:
         case Now():
             return "time"
         case Variable(name):
-            return "time" if name in times else ""
+            return known.get(name, "")
         case Structure(template):
             return "" if is_special(template) else kind_of(template)
         case Compound(kind):
             return kind
         case FunctionCall(name, arguments):
-            known = {class_of(each, times) for each in arguments}
-            return FUNCTIONS[name].gives or (known.pop() if len(known) == 1 else "")
+            given = {class_of(each, known) for each in arguments}
+            return FUNCTIONS[name].gives or (given.pop() if len(given) == 1 else "")
         case Choice(_, then, otherwise):
-            one, other = class_of(then, times), class_of(otherwise, times)
+            one, other = class_of(then, known), class_of(otherwise, known)
             return one if one == other else ""
         case Arithmetic(_, left, right):
-            one, other = class_of(left, times), class_of(right, times)
+            one, other = class_of(left, known), class_of(right, known)
             if one == "time":
                 return "number" if other == "time" else "time"
             return "number" if one == other == "number" else ""

@@ -15,8 +15,10 @@ Always: a text gives rules, or a ``ParseError`` that points to the place, in tim
 from __future__ import annotations
 
 import re
-from typing import Final
+from difflib import get_close_matches
+from typing import Final, NamedTuple
 
+from dataspace.rules.language.declarations import KINDS, Declaration, Declarations, check_rule
 from dataspace.rules.language.groups import ungrouped
 from dataspace.rules.language.literals import OR, LiteralReader, count
 from dataspace.rules.language.lowering import check_times
@@ -35,6 +37,7 @@ from index.values.atoms import KEYWORDS
 from index.values.scanner import WORD
 from index.values.values import Value
 
+_RELATION: Final = re.compile(rf"(?:strict\s+)?relation\s+{WORD.pattern}\(")
 MAX_LITERALS: Final = 64
 """Literals in one body; more would make a reader of a rule, and its compiler, work for long."""
 
@@ -53,11 +56,23 @@ def read_rules(text: str) -> tuple[Rule, ...]:
     >>> [str(rule) for rule in read_rules("hub($x, count($y)) <- edge($x, $y), $x != $y.")]
     ['hub($x, count($y)) <- edge($x, $y), $x != $y.']
     """
+    return read_text(text).rules
+
+
+class ReadText(NamedTuple):
+    """The rules of a text, and the relations that it declares, by label."""
+
+    rules: tuple[Rule, ...]
+    declared: Declarations
+
+
+def read_text(text: str) -> ReadText:
+    """Returns the rules and declarations of a text; raises as ``read_rules``."""
     if len(text) > MAX_TEXT:
         raise UsageError(f"a text of {len(text)} characters, limit {MAX_TEXT}")
     reader = _RuleReader(text)
     try:
-        return reader.rules()
+        return reader.whole()
     except RecursionError:
         raise reader.error("nested too deeply for this interpreter") from None
 
@@ -88,17 +103,55 @@ def read_body(text: str) -> tuple[Literal, ...]:
 class _RuleReader(LiteralReader):
     __slots__ = ()
 
-    def rules(self) -> tuple[Rule, ...]:
-        found: list[Rule] = []
+    def whole(self) -> ReadText:
+        found: list[tuple[Rule, int]] = []
+        declared: dict[str, Declaration] = {}
         self.blanks()
         while self.ahead():
             at = self.position
             if self.keyword("let"):
                 self._let()
+            elif _RELATION.match(self.text, at):
+                one = self._declaration()
+                if one.label in declared:
+                    raise self.error(f"{one.label} is declared twice", at)
+                declared[one.label] = one
             else:
-                found.append(self._rule(at))
+                found.append((self._rule(at), at))
             self.blanks()
-        return tuple(found)
+        for rule, at in found if declared else ():
+            try:
+                check_rule(rule, declared)
+            except UsageError as error:
+                raise self.error(str(error), at) from None
+        return ReadText(tuple([rule for rule, _ in found]), declared)
+
+    def _declaration(self) -> Declaration:
+        strict = self.keyword("strict")
+        self.keyword("relation")
+        self.blanks()
+        label = self.take_match(WORD)
+        self.expect("(")
+        fields: dict[str, str] = {}
+        while not self.take(")"):
+            self.blanks()
+            at = self.position
+            name = self.take_match(WORD)
+            if not name or name in fields:
+                raise self.error("expected the name of a field, such as celsius: number", at)
+            self.expect(":")
+            self.blanks()
+            at = self.position
+            of_class = self.take_match(WORD)
+            if of_class not in KINDS:
+                near = get_close_matches(of_class, KINDS, 1, 0.5)
+                hint = f": did you mean {near[0]}?" if near else ""
+                raise self.error(f"no class {of_class!r}, which are {' '.join(KINDS)}{hint}", at)
+            fields[name] = of_class
+            if self.expect(",", ")") == ")":
+                break
+        self.expect(".")
+        return Declaration(label, tuple(fields.items()), strict)
 
     def body(self) -> tuple[Literal, ...]:
         """Reads literals to the end of the text, which may have a point."""

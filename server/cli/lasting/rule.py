@@ -16,7 +16,7 @@ import trio
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
 from dataspace.kernel.actions import ASSERT, RETRACT, Action
-from dataspace.rules.language.parser import read_rules
+from dataspace.rules.language.parser import read_text
 from index.patterns.text import parse, parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Record, Value
@@ -51,7 +51,7 @@ async def resume(args: argparse.Namespace) -> int:
 async def add(args: argparse.Namespace) -> int:
     """Adds a rule for a durable owner, or for as long as the connection lasts."""
     text = _text(args.text)
-    if not read_rules(text):
+    if not any(read_text(text)):
         raise UsageError(f"no rule in the text of {args.name}: write for example 'near($x) <- at($x, _).'")
     async with connect(args, owner=args.durable or "") as space:
         before = await _texts(space, args.name)
