@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Any, Final, Protocol
 
+from dataspace.errors import Refused
 from dataspace.faults import reach
 from relay.archive.archive import Archive, ArchivePlace
 from relay.archive.columns import Types, columns_of, state_of
@@ -214,13 +215,25 @@ class Archiver:
         The log may have been compacted before it knew what is archived.  Then a segment may have archived
         epochs as well: its new part is sealed anew, and is a range by itself.
         """
-        previous = self.log.checksum_of(segment.ordinal - 1)
+        previous = self._checksum_before(segment)
         new = self._beyond(segment, self.archive.upto)
         is_cut = new is not segment
         segment = new.resealed(previous) if is_cut else segment
         made = _OpenRange(segment, previous, self._began(segment), is_cut=is_cut)
         made.add(segment)
         return made
+
+    def _checksum_before(self, segment: Segment) -> bytes:
+        """Returns the checksum of the segment before one that was just read.
+
+        That is in the archive already, so the log may have let it go since it was looked at.
+        """
+        for _ in range(2):
+            previous = self.log.checksum_of(segment.ordinal - 1)
+            if segment.sealed_by(previous):
+                return previous
+            self.log.refresh()
+        raise Refused("epoch-gone", f"segment {segment.ordinal} of {self.archive.shown} was let go meanwhile")
 
     def _is_full(self) -> bool:
         of, sizes = self._open, self.sizes

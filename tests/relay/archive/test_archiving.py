@@ -14,10 +14,12 @@ from dataspace.errors import Refused
 from relay.archive import archiver as archiving
 from relay.archive.archive import Archive, ArchivePlace, archives_in, only_archive
 from relay.archive.archiver import RangeSizes
+from relay.archive.verifying import verify_archive
 from relay.archive.writing import NotThisArchive
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.log.replay import Replay
+from relay.log.segments import Segment
 from relay.objects.opening import open_objects
 from tests.relay.archive.histories import LATE, LET_GO, ArchivedLog, striking
 from tests.relay.log.histories import plain
@@ -136,6 +138,30 @@ def test_a_gap_that_the_archiver_meets_is_noted(kept: ArchivedLog) -> None:
     kept.write(2)
     kept.archive()
     assert kept.reader().manifest.missing == ((4, kept.missing_upto),)
+    check(kept)
+
+
+@pytest.mark.parametrize("columns", [True, False])
+def test_what_goes_while_the_next_range_is_begun_does_no_harm(
+    kept: ArchivedLog, columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.write(2)
+    kept.archive()
+    archiver, source = kept.archiver(), kept.archiver().log
+    archiver._makes_columns = archiver._makes_columns and columns
+    kept.write(2)
+    tail = source.tail
+
+    def trimmed_after(ordinal: int, size: int = 1 << 20) -> list[Segment]:
+        found = tail(ordinal, size)
+        kept.trim()
+        return found
+
+    monkeypatch.setattr(source, "tail", trimmed_after)
+    assert archiver.read() and kept.log.held_from > 1
+    assert archiver.close()
+    kept.note()
+    assert verify_archive(kept.reader(), deep=True).damages == ()
     check(kept)
 
 
