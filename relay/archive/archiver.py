@@ -224,9 +224,9 @@ class Archiver:
         return made
 
     def _checksum_before(self, segment: Segment) -> bytes:
-        """Returns the checksum of the segment before one that was just read.
+        """Returns the checksum that a segment is sealed to.
 
-        That is in the archive already, so the log may have let it go since it was looked at.
+        The segment before is archived already, so the log may have let it go since the last look.
         """
         for _ in range(2):
             previous = self.log.checksum_of(segment.ordinal - 1)

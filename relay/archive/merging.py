@@ -145,7 +145,7 @@ class Merger:
         if first == beyond:
             return None
         self.writer.check_term(manifest)
-        if find_spec("pyarrow") is None:
+        if find_spec("pyarrow") is None and not self.archive.place.topic:
             raise UsageError("ranges are merged with pyarrow: pip install 'dataspace-server[archive]'")
         run = manifest.ranges[first:beyond]
         work = _Work(self.archive, manifest, self.rules.clusters)
@@ -200,16 +200,16 @@ class _Work:
         )
         files = [ArchivedFile(path, SEGMENTS, len(content), sha256(content).hexdigest())]
         writer.put(files[0], content)
-        known, before = self._state(begin, last)
-        parts = [before, *[self._parts(each) for each in run]]
-        gathered = self._gathered(parts)
-        name, stated = random_name(first.first, last.last, "parquet"), list[ArchivedFile]()
-        held = f"{begin:012}-{name.rpartition('-')[2]}"
-        net = 0
-        for changes, facts in merged(gathered, self._clusters, begin):
-            files += writer.put_columns(_present(changes), name)
-            net += changes.net if changes else 0
-            stated += writer.put_columns(_present(facts), held, STATES)
+        known, stated, net = None, list[ArchivedFile](), 0
+        if not self._archive.place.topic:  # whose steps have no columns
+            known, before = self._state(begin, last)
+            gathered = self._gathered([before, *[self._parts(each) for each in run]])
+            name = random_name(first.first, last.last, "parquet")
+            held = f"{begin:012}-{name.rpartition('-')[2]}"
+            for changes, facts in merged(gathered, self._clusters, begin):
+                files += writer.put_columns(_present(changes), name)
+                net += changes.net if changes else 0
+                stated += writer.put_columns(_present(facts), held, STATES)
         made = Range(
             first.first,
             last.last,

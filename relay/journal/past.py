@@ -6,6 +6,7 @@ Always: a range of numbers gives the same epochs, items and order each time, fro
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,6 +51,15 @@ def pieces_of(
     if epochs and (at is not None or epochs[0].size > 2 * PART_BYTES):
         return [_part(past, partitions, epochs[0], at or (0, epochs[0].first))]
     return _whole(past, epochs) if epochs else []
+
+
+def every_piece(past: TopicPast, partitions: int, after: int, upto: int) -> Iterator[Piece]:
+    """Yields completed epochs (after, upto] in pieces, about a mebibyte of them in memory."""
+    at: tuple[int, int] | None = None
+    while after < upto and (found := pieces_of(past, partitions, after, upto, at, PART_BYTES)):
+        yield from found
+        last = found[-1]
+        after, at = (last.number if last.next is None else last.number - 1), last.next
 
 
 def _whole(past: TopicPast, epochs: list[Completed]) -> list[Piece]:

@@ -101,6 +101,7 @@ class ArchiveKeeper:
             "version": state.version,
             "behind_epochs": lag.epochs,
             "behind_seconds": lag.seconds,
+            "topics_behind_epochs": lag.topic_epochs,
             "error": state.error or self._topics_error_of(hosted),
         }
 
@@ -112,7 +113,15 @@ class ArchiveKeeper:
         state, archive = self.state(hosted.name), hosted.log.archive
         behind = max(0, hosted.commits.durable - max(state.upto, 0 if archive is None else archive.upto))
         seconds = max(0.0, (now - state.until) / 1e6) if behind and state.until else 0.0
-        return ArchiveLag(behind, seconds, bool(state.error or self._topics_error_of(hosted)))
+        fails = bool(state.error or self._topics_error_of(hosted))
+        return ArchiveLag(behind, seconds, fails, self._topics_behind() if hosted.name == MAIN else 0)
+
+    def _topics_behind(self) -> int:
+        """Returns how many completed epochs of durable topics are on disk, and in no archive."""
+        ledgers = [] if self._topics is None else self._topics.ledgers()
+        return sum(
+            [max(0, each.completed_durable - max(each.archived[1], each.oldest - 1)) for each in ledgers]
+        )
 
     def _topics_error_of(self, hosted: HostedSpace) -> str:
         """Returns why topics are not archived, which stand with ``main``."""

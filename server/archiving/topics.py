@@ -14,8 +14,10 @@ from dataspace.errors import DataspaceError, Refused
 from relay.archive.archive import Archive
 from relay.archive.archiver import RangeSizes, archive_all
 from relay.archive.manifest import Range
+from relay.archive.merging import Merger
 from relay.archive.orphans import collect
 from relay.archive.topics.archiving import TopicArchiver, TopicSource
+from relay.archive.writing import NotThisArchive
 from relay.journal.followed import FollowedJournal
 from relay.objects.objects import Objects, StoreFailed
 from relay.store.errors import LogFailed
@@ -39,6 +41,8 @@ class _Topic:
     seal: bytes = b""
     newest: int = 0
     collected: float = 0.0
+    merged: int = 0
+    """The version of the archive in which nothing is to be merged."""
 
 
 class TopicsArchiver:
@@ -139,10 +143,22 @@ class TopicsArchiver:
                     break
                 closed = True
                 archived(archiver)
+        self._merge(topic)
         self._bound(archived)
         if closed and time.monotonic() > topic.collected + COLLECT_SECONDS:
             topic.collected = time.monotonic()
             collect(archiver.archive)
+
+    def _merge(self, topic: _Topic) -> None:
+        """Merges ranges until none are to be merged; another writer may be first."""
+        archive = topic.archiver.archive
+        while archive.manifest.version != topic.merged:
+            version = archive.manifest.version
+            try:
+                if Merger(archive, term=self._term).merge_due() is None:
+                    topic.merged = version
+            except NotThisArchive:
+                return
 
     def _bound(self, archived: Callable[[TopicArchiver], None]) -> None:
         """Closes the largest open ranges while all hold too much."""

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from dataspace.client.completed import CompletedEpoch
+from dataspace.codec import unpack
 from dataspace.errors import UsageError
 from dataspace.wire.features import MAIN
 from index.patterns.text import parse_pattern, unparse
@@ -20,7 +22,10 @@ from relay.archive.manifest import ArchivedFile, Range
 from relay.archive.merging import Merger, MergeRules
 from relay.archive.states import state_files
 from relay.archive.tables import DeltaTables
+from relay.archive.topics.past import TopicArchive
+from relay.archive.topics.verifying import verify_topic
 from relay.archive.verifying import ArchiveVerdict, verify_archive
+from relay.journal.past import every_piece
 from relay.log.reader import LogReader
 from relay.objects.objects import Objects
 from relay.objects.opening import open_objects
@@ -62,7 +67,10 @@ def _archive_topics(args: argparse.Namespace, log: LogReader, objects: Objects) 
         if tables is not None:
             topics = TopicsArchiver(tables, objects, MAIN, log.identity, term=log.term)
             try:
-                for archive in topics.all(_Reporter(quiet=args.quiet or args.json, what="steps").report):
+                reporter = _Reporter(quiet=args.quiet or args.json, what="steps")
+                for archive in topics.all(reporter.report):
+                    if args.merge:
+                        Merger(archive, term=log.term).merge_all(reporter.report)
                     _print_archive(archive, as_json=args.json)
             except KeyboardInterrupt:
                 print("dataspace: interrupted; the same command continues", file=sys.stderr)
@@ -128,7 +136,7 @@ def verify(prefix: str, space: str, identity: str, *, deep: bool, as_json: bool)
 
 
 def _verify(archive: Archive, *, deep: bool, as_json: bool) -> bool:
-    found = verify_archive(archive, deep=deep)
+    found = (verify_topic if archive.place.topic else verify_archive)(archive, deep=deep)
     if as_json:
         said = {name: getattr(found, name) for name in ArchiveVerdict.__slots__}
         print(json_line(said | _numbers(archive)))
@@ -160,6 +168,29 @@ def _topic_of(archive: Archive, name: str) -> Archive:
         if name in (str(each.place.topic), topic and topic.name):
             return each
     raise UsageError(f"{archive.shown} has no archive of a topic {name!r}, but of {len(there)} topics")
+
+
+def topic_epochs(args: argparse.Namespace) -> Iterator[CompletedEpoch]:
+    """Yields the completed epochs of an archived topic, as far as a command asks for them."""
+    place = only_archive(open_objects(args.archive), args.space or MAIN)
+    archive = TopicArchive(_topic_of(place, args.topic))
+    shape = archive.shape
+    if shape is None:
+        return
+    after = archive.oldest - 1 if args.after is None else args.after
+    upto = archive.completed if args.until is None else args.until
+    if after < archive.oldest - 1 or upto > archive.completed:
+        raise UsageError(
+            f"{archive.shown} has completed epochs {archive.oldest} to {archive.completed},"
+            f" not {after + 1} to {upto}"
+        )
+    items: list[Value] = []
+    for piece in every_piece(archive, shape.partitions, after, upto):
+        for batch in piece.items:
+            items.extend(unpack(batch))  # type: ignore[arg-type]  # an array, as the daemon had checked
+        if piece.next is None:
+            yield CompletedEpoch(piece.number, piece.time, tuple(items), piece.crashed)
+            items = []
 
 
 def files(args: argparse.Namespace) -> int:

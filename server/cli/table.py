@@ -393,6 +393,7 @@ A file has rules, a line ---, and then statements:
             word("TOPIC"),
             option("--after N", "begin after this number (default: the oldest retained)", type=a.number),
             option("--until N", "end with this number (default: the newest)", type=a.epoch_or_zero),
+            option("--archive PREFIX", "read the archive there, without a daemon"),
             JSON_LINES,
         ),
         epilog="A number stands for the same epoch each time.", check=_range,

@@ -86,11 +86,13 @@ class ClusterFigures:
 @dataclass(frozen=True, slots=True)
 class ArchiveLag:
     """How far the archive of a space is behind its log: epochs on disk that it lacks, the age of its newest
-    epoch in seconds if it lacks any, and whether archiving fails now."""
+    epoch in seconds if it lacks any, whether archiving fails now, and how many completed epochs of durable
+    topics, which stand with ``main``, their archives lack."""
 
     epochs: int
     seconds: float
     fails: bool
+    topic_epochs: int = 0
 
 
 class DaemonState(Shared):

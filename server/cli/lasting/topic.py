@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import argparse
 
+import trio
+
+from dataspace.client.completed import CompletedEpoch
 from dataspace.client.publications import Publication
 from dataspace.errors import UsageError
 from dataspace.topics.epochs import TopicEpoch
@@ -165,15 +168,26 @@ def _print_event(event: Batch | Frontier | Crash, *, progress: bool, as_json: bo
 
 async def read(args: argparse.Namespace) -> int:
     """Prints completed epochs by number, the same each time."""
+    if args.archive is not None:
+        from server.cli.archive import topic_epochs  # what reads archives is loaded where it is used
+
+        await trio.lowlevel.checkpoint()
+        for epoch in topic_epochs(args):
+            _print_completed(epoch, as_json=args.json)
+        return 0
     async with connect(args) as space:
         async for epoch in space.completed(args.topic, after=args.after, upto=args.until):
-            if args.json:
-                items = [to_json(each) for each in epoch.items]
-                line: dict[str, object] = {"number": epoch.number, "time": epoch.time, "items": items}
-                print(json_line(line | ({"crashed": epoch.crashed} if epoch.crashed else {})))
-            else:
-                _print_epoch(TopicEpoch(epoch.time, epoch.items, epoch.crashed), as_json=False)
+            _print_completed(epoch, as_json=args.json)
     return 0
+
+
+def _print_completed(epoch: CompletedEpoch, *, as_json: bool) -> None:
+    if as_json:
+        items = [to_json(each) for each in epoch.items]
+        line: dict[str, object] = {"number": epoch.number, "time": epoch.time, "items": items}
+        print(json_line(line | ({"crashed": epoch.crashed} if epoch.crashed else {})))
+    else:
+        _print_epoch(TopicEpoch(epoch.time, epoch.items, epoch.crashed), as_json=False)
 
 
 async def end(args: argparse.Namespace) -> int:

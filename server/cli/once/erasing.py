@@ -17,7 +17,7 @@ from index.values.values import Map
 from server.cli.connecting import connect_short
 from server.cli.output import json_line, say
 
-WAIT: Final = 30_000
+WAIT: Final = 10_000
 """Milliseconds that the daemon is given to answer; it is asked again until all is done."""
 
 UNREACHED: Final = (

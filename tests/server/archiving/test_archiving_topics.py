@@ -22,7 +22,7 @@ from dataspace.errors import Broken, Unreachable
 from relay.archive.archive import only_archive, topics_in
 from relay.archive.verifying import verify_archive
 from relay.objects.opening import open_objects
-from tests.server.archiving.test_archiving_daemons import children, command, wait
+from tests.server.archiving.test_archiving_daemons import children, command, status, wait
 from tests.server.processes import DaemonProcess, follower, running
 
 pytestmark = pytest.mark.slow
@@ -52,6 +52,10 @@ def publish(daemon: DaemonProcess, first: int, count: int) -> None:
                 await topic.finish((number, PAYLOAD), then=number + 1)
 
     trio.run(publishing)
+
+
+def behind(daemon: DaemonProcess) -> int:
+    return int(status(daemon)["archive"]["topics_behind_epochs"])
 
 
 def retained(daemon: DaemonProcess) -> int:
@@ -141,6 +145,7 @@ def test_a_topic_goes_on_while_its_archive_is_away(archiving: DaemonProcess, tmp
     (tmp_path / "archive").rename(tmp_path / "elsewhere")
     (tmp_path / "archive").write_text("no directory")
     publish(archiving, 100, 60)
+    assert 0 < behind(archiving) <= 160
     with pytest.raises(Refused, match="archive-away"):
         numbers(archiving, 0, 100)
     with pytest.raises(Refused, match="archive-away"):
@@ -154,6 +159,7 @@ def test_a_topic_goes_on_while_its_archive_is_away(archiving: DaemonProcess, tmp
     (tmp_path / "archive").unlink()
     (tmp_path / "elsewhere").rename(tmp_path / "archive")
     wait(lambda: retained(archiving) <= RETAIN, "it is archived later")
+    wait(lambda: behind(archiving) == 0, "all of it")
     assert numbers(archiving, 0, 160) == [*range(160)]
 
 
