@@ -457,7 +457,8 @@ class Explainer:
             found.setdefault(lack.text, lack)
         if len(found) == 1:
             return next(iter(found.values()))
-        return Lack(f"{text} does not hold: {'; '.join(found)}")
+        due = min([each.due for each in found.values() if each.due is not None], default=None)
+        return Lack(f"{text} does not hold: {'; '.join(found)}", due)
 
     def _lacking_in_time(self, form: TimeForm, atom: BoundAtom, known: Known) -> Lack:
         """Returns when a literal with times will hold, or since when it does not; else what it lacks."""

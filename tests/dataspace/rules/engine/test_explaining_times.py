@@ -136,6 +136,18 @@ def test_a_rule_that_is_too_new_for_silence_says_so() -> None:
     assert row.get("lacks") == f"the rule is 10 s old: {why}"
 
 
+def test_of_several_groups_the_first_that_comes_by_time_is_due() -> None:
+    of = space()
+    text = "alarm($d) <- device($d), ((temp($d, _)) for 9 s or (temp($d, 91)) for 8 s or gone($d))."
+    of.commit("b", [(ASSERT, 1, Record("rule", "or", text))], START + 6 * SECOND)
+    (row,) = rows(of, 'alarm("d1")')
+    assert row.get("due") == time_of(START + 14 * SECOND)
+    advance(of, START + 14 * SECOND - GRID)
+    assert not holds(of, 'alarm("d1")')
+    advance(of, START + 14 * SECOND)
+    assert holds(of, 'alarm("d1")')
+
+
 def test_what_has_ended_says_when() -> None:
     of = space()
     advance(of, START + 23_100_000)
