@@ -19,7 +19,13 @@ from typing import Final, TypeAlias
 from dataspace.errors import Refused
 from dataspace.rules.engine.components import PlacedRule, placed
 from dataspace.rules.engine.dependencies import DependencyGraph
-from dataspace.rules.language.declarations import Declaration, Declarations, check_all, check_fact
+from dataspace.rules.language.declarations import (
+    MAX_RELATIONS,
+    Declaration,
+    Declarations,
+    check_all,
+    check_fact,
+)
 from dataspace.rules.language.lowering import lowered
 from dataspace.rules.language.parser import ReadText, read_text
 from dataspace.rules.language.syntax import Atom, Literal, Rule, Verb, duration_text, with_parts
@@ -189,7 +195,10 @@ class Texts:
             other = self._declared.get(label)
             if other is not None and other != each:
                 raise UsageError(f"{label} is declared otherwise by another text: {other}")
-        check_all(read.rules, {**self._declared, **read.declared})
+        declared = {**self._declared, **read.declared}
+        if len(declared) > MAX_RELATIONS:
+            raise UsageError(f"{len(declared)} relations are declared in all texts, limit {MAX_RELATIONS}")
+        check_all(read.rules, declared)
         for beside in self.entries.values() if read.declared else ():
             if beside is not entry and not beside.error:
                 try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from dataspace.rules.language.functions import with_article
@@ -34,6 +34,10 @@ from index.patterns.patterns import DISCARD
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value
 
+MAX_LABEL: Final = 80
+SHORTEST: Final = 4
+"""Characters of labels that are compared with others, at most and at least."""
+
 KINDS: Final = {
     "bool": "truth",
     "int": "number",
@@ -50,8 +54,8 @@ KINDS: Final = {
 }
 """The classes of fields, and what expressions of these classes are called."""
 
-NEAR: Final = 0.75
-"""From which similarity on an undeclared label counts as a mistyped one."""
+MAX_RELATIONS: Final = 1000
+"""Relations that the texts of a space declare together."""
 
 _OWN: Final = ("rule", "rule-error", "flow-error", "suspended", "Observe", "$", "_", "lit", "exact")
 
@@ -103,10 +107,10 @@ def _fields(fact: Record, declared: Declarations) -> Iterator[tuple[str, Value]]
     assert isinstance(fact.label, str)  # by the caller
     of = declared.get(fact.label)
     if of is None:
-        near = get_close_matches(fact.label, declared, 1, NEAR)
+        near = _nearest(fact.label, declared)
         if near:
             raise UsageError(
-                f"no relation {fact.label[:80]} is declared: did you mean {near[0]}? (if both are meant,"
+                f"no relation {fact.label[:80]} is declared: did you mean {near}? (if both are meant,"
                 f" declare {fact.label[:80]} as well)"
             )
         return
@@ -114,6 +118,26 @@ def _fields(fact: Record, declared: Declarations) -> Iterator[tuple[str, Value]]
         raise UsageError(f"{fact.label} has {len(fact.fields)} fields here, declared is {of}")
     for (_, of_class), field in zip(of.fields, fact.fields, strict=True):
         yield of_class, field
+
+
+def _nearest(label: str, declared: Declarations) -> str:
+    """Returns a declared label that differs in one place: a letter more, less, another, or two exchanged."""
+    if len(label) > MAX_LABEL:
+        return ""
+    known = _shortened_labels(tuple(declared))
+    return next((known[each] for each in _shortened(label) if each in known), "")
+
+
+@lru_cache(maxsize=64)
+def _shortened_labels(labels: tuple[str, ...]) -> dict[str, str]:
+    """Returns each label under its own text, and under its text without one letter."""
+    return {each: label for label in labels if len(label) <= MAX_LABEL for each in _shortened(label)}
+
+
+def _shortened(label: str) -> list[str]:
+    if len(label) < SHORTEST:
+        return [label]
+    return [label, *[label[:at] + label[at + 1 :] for at in range(len(label))]]
 
 
 def _wrong(of: Declaration, at: int, found: str) -> UsageError:

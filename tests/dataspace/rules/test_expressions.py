@@ -155,7 +155,8 @@ EXPRESSIONS = st.recursive(LEAVES, _grown, max_leaves=8)
 ROWS = st.lists(st.tuples(*[st.sampled_from([0, -2, 1.5, "", "a", "aXa", ("a", "b"), True])] * 3), max_size=4)
 
 
-@settings(max_examples=300)
+@pytest.mark.slow
+@settings(max_examples=150)
 @given(EXPRESSIONS, ROWS)
 def test_an_expression_has_its_value_in_heads_and_where_it_binds(
     expression: Expression, rows: list[tuple[Value, Value, Value]]

@@ -75,6 +75,7 @@ def hold(text: str, seed: int, ticks: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_every_two_literals_in_a_group(form: str) -> None:
     read = sum(hold(FORMS[form].format(one, other), 1, 8) for one, other in product(INSIDE, INSIDE))
@@ -98,7 +99,8 @@ LITERALS = st.recursive(
 HEADS = ["p($x)", "p($y, $x)", "p($x, count())", "p(sum($y), $x)"]
 
 
-@settings(max_examples=250)
+@pytest.mark.slow
+@settings(max_examples=100)
 @given(st.sampled_from(HEADS), st.lists(LITERALS, min_size=1, max_size=3), st.integers(0, 9))
 def test_random_groups_in_groups(head: str, body: list[str], seed: int) -> None:
     hold(f"{head} <- n($x), n($y), {', '.join(body)}.", seed, 6)

@@ -111,6 +111,25 @@ def test_a_fact_agrees_if_all_of_its_fields_do(classes: list[str], given_classes
             check_fact(fact, {"p": declared})
 
 
+@pytest.mark.parametrize("label", ["tmp", "etmp", "tempo", "remp", "tem", "ttemp", "temq"])
+def test_a_label_that_differs_in_one_place_is_taken_for_mistyped(label: str) -> None:
+    with pytest.raises(UsageError, match=f"no relation {label} is declared: did you mean temp"):
+        read_rules(f"{TEMP} p($x) <- {label}($x, 1).")
+
+
+@pytest.mark.parametrize("label", ["te", "pmet", "humidity", "temper", "t", "pt"])
+def test_a_label_that_differs_in_more_is_another_relation(label: str) -> None:
+    assert read_rules(f"{TEMP} relation t1(a: int). p($x) <- {label}($x, 1), t2($x).")
+
+
+def test_relations_are_bounded_in_number() -> None:
+    program = Program()
+    program.add("many", " ".join([f"relation r{n}-{n}(a: int)." for n in range(0, 3000, 3)]))
+    assert not errors(program)
+    program.add("more", "relation other(a: int).")
+    assert "1001 relations are declared in all texts, limit 1000" in errors(program)["more"]
+
+
 def errors(program: Program) -> dict[str, str]:
     return {entry.name: entry.error for entry in program.entries.values() if entry.error}
 
