@@ -83,7 +83,7 @@ server/sessions             dataspace/kernel dataspace/transport dataspace/wire 
 server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions
 server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces
 server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/lane server/owners server/sessions server/spaces server/system
-server/groups               dataspace/wire relay/delivery relay/groups server/sessions server/spaces/groups
+server/groups               dataspace/wire relay/delivery relay/groups relay/store server/sessions server/spaces/groups
 server/publication          dataspace/kernel dataspace/wire server/conditions server/config server/owners server/sessions server/spaces server/spaces/groups
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/following relay/journal relay/log relay/store relay/topics server/lane server/owners server/sessions server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/running dataspace/transport dataspace/wire server/config server/logs server/sessions server/spaces

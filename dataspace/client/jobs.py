@@ -219,6 +219,8 @@ class Jobs:
         self._is_held = False
         """True once the daemon has said which jobs this member keeps."""
         self._arrival = parking_lot()
+        self._to_ask = parking_lot()
+        self._is_asking = self._asker_runs = False
         self._over = False
         self._error: DataspaceError | None = None
 
@@ -277,7 +279,7 @@ class Jobs:
         self._out[job.token] = job
         self._taken += 1
         self._skip_marks()
-        self._ask()
+        self._ask_soon()
         return job
 
     @property
@@ -374,6 +376,27 @@ class Jobs:
         credit = self._options.in_flight + AHEAD
         self._stream = self._session.open_stream(self, Map(spec), credit, BYTES, number)
 
+    def _ask_soon(self) -> None:
+        """Tells the daemon which jobs the program has taken, once for each pass of the loop.
+
+        The deadline of a job begins with that packet.
+        """
+        if not self._inbox:
+            self._ask()
+        elif not self._is_asking:
+            self._is_asking = True
+            if self._asker_runs:
+                self._to_ask.unpark_all()
+            else:
+                self._asker_runs = True
+                self._session.start_soon(self._ask_in_passes)
+
+    async def _ask_in_passes(self) -> None:
+        while not self._over:
+            self._ask()
+            self._is_asking = False
+            await self._to_ask.park()
+
     def _ask(self) -> None:
         if self._stream is not None and not self._over:
             asked = self._taken + self._options.in_flight + AHEAD
@@ -461,14 +484,19 @@ class Jobs:
     def finish(self) -> None:
         """Ends: the group has ended."""
         self._over = True
-        self._arrival.unpark_all()
+        self._wake()
 
     def fail(self, error: DataspaceError) -> None:
         """Fails: the stream has failed, or the connection has ended."""
         self._error, self._over = error, True
         for job in self._out.values():
             job.lost = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wakes whatever waits, since this has ended."""
         self._arrival.unpark_all()
+        self._to_ask.unpark_all()
 
     def _end(self) -> None:
         if self._stream is not None and not self._over:
@@ -477,7 +505,7 @@ class Jobs:
         for job in self._out.values():
             job.lost = not job.is_settled
         self._out.clear()
-        self._arrival.unpark_all()
+        self._wake()
 
 
 # -- jobs in turns ---------------------------------------------------------------------------------

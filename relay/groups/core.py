@@ -75,7 +75,12 @@ class GroupCore:
         self._token = max(first, self._first + 1)
         self._holds = holds
         self._key_at = key_at
+        self.taken: dict[int, JobDelivery] = {}
+        """The deliveries that programs have taken, by token, in the order of their deadlines."""
+        self._fresh: deque[tuple[At, Item]] = deque()
+        """Items that are ready in the order of the log, each as it came."""
         self._ready: list[tuple[At, Item]] = []
+        """Items that are ready again."""
         self._postponed: list[tuple[int, At, Item]] = []
         self._alone: deque[Item] = deque()
         """Items in their last attempt, for a member that has nothing else."""
@@ -120,6 +125,8 @@ class GroupCore:
         """Puts an item where members without an earlier claim to it find it."""
         if item.due:
             heappush(self._postponed, (item.due, item.at, item))
+        elif not self._fresh or self._fresh[-1][0] < item.at:
+            self._fresh.append((item.at, item))
         else:
             heappush(self._ready, (item.at, item))
 
@@ -243,10 +250,10 @@ class GroupCore:
         """Yields items as they are handed out, until no member has credit or no item is ready."""
         idle = 0
         while self._row and idle < len(self._row) and not self.options.paused:
-            if not (self._ready or self._alone or any(each.keyed for each in self._row)):
+            if not (self._fresh or self._ready or self._alone or any(each.keyed for each in self._row)):
                 return
             member = self._row.popleft()
-            share = max(1, min(BATCH, len(self._ready) // max(1, len(self.members))))
+            share = max(1, min(BATCH, (len(self._fresh) + len(self._ready)) // max(1, len(self.members))))
             given = 0
             while given < share and member.credit > 0:
                 item = self._next(member)
@@ -262,12 +269,11 @@ class GroupCore:
     def _next(self, member: GroupMember) -> Item | None:
         """Returns the item that a member gets next."""
         if self._alone and not member.out:
-            item = self._alone.popleft()
-            if self._is_ready(item) and self._is_next(item, member):
+            last = self._alone.popleft()
+            if self._is_ready(last) and self._is_next(last, member):
                 member.is_alone = True
-                return item
-        while (heap := self._heap(member)) is not None:
-            _, item = heappop(heap)
+                return last
+        while (item := self._pop(member)) is not None:
             if not self._is_ready(item) or not self._is_next(item, member):
                 continue
             if 0 < self.options.attempts <= item.attempts + 1 and item.attempts:
@@ -279,11 +285,14 @@ class GroupCore:
             return item
         return None
 
-    def _heap(self, member: GroupMember) -> list[tuple[At, Item]] | None:
-        keyed, ready = member.keyed, self._ready
-        if keyed and (not ready or keyed[0][0] < ready[0][0]):
-            return keyed
-        return ready or None
+    def _pop(self, member: GroupMember) -> Item | None:
+        """Takes the oldest item that a member may get; None if there is none."""
+        fresh, ready, keyed = self._fresh, self._ready, member.keyed
+        if keyed and not (fresh and fresh[0] < keyed[0]) and not (ready and ready[0] < keyed[0]):
+            return heappop(keyed)[1]
+        if ready and not (fresh and fresh[0] < ready[0]):
+            return heappop(ready)[1]
+        return fresh.popleft()[1] if fresh else None
 
     def _is_ready(self, item: Item) -> bool:
         if item.token or item.due or self.state.undone.get(item.at) is not item:
@@ -412,6 +421,7 @@ class GroupCore:
         """Ends a delivery, but not the claim of its item."""
         member = delivery.member
         del self.out[delivery.token]
+        self.taken.pop(delivery.token, None)
         if member.out.pop(delivery.token, None) is not None:
             member.size -= delivery.item.size
         if not member.out:

@@ -21,6 +21,7 @@ from dataspace.wire.features import MAIN
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
 from relay.groups.members import JobDelivery
+from relay.store.errors import LogFailed
 from server.sessions.peer import Peer
 from server.spaces.groups.definitions import joined
 from server.spaces.groups.group import StreamMember, WorkGroup
@@ -111,6 +112,8 @@ class Consuming:
             self._join(stream, group, options)
         except Refused as refusal:
             peer.fail(stream, refusal.code, refusal.text, refusal.url)
+        except LogFailed as failure:
+            peer.fail(stream, failure.code, str(failure))
         except UsageError as error:
             peer.fail(stream, "bad-request", str(error))
         peer.hosted.flush()

@@ -140,7 +140,7 @@ async def seek(groups: SpaceGroups, group: WorkGroup, to: Value) -> int:
 async def alter(groups: SpaceGroups, group: WorkGroup, options: GroupOptions) -> None:
     """Changes the options of a group, but for its key; on disk when it returns.
 
-    Deliveries that are out keep their deadlines.
+    A shorter ``ack_within`` also bounds the deadlines of jobs that are out.
     """
     hosted = groups.hosted
     async with groups.making:
@@ -148,6 +148,7 @@ async def alter(groups: SpaceGroups, group: WorkGroup, options: GroupOptions) ->
             raise Refused("no-group", f"group {group.name!r} was deleted meanwhile")
         if options != group.options:
             redefine(hosted, group, options)
+            groups.shorten(group)
             groups.touched(group)
             groups.deliver()
             await hosted.commits.wait_durable(hosted.space.epoch)

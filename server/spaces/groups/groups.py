@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
-from heapq import heappop, heappush
 from typing import Final, TypeAlias, cast
 
 import trio
@@ -68,7 +67,8 @@ class SpaceGroups:
         self._placed: dict[Hashable, list[WorkGroup]] = {}
         """Groups by the class of their values."""
         self._dirty: dict[WorkGroup, None] = {}
-        self._deadlines: list[tuple[float, int, WorkGroup]] = []
+        self._planned = float("inf")
+        """When ``run`` wakes next."""
         self._members: dict[str, dict[Hashable, tuple[WorkGroup, StreamMember]]] = {}
         """The members of each session, by its owner."""
         self._alarm = trio.Event()
@@ -93,7 +93,6 @@ class SpaceGroups:
         self.states = states
         self.by_name.clear()
         self._placed.clear()
-        self._deadlines.clear()
         self._members.clear()
         for name, state in states.items():
             state.is_live = False
@@ -123,12 +122,15 @@ class SpaceGroups:
             self.tick()
             self.hosted.flush()
             self._due = min([due for g in self.by_name.values() if (due := g.core.next_due)], default=NEVER)
-            with trio.move_on_at(self._next_alarm()):
+            self._planned = self._next_alarm()
+            with trio.move_on_at(self._planned):
                 await self._alarm.wait()
 
     def _next_alarm(self) -> float:
         now, wall = trio.current_time(), self.hosted.clock()
-        times = [self._deadlines[0][0]] if self._deadlines else []
+        times = [
+            next(iter(taken.values())).deadline for g in self.by_name.values() if (taken := g.core.taken)
+        ]
         if self._due < NEVER:
             times.append(now + (self._due - wall) / 1e6)
         if self._opens > now:
@@ -138,10 +140,9 @@ class SpaceGroups:
     def tick(self) -> None:
         """Does what is due by now."""
         now, wall = trio.current_time(), self.hosted.clock()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, token, group = heappop(self._deadlines)
-            delivery = group.core.out.get(token)
-            if delivery is not None and delivery.deadline <= now:
+        for group in self.by_name.values():
+            taken = group.core.taken
+            while taken and (delivery := next(iter(taken.values()))).deadline <= now:
                 self._expire(group, delivery)
         for group in self.by_name.values():
             if (due := group.core.next_due) is not None and due <= wall:
@@ -324,10 +325,19 @@ class SpaceGroups:
 
     def took(self, group: WorkGroup, delivery: JobDelivery) -> None:
         """Notes that the program of a member has taken an item, or wants more time for it."""
-        delivery.deadline = trio.current_time() + group.options.ack_within
-        if not self._deadlines or delivery.deadline < self._deadlines[0][0]:
+        delivery.deadline = deadline = trio.current_time() + group.options.ack_within
+        taken = group.core.taken
+        taken.pop(delivery.token, None)
+        taken[delivery.token] = delivery
+        if deadline < self._planned:
             self._alarm.set()
-        heappush(self._deadlines, (delivery.deadline, delivery.token, group))
+
+    def shorten(self, group: WorkGroup) -> None:
+        """Lets no job that is out have more time than if it was taken now; the order of deadlines stays."""
+        latest = trio.current_time() + group.options.ack_within
+        for delivery in group.core.taken.values():
+            delivery.deadline = min(delivery.deadline, latest)
+        self._alarm.set()
 
     # -- ends of deliveries ---------------------------------------------------------------------------
 

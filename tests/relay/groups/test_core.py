@@ -161,3 +161,38 @@ def test_about_so_many_bytes_are_out_to_a_member_and_one_item_of_any_size() -> N
     assert numbers(list(group.assign())) == [5]
     group.done([(5, 0)])
     assert (member.size, group.size) == (0, 0)
+
+
+def test_what_comes_again_goes_out_before_what_is_later() -> None:
+    group = core()
+    member = GroupMember("one", 3)
+    group.join(member)
+    for number in range(1, 10):
+        group.take(item(number))
+    first = list(group.assign())
+    assert numbers(first) == [1, 2, 3]
+    for each in (first[1], first[0]):
+        group.give_back(each)
+    assert numbers(list(group.assign())) == [1, 2]
+    group.done([(1, 0), (2, 0), (3, 0)])
+    again = list(group.assign())
+    assert numbers(again) == [4, 5, 6]
+    group.give_back(again[2], due=1)
+    group.done([(4, 0), (5, 0)])
+    assert numbers(list(group.assign())) == [7, 8, 9]
+    group.come_due(1)
+    group.take(item(10))
+    group.done([(7, 0), (8, 0)])
+    assert numbers(list(group.assign())) == [6, 10]
+
+
+def test_deliveries_that_were_taken_are_forgotten_with_their_end() -> None:
+    group = core()
+    group.join(GroupMember("one", 3))
+    for number in range(1, 4):
+        group.take(item(number))
+    for each in group.assign():
+        group.taken[each.token] = each
+    group.done([(1, 0)])
+    group.give_back(next(iter(group.taken.values())))
+    assert [each.item.at[0] for each in group.taken.values()] == [3]

@@ -157,3 +157,14 @@ async def test_groups_count_for_who_makes_them(tmp_path: Path, nursery: trio.Nur
         await alter(space, "delete")
         async with space.consume(JOB, group="other"):
             pass
+
+
+async def test_a_shorter_time_holds_for_jobs_that_are_out(url: str) -> None:
+    async with dataspace.connect(url) as space, dataspace.connect(url) as other:
+        async with space.consume(JOB, group="w", ack_within=3600) as jobs:
+            await space.send(job(1))
+            (each,) = await take(jobs, 1)
+            async with other.consume(group="w") as others:
+                await alter(space, "alter", options=Map({"ack_within": 0.1}))
+                (again,) = await take(others, 1)
+                assert (again.id, again.attempt) == (each.id, 2)
