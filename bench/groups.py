@@ -7,12 +7,15 @@ log.  A fetch is what has come, up to 100 jobs.  Each acknowledgement is on disk
     each_N_per_s        one turn for each job, of which up to 100 wait for their answers
     result_N_per_s      the same with a fact as the result, in the same turn
     …_daemon_us         µs of the daemon's CPU for a job
+    jetstream_N_per_s   the same jobs by JetStream, if there is a ``nats-server``: a stream in a file, pulled
+                        a hundred at a time, each ``+ACK`` answered, and synced to disk within two minutes
     out_ratio           daemon_us with 10 000 jobs out to one member ÷ with 100, one turn for each hundred
     idle_us             µs that 1 000 groups of other labels add to a turn
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -26,10 +29,13 @@ import trio
 import dataspace
 from bench._figures import report
 from bench._processes import Measuring, Served, Side, running, serving, serving_on
+from bench._systems import jetstream as js, nats
+from bench._systems.system import Missing
 from dataspace import Job, Jobs, Record, RemoteSpace
 
 FETCH: Final = 100
 TEXT: Final = "x" * 48
+BODY: Final = 72
 ENDLESS: Final = 1 << 60
 
 Work = Callable[[RemoteSpace, Jobs, int], Awaitable[None]]
@@ -186,6 +192,24 @@ def _idle_cost(count: int, groups: int) -> float:
     return costs[1] - costs[0]
 
 
+def jetstream(members: int, count: int) -> tuple[float, float]:
+    """Returns jobs a second of JetStream, and µs of its server's CPU for one."""
+    with nats.serve() as served, ExitStack() as stack:
+        port = str(served.url)
+        js.fill(port, count, b"x" * BODY)
+        sides: list[Side] = [stack.enter_context(running(js.member, port)) for _ in range(members)]
+        for side in sides:
+            side.pipe.recv()
+        with Measuring(served.pid) as measuring:
+            for side in sides:
+                side.pipe.send("go")
+            js.finish(port)
+        run = measuring.run(count)
+        for side in sides:
+            side.process.terminate()
+    return run.rate, run.cpu * 1e6
+
+
 def measure(_round: int, quick: bool) -> dict[str, float]:
     """Returns one round of all figures."""
     count = 1_000 if quick else 20_000
@@ -195,6 +219,12 @@ def measure(_round: int, quick: bool) -> dict[str, float]:
             with serving() as served:
                 rate, cost = divide(served, kind, members, count)
             figures |= {f"{kind}_{members}_per_s": rate, f"{kind}_{members}_daemon_us": cost}
+    try:
+        for members in (1, 4):
+            rate, cost = jetstream(members, count)
+            figures |= {f"jetstream_{members}_per_s": rate, f"jetstream_{members}_server_us": cost}
+    except Missing as missing:
+        print(f"no JetStream beside it: {missing}", file=sys.stderr)
     costs = []
     for out in (FETCH, count // 2):
         with serving() as served:
@@ -207,6 +237,7 @@ def measure(_round: int, quick: bool) -> dict[str, float]:
 LEAST: Final = frozenset(
     [
         *[f"{kind}_{n}_daemon_us" for kind in ("fetch", "each", "result") for n in (1, 4)],
+        *[f"jetstream_{n}_server_us" for n in (1, 4)],
         "out_ratio",
         "idle_us",
     ]
