@@ -110,8 +110,7 @@ class ExpressionReader(Reader):
             return FunctionCall(NEGATIVE, (self._primary(level + 1),))
         number = self.take_match(NUMBER)
         if number:
-            micros = self.micros(number, at)
-            return Structure(micros // 1_000_000 if micros % 1_000_000 == 0 else micros / 1_000_000)
+            return Structure(self.seconds(number, at))
         word = _CALLED.match(self.text, at)
         if word and word[1] not in _QUOTING:
             return self._called(word[1], at, level)
@@ -229,6 +228,11 @@ class ExpressionReader(Reader):
         if unit not in UNITS:
             raise self.error(f"no unit {unit}: write {_UNIT_OF[unit[0]]}; units are {' '.join(UNITS)}", at)
         return round(Fraction(number) * UNITS[unit])
+
+    def seconds(self, text: str, at: int) -> int | float:
+        """Returns a duration as a number of seconds, whole where it can be."""
+        micros = self.micros(text, at)
+        return micros // 1_000_000 if micros % 1_000_000 == 0 else micros / 1_000_000
 
     def keyword(self, word: str) -> bool:
         """True if a word is next that stands alone; then it is read."""

@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from dataspace.rules.language.declarations import KINDS, Declaration, Declarations, check_rule
+from dataspace.rules.language.expressions import NUMBER
 from dataspace.rules.language.groups import ungrouped
 from dataspace.rules.language.literals import OR, LiteralReader, count
 from dataspace.rules.language.lowering import check_times
@@ -182,7 +183,10 @@ class _RuleReader(LiteralReader):
         if name == "now":
             raise self.error("now is the present time, and no name of a constant", at)
         self.expect("=")
-        self.constants[name] = self.value()
+        self.blanks()
+        begin = self.position
+        span = self.take_match(NUMBER)
+        self.constants[name] = self.seconds(span, begin) if span else self.value()
         self.expect(".")
 
     def _rule(self, at: int) -> Rule:

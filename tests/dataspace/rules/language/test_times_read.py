@@ -11,6 +11,7 @@ READ = {
     "p($d) <- d($d), not q($d) within 2 h.": "p($d) <- d($d), not q($d) within 2 h.",
     "p($d) <- (q($d, $v), $v > 9, not r($d)) for 30 s.": "p($d) <- (q($d, $v), $v > 9, not r($d)) for 30 s.",
     "p($d) <- (q($d)) for 1 d.": "p($d) <- (q($d)) for 1 d.",
+    "let long = 1.5 min. p($d) <- q($d) within long.": "p($d) <- q($d) within 90 s.",
     "let long = 90. p($d) <- q($d) within long.": "p($d) <- q($d) within 90 s.",
     "p($j) <- q($j, $t), $t <= now.": "p($j) <- q($j, $t), $t <= now.",
     "p($j) <- q($j) at $t, now < $t + 1 min.": "p($j) <- q($j) at $t, now < ($t + 60).",
@@ -54,6 +55,7 @@ REFUSED = {
     "final(p($m)) <- q(_) at $t within 1 min, $m = floor($t, 1 min).": "longer than its windows",
     "p(now) <- q(1).": "compare it in the body",
     "let now = 3.": "no name of a constant",
+    "let long = 3 hours.": "no unit hours: write h",
     "p($x) <- q($x), not r($x) at $t.": "not with at",
     "p($x, floor($x, 1, 2)) <- q($x).": "floor takes 1 to 2 arguments, not 3",
 }
