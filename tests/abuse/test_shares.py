@@ -103,6 +103,23 @@ def _stream(client: Client, number: int, what: str = "") -> str:
     return found[0] if found else ""
 
 
+def _group(client: Client, number: int) -> str:
+    """Makes a group, and is its member no longer."""
+    client.heard.clear()
+    pattern = Record("job", client.who)
+    stream = client.open({"kind": "consume", "group": f"{client.who}{number}", "pattern": pattern})
+    while not client.over:
+        for each in client.heard:
+            if isinstance(each, p.Error) and each.stream == stream:
+                return each.code
+            if isinstance(each, p.Values) and each.stream == stream:
+                client.say(p.Abort(stream, "", answer=False))
+                client.settle()
+                return ""
+        client.wait()
+    return "over"
+
+
 def _rule(client: Client, number: int) -> str:
     name = f"{client.who}-{number}"
     text = f"r{number}($x) <- b($x)."
@@ -129,6 +146,7 @@ TAKEN: Final[dict[str, tuple[Callable[[Client, int], str], str]]] = {
     "bytes of rules": (_rule, "rules_bytes = 500"),
     "bytes of patterns": (_pattern, 'patterns_bytes = "1MiB"'),
     "readers": (_reader, "readers = 20"),
+    "groups": (_group, "groups = 20"),
     "staged bytes": (_staged, 'staged_bytes = "16MiB"'),
     "streams": (_stream, "streams = 50"),
     "facts": (_fact, "facts = 100"),
@@ -160,6 +178,7 @@ LISTED: Final = {
     "patterns": {"streams", "patterns_bytes"},
     "leases": {"leases"},
     "readers": {"readers"},
+    "groups": {"groups"},
     "topics": {"topics", "retained_bytes"},
     "rules": {"rules", "rules_bytes"},
     "staged bytes": {"staged_bytes"},
