@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,18 +87,22 @@ def path() -> str:
 
 @contextmanager
 def server(*words: object, port: int, **variables: str) -> Iterator[None]:
-    """Runs a server until the block ends, which begins when it listens."""
-    with subprocess.Popen(
-        [*map(str, words)],
-        env=os.environ | variables,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as it:
+    """Runs a server until the block ends, which begins when it listens.
+
+    What it says goes to a file: a pipe that nobody reads would fill, and the server wait for ever.
+    """
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(
+            [*map(str, words)], env=os.environ | variables, stdout=subprocess.DEVNULL, stderr=said, text=True
+        ) as it,
+    ):
         try:
             until = time.monotonic() + 60
             while True:
-                assert it.poll() is None and time.monotonic() < until, it.stderr and it.stderr.read()
+                if it.poll() is not None or time.monotonic() > until:
+                    said.seek(0)
+                    raise AssertionError(said.read())
                 try:
                     socket.create_connection(("127.0.0.1", port), 1).close()
                     break
