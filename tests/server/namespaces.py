@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from itertools import combinations
 from typing import Final, TypeVar
 
+from trio._core import _thread_cache
+
 T = TypeVar("T")
 
 NOBODYS: Final = "02:00:00:00:00:fe"
@@ -79,14 +81,20 @@ class Network:
 
     @contextmanager
     def at(self, name: str) -> Iterator[None]:
-        """Has the present thread, and what it starts, on a machine for as long as the block lasts."""
+        """Has the present thread, and what it starts, on a machine for as long as the block lasts.
+
+        Threads stay where they were started, and trio keeps its threads for later work.  So the block has
+        threads of its own: else a later test might be carried out on this machine.
+        """
         before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         try:
             with open(f"/proc/{self._machines[name].pid}/ns/net") as machine:
                 _enter(machine.fileno())
+            kept, _thread_cache.THREAD_CACHE = _thread_cache.THREAD_CACHE, _thread_cache.ThreadCache()
             try:
                 yield
             finally:
+                _thread_cache.THREAD_CACHE = kept
                 _enter(before)
         finally:
             os.close(before)

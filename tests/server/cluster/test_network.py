@@ -5,6 +5,7 @@ Each machine has a network namespace of its own; a cut line loses what it carrie
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -51,6 +52,20 @@ def server(network: Network, servers: Servers) -> Server:
     with open(made.data / "pg_hba.conf", "a") as rules:
         rules.write("host all all 10.213.0.0/16 trust\n")
     return network.run("database", made.start)
+
+
+async def test_work_in_threads_is_done_where_the_test_is(network: Network) -> None:
+    """Threads are kept for later work; they stay on the machine on which they were started."""
+    on_clients = await trio.to_thread.run_sync(_machine)
+    assert on_clients == _machine()
+    with network.at("one"):
+        assert await trio.to_thread.run_sync(_machine) == _machine() != on_clients
+    assert await trio.to_thread.run_sync(_machine) == on_clients
+
+
+def _machine() -> str:
+    """The network namespace of the present thread."""
+    return os.readlink("/proc/thread-self/ns/net")
 
 
 class Cluster:
