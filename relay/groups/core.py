@@ -353,7 +353,8 @@ class GroupCore:
     def judge(self, cells: Sequence[Cell], principal: object) -> list[At]:
         """Returns the items that may not be done by these deliveries; empty if all may be.
 
-        Raises ``Refused("out-of-order")`` where an earlier item of a key is neither done nor among them.
+        Raises ``Refused("out-of-order")`` where an earlier item of a key is neither done nor among them, or
+        that is not known, soon after a start.
         """
         lost = [at for at, token in cells if not self._may_be_done(at, token, principal)]
         if len({at for at, _ in cells}) < len(cells):
@@ -381,7 +382,8 @@ class GroupCore:
         for at in among:
             item = self.state.undone.get(at)
             if item is None:
-                continue
+                text = f"item {at} was not read yet since the start, so what comes before it is not known"
+                raise Refused("out-of-order", text)
             for earlier in self._keys[item.key].items:
                 if earlier is item:
                     break

@@ -122,6 +122,17 @@ def test_a_token_of_another_delivery_is_refused_and_one_of_an_earlier_term_is_no
     assert group.judge([(new.item.at, new.token)], None) == [new.item.at]
 
 
+def test_what_was_not_read_since_the_start_is_not_done_where_keys_have_an_order() -> None:
+    group = core(key=True, term=2)
+    with pytest.raises(Refused, match=r"out-of-order: item .* was not read yet since the start"):
+        group.judge([((9, 0), 5)], None)
+    group.take(item(8))
+    group.take(item(9))
+    with pytest.raises(Refused, match=r"out-of-order: item .* is done before item"):
+        group.judge([((9, 0), 5)], None)
+    assert group.judge([((8, 0), 4), ((9, 0), 5)], None) == []
+
+
 def test_a_checkpoint_has_what_is_undone_and_what_is_done_beyond_it() -> None:
     states = GroupStates()
     group = states["w"] = GroupState("w")
