@@ -99,6 +99,11 @@ class Range:
         """Returns the object of a form; each range has one of that."""
         return next(each for each in self.files if each.form == form)
 
+    @property
+    def stored(self) -> int:
+        """Returns the bytes of its objects."""
+        return sum([each.size for each in self.files])
+
 
 @dataclass(frozen=True, slots=True)
 class ArchivedState:

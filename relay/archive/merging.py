@@ -104,39 +104,7 @@ class Merger:
     # -- which ----------------------------------------------------------------------------------------
 
     def _run(self, manifest: ArchiveManifest, *, by_tiers: bool) -> tuple[int, int]:
-        """Returns the place of the first range to be merged, and that after the last; the same if none is."""
-        ranges = manifest.ranges
-        follows = [False, *[self._follows(manifest, *pair) for pair in pairwise(ranges)]]
-        for first in range(len(ranges)):
-            total = tier = 0
-            for at in range(first, len(ranges)):
-                weight = self._weight(ranges[at])
-                if weight >= self.rules.changes or (at > first and not follows[at]):
-                    break
-                total, tier = total + weight, max(tier, _tier(weight))
-                if at > first and (total >= self.rules.changes or (by_tiers and _tier(total) > tier)):
-                    return first, at + 1
-            else:
-                at = len(ranges)
-            if not by_tiers and at > first + 1:
-                return first, at
-        return 0, 0
-
-    def _weight(self, of: Range) -> int:
-        """Returns the size of a range in changes, or in what its bytes count for where those are many."""
-        rules, stored = self.rules, sum([each.size for each in of.files])
-        return max(
-            1,
-            of.changes,
-            stored * rules.changes // rules.bytes,
-            of.bytes * rules.changes // rules.bodies,
-        )
-
-    @staticmethod
-    def _follows(manifest: ArchiveManifest, one: Range, other: Range) -> bool:
-        """True if a range follows another in the chain of the log, with no missing epoch between them."""
-        gaps = any(one.last < last and first < other.first for first, last in manifest.missing)
-        return one.checksum == other.anchor and not gaps
+        return next(_runs(manifest, self.rules, by_tiers=by_tiers), (0, 0))
 
     # -- one range of several -------------------------------------------------------------------------
 
@@ -173,6 +141,56 @@ class Merger:
         if first:
             return max(manifest.first - 1, manifest.ranges[first - 1].last)
         return max([manifest.first - 1, *[each.last for each in manifest.chapters[-1:]]])
+
+
+def ranges_due(manifest: ArchiveManifest, rules: MergeRules | None = None) -> int:
+    """Returns how many ranges would be merged now; O(ranges that are in no chapter)."""
+    return sum([beyond - first for first, beyond in _runs(manifest, rules or MergeRules(), by_tiers=True)])
+
+
+def _runs(manifest: ArchiveManifest, rules: MergeRules, *, by_tiers: bool) -> Iterator[tuple[int, int]]:
+    """Yields the places of the first range of each run to be merged, and that after its last."""
+    ranges = manifest.ranges
+    follows = [False, *[_follows(manifest, *pair) for pair in pairwise(ranges)]]
+    weights = [_weight(each, rules) for each in ranges]
+    first = 0
+    while first < len(ranges):
+        beyond = _run_at(first, weights, follows, rules, by_tiers=by_tiers)
+        if beyond > first:
+            yield first, beyond
+        first = max(first + 1, beyond)
+
+
+def _run_at(
+    first: int, weights: Sequence[int], follows: Sequence[bool], rules: MergeRules, *, by_tiers: bool
+) -> int:
+    """Returns the place after the run that begins at a place, or that place if no run begins there."""
+    total = tier = 0
+    for at in range(first, len(weights)):
+        if weights[at] >= rules.changes or (at > first and not follows[at]):
+            break
+        total, tier = total + weights[at], max(tier, _tier(weights[at]))
+        if at > first and (total >= rules.changes or (by_tiers and _tier(total) > tier)):
+            return at + 1
+    else:
+        at = len(weights)
+    return at if not by_tiers and at > first + 1 else first
+
+
+def _weight(of: Range, rules: MergeRules) -> int:
+    """Returns the size of a range in changes, or in what its bytes count for where those are many."""
+    return max(
+        1,
+        of.changes,
+        of.stored * rules.changes // rules.bytes,
+        of.bytes * rules.changes // rules.bodies,
+    )
+
+
+def _follows(manifest: ArchiveManifest, one: Range, other: Range) -> bool:
+    """True if a range follows another in the chain of the log, with no missing epoch between them."""
+    gaps = any(one.last < last and first < other.first for first, last in manifest.missing)
+    return one.checksum == other.anchor and not gaps
 
 
 ATTEMPTS: Final = 10

@@ -215,6 +215,7 @@ class _Space(_Tried):
     """The version of the archive that the tables have."""
     _merged = 0
     _merges_at = 0.0 if find_spec("pyarrow") else math.inf
+    _merge_error = ""
     _answered: frozenset[int] = frozenset()
     """Numbers of erasures in the newest orders that are done."""
 
@@ -283,16 +284,19 @@ class _Space(_Tried):
         if time.monotonic() < self._merges_at or known == self._merged:
             return
         rules = MergeRules(clusters=self._orders.clusters)
+        failed = self._merge_error
         try:
-            if Merger(archiver.archive, term=self.term, rules=rules).merge_due() is None:
+            made = Merger(archiver.archive, term=self.term, rules=rules).merge_due()
+            self._merge_error = ""
+            if made is None:
                 self._merged = known
-            else:
-                self._say_archived(archiver)
         except NotThisArchive:
-            pass  # another merged it, or the archiver will say what is wrong
+            return  # another merged it, or the archiver will say what is wrong
         except DataspaceError as error:
             self._merges_at = time.monotonic() + COLLECT_SECONDS
-            _say({"space": self.name, "error": f"ranges are not merged: {error}", "code": "not-merged"})
+            made, self._merge_error = None, str(error)
+        if made is not None or self._merge_error != failed:
+            self._say_archived(archiver)
 
     def _begun(self) -> Archiver:
         log = self._held.enter_context(read_log(self._orders.place, self.name))
@@ -317,6 +321,7 @@ class _Space(_Tried):
                 "upto": archive.upto,
                 "until": archive.manifest.until,
                 "segment": segment,
+                "merge_error": self._merge_error,
             }
         )
 

@@ -51,6 +51,10 @@ class Erasures:
         waiting = [each.order for each in self._asked.values() if not each.done.is_set()]
         return [each for each in waiting if each.space in spaces]
 
+    def waiting(self, space: str) -> int:
+        """Returns how many erasures in a space are not done yet."""
+        return sum([each.order.space == space and not each.done.is_set() for each in self._asked.values()])
+
     def is_known(self, space: str, pattern: Value, before: int, by: str) -> bool:
         """True if the same was asked, and the answer not given yet."""
         return (space, pack(pattern).hex(), before, by) in self._asked

@@ -20,6 +20,7 @@ import trio
 from dataspace.errors import Closed, DataspaceError
 from dataspace.wire.features import MAIN
 from relay.archive.archive import Archive, ArchivePlace
+from relay.archive.figures import ArchiveFigures, figures_of
 from relay.archive.topics.past import TopicArchive
 from relay.log.log import Log
 from relay.objects.objects import Objects
@@ -52,12 +53,13 @@ PAUSES: Final = (1.0, 60.0)
 @dataclass(frozen=True, slots=True)
 class ArchiveState:
     """What the process said last about a space: its newest archived epoch and the time of that in
-    microseconds, the version of the archive, and why nothing is archived now, if so."""
+    microseconds, the version of the archive, and why nothing is archived, or merged, now, if so."""
 
     upto: int = 0
     until: int = 0
     version: int = 0
     error: str = ""
+    merge_error: str = ""
 
 
 class ArchiveKeeper:
@@ -76,6 +78,7 @@ class ArchiveKeeper:
         self._spaces = spaces
         self._objects: Objects | None = None
         self._states: dict[str, ArchiveState] = {}
+        self._figures: dict[str, ArchiveFigures] = {}
         self._topics = topics
         self._topics_error = ""
         self.erasures: Final = Erasures()
@@ -87,10 +90,10 @@ class ArchiveKeeper:
         return self._states.get(space, ArchiveState())
 
     def status(self, hosted: HostedSpace, now: int) -> dict[str, object]:
-        """Returns what ``dataspace status`` shows: epochs, the version, how far the archive is behind.
+        """Returns what ``dataspace status`` shows of an archive.
 
-        ``behind_seconds`` is the age of the newest archived epoch, if a newer one is on disk; ``now`` is in
-        microseconds.
+        ``behind_seconds`` is the age of the newest archived epoch, if a newer one is on disk; ``now`` and
+        ``erased_at`` are in microseconds.
         """
         state, archive, lag = self.state(hosted.name), hosted.log.archive, self._lag(hosted, now)
         return {
@@ -102,7 +105,13 @@ class ArchiveKeeper:
             "behind_epochs": lag.epochs,
             "behind_seconds": lag.seconds,
             "topics_behind_epochs": lag.topic_epochs,
+            "ranges": lag.ranges,
+            "bytes": lag.bytes,
+            "ranges_to_merge": lag.to_merge,
+            "erasures_waiting": lag.erasures,
+            "erased_at": lag.erased_at,
             "error": state.error or self._topics_error_of(hosted),
+            "merge_error": state.merge_error,
         }
 
     def lags(self, now: int) -> dict[str, ArchiveLag]:
@@ -114,7 +123,11 @@ class ArchiveKeeper:
         behind = max(0, hosted.commits.durable - max(state.upto, 0 if archive is None else archive.upto))
         seconds = max(0.0, (now - state.until) / 1e6) if behind and state.until else 0.0
         fails = bool(state.error or self._topics_error_of(hosted))
-        return ArchiveLag(behind, seconds, fails, self._topics_behind() if hosted.name == MAIN else 0)
+        topics = self._topics_behind() if hosted.name == MAIN else 0
+        figures = self._figures.get(hosted.name, ArchiveFigures())
+        waiting, erased_at = self.erasures.waiting(hosted.name), figures.erased_at
+        sizes = figures.ranges, figures.bytes, figures.due
+        return ArchiveLag(behind, seconds, fails, topics, waiting, erased_at, *sizes)
 
     def _topics_behind(self) -> int:
         """Returns how many completed epochs of durable topics are on disk, and in no archive."""
@@ -153,9 +166,11 @@ class ArchiveKeeper:
         log = hosted.log
         try:
             archive = log.archive
-            if archive is None:
+            if not isinstance(archive, Archive):
                 archive = await trio.to_thread.run_sync(self._opened, hosted)
             await trio.to_thread.run_sync(archive.renew)
+            if archive.manifest.version != self._figures.get(hosted.name, ArchiveFigures()).version:
+                self._figures[hosted.name] = await trio.to_thread.run_sync(figures_of, archive)
         except DataspaceError as error:
             self._fails(hosted.name, str(error))
             return
@@ -261,7 +276,10 @@ class ArchiveKeeper:
         if "error" in said:
             self._fails(name, said["error"])
             return
-        self._states[name] = ArchiveState(said["upto"], said["until"], said["version"])
+        if said["merge_error"] not in ("", self.state(name).merge_error):
+            logger.warning("ranges of the archive of space %s are not merged: %s", name, said["merge_error"])
+        numbers = said["upto"], said["until"], said["version"]
+        self._states[name] = ArchiveState(*numbers, merge_error=said["merge_error"])
         for hosted in self._spaces():
             if hosted.name == name and hosted.leads and hosted.term == said["term"]:
                 self._warn_of_another(name, hosted.own_log, said)

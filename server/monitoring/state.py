@@ -86,13 +86,22 @@ class ClusterFigures:
 @dataclass(frozen=True, slots=True)
 class ArchiveLag:
     """How far the archive of a space is behind its log: epochs on disk that it lacks, the age of its newest
-    epoch in seconds if it lacks any, whether archiving fails now, and how many completed epochs of durable
-    topics, which stand with ``main``, their archives lack."""
+    epoch in seconds if it lacks any, whether archiving fails now, how many completed epochs of durable
+    topics, which stand with ``main``, their archives lack.
+
+    Then how many erasures wait, when something was erased last (microseconds since 1970, 0 for never), how
+    many ranges and bytes the archive has, and how many of its ranges wait to be merged.
+    """
 
     epochs: int
     seconds: float
     fails: bool
     topic_epochs: int = 0
+    erasures: int = 0
+    erased_at: int = 0
+    ranges: int = 0
+    bytes: int = 0
+    to_merge: int = 0
 
 
 class DaemonState(Shared):

@@ -147,7 +147,23 @@ def _archive(told: dict[Value, Value]) -> list[tuple[str, str]]:
     held = f"epochs {archive['oldest']!s} to {archive['upto']!s} in {archive['place']!s}"
     parts = [held if archive["upto"] else "no epoch yet", _behind(lag, seconds)]
     parts += [f"FAILING: {archive['error']!s}"] if archive["error"] else []
-    return [("archive", tame(", ".join(parts)))]
+    return [("archive", tame(", ".join(parts))), *_kept(archive)]
+
+
+def _kept(archive: Map) -> list[tuple[str, str]]:
+    """Returns a line for what an archive has, what is to be merged and erased, and was erased last."""
+    if "ranges" not in archive:  # an older daemon
+        return []
+    names = "ranges", "bytes", "ranges_to_merge", "erasures_waiting", "erased_at"
+    ranges, size, due, waiting, erased_at = (archive[each] for each in names)
+    assert isinstance(ranges, int) and isinstance(size, int) and isinstance(due, int)  # by ARCHIVE.md
+    assert isinstance(waiting, int) and isinstance(erased_at, int)  # as above
+    parts = [f"{counted(ranges, 'range')} of {size_text(size)}"]
+    parts += [f"{due} to be merged"] if due else []
+    parts += [f"NOT MERGED: {archive['merge_error']!s}"] if archive["merge_error"] else []
+    parts += [f"{counted(waiting, 'erasure')} to be done"] if waiting else []
+    parts += [f"erased last at {time_text(time_of(erased_at))}"] if erased_at else []
+    return [("", tame(", ".join(parts)))]
 
 
 def _role(told: dict[Value, Value]) -> list[tuple[str, str]]:

@@ -16,8 +16,9 @@ from relay.archive import columns as making, intervals, orphans
 from relay.archive.archive import Archive
 from relay.archive.archiver import Archiver, RangeSizes
 from relay.archive.columns import exact_changes, exact_intervals
+from relay.archive.figures import figures_of
 from relay.archive.manifest import Range
-from relay.archive.merging import Merger, MergeRules
+from relay.archive.merging import Merger, MergeRules, ranges_due
 from relay.archive.orphans import collect
 from relay.archive.verifying import verify_archive
 from relay.archive.writing import NotThisArchive
@@ -69,6 +70,27 @@ def test_ranges_are_merged_by_tiers_and_each_change_a_few_times(kept: ArchivedLo
     assert [each.changes for each in archive.ranges()] == [66, 66, 66, 66, 18, 6]
     assert [each.merged for each in archive.ranges()] == [22, 22, 22, 22, 6, 2]
     check(kept, archive, [(each.ordinal, each.checksum, each.body) for each in kept.log.segments(0, 96)])
+
+
+def test_what_waits_to_be_merged_is_counted_and_so_is_what_an_archive_has(kept: ArchivedLog) -> None:
+    for _ in range(9):
+        kept.write()
+        kept.archive()
+    archive = kept.reader()
+    assert ranges_due(archive.manifest, SMALL) == 8, "runs of equal ranges, and one that waits for others"
+    while due := ranges_due(archive.manifest, SMALL):
+        before = len([*archive.ranges()])
+        assert merger(archive).merge_due() is not None
+        assert 1 <= before - len([*archive.ranges()]) < due
+    assert merger(archive).merge_due() is None
+    found = figures_of(archive)
+    assert (found.version, found.ranges, found.erased_at) == (12, 3, 0)
+    assert found.due == ranges_due(archive.manifest)
+    folder = archive.place.folder
+    retired = {archive.name(each.path) for each in archive.manifest.retired}
+    objects: Any = kept.objects
+    kept_now = {name: len(content) for name, (content, _) in objects.held.items() if name not in retired}
+    assert found.bytes == sum([size for name, size in kept_now.items() if f"{folder}/manifest" not in name])
 
 
 def test_all_that_can_be_is_merged_where_asked_for(kept: ArchivedLog) -> None:

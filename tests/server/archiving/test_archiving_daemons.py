@@ -275,6 +275,10 @@ def test_the_past_is_erased_by_a_daemon_and_beside_it(archiving: DaemonProcess, 
         assert found == [("+", "p18"), ("-", "p18")]
         with pytest.raises(Refused, match="before must be a number"):
             space.request("erase", Map({"pattern": Record("seen", "p17")}))
+    now = status(archiving)["archive"]
+    assert (now["erasures_waiting"], now["merge_error"]) == (0, "")
+    assert now["ranges"] > now["ranges_to_merge"] >= 0 and now["bytes"] > 0 < now["erased_at"]
+    assert ", erased last at 20" in command("status", daemon=archiving)
     archive = str(tmp_path / "archive")
     assert "1 changes" in command("log", "erase", 'seen("p17")', "--before", "0s", "--archive", archive)
     wait(archived(archiving, write(archiving, 0, 1)), "the daemon knows the newest version")

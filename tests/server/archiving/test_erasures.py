@@ -145,11 +145,39 @@ def test_what_cannot_be_erased_is_answered_and_a_store_that_is_away_is_waited_fo
     keeper.close()
 
 
+def test_what_cannot_be_merged_stops_no_archiving(
+    kept: ArchivedLog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def heard() -> list[tuple[int, bool]]:
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return [(each["upto"], "was altered" in each["merge_error"]) for each in lines]
+
+    monkeypatch.setattr(child, "COLLECT_SECONDS", 0.0)
+    kept.archive()
+    kept.turn(sent=[Record("seen", "p19")])
+    [segments] = (kept.data.parent / "archive").rglob("*.dsz")
+    whole = segments.read_bytes()
+    segments.write_bytes(whole[:9] + b"?" + whole[10:])
+    keeper = child._Archivers()
+    keeper.take(replace(orders(kept, []), seconds=0.0))
+    for number in range(6):
+        kept.turn(sent=[Record("seen", number)])
+        keeper.look()
+    said = heard()
+    assert (said[0], said[-1]) == ((5, False), (12, True)), "it goes on, and says why nothing is merged"
+    segments.write_bytes(whole)
+    keeper.look()
+    assert heard() == [(12, False)]
+    assert next(kept.reader().ranges()).merged > 1
+    keeper.close()
+
+
 async def test_who_asks_the_same_again_waits_for_the_same_erasure() -> None:
     erasures = Erasures()
     ask = (erasures.ask, "main", P17, AFTER, "me")
     assert await ask[0](*ask[1:], wait=0) is None and await ask[0](*ask[1:], wait=0) is None
     assert await erasures.ask("main", SEEN, AFTER, "me", 0) is None
+    assert (erasures.waiting("main"), erasures.waiting("other")) == (2, 0)
     one, two = erasures.orders(["main"])
     assert (one, two) == (order(one.number, P17), order(two.number, SEEN))
     assert erasures.orders(["other"]) == []
@@ -166,7 +194,7 @@ async def test_who_asks_the_same_again_waits_for_the_same_erasure() -> None:
             erasures.take({"erasure": one.number, "counts": {"rows": 2}})
     assert found == [{"rows": 2}, {"rows": 2}]
     erasures.take({"erasure": two.number, "error": "it is broken"})
-    assert erasures.orders(["main"]) == []
+    assert erasures.orders(["main"]) == [] and erasures.waiting("main") == 0
     with pytest.raises(Refused, match="erasure-failed: it is broken"):
         await erasures.ask("main", SEEN, AFTER, "me", 0)
     assert await erasures.ask("main", SEEN, AFTER, "me", 0) is None, "it is a new one"
