@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from index.values.values import Map, Record, Value, key
 from relay.archive import columns as making
 from relay.archive.archive import Archive, ArchivePlace
 from relay.archive.archiver import Archiver, RangeSizes
+from relay.archive.erasure.erasing import erase
 from relay.archive.manifest import Range
 from relay.archive.merging import Merger
 from relay.archive.tables import DeltaTables, TableBroken
@@ -32,6 +34,12 @@ pytest.importorskip("pyarrow", reason="the extra `archive` is not installed")
 deltalake: Any = pytest.importorskip("deltalake", reason="not installed: make .venv/readers")
 
 ODD: list[Value] = [None, 1, 2**70, -0.0, math.nan, 2.5, "x", b"\x00", True, (1, "a"), Map({"k": 1})]
+SHORT = [("erase", "keep", "merge"), ("merge", "keep", "erase"), ("merge", "erase", "write")]
+LONG = [
+    pytest.param(each, marks=pytest.mark.torture(long=True))
+    for each in product(("erase", "merge", "write", "keep"), repeat=3)
+    if each not in SHORT
+]
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 
 Row = tuple[int, int, str, object]
@@ -192,6 +200,46 @@ def test_ranges_that_are_merged_are_replaced_in_one_commit(world: World) -> None
     assert sorted(flags) == [("add", False)] + [("remove", False)] * len(ODD)
     until = deltalake.DeltaTable(after.address).to_pyarrow_table().column("_until").to_pylist()
     assert len([each for each in until if each is not None]) == len(ODD) - 1
+
+
+@pytest.mark.parametrize("rare", [False, True], ids=["", "rare"])
+@pytest.mark.parametrize("steps", [*SHORT, *LONG], ids="-".join)
+def test_no_erased_row_is_left_and_no_other_is_lost_or_twice(
+    world: World, steps: tuple[str, ...], rare: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever happens between and after erasures and merges, also where rows were copied into a table."""
+    if rare:
+        monkeypatch.setattr(making, "MOST_LABELS", 1)
+        monkeypatch.setattr(making, "MANY_ROWS", 5)
+    erased: set[object] = set()
+
+    def write(at: int) -> None:
+        said = (Record("q", at),) * 3
+        world.write(*[Record("p", at, each) for each in range(5 if at == 0 else 2)], sent=said)
+        world.write(gone=(Record("p", at, 0), Record("p", at, 1)))
+        world.close_range()
+
+    def check() -> None:
+        world.archive.refresh()
+        found = [each for each in DeltaTables(world.archive).keep() if (each.label, each.arity) == ("p", 2)]
+        (table,) = found
+        left = [each for each in world.told("p", 2) if each[3] not in erased]
+        assert read(table.address, "p", 2) == left and table.rows == len(left)
+
+    for at in range(3):
+        write(at)
+    for at, step in enumerate(steps):
+        match step:
+            case "write":
+                write(3 + at)
+            case "merge":
+                Merger(world.archive).merge_all(lambda _: None)
+            case "erase":
+                erase(world.archive, parse_pattern("p(_, 1)"), 10**9, "me")
+                erased |= {key(Record("p", each, 1)) for each in range(3 + at)}
+            case "keep":
+                check()
+    check()
 
 
 class LosingAnswers(DirectoryObjects):
