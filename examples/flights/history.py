@@ -74,7 +74,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was kept, and the answers; ``left_out`` says why a program gave none."""
+    """What was kept, and the answers; ``log_bytes`` is 0 for a log in a store, and ``left_out`` says why a
+    program gave none."""
 
     kept: Kept
     log_bytes: int
@@ -96,8 +97,8 @@ class History:
             [
                 f"the archive: {spelled(self.changes)} changes in {self.ranges} ranges,"
                 f" {self.archive_bytes / 1e6:.1f} MB, {size:.1f} bytes a change",
-                f"the log: {held} of {spelled(self.kept.upto)} epochs are left,"
-                f" {self.log_bytes / 1e6:.1f} MB with the newest state",
+                f"the log: {held} of {spelled(self.kept.upto)} epochs are left"
+                + (f", {self.log_bytes / 1e6:.1f} MB with the newest state" if self.log_bytes else ""),
                 *map(str, self.answers),
                 *filter(None, [self.left_out]),
             ]
