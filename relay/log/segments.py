@@ -317,19 +317,30 @@ def _claims(form: Any, values: list[Value]) -> Claims:
 
 def _owners(entry: Any) -> list[str | None]:
     """Returns the first owner that claimed each added value, None for a value without a claim; O(claims)."""
-    _, _, added, _, _, rows, plain, claims, *_ = entry
-    owners: list[str | None] = [None] * added
-    for owner, handles, positions, _ in reversed(claims):
-        for at in range(len(handles)) if positions is None else positions:
-            if at < added:
-                owners[at] = owner
-    if None in owners:  # a value that was claimed as another object is written twice
-        bare, known = {*plain}, dict[tuple[bool, bytes], str]()
-        for owner, _, positions, _ in reversed(claims):
-            known |= {(at in bare, pack(rows[at])): owner for at in positions or ()}
-        for at in [at for at, owner in enumerate(owners) if owner is None]:
-            owners[at] = known.get((at in bare, pack(rows[at])))
+    owners: list[str | None] = [None] * entry[2]
+    for owner, places in reversed([*claimed(entry)]):
+        for at in places:
+            owners[at] = owner
     return owners
+
+
+def claimed(entry: Any) -> Iterator[tuple[str, Iterable[int]]]:
+    """Yields each owner of an entry with the places of the added values that it claimed; O(claims).
+
+    A value that was claimed as another object than the added one is written twice: it is found by its bytes,
+    and the added values are packed for that.
+    """
+    _, _, added, _, _, rows, plain, claims, *_ = entry
+    bare = known = None
+    for owner, handles, positions, _ in claims if added else ():
+        places = range(len(handles)) if positions is None else positions
+        if places and (places[-1] if positions is None else max(places)) >= added:
+            if bare is None or known is None:
+                bare = {*plain}
+                known = {(at in bare, pack(rows[at])): at for at in range(added)}
+            found = [at if at < added else known.get((at in bare, pack(rows[at]))) for at in places]
+            places = [at for at in found if at is not None]
+        yield owner, places
 
 
 _ORIGIN: Final = pack(ORIGIN)

@@ -22,7 +22,7 @@ from index.patterns.patterns import DISCARD, matcher
 from index.values.values import Map, Value
 from relay.log.notes import origin_of
 from relay.log.reader import LogReader
-from relay.log.segments import table
+from relay.log.segments import claimed, table
 from server.owners.bearers import parted
 from server.owners.turn_numbers import ORIGIN_EPOCHS
 from server.sessions.peer import Peer
@@ -273,7 +273,7 @@ class Page:
                 self._of_request = before if before is not None and not before.client else None
                 if entry[10] or not at < entry[0] <= end:
                     continue
-                found = [self._described(entry, *each) for each in _changes(entry, self._matches)]
+                found = [self._described(entry, *each) for each in changes_of(entry, self._matches)]
                 if found and self.changes and len(self.changes) + len(found) > most:
                     self.upto = at
                     return
@@ -310,17 +310,17 @@ class Page:
         return self._origins[client]
 
 
-def _changes(entry: Any, matches: Matches) -> Iterator[tuple[int, tuple[str, ...], Captures]]:
+def changes_of(entry: Any, matches: Matches) -> Iterator[tuple[int, tuple[str, ...], Captures]]:
     """Yields the kind, the owners and the captures of each change of an entry that matches.
 
-    Of a removed fact the log has the handles alone: where several owners of an epoch ended claims, each owner
-    may have been the last.
+    Of an added fact these are the owners that claimed it in that epoch. Of a removed fact the log has the
+    handles alone: where several owners of an epoch ended claims, each owner may have been the last.
     """
     _, _, added, sent, removed, rows, plain, claims, _, _, _ = entry
-    owners: dict[int, list[str]] = {}
-    for owner, handles, positions, _ in claims:
-        for at in range(len(handles)) if positions is None else positions:
-            owners.setdefault(at, []).append(owner)
+    owners: dict[int, dict[str, None]] = {}
+    for owner, places in claimed(entry):
+        for at in places:
+            owners.setdefault(at, {})[owner] = None
     ended = tuple([owner for owner, _, _, retracted in claims if retracted])
     for at, value in enumerate(table(rows, plain, added + sent + removed)):
         captures = matches(value)

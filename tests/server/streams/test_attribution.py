@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
 import trio
 
-from dataspace.codec import pack
+from dataspace.codec import pack, unpack_own
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
+from dataspace.kernel.changes import Claims, Epoch
 from dataspace.wire import packets as p
+from index.patterns.patterns import matcher
 from index.patterns.text import parse_pattern
-from index.values.values import Map, Record, Value
+from index.values.values import Map, Record, Value, key
+from relay.log import segments
 from relay.log.notes import origin_of
+from relay.log.segments import encode
 from server.config.rights import Key, Rights
 from server.owners import turn_numbers
+from server.streams.verbs import changes_of
 from tests.server.owners.test_foreign_names import APART, Guest, publication
 from tests.server.streams.inside import Inside, inside
 
@@ -163,3 +169,32 @@ async def test_a_request_that_retracts_is_shown_with_who_asked(made: Inside) -> 
         ("+", "owner:hall", "token:admin"),
         ("-", "", ""),
     ]
+
+
+def alike(value: Value) -> Value:
+    """An equal value that is another object, where there can be one."""
+    made: Value = unpack_own(pack(value))
+    return made
+
+
+@pytest.mark.parametrize("values", [(1, 1.0, True), ("ab", Record("p", "ab"), ("ab", 2.5)), (0.0, -0.0, 0)])
+def test_each_owner_of_a_value_is_found_whichever_object_it_claimed(values: Sequence[Value]) -> None:
+    one, other, third = values
+    copies = [one, alike(one), other, alike(other)]
+    claimed = [(), *[(each,) for each in copies], *product(copies, copies)]
+    for added, sent, mine, yours in product([(one,), (one, other)], [(), (one,), (third,)], claimed, claimed):
+        claims = [
+            Claims(owner, [*enumerate(asserted)]) for owner, asserted in (("mine", mine), ("yours", yours))
+        ]
+        entry = unpack_own(encode(Epoch(1, 1, added, sent, (), claims)).body)
+        expected = [
+            tuple([each.owner for each in claims if key(value) in [key(it) for _, it in each.asserted]])
+            for value in added
+        ]
+        found = [*changes_of(entry, matcher(parse_pattern("$x")))]
+        assert [(owners, key(of)) for kind, owners, (of,) in found if kind == 0] == [
+            (owners, key(value)) for owners, value in zip(expected, added, strict=True)
+        ]
+        assert [owners for kind, owners, _ in found if kind == 1] == [()] * len(sent)
+        first = [owners[0] if owners else None for owners in expected]
+        assert segments._owners(entry) == first
