@@ -31,7 +31,7 @@ dataspace/flows
 dataspace/rules/language
 dataspace/rules/relations   dataspace/flows dataspace/rules/language
 dataspace/rules/engine      dataspace/flows dataspace/rules/language dataspace/rules/relations
-dataspace/kernel            dataspace/flows dataspace/rules/engine dataspace/rules/relations index/trie
+dataspace/kernel            dataspace/flows dataspace/rules/engine dataspace/rules/language dataspace/rules/relations index/trie
 dataspace/wire              dataspace/kernel
 dataspace/streams/stages    dataspace/loops
 dataspace/streams/sources   dataspace/loops dataspace/streams/stages
@@ -78,7 +78,7 @@ server/config               dataspace/actors dataspace/kernel dataspace/rules/en
 server/home                 relay/following relay/journal relay/log relay/store server/config
 server/owners               dataspace/kernel relay/log server/config
 server/spaces/groups        dataspace/kernel dataspace/wire relay/following relay/groups relay/log relay/store server/config server/owners
-server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/log relay/store server/config server/home server/lane server/owners server/spaces/groups server/system
+server/spaces               dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/running dataspace/wire index/trie relay/delivery relay/following relay/log relay/store server/config server/home server/lane server/owners server/spaces/groups server/system
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/logs server/owners server/spaces server/system
 server/claims               dataspace/kernel dataspace/wire server/lane server/owners server/sessions
 server/conditions           dataspace/kernel dataspace/wire relay/log server/config server/lane server/sessions server/spaces

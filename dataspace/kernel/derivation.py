@@ -26,6 +26,7 @@ from dataspace.kernel.changes import Claims, Numbered
 from dataspace.kernel.rule_facts import error_of, is_rule, rules_in, rules_of
 from dataspace.kernel.turns import PendingTurn
 from dataspace.rules.engine.program import Program, ProgramStatistics
+from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
 from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.failures import MAX_NAME, MAX_REASON, complaint
 from dataspace.rules.relations.times import Times
@@ -48,6 +49,7 @@ class RuleHost:
         self._is_plain = False  # True where a turn without rules in it is just a tick of the program
         self.flows: Final = FlowHost()
         self.clock: Callable[[], int] | None = None  # gives nanoseconds: rules made later are timed by it
+        self.functions: Functions = NO_FUNCTIONS  # of the host: rules that are read later may call them
         self._index = index
         self._max_rules = max_rules
         self._bounds = bounds
@@ -60,9 +62,7 @@ class RuleHost:
         self._appearing: Sequence[Value] = ()
         self._vanishing: Sequence[Value] = ()
         self._adopted = False
-        self._followed: dict[int, At] | None = (
-            None  # what ``held`` says, by handle, while another's are followed
-        )
+        self._followed: dict[int, At] | None = None  # ``held`` by handle, while another's are followed
         self._kept: Sequence[Value] = ()  # while the last tick is taken up: what rules held in it
         self._is_start = False  # while it is
         self._journal = _Journal()
@@ -112,8 +112,7 @@ class RuleHost:
     @property
     def claims(self) -> dict[int, Value]:
         """Those facts by handle: a copy.  O(those)."""
-        value = self._index.value
-        return {handle: value(at) for at, handle in self.held.items()}
+        return {handle: self._index.value(at) for at, handle in self.held.items()}
 
     def is_claimed(self, value: Value) -> bool:
         """Whether others than the rules claim a fact."""
@@ -256,6 +255,7 @@ class RuleHost:
                 kept=self._kept,
                 start=self._is_start,
                 times=self.times,
+                functions=self.functions,
             )
             come, go = [value for value in self._facts() if is_rule(value)], ()
         rejections = [(fact, -1) for value in go if (fact := self._rejection(value)) is not None]

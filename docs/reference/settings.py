@@ -16,7 +16,7 @@ HEAD = """\
 What each setting of `dataspace serve` is for, and when to change it; the defaults fit one daemon on a
 machine of its own.
 [Configuration and rights](../operations/serve.md) has the tables `[[tokens]]`, `[[rules]]`, `[[actors]]`,
-`[[flows]]` and `[spaces.NAME]`.
+`[[flows]]`, `[[functions]]` and `[spaces.NAME]`.
 
 A setting stands in the configuration file under its name, in the environment under its variable, and some
 have an option. `dataspace serve --check` prints the settings that hold, with their sources. Times are

@@ -30,6 +30,7 @@ import trio
 from dataspace.errors import UsageError
 from dataspace.transport.addresses import page_of
 from server.config.file import load
+from server.config.functions import load_functions
 from server.config.model import Config
 from server.config.report import check_lines
 from server.config.rules import rule_facts
@@ -57,8 +58,11 @@ def serve_command(args: argparse.Namespace) -> int:
     loaded = load(args, config_file(args))
     config = config_of_reader(loaded.config, inherited)
     if args.check:
+        functions = load_functions(config.functions)
         for space in config.all_spaces():
-            rule_facts(space.rules)  # a bad one would not keep the daemon from starting, but is not meant
+            rule_facts(
+                space.rules, functions
+            )  # a bad one would not keep the daemon from starting, but is not meant
         for line in check_lines(loaded):
             print(line)
         return 0

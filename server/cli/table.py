@@ -310,13 +310,13 @@ examples:
         (word("NAME"), option("--durable OWNER", "owner that the rule was added for", required=True)),
     ),
     Command("rule resume", "evaluate again a rule that was suspended", "cli.lasting.rule:resume",
-        (word("NAME"),),
-    ),
+        (word("NAME"),)),
     Command("rule list", "list the rules, and what is wrong with them", "cli.lasting.rule:list_",
         (JSON_LINES,)),
     Command("rule test", "run rules against given facts and expectations, without a daemon",
         "cli.once.rule_tests:test",
-        (word("FILE", "rules, a line ---, and statements", name="files", nargs="+"),),
+        (word("FILE", "rules, a line ---, and statements", name="files", nargs="+"),
+         option("--config FILE", "take functions of rules from the configuration of a daemon")),
         epilog="""\
 A file has rules, a line ---, and then statements:
   assert FACT, FACT          one turn; also retract and send: retract p(1) and assert p(2)

@@ -44,6 +44,8 @@ def _stated(config: Config) -> Iterator[str]:
     for each in sorted(config.spaces, key=lambda each: each.name):
         yield repr((each.name, each.limits, each.retention, each.show, *_texts(each.rules)))
     yield repr((config.actors, config.flows))
+    if config.functions:
+        yield repr(config.functions)
 
 
 def _texts(rules: Sequence[Path | RuleText]) -> Iterator[object]:

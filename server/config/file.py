@@ -21,12 +21,14 @@ from typing import Any, Final
 from dataspace.actors.supervision import Restart
 from dataspace.errors import UsageError
 from dataspace.kernel.limits import SpaceLimits
+from dataspace.rules.language.hosted import COST, LONGEST, Functions
 from dataspace.transport.credentials import read_token
 from dataspace.wire.features import MAIN, SYSTEM
 from index.values.freezing import freeze
 from index.values.values import Map, Value
 from relay.log.retention import Retention
 from relay.store.address import StoreAddress
+from server.config.functions import load_functions
 from server.config.model import (
     COMMITTED,
     DURABLE,
@@ -35,6 +37,7 @@ from server.config.model import (
     Follow,
     HostedActor,
     HostedFlow,
+    HostedFunction,
     Limits,
     Logging,
     ServerTls,
@@ -65,7 +68,7 @@ from server.config.settings import (
     unknown,
 )
 
-TABLES: Final = ("spaces", "rules", "actors", "flows", "tokens")
+TABLES: Final = ("spaces", "rules", "actors", "flows", "functions", "tokens")
 _PUBLICATION: Final = "quota.actions_per_publication"
 SPACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -204,6 +207,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         spaces=tuple([replace(each, rules=tuple(rules[name])) for name, each in spaces.items()]),
         actors=tuple(actors),
         flows=tuple(flows),
+        functions=tuple(_functions(document, file)),
         trace=value["trace"],  # type: ignore[arg-type]
         keys=tuple(_tokens(document, file)),
         secret_files=tuple(_secret_files(document, file, value)),
@@ -391,6 +395,24 @@ def _flows(document: Table, file: Path | None, spaces: list[str]) -> Iterator[Ho
             name=source.take("name", text, ""),
             space=_space(source, spaces),
             arguments=source.take("arguments", _values, ()),
+        )
+
+
+def functions_of(file: Path) -> Functions:
+    """Returns the functions that a configuration registers for rules; reads nothing else of it."""
+    return load_functions(_functions(_read(file), file))
+
+
+def _functions(document: Table, file: Path | None) -> Iterator[HostedFunction]:
+    known = tuple([each.name for each in fields(HostedFunction)])
+    for source in _array(document, file, "functions", known):
+        yield HostedFunction(
+            run=source.need("run", text),
+            takes=source.need("takes", _names),
+            gives=source.need("gives", text),
+            name=source.take("name", text, ""),
+            cost=source.take("cost", counted, COST),
+            longest=source.take("longest", lasting, LONGEST),
         )
 
 

@@ -14,6 +14,7 @@ from dataspace.actors.supervision import Restart
 from dataspace.codec import MAX_ELEMENTS
 from dataspace.errors import UsageError
 from dataspace.kernel.limits import SpaceLimits
+from dataspace.rules.language.hosted import COST, LONGEST
 from dataspace.transport.credentials import load_certificate
 from dataspace.wire.features import MAIN
 from dataspace.wire.frames import MAX_FRAME
@@ -176,6 +177,28 @@ class HostedFlow:
 
 
 @dataclass(frozen=True, slots=True)
+class HostedFunction:
+    """A function that rules of all spaces may call: ``run`` is ``module:function``.
+
+    ``takes`` and ``gives`` are classes of values.  A call counts for ``cost`` units of work, and suspends its
+    rule if it takes longer than ``longest`` seconds.
+    """
+
+    run: str
+    takes: tuple[str, ...]
+    gives: str
+    name: str = ""
+    cost: int = COST
+    longest: float = LONGEST
+
+    @property
+    def title(self) -> str:
+        """The name in rules: by default the last part of the module, a point, and the function."""
+        module, _, function = self.run.partition(":")
+        return self.name or f"{module.rpartition('.')[2]}.{function}"
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTls:
     """The daemon's certificate and key, and the authorities that sign its clients' certificates; all PEM
     files.
@@ -316,6 +339,7 @@ class Config:
     """The dataspaces besides ``main``; each has a directory within the daemon's."""
     actors: tuple[HostedActor, ...] = ()
     flows: tuple[HostedFlow, ...] = ()
+    functions: tuple[HostedFunction, ...] = ()
     trace: Path | None = None
     """File to which every turn of hosted actors is written, as text."""
     keys: tuple[Key, ...] = ()

@@ -14,7 +14,7 @@ from pathlib import Path
 from index.values.values import Map
 from relay.store.address import StoreAddress
 from server.config.file import Loaded
-from server.config.model import Config, HostedActor, HostedFlow
+from server.config.model import Config, HostedActor, HostedFlow, HostedFunction
 from server.config.rights import Key
 from server.config.rules import RuleText
 from server.config.settings import KEEPING, Given
@@ -41,6 +41,9 @@ def check_lines(loaded: Loaded) -> Iterator[str]:
     for flow in loaded.config.flows:
         yield "\n[[flows]]" + (where if flow.name else "")
         yield from _flow_lines(flow)
+    for function in loaded.config.functions:
+        yield f"\n[[functions]]{where}"
+        yield from _function_lines(function)
     for key in loaded.config.keys:
         yield f"\n[[tokens]]{where}"
         yield from _token_lines(key)
@@ -100,6 +103,15 @@ def _flow_lines(flow: HostedFlow) -> Iterator[str]:
     yield f"space = {_toml(flow.space)}"
     if flow.arguments:
         yield f"arguments = {_toml(flow.arguments)}"
+
+
+def _function_lines(function: HostedFunction) -> Iterator[str]:
+    yield f"run = {_toml(function.run)}"
+    yield f"name = {_toml(function.title)}"
+    yield f"takes = {_toml(function.takes)}"
+    yield f"gives = {_toml(function.gives)}"
+    yield f"cost = {function.cost}"
+    yield f"longest = {function.longest}"
 
 
 def _actor_lines(actor: HostedActor) -> Iterator[str]:

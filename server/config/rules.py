@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dataspace.errors import UsageError
 from dataspace.rules.engine.dependencies import DependencyGraph
+from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
 from dataspace.rules.language.lowering import lowered
 from dataspace.rules.language.parser import MAX_TEXT, read_rules
 from index.values.values import Record, Value
@@ -22,13 +23,13 @@ class RuleText:
     text: str
 
 
-def rule_facts(given: Sequence[Path | RuleText]) -> list[Value]:
+def rule_facts(given: Sequence[Path | RuleText], functions: Functions = NO_FUNCTIONS) -> list[Value]:
     """Returns a rule fact for each file, named after it, and for each text.
 
     Raises ``UsageError`` for a rule that cannot be read or carried out, or not together with the rules before
     it.
     """
-    texts = RuleTexts()
+    texts = RuleTexts(functions)
     for each in given:
         texts.add(each)
     return texts.facts
@@ -37,7 +38,8 @@ def rule_facts(given: Sequence[Path | RuleText]) -> list[Value]:
 class RuleTexts:
     """Texts of rules that can be carried out together, taken one after another."""
 
-    def __init__(self) -> None:
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
         self.facts: list[Value] = []
         """A rule fact for each."""
         self._graph = DependencyGraph(())
@@ -47,7 +49,7 @@ class RuleTexts:
         carried out, or not together with the rules before it."""
         text = text_of(given)
         try:
-            self._graph = self._graph.grown(lowered(read_rules(text), name_of(given), text))
+            self._graph = self._graph.grown(lowered(read_rules(text, self._functions), name_of(given), text))
         except UsageError as error:
             raise UsageError(f"{_source(given)}: {error}") from None
         self.facts.append(Record("rule", name_of(given), text))
@@ -57,7 +59,7 @@ class RuleTexts:
         self.facts.append(fact)
         with suppress(UsageError):
             name, text = map(str, fact.fields)
-            self._graph = self._graph.grown(lowered(read_rules(text), name, text))
+            self._graph = self._graph.grown(lowered(read_rules(text, self._functions), name, text))
 
 
 def text_of(given: Path | RuleText) -> str:

@@ -34,6 +34,7 @@ from relay.log.log import Log
 from relay.store.address import StoreAddress
 from server import claims, publication
 from server.archiving.keeper import ArchiveKeeper
+from server.config.functions import load_functions
 from server.config.model import Config, SpaceConfig
 from server.config.rights import Permit
 from server.connections.acting import ActingPeer, ClientDoor
@@ -57,6 +58,7 @@ from server.sessions.peer import Peer
 from server.sessions.requests import Verb, timed
 from server.spaces.leader import FilledSpace
 from server.spaces.measures import status_of
+from server.spaces.rules import HostedFlows
 from server.spaces.space import HostedSpace, now
 from server.streams import verbs as past
 from server.topics.following import TopicConnections
@@ -120,6 +122,7 @@ class Daemon(DaemonState):
         self.pages = AdminPages(self)
         """The answers to operators over HTTP; the listener for them is in ``monitoring/admin.py``."""
         names = [each.name for each, _ in logs]
+        self.functions = load_functions(config.functions)
         for each, log in logs:
             self.spaces[each.name] = self._hosted(each, log, names)
             self.begin_term(self.home.numbering(log))
@@ -280,7 +283,10 @@ class Daemon(DaemonState):
             log,
             limits=config.limits,
             home=self.home,
-            flows={flow.title: made_flow(flow) for flow in config.flows if flow.space == its.name},
+            flows=HostedFlows(
+                {each.title: made_flow(each) for each in config.flows if each.space == its.name}
+            ),
+            functions=self.functions,
             flush=self.flush,
             names=names,
             lane=self.lane,

@@ -5,10 +5,8 @@ It is apart from both so that such a process loads nothing of the daemon.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ from dataspace.actors.engine.turns import Turn
 from dataspace.actors.rendering import BEGINNING, Diagram, Text
 from dataspace.errors import InternalError, UsageError
 from dataspace.flows.flows import Flow
+from server.config.functions import imported, named
 from server.config.model import HostedFlow
 
 logger = logging.getLogger("dataspace.actors")
@@ -31,22 +30,15 @@ def boot_function(name: str, *, load: bool = True, what: str = "actor") -> Handl
     Modules in the current directory are found, as with ``python -m``.  Without ``load`` the module is
     searched but not run: another process will run it.  ``what`` is the kind of function, for messages.
     """
-    module, colon, function = name.partition(":")
-    if not (module and colon and function):
-        raise UsageError(f"{what}s are named module:function, got {name!r}")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    if load:
+        return imported(name, what)
+    module, _ = named(name, what)
     try:
-        if not load:
-            if importlib.util.find_spec(module) is None:
-                raise ImportError(f"No module named {module!r}")
-            return _elsewhere
-        found = getattr(importlib.import_module(module), function, None)
+        if importlib.util.find_spec(module) is None:
+            raise ImportError(f"No module named {module!r}")
     except ImportError as error:
         raise UsageError(f"{what} {name}: {error}") from error
-    if not callable(found):
-        raise UsageError(f"{what} {name}: module {module} has no function {function!r}")
-    return found  # type: ignore[no-any-return]  # callable, as just checked
+    return _elsewhere
 
 
 def _elsewhere(_turn: Turn) -> None:

@@ -161,7 +161,7 @@ def hold_from_start(space: Space, given: Sequence[Path | RuleText], time: int, s
         rules = ()
     if not rules:
         space.advance(time, submit=submit)
-    warn_of_errors(space.rules, facts)
+    warn_of_errors(space.rules, facts, unread=True)
 
 
 def _startable(space: Space, given: Sequence[Path | RuleText]) -> list[Value]:
@@ -203,7 +203,7 @@ def _reloaded(space: Space, given: Sequence[Path | RuleText]) -> tuple[list[Valu
     A text that cannot be read or carried out, or not together with those before it, leaves the rules of its
     name as they are held now, and the others are taken.
     """
-    texts, errors = RuleTexts(), list[str]()
+    texts, errors = RuleTexts(space.rules.functions), list[str]()
     for each in given:
         try:
             texts.add(each)
@@ -221,12 +221,15 @@ def _held(space: Space, given: Path | RuleText) -> list[Record]:
     return [fact for fact in held if isinstance(fact, Record) and fact.fields[0] == name_of(given)]
 
 
-def warn_of_errors(host: RuleHost, facts: Sequence[Value]) -> None:
-    """Logs the rule texts of the daemon that are not carried out, with the reason."""
+def warn_of_errors(host: RuleHost, facts: Sequence[Value], *, unread: bool = False) -> None:
+    """Logs the rule texts of the daemon that are not carried out, with the reason.
+
+    With ``unread`` also texts of others that cannot be read, as where a function is not registered any more.
+    """
     held = {fact.fields for fact in facts if isinstance(fact, Record)}
     for entry in host.program.entries.values() if host.program is not None else ():
-        if entry.error and (entry.name, entry.text) in held:
-            logger.warning("rule %s is not carried out: %s", entry.name, entry.error)
+        if entry.error and ((entry.name, entry.text) in held or (unread and not entry.rules)):
+            logger.warning("rule %.80s is not carried out: %.400s", entry.name, entry.error)
 
 
 def actions_to_hold(space: Space, facts: Sequence[Value]) -> tuple[Action, ...]:

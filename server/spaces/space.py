@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -22,11 +22,10 @@ from weakref import WeakValueDictionary
 import trio
 
 from dataspace.errors import Closed, Refused
-from dataspace.flows.flows import Flow
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.changes import Epoch
-from dataspace.kernel.space import Space
 from dataspace.kernel.turns import Admit, Part
+from dataspace.rules.language.hosted import Functions
 from dataspace.wire.features import SYSTEM
 from relay.delivery.gate import Gate
 from relay.delivery.memory import MemoryBudget
@@ -79,7 +78,8 @@ class HostedSpace:
         *,
         limits: Limits,
         home: Home,
-        flows: Mapping[str, Flow],
+        flows: HostedFlows,
+        functions: Functions,
         flush: Callable[[], None],
         names: Collection[str],
         lane: Lane,
@@ -123,12 +123,12 @@ class HostedSpace:
         self.leases = Leases(
             self, most=limits.leases, longest=limits.lease_seconds, name_bytes=limits.name_bytes
         )
-        self.space: Space
         self.space, state = filled or filled_from(log, settings)
         self.searches = Searches(self.space)
         self.space.rule_quotas.exempt = frozenset({OWNER})
         self.conditions = Conditions(self.space.index)
         self.space.rules.clock = time.perf_counter_ns
+        self.space.rules.functions = functions
         self.rule_turns = RuleTurns(self.space, home.now, self._turn, self._stop_if_damaged)
         self.clock = self.rule_turns.now
         """The time of new epochs, in microseconds since 1970."""
@@ -142,7 +142,7 @@ class HostedSpace:
         self.reader_accounts: dict[str, Account] = {}
         self.ledgers = Ledgers(self.space)
         self._departures = Departures(self._end_together, lambda owner: len(self.space.claims(owner)))
-        self.flows = HostedFlows(flows)
+        self.flows = flows
         self.commits: GroupCommit | Following
         if isinstance(log, FollowedLog):
             self.commits = follow(log, self.space, state, self.leader, flush)

@@ -108,7 +108,7 @@ def rebuild_windows(space: Space, log: Log) -> None:
     O(epochs in the longest window), and O(log) if a rule binds the times of facts.
     """
     window = round(space.limits.rule_window * 1_000_000)
-    forms = forms_of(space.index.values(), window)
+    forms = forms_of(space.index.values(), window, space.rules.functions)
     if not forms or space.rules.times.forms:
         return
     after = _before(log, space, longest(forms))
@@ -117,7 +117,7 @@ def rebuild_windows(space: Space, log: Log) -> None:
     if not since:
         first = next(iter(log.read(after)), None)
         since = 0 if first is None else first.time
-    rebuild(space.rules.times, state_at(log, after), since, _past(epochs), window)
+    rebuild(space.rules.times, state_at(log, after), since, _past(epochs), window, space.rules.functions)
     logger.info(
         "space %s: %d rows of rules over time, from the epochs after %d",
         *(space.name, space.rules.times.rows, after),

@@ -21,6 +21,7 @@ from dataspace.client.query.rows import Rows
 from dataspace.errors import Refused, UsageError
 from dataspace.rules.engine.program import Program
 from dataspace.rules.language.groups import names_of, ungrouped
+from dataspace.rules.language.hosted import calls_in
 from dataspace.rules.language.lowering import has_times
 from dataspace.rules.language.parser import read_body, read_rule
 from dataspace.rules.language.safety import bound_by, check
@@ -81,6 +82,11 @@ def question(text: str, parameters: Mapping[str, Value]) -> Question:
         for part in ungrouped(Rule(Head(ANSWER, arguments), body)):
             if has_times(part):
                 raise UsageError("a query has no times: derive the facts by a rule, and ask for those")
+            if name := next(calls_in(part), ""):
+                raise UsageError(
+                    f"a query is carried out by its client, and {name} is a function of the daemon: derive"
+                    " the facts by a rule, and ask for those"
+                )
             check(part)
     except UsageError as error:
         raise UsageError(str(error).removeprefix("unsafe rule: ")) from None

@@ -46,7 +46,8 @@ from typing import Any, Final, NoReturn
 
 from dataspace.rules.engine.bodies import Body
 from dataspace.rules.language.evaluating import evaluate
-from dataspace.rules.language.functions import FUNCTIONS, Pay
+from dataspace.rules.language.functions import Pay
+from dataspace.rules.language.hosted import TooSlow
 from dataspace.rules.language.syntax import (
     TIMELY,
     Aggregate,
@@ -345,9 +346,9 @@ class _Text:
                 made = self._new("v")
                 self._guarded(f"{made} = {self._bind(calculate)}({operator!r}, {one}, {other})")
                 return made
-            case FunctionCall(name, arguments):
+            case FunctionCall(_, arguments):
                 given = [self._bind(self._of.pay), *map(self._value, arguments)]
-                return self._called(FUNCTIONS[name].apply, given)
+                return self._called(expression.function.apply, given)
             case Compound(_, parts):
                 return self._called(expression.made, [self._value(each) for each in parts])
             case Choice():
@@ -518,7 +519,7 @@ class DeferredErrors:
     def about(self, body: Body, *, comes: bool) -> Callable[[Exception, dict[str, RuleTerm]], None]:
         """Returns the function that a rule calls when an expression has raised, for a row that comes or
         goes."""
-        return partial(self._note, body) if comes else _pass_over
+        return partial(self._note, body) if comes else partial(_pass_over, body.number)
 
     def _note(self, body: Body, error: Exception, row: dict[str, RuleTerm]) -> None:
         """Keeps what may stand in the end.
@@ -526,7 +527,7 @@ class DeferredErrors:
         A premise that is not there yet sets the rule off once more when it comes: without it nothing need be
         kept.  A negated fact is there while it goes.
         """
-        _pass_over(error, row)
+        _pass_over(body.number, error, row)
         if not body.holds(row, settled=False):
             return
         values = {name: term.value for name, term in row.items()}
@@ -543,8 +544,10 @@ class DeferredErrors:
         self.noted.clear()
 
 
-def _pass_over(error: Exception, row: dict[str, RuleTerm]) -> None:
+def _pass_over(number: int, error: Exception, row: dict[str, RuleTerm]) -> None:
     """Ignores an error, unless a limit was reached: the row that goes was no derivation when it came."""
+    if isinstance(error, TooSlow):
+        raise RuleFailed(number, {}, str(error), resumes=False) from None
     if isinstance(error, RuleFailed) and not (error.row or error.overran):
         error.row = {name: term.value for name, term in row.items()}
     if isinstance(error, (RuleFailed, LimitReached)):

@@ -13,15 +13,20 @@ each rule is in exactly one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from dataspace.rules.language.hosted import calls_in
 from dataspace.rules.language.syntax import Rule, Verb
+from dataspace.rules.relations.failures import RuleFailed
 from dataspace.rules.relations.views import form_of, may_match, root_of
 from index.patterns.skeletons import Skeleton, skeleton
 from index.values.positions import Class, label_class
 from index.values.values import Value, key
+
+logger = logging.getLogger("dataspace")
 
 _K = TypeVar("_K")
 _A = TypeVar("_A")
@@ -214,3 +219,16 @@ def _drop(table: dict[_K, dict[_A, _V]], at: _K, entry: _A) -> None:
     entries.pop(entry, None)
     if not entries:
         table.pop(at, None)
+
+
+def impure(rules: Iterable[PlacedRule]) -> RuleFailed | None:
+    """Returns the failure of the first rule that calls functions of the host, if there is one.
+
+    For an engine in which a row is not there that is to go: they have given another result than when it came.
+    """
+    for each in rules:
+        if names := ", ".join(sorted({*calls_in(each.rule)})):
+            logger.debug("a row was not there", exc_info=True)
+            reason = f"{names} gave another result than before for the same arguments: functions must be pure"
+            return RuleFailed(each.number, {}, reason, resumes=False)
+    return None

@@ -21,12 +21,12 @@ from typing import Final, TypeAlias
 from dataspace.flows.results import Derived
 from dataspace.rules.engine.claimed_rows import ClaimedRows
 from dataspace.rules.engine.compiling import Compiler, DeferredErrors, RuleLimits, RuleTrigger
-from dataspace.rules.engine.components import PlacedRule
+from dataspace.rules.engine.components import PlacedRule, impure
 from dataspace.rules.engine.dependencies import GROUP, DependencyGraph, Growth, Node
+from dataspace.rules.language.functions import BYTES_OF_WORK
 from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.base_facts import BaseFacts, Claim, Use
 from dataspace.rules.relations.budgets import (
-    BYTES_OF_WORK,
     MAX_TEXT,
     READS_OF_AN_ACTION,
     STEPS_FOR_EACH_ROW,
@@ -277,6 +277,8 @@ class ComponentEngine:
     def fail(self, error: Exception) -> None:
         """Notes an error of the engine; only the first counts, since later ones may follow from it."""
         if self.failure is None:
+            if isinstance(error, KeyError):
+                error = impure(self.rules) or error
             self.failure = error
             self._alarm.append(error)
             if not isinstance(error, (RuleFailed, LimitReached, Unalias, Defect)):

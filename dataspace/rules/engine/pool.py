@@ -19,6 +19,7 @@ from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
 from dataspace.rules.engine.texts import Texts
+from dataspace.rules.language.hosted import Functions
 from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import READS_OF_AN_ACTION, Bounds, Costs, TickBudget, size_of
 from dataspace.rules.relations.derived_relations import HeadRelation
@@ -65,6 +66,7 @@ class EnginePool:
         clock: Callable[[], int] | None,
         kept: Iterable[Value],
         times: Times,
+        functions: Functions,
     ) -> None:
         self.times: Final = times
         self.base_facts: Final[BaseFacts[ComponentEngine]] = BaseFacts(times.terms)
@@ -90,7 +92,7 @@ class EnginePool:
             if isinstance(fact, Record):
                 self.kept.setdefault((key(fact.label), len(fact.fields)), []).append(fact)
         errors = self.kept.get((key("rule-error"), 4), ())
-        self.texts: Final = Texts(max_rules, self._near, self._fits, errors, bounds.window)
+        self.texts: Final = Texts(max_rules, self._near, self._fits, errors, bounds.window, functions)
 
     def _near(self, rules: Sequence[PlacedRule]) -> list[PlacedRule]:
         return [each for engine in self.components.near(rules) for each in engine.rules]
@@ -373,7 +375,7 @@ class Remaking:
             pool.separated |= {failure.label}
             return ()
         if isinstance(failure, RuleFailed):
-            row, tick = Map.of(list(failure.row.items())), None if failure.overran else self._tick
+            row, tick = Map.of(list(failure.row.items())), self._tick if failure.resumes else None
             return pool.texts.suspend(failure.rule, failure.reason, row, tick=tick)
         if engine not in self._made:  # a defect, which may not come again
             return ()

@@ -23,6 +23,7 @@ from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
 from dataspace.rules.engine.pool import EnginePool, Group, Remaking
 from dataspace.rules.engine.texts import MAX_RULES, Pair
+from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
 from dataspace.rules.language.syntax import Rule
 from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.failures import Defect
@@ -80,6 +81,7 @@ class Program:
     ``kept`` are facts that rules held when another program ended: ``next`` goes on from them at first.
     ``times`` is what rules over time remember; ``only_timed`` carries out what fills it, and nothing else.
     At a ``start`` no client waits for the first tick, which may do all the work within the bounds.
+    ``functions`` are the functions of the host that rules may call.
     """
 
     def __init__(
@@ -94,11 +96,17 @@ class Program:
         start: bool = False,
         times: Times | None = None,
         only_timed: bool = False,
+        functions: Functions = NO_FUNCTIONS,
     ) -> None:
         self.times: Final = Times() if times is None else times
         self._kept_at = 0  # how often texts had changed when forms were looked through
         self._pool = pool = EnginePool(
-            bounds or Bounds(), max_rules=max_rules, clock=clock, kept=kept, times=self.times
+            bounds or Bounds(),
+            max_rules=max_rules,
+            clock=clock,
+            kept=kept,
+            times=self.times,
+            functions=functions,
         )
         pool.texts.only_timed = only_timed
         self.texts: Final = pool.texts

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dataspace.rules.language.evaluating import evaluate, free, holds
-from dataspace.rules.language.functions import Pay
+from dataspace.rules.language.functions import BYTES_OF_WORK, Pay
 from dataspace.rules.language.syntax import (
     Aggregate,
     Atom,
@@ -37,7 +37,6 @@ from dataspace.rules.language.syntax import (
     with_operands,
     with_parts,
 )
-from dataspace.rules.relations.budgets import BYTES_OF_WORK
 from dataspace.rules.relations.join_orders import Bind, BoundAtom, GoThrough, LookUp, Step, plan
 from dataspace.rules.relations.relations import Relation, State
 from dataspace.rules.relations.terms import Row, RuleTerm, Terms

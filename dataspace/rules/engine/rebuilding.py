@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from dataspace.rules.engine.program import Program
 from dataspace.rules.engine.texts import check_windows
+from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
 from dataspace.rules.language.lowering import lowered
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import TimeForm
@@ -27,7 +28,9 @@ PastEpoch: TypeAlias = tuple[int, Sequence[Value], Sequence[Value], Sequence[Val
 """The time of an epoch, the facts that appeared, its messages, and the facts that vanished."""
 
 
-def forms_of(facts: Iterable[Value], window: int | None = None) -> list[TimeForm]:
+def forms_of(
+    facts: Iterable[Value], window: int | None = None, functions: Functions = NO_FUNCTIONS
+) -> list[TimeForm]:
     """Returns how rows of the rules among some facts depend on time; O(texts).
 
     Texts that look back for longer than ``window`` microseconds are refused, and have none.
@@ -35,7 +38,7 @@ def forms_of(facts: Iterable[Value], window: int | None = None) -> list[TimeForm
     found: list[TimeForm] = []
     for name, text in _texts(facts):
         try:
-            rules = lowered(read_rules(text), name, text)
+            rules = lowered(read_rules(text, functions), name, text)
             check_windows(rules, window)
         except UsageError:
             continue  # it is not carried out
@@ -59,6 +62,7 @@ def rebuild(
     since: int,
     epochs: Iterable[PastEpoch],
     window: int | None = None,
+    functions: Functions = NO_FUNCTIONS,
 ) -> None:
     """Fills empty ``times`` from the facts that held at a time and the epochs after it.
 
@@ -66,7 +70,14 @@ def rebuild(
     O(facts and changes that the rules over time read).
     """
     present: dict[Hashable, Value] = {key(value): value for value in facts}
-    program = Program(present.values, start=True, times=times, only_timed=True, bounds=Bounds(window=window))
+    program = Program(
+        present.values,
+        start=True,
+        times=times,
+        only_timed=True,
+        bounds=Bounds(window=window),
+        functions=functions,
+    )
     times.ahead = since
     program.declare_and_tick((_texts(present.values()), ()), (), (), ())
     for time, added, messages, removed in epochs:

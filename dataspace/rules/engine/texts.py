@@ -26,6 +26,7 @@ from dataspace.rules.language.declarations import (
     check_all,
     check_fact,
 )
+from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
 from dataspace.rules.language.lowering import lowered
 from dataspace.rules.language.parser import ReadText, read_text
 from dataspace.rules.language.syntax import Atom, Literal, Rule, Verb, duration_text, with_parts
@@ -91,6 +92,7 @@ class Texts:
 
     ``fits`` is True if it is known without them that new rules can be put in order.
     ``errors`` are the complaints of a program that has ended: the texts that it had suspended stay so.
+    ``functions`` are the functions of the host.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Texts:
         fits: Callable[[Sequence[PlacedRule]], bool],
         errors: Iterable[Record] = (),
         window: int | None = None,
+        functions: Functions = NO_FUNCTIONS,
     ) -> None:
         self.entries: dict[Pair, Entry] = {}
         self.resuming: Final = Resuming()
@@ -111,6 +114,7 @@ class Texts:
         """How many entries there may be."""
         self._max_rules = max_rules
         self._window = window
+        self._functions = functions
         self._held = held
         self._fits = fits
         self.strict: Declarations = {}
@@ -159,7 +163,7 @@ class Texts:
 
     def _read(self, entry: Entry) -> None:
         try:
-            read = read_text(entry.text)
+            read = read_text(entry.text, self._functions)
             self._check_declared(entry, read)
             entry.rules = lowered(read.rules, entry.name, entry.text)
             check_windows(entry.rules, self._window)

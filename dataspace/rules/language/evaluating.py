@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dataspace.rules.language.functions import FUNCTIONS, Pay
+from dataspace.rules.language.functions import Pay
 from dataspace.rules.language.syntax import (
     Arithmetic,
     Choice,
@@ -43,8 +43,8 @@ def evaluate(expression: Expression, known: Mapping[str, Value], pay: Pay) -> Va
             return make(*[known[name] for name in names])
         case Arithmetic(operator, left, right):
             return calculate(operator, evaluate(left, known, pay), evaluate(right, known, pay))
-        case FunctionCall(name, arguments):
-            return FUNCTIONS[name].apply(pay, *[evaluate(each, known, pay) for each in arguments])
+        case FunctionCall(_, arguments):
+            return expression.function.apply(pay, *[evaluate(each, known, pay) for each in arguments])
         case Choice(condition, then, otherwise):
             return evaluate(then if holds(condition, known, pay) else otherwise, known, pay)
         case Compound(_, parts):

@@ -12,7 +12,8 @@ import re
 from fractions import Fraction
 from typing import Final
 
-from dataspace.rules.language.functions import CHOICE, ELSEWHERE, FUNCTIONS, NEGATIVE
+from dataspace.rules.language.functions import CHOICE, ELSEWHERE, FUNCTIONS, NEGATIVE, Function
+from dataspace.rules.language.hosted import CALL, Functions, called
 from dataspace.rules.language.lowering import is_special
 from dataspace.rules.language.syntax import (
     AGGREGATES,
@@ -28,6 +29,7 @@ from dataspace.rules.language.syntax import (
     Structure,
     Variable,
 )
+from index.errors import UsageError
 from index.patterns.patterns import DISCARD
 from index.patterns.text import Reader
 from index.values.atoms import KEYWORDS, read_string
@@ -50,13 +52,17 @@ _UNIT_OF: Final = {"m": "min", "s": "s", "h": "h", "d": "d"}
 
 
 class ExpressionReader(Reader):
-    """Reads expressions; ``constants`` are words that stand for values."""
+    """Reads expressions; ``constants`` are words that stand for values.
 
-    __slots__ = ("constants",)
+    ``functions`` are the functions of the host; None takes any name, for texts of another process.
+    """
 
-    def __init__(self, text: str) -> None:
+    __slots__ = ("constants", "functions")
+
+    def __init__(self, text: str, functions: Functions | None = None) -> None:
         super().__init__(text)
         self.constants: dict[str, Value] = {}
+        self.functions = functions
 
     def value(self, level: int = 0) -> Value:
         """As the reader of values does, with the constants that have been named."""
@@ -100,6 +106,8 @@ class ExpressionReader(Reader):
             inner = self.expression(level + 1)
             self.expect(")")
             return inner
+        if name := self.hosted():
+            return self._hosted_call(name, level)
         if self.keyword("now"):
             return Now()
         self.blanks()
@@ -141,8 +149,27 @@ class ExpressionReader(Reader):
         if name == FLOOR and len(arguments) == 2:
             return Arithmetic(FLOOR, *arguments)
         if not FUNCTIONS[name].takes_count(len(arguments)):
-            raise self.error(_arity(name, len(arguments)), at)
+            raise self.error(_arity(FUNCTIONS[name], len(arguments)), at)
         return FunctionCall(name, tuple(arguments))
+
+    def hosted(self) -> str:
+        """Returns the name of the function of the host that is called next, or nothing; reads blanks."""
+        self.blanks()
+        found = CALL.match(self.text, self.position)
+        return "" if found is None or found[2] in KEYWORDS or found[2] in self.constants else found[1]
+
+    def _hosted_call(self, name: str, level: int) -> FunctionCall:
+        self._refuse_deep(level)
+        at = self.position
+        try:
+            function = called(name, self.functions)
+        except UsageError as error:
+            raise self.error(str(error), at) from None
+        self.position = at + len(name) + 1
+        arguments = self._expressions(")", level + 1)
+        if not function.takes_count(len(arguments)):
+            raise self.error(_arity(function, len(arguments)), at)
+        return FunctionCall(name, tuple(arguments), function)
 
     def _choice(self, at: int, level: int) -> Choice:
         self.position += 1
@@ -166,8 +193,8 @@ class ExpressionReader(Reader):
             )
         if name in ELSEWHERE:
             here = ELSEWHERE[name]
-            known = " ".join([each for each in FUNCTIONS if each != NEGATIVE])
-            hint = f"write {here}" if here else f"functions are {known} {CHOICE}"
+            known = [*[each for each in FUNCTIONS if each != NEGATIVE], CHOICE, *sorted(self.functions or ())]
+            hint = f"write {here}" if here else f"functions are {' '.join(known)}"
             raise self.error(f'{name} is no function here: {hint} (a record is written "{name}"(…))', at)
 
     def _compound(self, level: int) -> Expression:
@@ -244,13 +271,13 @@ class ExpressionReader(Reader):
         return True
 
 
-def _arity(name: str, count: int) -> str:
+def _arity(function: Function, count: int) -> str:
     """Returns why a function cannot have so many arguments."""
+    name = function.name
     if name in AGGREGATES:
         return (
             f"{name} of one value is an aggregate, which stands alone in a head; as a function it takes two"
         )
-    function = FUNCTIONS[name]
     least, most = (len(function.takes) if n < 0 else n for n in (function.least, function.most))
     most = max(most, 2) if name == FLOOR else most
     wanted = f"{least}" if least == most else f"{least} to {most}"

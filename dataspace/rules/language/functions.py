@@ -1,7 +1,8 @@
 """Functions: what rules calculate from values beside arithmetic, such as ``len($name)``.
 
 Each function is pure, has a name, the classes of its arguments and of its result, and a bound on what it
-makes.  Its cost is known before it runs, so that a rule pays for it in advance (``budgets``).
+makes.  Its cost is known before it runs, so that a rule pays for it in advance (``budgets``).  Functions of
+the host, such as ``geo.distance($a, $b)``, are in ``hosted``.
 
 Always: the same arguments give the same result, on every machine with the same tables of Unicode; a function
 raises ``UsageError`` for arguments that it cannot use, and nothing else by itself.
@@ -26,6 +27,9 @@ MAX_MADE: Final = 65_536
 
 MAX_DIGITS: Final = 640
 """Digits of a text that ``number`` reads."""
+
+BYTES_OF_WORK: Final = 64
+"""Bytes that are derived or calculated in about the time of a row that is looked at: a unit of work."""
 
 Pay = Callable[[int], None]
 """Takes what a calculation is about to cost, in bytes; may raise to stop it."""
@@ -94,11 +98,14 @@ class Function:
         """Returns the classes that the argument at a place may have, or nothing for any."""
         return self.takes[min(at, len(self.takes) - 1)]
 
+    def named_at(self, at: int) -> str:
+        """Returns the classes that the argument at a place may have, as sentences have them."""
+        return " or ".join([with_article(each) for each in self.class_at(at).split("|")])
+
     def refusal(self, at: int, shown: str) -> UsageError:
         """Returns the error for an argument of another class; ``shown`` says which."""
-        wanted = " or ".join([with_article(each) for each in self.class_at(at).split("|")])
         place = "" if len(self.takes) == 1 else f" as argument {at + 1}"
-        return UsageError(f"{self.name} takes {wanted}{place}, not {shown}")
+        return UsageError(f"{self.name} takes {self.named_at(at)}{place}, not {shown}")
 
     def apply(self, pay: Pay, *arguments: Value) -> Value:
         """Returns the result; ``UsageError`` where there is none.  ``pay`` takes the cost before."""

@@ -148,7 +148,7 @@ class LiteralReader(ExpressionReader):
     def _pattern_alone(self) -> Value:
         """Returns the next pattern; None, and reads nothing, if an expression is next."""
         at = self.position
-        if self.ahead() in "-(":
+        if self.ahead() in "-(" or self.hosted():
             return None
         try:
             value = self.value()

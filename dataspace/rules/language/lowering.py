@@ -17,7 +17,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
-from dataspace.rules.language.functions import FUNCTIONS, kind_of
+from dataspace.rules.language.functions import kind_of
 from dataspace.rules.language.groups import MIRRORED, named, names_of, ungrouped
 from dataspace.rules.language.syntax import (
     FLOOR,
@@ -380,9 +380,12 @@ def class_of(expression: Expression, known: Mapping[str, str] = _NONE) -> str:
             return "" if is_special(template) else kind_of(template)
         case Compound(kind):
             return kind
-        case FunctionCall(name, arguments):
+        case FunctionCall(_, arguments):
             given = {class_of(each, known) for each in arguments}
-            return FUNCTIONS[name].gives or (given.pop() if len(given) == 1 else "")
+            gives = expression.function.gives
+            if expression.hosted is not None:
+                return "" if "|" in gives else gives
+            return gives or (given.pop() if len(given) == 1 else "")
         case Choice(_, then, otherwise):
             one, other = class_of(then, known), class_of(otherwise, known)
             return one if one == other else ""

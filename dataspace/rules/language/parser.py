@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from dataspace.rules.language.declarations import KINDS, Declaration, Declarations, check_rule
 from dataspace.rules.language.expressions import NUMBER
 from dataspace.rules.language.groups import ungrouped
+from dataspace.rules.language.hosted import Functions
 from dataspace.rules.language.literals import OR, LiteralReader, count
 from dataspace.rules.language.lowering import check_times
 from dataspace.rules.language.safety import UnsafeVariable, check
@@ -51,13 +52,15 @@ MAX_TEXT: Final = 128 * 1024
 """Characters of one text of rules."""
 
 
-def read_rules(text: str) -> tuple[Rule, ...]:
+def read_rules(text: str, functions: Functions | None = None) -> tuple[Rule, ...]:
     """Returns the rules of a text, each of them safe; raises ``ParseError``, which points to what is wrong.
+
+    ``functions`` are the functions of the host; without them a text may call any name.
 
     >>> [str(rule) for rule in read_rules("hub($x, count($y)) <- edge($x, $y), $x != $y.")]
     ['hub($x, count($y)) <- edge($x, $y), $x != $y.']
     """
-    return read_text(text).rules
+    return read_text(text, functions).rules
 
 
 class ReadText(NamedTuple):
@@ -67,11 +70,11 @@ class ReadText(NamedTuple):
     declared: Declarations
 
 
-def read_text(text: str) -> ReadText:
+def read_text(text: str, functions: Functions | None = None) -> ReadText:
     """Returns the rules and declarations of a text; raises as ``read_rules``."""
     if len(text) > MAX_TEXT:
         raise UsageError(f"a text of {len(text)} characters, limit {MAX_TEXT}")
-    reader = _RuleReader(text)
+    reader = _RuleReader(text, functions)
     try:
         return reader.whole()
     except RecursionError:

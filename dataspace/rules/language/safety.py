@@ -17,6 +17,7 @@ from typing import Final
 from dataspace.rules.language.evaluating import evaluate, free
 from dataspace.rules.language.functions import FUNCTIONS, nearest, with_article
 from dataspace.rules.language.groups import bound_in
+from dataspace.rules.language.hosted import UnknownFunction
 from dataspace.rules.language.lowering import class_of, flattened
 from dataspace.rules.language.syntax import (
     AGGREGATES,
@@ -166,8 +167,8 @@ def _check_calls(expression: Expression) -> None:
                 if class_of(operand) in ("record", "map"):
                     said = f"{operand} is no number and no text: nothing can be calculated with it"
                     raise UsageError(said + _meant(operand))
-        case FunctionCall(name):
-            function = FUNCTIONS[name]
+        case FunctionCall():
+            function = expression.function
             for at, part in enumerate(parts):
                 wanted, found = function.class_at(at), class_of(part)
                 if wanted and found and found not in wanted.split("|"):
@@ -177,6 +178,8 @@ def _check_calls(expression: Expression) -> None:
     if parts and not list(variables_of(expression)):
         try:
             evaluate(expression, {}, free)
+        except UnknownFunction:
+            pass
         except ZeroDivisionError as error:
             raise UsageError(f"{expression}: {error}") from None
 

@@ -21,6 +21,7 @@ from dataspace.rules.language.functions import (
     FUNCTIONS,
     NEGATIVE,
     NUMBERS,
+    Function,
     begun,
     kind_of,
     with_article,
@@ -75,10 +76,15 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A function of ``functions.FUNCTIONS`` with its arguments."""
+    """A call of a function: of ``functions.FUNCTIONS`` by its name, or of a ``hosted`` one."""
 
     name: str
     arguments: tuple[Expression, ...]
+    hosted: Function | None = None
+
+    @property
+    def function(self) -> Function:
+        return self.hosted or FUNCTIONS[self.name]
 
     def __str__(self) -> str:
         if self.name != NEGATIVE:
@@ -156,8 +162,8 @@ def with_operands(expression: Expression, change: Callable[[Expression], Express
     match expression:
         case Arithmetic(operator, left, right):
             return Arithmetic(operator, change(left), change(right))
-        case FunctionCall(name, arguments):
-            return FunctionCall(name, tuple(map(change, arguments)))
+        case FunctionCall(name, arguments, hosted):
+            return FunctionCall(name, tuple(map(change, arguments)), hosted)
         case Choice(Comparison(operator, left, right), then, otherwise):
             condition = Comparison(operator, change(left), change(right))
             return Choice(condition, change(then), change(otherwise))

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dataspace.rules.language.functions import BYTES_OF_WORK
 from dataspace.rules.relations.failures import LimitReached, RuleFailed, Unit
 from dataspace.rules.relations.relations import Relation, State
 from dataspace.rules.relations.terms import MAX_DEPTH, TEXT_FACTOR
@@ -52,9 +53,6 @@ PART: Final = 256
 
 A thousand rules that each have a part left may use all of these in one tick, beside what that tick allows.
 """
-
-BYTES_OF_WORK: Final = 64
-"""Bytes that are derived or calculated in about the time of a row that is looked at."""
 
 PARTS: Final = 64
 """Into so many parts at least the work of a turn is divided."""

@@ -27,15 +27,25 @@ class Unit(enum.Enum):
 class RuleFailed(Exception):
     """A rule raised, or ran away: ``rule`` is its number, ``row`` what its variables were.
 
-    ``overran``: it used up what one tick may, so that others may have had a part in it.
+    ``overran``: it used up what one tick may, so that others may have had a part in it.  Without ``resumes``
+    it is not tried again when facts change.
     """
 
-    def __init__(self, rule: int, row: dict[str, Value], reason: str, *, overran: bool = False) -> None:
+    def __init__(
+        self,
+        rule: int,
+        row: dict[str, Value],
+        reason: str,
+        *,
+        overran: bool = False,
+        resumes: bool = True,
+    ) -> None:
         super().__init__(rule, row, reason)
         self.rule = rule
         self.row = row
         self.reason = reason
         self.overran = overran
+        self.resumes = resumes and not overran
 
 
 class LimitReached(Exception):

@@ -28,12 +28,14 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
 from dataspace.rules.language.expressions import NUMBER, ExpressionReader
+from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import micros_of
 from index.patterns.patterns import matcher
 from index.patterns.text import unparse
 from index.values.values import Record, Value, key, order_key
 from server.cli.output import counted, say, tame
+from server.config.file import functions_of
 
 START: Final = 946_684_800_000_000
 """The time at which a test begins, in microseconds: the year 2000."""
@@ -160,15 +162,21 @@ class Failure:
 class RuleTest:
     """One test; ``run`` carries it out.  Files that it names are beside its own."""
 
-    def __init__(self, text: str, name: str = "rules", folder: Path | None = None) -> None:
-        """Reads all of it; ``UsageError`` where it is no test."""
+    def __init__(
+        self,
+        text: str,
+        name: str = "rules",
+        folder: Path | None = None,
+        functions: Functions = NO_FUNCTIONS,
+    ) -> None:
+        """Reads all of it; ``UsageError`` where it is no test.  Rules may call the ``functions``."""
         ruler = _RULER.search(text)
         if ruler is None:
             raise UsageError("no line --- between the rules and what is expected of them")
         rules = text[: ruler.start()]
         blank = re.sub(r"[^\n]", " ", text[: ruler.end()])  # so that lines are counted as in the file
         self._statements = list(_TestReader(blank + text[ruler.end() :]).statements())
-        self._rules = [(name, rules)] if read_rules(rules) else []
+        self._rules = [(name, rules)] if read_rules(rules, functions) else []
         for each in self._statements:
             if each.kind == "rules":
                 path = (folder or Path()) / each.file
@@ -176,12 +184,13 @@ class RuleTest:
                     found = path.read_text(encoding="utf-8")
                 except (OSError, UnicodeDecodeError) as error:
                     raise UsageError(f"line {each.line}: rules of {path}: {error}") from None
-                read_rules(found)
+                read_rules(found, functions)
                 self._rules.append((path.stem, found))
         self.failures: list[Failure] = []
         self.expectations = 0
         """How many were looked at."""
         self._space = Space("test")
+        self._space.rules.functions = functions
         self._space.submit_timed = self._hear
         self._sent: list[Value] = []
         self._handles: dict[Any, int] = {}
@@ -306,11 +315,12 @@ def _few(facts: Sequence[Value]) -> str:
 
 def test(args: argparse.Namespace) -> int:
     """Runs the tests of some files; prints what failed, and returns 1 then."""
+    functions = NO_FUNCTIONS if args.config is None else functions_of(Path(args.config))
     failed = False
     for file in args.files:
         path = Path(file)
         try:
-            one = RuleTest(path.read_text(encoding="utf-8"), path.stem, path.parent)
+            one = RuleTest(path.read_text(encoding="utf-8"), path.stem, path.parent, functions)
             one.run()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{file}: {error}") from None

@@ -22,6 +22,7 @@ from dataspace.rules.language.syntax import (
     compare,
 )
 from index.patterns.text import unparse
+from index.values.freezing import freeze
 from index.values.values import Map, Record, Value, key, order_key, same
 
 
@@ -43,6 +44,8 @@ def value_of(expression: Expression, known: Mapping[str, Value]) -> Value:
                 raise NoValue from error
         case FunctionCall(name, arguments):
             values = [value_of(each, known) for each in arguments]
+            if expression.hosted is not None:
+                return freeze(expression.hosted.run(*values))
             try:
                 return _CALLS[name](*values)
             except (ValueError, ArithmeticError, AttributeError, TypeError) as error:

@@ -9,6 +9,7 @@ import pytest
 
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.program import Program
+from dataspace.rules.language.hosted import host_function
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.relations.budgets import Bounds
 from index.values.values import Record, Value, key
@@ -92,6 +93,12 @@ PROGRAMS = {
         l($x, {$t: len($t + "a")}) <- t($x, $t, _), if($x < 3, starts($t, "1"), contains("34", $t)) = true.
         m(-$x, count($l)) <- t($x, _, $l), not l($x, _). k(max(-$x)) <- m($x, $n), round($n / 2) = 1.
     """,
+    "hosted": """
+        t($x, host.pair($x, $y)) <- e($x:int, $y:int), host.far($x, $y) = true.
+        l($z) <- t($x, $l), $z in $l, host.next($z) > $x.
+        m(count($l), host.next(2)) <- t(_, $l), not l($z), n($z).
+        c($x) <- n($x). c(host.next($x)) <- c($x), $x < 7, not gone($x).
+    """,
     "structure": """
         p($x, point($x, [$y])) <- e($x, $y). q($y) <- p(_, point(_, [$y])).
         r($v) <- p($v(0), _). u($f) <- $f(e(1, _)). k($x) <- exact(e($x, _)).
@@ -112,6 +119,11 @@ PROGRAMS = {
         c($x) <- e($x, _).
     """,
 }
+HOSTED = {
+    "host.pair": host_function("host.pair", lambda a, b: [a, b], ["int", "int"], "seq"),
+    "host.far": host_function("host.far", lambda a, b: abs(a - b) > 1, ["int", "int"], "bool"),
+    "host.next": host_function("host.next", lambda n: n + 1, ["number"], "number"),
+}
 NODES = 5
 LONG = int(os.environ.get("TORTURE_ROUNDS", "0"))
 
@@ -130,7 +142,7 @@ def universe() -> list[Value]:
 
 
 def check(program: Program, text: str, claimed: dict[object, Value], told: dict[object, Value]) -> None:
-    everything = follow(read_rules(text), claimed.values())
+    everything = follow(read_rules(text, HOSTED), claimed.values())
     derived = {key(value): value for value in program.derived()}
     assert set(told) == set(derived), "the changes add up to the state"
     assert set(claimed) | set(derived) == set(everything)
@@ -154,7 +166,7 @@ def changes(
 def live(name: str, seed: int, ticks: int) -> None:
     rng = random.Random(f"{name}:{seed}")
     facts, text = universe(), PROGRAMS[name]
-    program = Program()
+    program = Program(functions=HOSTED)
     claimed: dict[object, Value] = {}
     told: dict[object, Value] = {}
     program.add(name, text)
@@ -219,7 +231,7 @@ def test_the_same_in_twenty_thousand_ticks() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_batches_do_not_matter_and_an_undone_tick_leaves_no_trace(name: str) -> None:
     rng, facts = random.Random(name), universe()
-    one, other, claimed = Program(), Program(), dict[object, Value]()
+    one, other, claimed = Program(functions=HOSTED), Program(functions=HOSTED), dict[object, Value]()
     one.add(name, PROGRAMS[name])
     other.add(name, PROGRAMS[name])
     for _ in range(30):
@@ -246,7 +258,7 @@ def test_rules_that_come_and_go_say_what_they_would_have_said_from_the_start() -
     texts = [
         text for name, text in PROGRAMS.items() if name in ("left", "aggregates", "wildcards", "structure")
     ]
-    program, claimed, told = Program(), dict[object, Value](), dict[object, Value]()
+    program, claimed, told = Program(functions=HOSTED), dict[object, Value](), dict[object, Value]()
     active: list[str] = []
     for _ in range(150):
         text = rng.choice(texts)
@@ -269,7 +281,7 @@ def test_a_rule_that_raises_is_suspended_with_its_row_and_no_other_result_change
     for seed in range(30):
         rng = random.Random(seed)
         facts: list[Value] = [Record("e", a, b) for a in range(NODES) for b in range(NODES)]
-        program, claimed, told = Program(), dict[object, Value](), dict[object, Value]()
+        program, claimed, told = Program(functions=HOSTED), dict[object, Value](), dict[object, Value]()
         program.add("good", text)
         program.add("bad", bad)
         entry, failures = program.entries["bad", bad], 0
@@ -316,7 +328,7 @@ def waits(program: Program) -> bool:
 
 
 def test_what_is_said_only_counts_in_its_tick() -> None:
-    program = Program()
+    program = Program(functions=HOSTED)
     program.add(
         "log",
         "next(seen($x)) <- said($x). next(seen($x)) <- seen($x), not forget($x). send(ack($x)) <- said($x).",
@@ -333,7 +345,7 @@ def test_what_is_said_only_counts_in_its_tick() -> None:
 
 
 def test_a_message_is_sent_again_only_when_its_cause_is_new() -> None:
-    program = Program()
+    program = Program(functions=HOSTED)
     program.add("alarm", "send(alarm($x)) <- hot($x).")
     assert program.tick([Record("hot", 1)]).messages == [Record("alarm", 1)]
     assert not program.add("other", "a($x) <- b($x).").messages, "nor when rules change"
@@ -343,7 +355,7 @@ def test_a_message_is_sent_again_only_when_its_cause_is_new() -> None:
 
 
 def test_a_huge_retraction_is_computed_anew_and_says_the_same() -> None:
-    program = Program()
+    program = Program(functions=HOSTED)
     program.add("twice", "twice($x, $y) <- a($x), b($x, $y).")
     facts: list[Value] = [Record("a", n) for n in range(2000)]
     facts += [Record("b", n, n) for n in range(2000)]
@@ -354,7 +366,7 @@ def test_a_huge_retraction_is_computed_anew_and_says_the_same() -> None:
 
 
 def test_a_huge_addition_is_computed_anew_where_it_takes_away_and_only_there() -> None:
-    program = Program()
+    program = Program(functions=HOSTED)
     program.add("open", "open($x, $y) <- a($x), b($x, $y), not closed($x). rest($x) <- a($x), not b($x, _).")
     facts: list[Value] = [Record("a", n) for n in range(3000)]
     facts += [Record("b", n, n) for n in range(2000)]

@@ -17,9 +17,17 @@ FILES = sorted((HERE / "examples/rules").glob("*.test"))
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_the_examples_hold(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_files(argparse.Namespace(files=[str(file)])) == 0
+    config = file.with_suffix(".toml")
+    given = argparse.Namespace(files=[str(file)], config=str(config) if config.exists() else None)
+    assert run_files(given) == 0
     out, err = capsys.readouterr()
     assert not out and re.search(r": \d\d expectations$", err.strip())
+
+
+def test_functions_of_the_host_need_a_configuration() -> None:
+    file = HERE / "examples/rules/hosted.test"
+    with pytest.raises(UsageError, match=r"no function math\.dist is registered here: .* --config FILE"):
+        run_files(argparse.Namespace(files=[str(file)], config=None))
 
 
 RULES = "hot($d) <- temp($d, $v), $v > 90.\nsend(alarm($d)) <- hot($d).\nnext(was($d)) <- hot($d).\n---\n"
@@ -101,7 +109,7 @@ def test_rules_of_other_files_are_carried_out_too(tmp_path: Path, capsys: pytest
     file.write_text(
         RULES + 'rules "more.rules"\nassert temp("a", -1), temp("b", 91)\nexpect cold("a"), hot("a")'
     )
-    assert run_files(argparse.Namespace(files=[str(file)])) == 1
+    assert run_files(argparse.Namespace(files=[str(file)], config=None)) == 1
     out, err = capsys.readouterr()
     assert out.startswith(f'{file}:7: expected hot("a"), found hot("b")\n')
     assert err == f"{file}: 2 expectations, 1 failure\n"

@@ -10,7 +10,7 @@ import pytest
 
 from relay.store.address import StoreAddress
 from server.cluster.agreement import digest
-from server.config.model import Cluster, Config, HostedFlow, Limits, SpaceConfig
+from server.config.model import Cluster, Config, HostedFlow, HostedFunction, Limits, SpaceConfig
 from server.config.rights import Key, Rights
 from server.config.rules import RuleText
 
@@ -31,6 +31,7 @@ CONFIG = Config(data=STORE, keys=KEYS, rules=(RuleText("a", "b(x) if c(x)."),))
         lambda config: replace(config, rules=()),
         lambda config: replace(config, spaces=(SpaceConfig("plant", STORE),)),
         lambda config: replace(config, flows=(HostedFlow("plant:flow"),)),
+        lambda config: replace(config, functions=(HostedFunction("plant:far", ("int",), "int"),)),
     ],
 )
 def test_it_differs_by_rights_limits_rules_and_programs(change: Callable[[Config], Config]) -> None:

@@ -17,7 +17,7 @@ from index.values.values import Map
 from server.cli.main import main
 from server.cli.parser import parser
 from server.config.file import TABLES, Loaded, load
-from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, Traces
+from server.config.model import Config, HostedActor, HostedFlow, HostedFunction, Limits, ServerTls, Traces
 from server.config.report import check_lines
 from server.config.rules import RuleText
 from server.config.settings import PREFIX, SETTINGS, config_file
@@ -80,6 +80,19 @@ run = "tests.server.hosting.flowing:crowds"
 name = "crowds"
 space = "orders"
 arguments = ["guests"]
+
+[[functions]]
+run = "math:dist"
+takes = ["seq", "seq"]
+gives = "float"
+
+[[functions]]
+run = "math:hypot"
+name = "geo.far"
+takes = ["number", "number|null"]
+gives = "float"
+cost = 30
+longest = "20ms"
 
 [[tokens]]
 name = "admin"
@@ -177,6 +190,9 @@ def test_all_that_a_file_can_say(written: Callable[[str], Path], tmp_path: Path)
     assert config.flows == (
         HostedFlow("tests.server.hosting.flowing:crowds", "crowds", "orders", ("guests",)),
     )
+    dist, far = config.functions
+    assert dist == HostedFunction("math:dist", ("seq", "seq"), "float") and dist.title == "math.dist"
+    assert far == HostedFunction("math:hypot", ("number", "number|null"), "float", "geo.far", 30, 0.02)
     admin, sensor = config.keys
     assert admin.rights.assert_ is True and sensor.secret == "another secret that is long"
     assert (sensor.rights.assert_, sensor.rights.observe) == (("reading(_, _)",), False)
