@@ -23,6 +23,7 @@ from dataspace.errors import DataspaceError, DeliveryLost, Refused, UsageError
 from dataspace.kernel.changes import time_of
 from dataspace.loops.here import loop, parking_lot
 from dataspace.loops.primitives import Scope
+from dataspace.topics.times import Time
 from dataspace.wire import packets as p
 from dataspace.wire.consuming import AHEAD, LONGEST_SECONDS, ConsumeOptions
 from index.patterns.patterns import capture_names
@@ -50,7 +51,9 @@ class Job:
     """One item that is out to this member; named captures are attributes, and ``job["name"]`` finds any.
 
     ``id`` is the same in every attempt: an idempotency key.  ``token`` rises with each delivery of an item.
-    ``attempt`` counts from 1.  ``is_message`` is false for a fact.
+    ``attempt`` counts from 1.  ``is_message`` is false for a fact.  Of a topic ``epoch`` is the number of the
+    completed epoch, ``position`` the index of the item there, ``topic_time`` the time of that epoch, and
+    ``crashed`` says why a producer crashed that could have sent more of it; it is empty for a whole epoch.
     """
 
     __slots__ = (
@@ -60,6 +63,7 @@ class Job:
         "_scope",
         "attempt",
         "captures",
+        "crashed",
         "epoch",
         "gone",
         "is_message",
@@ -67,6 +71,7 @@ class Job:
         "micros",
         "position",
         "token",
+        "topic_time",
     )
 
     def __init__(self, jobs: Jobs, value: Any, names: tuple[str, ...]) -> None:
@@ -77,10 +82,14 @@ class Job:
         self.micros: int
         self.token: int
         self.attempt: int
-        kind: str
+        kind: str | tuple[str, Time, str]
         self.captures: tuple[Value, ...]
         self.epoch, self.position, self.micros, self.token, self.attempt, kind, self.captures = value
-        self.is_message = kind == "message"
+        self.is_message = kind != "fact"
+        self.topic_time: Time | None = None
+        self.crashed = ""
+        if isinstance(kind, tuple):
+            _, self.topic_time, self.crashed = kind
         self.gone = False
         """True once the fact has gone meanwhile; to report the job as done still counts."""
         self._lost = False
@@ -147,7 +156,8 @@ class Job:
 
     @property
     def time(self) -> datetime:
-        """When the epoch was made in which the fact appeared, or the message was sent."""
+        """When the epoch was made in which the fact appeared, or the message was sent, or completed for an
+        item of a topic."""
         return time_of(self.micros)
 
     @property

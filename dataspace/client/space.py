@@ -190,11 +190,17 @@ class RemoteSpace:
         ack_within: float | None = None,
         attempts: int | None = None,
         quiet: bool = False,
+        topic: str | None = None,
     ) -> Jobs:
-        """Becomes a member of a group, which divides the facts and messages that match among its members.
+        """Becomes a member of a group, which divides the facts and messages that match among its members, or
+        the items of a durable ``topic``.
 
+        Of a topic the group divides all items, each as the capture ``item``, or with a pattern the items that
+        match.
         ``async with space.consume(…) as jobs: async for job in jobs: …``.  The first member makes the group:
-        with ``start`` it begins ``"now"``, with the facts that hold (``"held"``), at an epoch or at a time;
+        with ``start`` it begins ``"now"``, with the facts that hold (``"held"``), at an epoch or at a time
+        (of a topic with the epochs that are completed from now on, at the number of a completed epoch, or
+        with those completed since a time);
         with ``key``, the name of a capture, jobs of one key are done in order; a job that is not settled
         ``ack_within`` (30) seconds after the program took it goes to another member, and after ``attempts``
         (5, 0 for no limit) failed ones becomes the fact ``dead(GROUP, EPOCH, POSITION, ITEM, REASON,
@@ -216,6 +222,7 @@ class RemoteSpace:
             attempts=attempts,
             begin=start,
             quiet=quiet,
+            topic=topic,
         )
         return Jobs(self._session, options)
 

@@ -39,13 +39,14 @@ OPTIONS: Final = frozenset(
         "begin",
         "holding",
         "quiet",
+        "topic",
     ]
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """Options of one member of a group; without a pattern it joins a group that exists.
+    """Options of one member of a group; without a pattern or a topic it joins a group that exists.
 
     ``holding`` are the deliveries of an earlier connection, each as epoch, position and token.  Raises
     ``UsageError`` for an option that has no such value.
@@ -60,6 +61,7 @@ class ConsumeOptions:
     begin: Start = "now"
     holding: tuple[tuple[int, int, int], ...] = ()
     quiet: bool = False
+    topic: str | None = None
 
     def __post_init__(self) -> None:
         check_group(self.group)
@@ -71,6 +73,9 @@ class ConsumeOptions:
         _check("attempts", self.attempts, lambda n: n is None or _whole(0, MOST_ATTEMPTS)(n), attempts)
         _check("begin", self.begin, _is_start, "'now', 'held', an epoch or a time")
         _check("quiet", self.quiet, lambda quiet: quiet.__class__ is bool, "true or false")
+        _check("topic", self.topic, _is_topic, f"the name of a topic, of at most {MOST_NAME} characters")
+        if self.topic is not None and self.begin == "held":
+            raise UsageError("start='held' means facts, and a topic has none: start=1 is its beginning")
         _check("holding", self.holding, _are_cells, "deliveries: epoch, position and token")
 
     @classmethod
@@ -104,6 +109,7 @@ _USUAL: Final[dict[str, object]] = {
     "begin": "now",
     "holding": (),
     "quiet": False,
+    "topic": None,
 }
 
 
@@ -132,6 +138,10 @@ def _is_start(value: object) -> bool:
     if value.__class__ is int:
         return _whole(0, (1 << 63) - 1)(value)
     return value in STARTS or (isinstance(value, datetime) and value.tzinfo is not None)
+
+
+def _is_topic(value: object) -> bool:
+    return value is None or (isinstance(value, str) and 0 < len(value) <= MOST_NAME)
 
 
 def _are_cells(value: object) -> bool:

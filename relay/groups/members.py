@@ -19,7 +19,8 @@ MEMBER_BYTES: Final = 4 << 20
 class GroupOptions:
     """The options of a group; ``ack_within`` and ``backoff`` in seconds, 0 ``attempts`` mean no limit.
 
-    ``paused`` says why nothing is handed out; it is empty while the group runs.
+    ``paused`` says why nothing is handed out; it is empty while the group runs.  ``topic`` is the durable
+    topic whose items are divided; without one they are the facts and messages of the space.
     """
 
     key: str | None = None
@@ -28,6 +29,7 @@ class GroupOptions:
     window: int = 10_000
     backoff: float = 0.1
     paused: str = ""
+    topic: str = ""
 
 
 class GroupMember:

@@ -1,9 +1,10 @@
 """The durable state of groups: how far each has read, and which items before that are not done.
 
-A group divides the facts and messages that match a pattern among its members.  An *item* is one row of the
-log, named by its epoch and its position among the rows of that epoch.  The log has notes about groups, which
-this file writes and takes in; snapshots have a checkpoint of each group.  The members that work on
-items are not here: ``core.py`` has them in memory.
+A group divides the facts and messages that match a pattern among its members, or the items of a durable
+topic.  An *item* is one row of the log, named by its epoch and its position among the rows of that epoch; of
+a topic it is named by the number of the completed epoch, and its index there.  The log has notes about
+groups, which this file writes and takes in; snapshots have a checkpoint of each group.  The members that work
+on items are not here: ``core.py`` has them in memory.
 
 Always: every item up to ``read`` is done or in ``undone``; an item beyond ``read`` is done only if it is in
 ``above``.  So no item is lost, whatever a checkpoint was written between.
@@ -38,7 +39,15 @@ GROUP_ENDED: Final = "group-ended"
 UNDONE: Final = "group-undone"
 """The kind of note that has items that are undone again: the group, then each as in a checkpoint."""
 
-KINDS: Final = frozenset((DONE, AGAIN, GROUP, GROUP_ENDED, UNDONE))
+READ: Final = "group-read"
+"""The kind of note that moves the read position of the group of a topic: the group, epoch and position, and
+the items up to there that are undone and that no note or checkpoint before had, each as in a checkpoint."""
+
+KINDS: Final = frozenset((DONE, AGAIN, GROUP, GROUP_ENDED, UNDONE, READ))
+
+NOTED_ITEMS: Final = 256
+NOTED_BYTES: Final = 1 << 20
+"""Items that one ``READ`` note has at most, and about how many bytes; one item of any size it may have."""
 
 Fields: TypeAlias = tuple[Value, ...]
 
@@ -47,9 +56,10 @@ class Item:
     """One item that is not done; ``token`` is 0 while no member has it.
 
     ``attempts`` counts failed deliveries; before ``due``, in microseconds since 1970, it is not handed out.
+    ``origin`` is of an item of a topic: the time of its epoch there, and why a producer of that crashed.
     """
 
-    __slots__ = ("at", "attempts", "due", "is_message", "key", "size", "time", "token", "value")
+    __slots__ = ("at", "attempts", "due", "is_message", "key", "origin", "size", "time", "token", "value")
 
     def __init__(
         self,
@@ -61,6 +71,7 @@ class Item:
         is_message: bool,
         attempts: int = 0,
         due: int = 0,
+        origin: tuple[Value, str] | None = None,
     ) -> None:
         """``size`` is about how many bytes it has."""
         self.at = at
@@ -73,29 +84,51 @@ class Item:
         self.key: Any = None
         """What decides which items are worked on in order; None where the group has no key."""
         self.size = size
+        self.origin = origin
+
+    @property
+    def kind(self) -> Value:
+        """``"fact"``, ``"message"``, or of a topic ``("item", time, crashed)``."""
+        if self.origin is not None:
+            return ("item", *self.origin)
+        return "message" if self.is_message else "fact"
+
+    @classmethod
+    def of_kind(cls, at: At, time: int, value: Value, kind: Any) -> Item:
+        """Returns the item whose ``kind`` this was."""
+        origin = (kind[1], kind[2]) if isinstance(kind, tuple) else None
+        return cls(at, time, value, is_message=kind != "fact", origin=origin)
 
     def __lt__(self, other: Item) -> bool:
         return self.at < other.at
 
     def packed(self) -> Fields:
         """Returns the item as it is in a checkpoint."""
-        return (*self.at, self.time, self.attempts, self.due, self.is_message, self.value)
+        packed = (*self.at, self.time, self.attempts, self.due, self.is_message, self.value)
+        return packed if self.origin is None else (*packed, self.origin)
 
     @classmethod
     def of(cls, packed: Any) -> Item:
         """Returns the item that ``packed`` was made of."""
-        epoch, position, time, attempts, due, is_message, value = packed
-        return cls((epoch, position), time, value, is_message=is_message, attempts=attempts, due=due)
+        epoch, position, time, attempts, due, is_message, value, *origin = packed
+        item = cls((epoch, position), time, value, is_message=is_message, attempts=attempts, due=due)
+        item.origin = origin[0] if origin else None
+        return item
 
 
 class GroupState:
-    """The durable state of one group; ``least`` is the lowest token that is valid."""
+    """The durable state of one group; ``least`` is the lowest token that is valid.
 
-    __slots__ = ("above", "failed", "is_live", "least", "name", "read", "saved", "undone")
+    ``topic`` is the identity of the topic whose items are divided, 0 for facts and messages of the space.
+    """
 
-    def __init__(self, name: str, read: At = (0, END), least: int = 0) -> None:
+    __slots__ = ("above", "failed", "is_live", "least", "name", "noted", "read", "saved", "topic", "undone")
+
+    def __init__(self, name: str, read: At = (0, END), least: int = 0, topic: int = 0) -> None:
         self.name = name
-        self.read = read
+        self.topic = topic
+        self.read = self.noted = read
+        """``noted`` is how far of that the log says."""
         self.least = least
         self.undone: dict[At, Item] = {}
         self.above: set[At] = set()
@@ -103,7 +136,8 @@ class GroupState:
         self.failed: dict[At, tuple[int, int]] = {}
         """Failed attempts of items beyond ``read``, and when they are due."""
         self.saved = read[0]
-        """The epoch after which the log is needed: the read position of the newest checkpoint on disk."""
+        """The epoch after which the log or the topic is needed: the read position of the newest checkpoint on
+        disk."""
         self.is_live = False
         """True if every epoch on disk is read: then ``GroupStates.fed`` says how far, for all such groups."""
 
@@ -142,13 +176,48 @@ class GroupState:
         self.undone[item.at] = item
         return True
 
+    def pass_to(self, at: At, items: Iterable[Item]) -> None:
+        """Reads up to a position of a topic: these items are undone, and the others are done.
+
+        Does nothing where that was read already.
+        """
+        if at <= self.read:
+            return
+        for item in items:
+            if item.at > self.read and item.at not in self.above:
+                self.undone[item.at] = item
+        self.above = {each for each in self.above if each > at}
+        self.failed = {each: more for each, more in self.failed.items() if each > at}
+        self.read = self.noted = at
+        self.saved = whole_before(at)
+
+    def read_note(self) -> Fields | None:
+        """Returns the fields of a ``READ`` note about a running group; None if nothing is to be noted.
+
+        A note of limited size may not reach the read position.  O(undone items).
+        """
+        items, size, upto = list[Item](), 0, self.read
+        for item in self.undone.values():
+            if item.at <= self.noted:
+                continue
+            if items and (len(items) >= NOTED_ITEMS or size + item.size > NOTED_BYTES):
+                upto = (item.at[0], item.at[1] - 1) if item.at[1] else (item.at[0] - 1, END)
+                break
+            items.append(item)
+            size += item.size
+        if upto <= self.noted:
+            return None
+        self.noted = upto
+        return (self.name, *upto, *[each.packed() for each in items])
+
     def checkpoint(self, fed: int) -> Fields:
         """Returns the fields of a ``GROUP`` note; O(undone items)."""
         read = (max(self.read[0], fed), END) if self.is_live else self.read
         undone = tuple([item.packed() for item in self.undone.values()])
         above = tuple([part for at in sorted(self.above) if at > read for part in at])
         failed = tuple([(*at, *more) for at, more in sorted(self.failed.items()) if at > read])
-        return (self.name, *read, self.least, undone, above, failed)
+        fields = (self.name, *read, self.least, undone, above, failed)
+        return (*fields, self.topic) if self.topic else fields
 
 
 class GroupStates(dict[str, GroupState]):
@@ -173,17 +242,22 @@ class GroupStates(dict[str, GroupState]):
             name, *items = fields
             if (group := self.get(name)) is not None:
                 group.revive([Item.of(packed) for packed in items])
+        elif kind == READ:
+            name, epoch, position, *items = fields
+            if (group := self.get(name)) is not None:
+                group.pass_to((epoch, position), [Item.of(packed) for packed in items])
         elif kind == GROUP_ENDED:
             for name in fields:
                 self.pop(name, None)
 
     def _replace(self, fields: Any) -> None:
-        name, epoch, position, least, undone, above, failed = fields
+        name, epoch, position, least, undone, above, failed, *topic = fields
         group = self.get(name)
         if group is None:
             group = self[name] = GroupState(name)
-        group.read, group.least, group.is_live = (epoch, position), least, False
-        group.saved = epoch if position == END else epoch - 1
+        group.read = group.noted = (epoch, position)
+        group.least, group.is_live, group.topic = least, False, topic[0] if topic else 0
+        group.saved = whole_before(group.read)
         group.undone.clear()
         for packed in undone:
             item = Item.of(packed)
@@ -193,19 +267,28 @@ class GroupStates(dict[str, GroupState]):
         group.failed = {(epoch, position): (attempts, due) for epoch, position, attempts, due in failed}
 
     def needs_after(self) -> int | None:
-        """Returns the epoch after which groups need the log; None where there is no group."""
-        return min([group.saved for group in list(self.values())], default=None)
+        """Returns the epoch after which groups need the log; None where no group does."""
+        return min([group.saved for group in list(self.values()) if not group.topic], default=None)
+
+    def needs_of_topic(self, topic: int) -> int | None:
+        """Returns the epoch after which groups need a topic, by its identity; None where none does."""
+        return min([group.saved for group in self.values() if group.topic == topic], default=None)
 
     def saved(self, checkpoints: Iterable[Any]) -> None:
         """Notes that checkpoints are on disk; a group that has begun anew since keeps its own."""
         for name, epoch, position, least, *_ in checkpoints:
             group = self.get(name)
             if group is not None and group.least == least:
-                group.saved = max(group.saved, epoch if position == END else epoch - 1)
+                group.saved = max(group.saved, whole_before((epoch, position)))
 
     def checkpoints(self) -> list[Fields]:
         """Returns the checkpoints of all groups, which nothing changes any more; O(undone items)."""
         return [group.checkpoint(self.fed) for group in self.values()]
+
+
+def whole_before(read: At) -> int:
+    """Returns the newest epoch that was read whole."""
+    return read[0] if read[1] == END else read[0] - 1
 
 
 def done_fields(name: str, items: Iterable[At]) -> Fields:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from dataspace.errors import Refused
 from dataspace.topics.times import Antichain
-from relay.journal.past import PART_BYTES, Piece, number_before, pieces_of
+from relay.journal.past import PART_BYTES, Piece, number_before, number_completed_before, pieces_of
 from relay.journal.reader import JournalReader
 from relay.store.errors import LogDamaged
 from relay.topics.steps import Step, StepLog
@@ -48,6 +48,21 @@ def number_at(journal: JournalReader, ledger: StepLog, since: Antichain) -> int:
             if found < oldest - 1:
                 return found
         return journal.number_at(ledger.slot, since, oldest)
+
+    return _settled(lambda: ledger.oldest, read)
+
+
+def number_completed_at(journal: JournalReader, ledger: StepLog, micros: int) -> int:
+    """Returns the number before the first epoch that was completed at or after a time, or the newest."""
+
+    def read() -> int:
+        oldest, newest = ledger.oldest, ledger.completed_durable
+        archive = ledger.archive_before(oldest - 1)
+        if archive is not None:
+            found = number_completed_before(archive, micros, archive.oldest, oldest - 1)
+            if found < oldest - 1:
+                return found
+        return number_completed_before(journal.past_of(ledger.slot), micros, oldest, newest)
 
     return _settled(lambda: ledger.oldest, read)
 

@@ -69,9 +69,12 @@ class TopicWriter(GroupWriter[Entry]):
         journal: Journal,
         written: Callable[[Sequence[StepLog]], None],
         retention: Callable[[], Retention] = Retention,
+        needed: Callable[[StepLog], int | None] = lambda _ledger: None,
     ) -> None:
-        """``retention`` says whether there is an archive, and how much of a topic is kept for it."""
+        """``retention`` says whether there is an archive, and how much of a topic is kept for it, and for
+        groups; ``needed`` is the completed epoch after which groups need a topic, if any do."""
         super().__init__(GROUP)
+        self._of_groups = needed
         self.journal = journal
         self._retention = retention
         self._written = written
@@ -170,10 +173,21 @@ class TopicWriter(GroupWriter[Entry]):
 
     def _has_excess(self, ledger: StepLog) -> bool:
         """True if a topic is beyond its budget, and some of that may go."""
-        if ledger.size <= ledger.retain:
+        if ledger.size <= ledger.retain or self._is_needed(ledger):
             return False
         waits = self._retention().archived and _archived(ledger)[1] < ledger.oldest
         return not waits or self._forced(ledger) > 0
+
+    def _is_needed(self, ledger: StepLog) -> bool:
+        """True if a group has still to read the oldest epoch, and nothing else has it."""
+        needed = self._of_groups(ledger)
+        if needed is None or ledger.oldest <= needed or self._too_late(ledger) > 0:
+            return False
+        return not self._retention().archived or _archived(ledger)[1] < ledger.oldest
+
+    def _too_late(self, ledger: StepLog) -> int:
+        """Returns the bytes of a topic that go even if a group has not read them."""
+        return max(0, ledger.size - ledger.retain - self._retention().reader_size)
 
     def _forced(self, ledger: StepLog) -> int:
         """Returns the bytes of a topic that go even if the archive lacks them."""
@@ -184,21 +198,29 @@ class TopicWriter(GroupWriter[Entry]):
         """Deletes the oldest epochs that are beyond the budget, or too old and not needed by a reader.
 
         Beyond the budget an eighth is deleted at once, so that this is rare.  What an archive has to take in
-        yet is kept, within ``Retention.archive_size``.  True if something was deleted.
+        yet is kept, within ``Retention.archive_size``, and what groups have to read yet, within
+        ``Retention.reader_size``.  True if something was deleted.
         """
         excess = ledger.size - ledger.retain * 7 // 8 if ledger.size > ledger.retain else 0
         archived = _archived(ledger)[1] if self._retention().archived else LAST
-        going = await trio.to_thread.run_sync(self._going, ledger, excess, archived, self._forced(ledger))
+        held, late = LAST if (needed := self._of_groups(ledger)) is None else needed, self._too_late(ledger)
+        if self._retention().archived:
+            held = max(held, archived)
+        forced = self._forced(ledger)
+        going = await trio.to_thread.run_sync(self._going, ledger, excess, archived, forced, held, late)
         if not going or going[0].number != ledger.oldest:  # else another task was here meanwhile
             return False
         ledger.forget(going)
         self.keep(ledger, held=going[-1].number <= archived)
         return True
 
-    def _going(self, ledger: StepLog, excess: int, archived: int, forced: int) -> list[Completed]:
+    def _going(
+        self, ledger: StepLog, excess: int, archived: int, forced: int, held: int, late: int
+    ) -> list[Completed]:
         """Returns the oldest completed epochs that need not be kept.
 
-        Of those after ``archived`` as many as have ``forced`` bytes together with the ones before.
+        Of those after ``archived`` as many as have ``forced`` bytes together with the ones before; of those
+        after ``held``, which groups need, as many as have ``late`` bytes.
         """
         now = time.time_ns() // 1000
         readers = self.journal.acknowledged(ledger.slot)
@@ -212,6 +234,8 @@ class TopicWriter(GroupWriter[Entry]):
                 if (freed >= excess and not aged) or freed > TRIM_BYTES:
                     break
                 if epoch.number > archived and freed >= forced:
+                    break
+                if epoch.number > held and freed >= late:
                     break
                 going.append(epoch)
                 freed += epoch.size

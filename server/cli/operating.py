@@ -144,6 +144,7 @@ CONSUME: Final = Command("consume", "take jobs of a group, which divides what ma
     (
         word("PATTERN", "such as 'job($id, $what)'; not needed to join a group", nargs="?"),
         option("--group NAME", "the group, which is made if there is none", required=True),
+        option("--topic NAME", "divide the items of a durable topic: all, or those that match PATTERN"),
         option("--exec COMMAND",
                "print nothing; run COMMAND in a shell for each job, with the item as JSON on its standard"
                " input and as of observe --exec, and in $DATASPACE_JOB, $DATASPACE_ATTEMPT and"
@@ -153,8 +154,8 @@ CONSUME: Final = Command("consume", "take jobs of a group, which divides what ma
                "with --exec: assert what COMMAND prints, a fact on a line, in the turn that reports the"
                " job as done"),
         option("--in-flight N", "jobs at once (default 1)", type=a.count, default=1),
-        option("--start", "where a new group begins: now, held (with the facts that hold), an epoch or a"
-               " time (default now)", type=a.beginning, default="now"),
+        option("--start", "where a new group begins: now, held (with the facts that hold), an epoch (of a"
+               " topic: its number) or a time (default now)", type=a.beginning, default="now"),
         option("--key NAME", "a capture: jobs of one key are done in order"),
         option("--ack-within TIME", "time for a job, until it goes to another member (default 30s)"),
         option("--attempts N", "failed attempts after which a job is a dead letter, 0 for no limit"

@@ -241,8 +241,12 @@ class Permit:
 
     def check_topic(self, doing: str, name: str) -> None:
         """Raises ``Refused`` unless one of ``TOPICS`` may be done with a topic."""
-        if not self._allows_name(lambda table: getattr(table.topics, doing), name):
+        if not self.allows_topic(doing, name):
             raise self._refusal(f"{doing} topic {name!r:.80}")
+
+    def allows_topic(self, doing: str, name: str) -> bool:
+        """True if one of ``TOPICS`` may be done with a topic."""
+        return self._allows_name(lambda table: getattr(table.topics, doing), name)
 
     def check_topic_known(self, name: str) -> None:
         """Raises ``Refused`` for a topic that the bearer may not learn about."""

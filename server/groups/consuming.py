@@ -22,12 +22,35 @@ from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
 from relay.groups.members import JobDelivery
 from relay.store.errors import LogFailed
+from server.config.rights import Permit
 from server.sessions.peer import Peer
 from server.spaces.groups.definitions import joined
 from server.spaces.groups.group import StreamMember, WorkGroup
 
 if TYPE_CHECKING:
     from server.spaces.groups.groups import SpaceGroups
+
+
+def may_divide(permit: Permit, topic: str, pattern: Value) -> bool:
+    """True if a bearer may have the items of a group: subscribe to its topic, or observe its pattern."""
+    return permit.open or (
+        permit.allows_topic("subscribe", topic) if topic else permit.allows_observe(pattern)
+    )
+
+
+def check_source(permit: Permit, topic: str, pattern: Value) -> None:
+    """Raises ``Refused`` for a bearer that may not have the items of a group."""
+    if topic:
+        permit.check_topic("subscribe", topic)
+    elif not permit.open:
+        permit.check_observe(pattern)
+
+
+def given(group: WorkGroup, delivery: JobDelivery) -> tuple[Value, ...]:
+    """Returns a delivery as it is on the wire."""
+    item = delivery.item
+    row = group.matches(item.value)
+    return (*item.at, item.time, delivery.token, delivery.attempt, item.kind, row)
 
 
 class Deliveries:
@@ -93,8 +116,8 @@ class Consuming:
             raise hosted.leader.refusal()
         options = ConsumeOptions.read(spec)
         peer.permit.check_group(options.group)
-        if options.pattern is not None and not peer.permit.open:
-            peer.permit.check_observe(options.pattern)
+        if options.topic is not None or options.pattern is not None:
+            check_source(peer.permit, options.topic or "", options.pattern)
         stream.backlog = Deliveries(stream.items)
         self._streams[stream.number] = stream
         peer.start(self._begin, stream, options)
@@ -107,8 +130,7 @@ class Consuming:
                 await self._groups.wait_read(group, max((epoch, at) for epoch, at, _ in options.holding))
             if stream.ended or peer.gone:
                 return
-            if not peer.permit.open:
-                peer.permit.check_observe(group.pattern)
+            check_source(peer.permit, group.options.topic, group.pattern)
             self._join(stream, group, options)
         except Refused as refusal:
             peer.fail(stream, refusal.code, refusal.text, refusal.url)
@@ -123,11 +145,7 @@ class Consuming:
         assert isinstance(deliveries, Deliveries)  # as ``open`` has made it
 
         def give(group: WorkGroup, delivery: JobDelivery) -> None:
-            item = delivery.item
-            kind = "message" if item.is_message else "fact"
-            row = group.matches(item.value)
-            value = (*item.at, item.time, delivery.token, delivery.attempt, kind, row)
-            deliveries.put(value, delivery.token)
+            deliveries.put(given(group, delivery), delivery.token)
             peer.wake(stream)
 
         def mark(value: Value) -> None:
@@ -140,7 +158,7 @@ class Consuming:
         kept = self._groups.join(group, member, owner, options.holding)
         deliveries.group, deliveries.member = group, member
         mark(("held", group.pattern, group.options.ack_within, tuple(kept)))
-        if not options.quiet:
+        if not options.quiet and not group.options.topic:
             peer.own.announce(stream.number, group.pattern)
         self._groups.deliver()
 

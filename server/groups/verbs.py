@@ -16,10 +16,11 @@ from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value
 from relay.groups.core import Cell
 from relay.groups.members import GroupOptions, JobDelivery
+from server.groups.consuming import check_source, given, may_divide
 from server.sessions.peer import Peer
 from server.spaces.groups.dead import retry
 from server.spaces.groups.definitions import alter, delete, joined, seek
-from server.spaces.groups.group import StreamMember, WorkGroup
+from server.spaces.groups.group import StreamMember, WorkGroup, stated
 
 if TYPE_CHECKING:
     from server.sessions.requests import Verb
@@ -85,20 +86,18 @@ async def _take(peer: Peer, arguments: Map) -> Value:
     """
     groups = peer.hosted.groups
     pattern, most = arguments.get("pattern"), number(arguments, "most", 1)
+    topic = text(arguments, "topic", "") or None
     wait = min(number(arguments, "wait", 0), MAX_WAIT) / 1000
-    options = ConsumeOptions(_named(peer, arguments), pattern, in_flight=most)
-    if pattern is not None:
-        peer.permit.check_observe(pattern)
+    options = ConsumeOptions(_named(peer, arguments), pattern, in_flight=most, topic=topic)
+    if topic is not None or pattern is not None:
+        check_source(peer.permit, topic or "", pattern)
     group = await joined(groups, options, peer.account)
-    peer.permit.check_observe(group.pattern)
+    check_source(peer.permit, group.options.topic, group.pattern)
     jobs: list[Value] = []
     came = trio.Event()
 
     def give(group: WorkGroup, delivery: JobDelivery) -> None:
-        item = delivery.item
-        kind = "message" if item.is_message else "fact"
-        row = group.matches(item.value)
-        jobs.append((*item.at, item.time, delivery.token, delivery.attempt, kind, row))
+        jobs.append(given(group, delivery))
         groups.took(group, delivery)
         came.set()
 
@@ -166,16 +165,16 @@ async def _groups(peer: Peer, arguments: Map) -> Value:
     groups = peer.hosted.groups
     name = text(arguments, "group", "")
     wanted = [groups.find(name)] if name else list(groups.by_name.values())
-    shown = [each for each in wanted if peer.permit.open or peer.permit.allows_observe(each.pattern)]
+    shown = [each for each in wanted if may_divide(peer.permit, each.options.topic, each.pattern)]
     return tuple([_status(peer, each, out=arguments.get("out") is True) for each in shown])
 
 
 def _status(peer: Peer, group: WorkGroup, *, out: bool) -> Map:
-    core = group.core
+    core, groups = group.core, peer.hosted.groups
     status: dict[str, Value] = {
         "group": group.name,
         "pattern": unparse_pattern(group.pattern),
-        "options": Map(asdict(group.options)),
+        "options": stated(group.options),
         "members": len(core.members),
         "out": len(core.out),
         "undone": len(group.state.undone),
@@ -185,6 +184,8 @@ def _status(peer: Peer, group: WorkGroup, *, out: bool) -> Map:
         "paused": bool(group.options.paused),
         "counts": Map(asdict(core.counts)),
     }
+    if (topic := group.options.topic) and groups.topics.standing(topic, group.state.topic) is None:
+        status["topic_ended"] = True
     if out:
         some = list(core.out.values())[:MOST]
         status["deliveries"] = tuple([_shown(each) for each in some])
@@ -202,7 +203,7 @@ async def _alter(peer: Peer, arguments: Map) -> Value:
     again, or deletes it."""
     groups = peer.hosted.groups
     group = groups.find(_named(peer, arguments))
-    peer.permit.check_observe(group.pattern)
+    check_source(peer.permit, group.options.topic, group.pattern)
     what = text(arguments, "what")
     if what in ("pause", "resume"):
         why = text(arguments, "why", "paused")[:MOST_WHY] or "paused"

@@ -47,7 +47,7 @@ from server.owners.turn_numbers import Client, Clients
 from server.spaces.conditions import Conditions
 from server.spaces.endings import Departures, Endings, note_unended
 from server.spaces.groups.groups import SpaceGroups
-from server.spaces.groups.reading import read_behind
+from server.spaces.groups.topics import read_all
 from server.spaces.leader import FilledSpace, Leader, filled_from, follow, no_space
 from server.spaces.ledger import Ledgers, Publishers
 from server.spaces.packed import Prepared
@@ -287,7 +287,7 @@ class HostedSpace:
             nursery.start_soon(self.sessions.run)
             nursery.start_soon(self.leases.run)
             nursery.start_soon(self.groups.run)
-            nursery.start_soon(read_behind, self.groups)
+            nursery.start_soon(read_all, self.groups)
             nursery.start_soon(self.staging.run)
             nursery.start_soon(self.endings.run)
             nursery.start_soon(self._departures.run, self.lane, self.name, self.flush)

@@ -177,6 +177,10 @@ class Topics:
             raise self._elsewhere() or none
         return entry
 
+    def get(self, name: str) -> TopicEntry | None:
+        """Returns the topic of that name, or None."""
+        return self._entries.get(name)
+
     def check_led(self) -> None:
         """Raises ``Refused`` unless this daemon leads the topics."""
         if (refusal := self._elsewhere()) is not None:

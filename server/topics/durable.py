@@ -64,7 +64,7 @@ class DurableTopics:
     def __init__(
         self, topics: Topics, flush: Callable[[], None], retention: Callable[[], Retention] = Retention
     ) -> None:
-        """``retention`` says how much of a topic is kept for an archive."""
+        """``retention`` says how much of a topic is kept for an archive, and for groups."""
         self.writer: TopicWriter
         """What writes the steps, once they are opened."""
         self.is_open = False
@@ -74,6 +74,10 @@ class DurableTopics:
         """Tells followers that there is more on disk, while there are some."""
         self.lend: Callable[[StepLog], None] | None = None
         """Gives a step log its archive, as that is now; blocks.  None where there is no archive."""
+        self.needed: Callable[[int], int | None] = lambda _topic: None
+        """Returns the completed epoch after which groups need a topic, by its identity, if any do."""
+        self.moved: Callable[[], None] = lambda: None
+        """Called when topics have more on disk, or one has ended."""
         self._topics = topics
         self._flush = flush
         self._retention = retention
@@ -111,7 +115,9 @@ class DurableTopics:
 
         A topic that was followed goes on as it is, with its subscribers.
         """
-        self.writer = TopicWriter(journal, self._written, self._retention)
+        self.writer = TopicWriter(
+            journal, self._written, self._retention, lambda ledger: self.needed(ledger.number)
+        )
         self.is_open, self.following = True, None
         self._topics.number_from_now()
         for slot in [each for each in self._entries if each not in found]:
@@ -159,6 +165,7 @@ class DurableTopics:
                 self._come_back(producer)
             del self._entries[entry.ledger.slot]
             self.writer.end(entry.ledger)
+            self.moved()
 
     def check_room(self) -> None:
         """Raises ``Refused`` while the disk is full."""
@@ -170,6 +177,7 @@ class DurableTopics:
             entry = self._entries.get(ledger.slot)
             if entry is not None:
                 entry.look()
+        self.moved()
         if self.hint is not None:
             self.hint()
         self._flush()
@@ -202,6 +210,7 @@ class DurableTopics:
         entry = self._entries[ledger.slot]
         entry.send_back()
         entry.look()
+        self.moved()
 
     def _end_followed(self, slot: int, *, whole: bool) -> None:
         """Ends a topic; its subscribers get an error if they may not have been told all of it."""
@@ -209,6 +218,7 @@ class DurableTopics:
         if not whole:
             entry.fail(has_ended(entry))
         self._topics.end(entry)
+        self.moved()
 
     def _skip(self, before: StepLog, ledger: StepLog) -> None:
         entry = self._entries[before.slot]

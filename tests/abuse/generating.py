@@ -442,7 +442,8 @@ class Script(Palette):
                 )
             }
         )
-        return {"group": self.chance.choice(("jobs", "none")), "what": what, "options": options}
+        about: dict[str, Value] = {"group": self.chance.choice(("jobs", "none")), "what": what}
+        return about | {"options": options, "topic": self.chance.choice(("t", "none", "", 7))}
 
     def _end_session(self) -> dict[str, Value]:
         return {"session": self.chance.randrange(1, 30)}

@@ -42,6 +42,7 @@ async def consume(args: argparse.Namespace) -> int:
             key=args.key,
             ack_within=duration(args.ack_within) if args.ack_within else None,
             attempts=args.attempts,
+            topic=args.topic,
         ) as jobs,
     ):
         note(f"group {args.group}: waiting for jobs, Ctrl-C ends")

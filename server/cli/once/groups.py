@@ -110,7 +110,7 @@ def _cells(each: Fields) -> tuple[str, ...]:
         *[str(each[name]) for name in ("members", "out", "undone", "dead")],
         since_text(oldest) if each["undone"] else "-",
         str(each["behind"]),
-        "paused" if each["paused"] else "runs",
+        "paused" if each["paused"] else "topic ended" if each.get("topic_ended") else "runs",
         tame(str(each["pattern"])),
     )
 

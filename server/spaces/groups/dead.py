@@ -1,7 +1,8 @@
 """Dead letters: items that have failed for good, as facts of their group, and how they are tried again.
 
 A dead letter is ``dead(GROUP, EPOCH, POSITION, ITEM, REASON, ATTEMPTS, TIME, KIND)`` of the owner
-``group:NAME``: with the time of the item's epoch, and ``fact`` or ``message``.
+``group:NAME``: with the time of the item's epoch, and ``fact``, ``message`` or, of a topic, ``["item", time,
+crashed]``.
 
 Always: an item becomes a dead letter in one epoch with the note that it is done, and comes back in one epoch
 with the note that it is undone.
@@ -46,8 +47,7 @@ def bury(hosted: GroupSpace, group: WorkGroup, item: Item, reason: str) -> bool:
                 logger.error("group %r of space %s is paused: %s", group.name, hosted.name, why)
                 redefine(hosted, group, replace(group.options, paused=why))
             return False
-        kind = "message" if item.is_message else "fact"
-        said = (reason[:REASON], item.attempts, time_of(item.time), kind)
+        said = (reason[:REASON], item.attempts, time_of(item.time), item.kind)
         fact = Record(DEAD, group.name, *item.at, item.value, *said)
         note = of_group(DONE, done_fields(group.name, [item.at]))
         hosted.commit(owner, [(ASSERT, hosted.space.fresh_handle(owner), fact)], notes=[note])
@@ -86,4 +86,4 @@ def _item_of(fact: Record) -> Item:
     fields: Any = fact.fields  # as ``bury`` has written them
     _, epoch, position, value, _, _, time, kind = fields
     at: At = (epoch, position)
-    return Item(at, micros_of(time), value, is_message=kind == "message")
+    return Item.of_kind(at, micros_of(time), value, kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -12,17 +12,22 @@ from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.wire.consuming import ConsumeOptions, Start
 from index.patterns.patterns import capture_names, matcher
-from index.patterns.text import unparse_pattern
-from index.values.values import Map, Record, Value, key as key_of, same
+from index.patterns.text import parse_pattern, unparse_pattern
+from index.values.values import Record, Value, key as key_of, same
 from relay.groups.members import GroupOptions
 from relay.groups.state import END, GROUP, GROUP_ENDED, GroupState, Item
 from relay.log.notes import of_group
+from relay.topics.steps import StepLog
 from server.owners.accounts import Account
-from server.spaces.groups.group import OWNER, GroupSpace, WorkGroup, group_of, redefine
+from server.spaces.groups.group import OWNER, GroupSpace, WorkGroup, group_of, redefine, stated
 from server.spaces.groups.groups import SpaceGroups
 
 AT_ONCE: Final = 4_096
 """Claims that one turn retracts where a group is deleted."""
+
+
+ITEM: Final = parse_pattern("$item")
+"""What a group of a topic divides without a pattern: all items, each with itself as its capture."""
 
 
 async def joined(groups: SpaceGroups, options: ConsumeOptions, account: Account | None = None) -> WorkGroup:
@@ -36,31 +41,36 @@ async def joined(groups: SpaceGroups, options: ConsumeOptions, account: Account 
         if group is None:
             group = await _make(groups, options, account)
         else:
-            _check_same(group, options)
+            _check_same(groups, group, options)
     return group
 
 
 async def _make(groups: SpaceGroups, options: ConsumeOptions, account: Account | None) -> WorkGroup:
-    if options.pattern is None:
+    pattern = options.pattern if options.topic is None or options.pattern is not None else ITEM
+    if pattern is None:
         raise Refused("no-group", f"there is no group {options.group!r}, and no pattern to make it with")
     limit = groups.hosted.limits.groups
     if len(groups.by_name) >= limit:
         raise Refused("limit", f"{len(groups.by_name)} groups, the limit is limits.groups={limit}")
     if account is not None:
         account.check("groups")
-    chosen = GroupOptions(key=options.key)
+    chosen = GroupOptions(key=options.key, topic=options.topic or "")
     if options.ack_within is not None:
         chosen = replace(chosen, ack_within=float(options.ack_within))
     if options.attempts is not None:
         chosen = replace(chosen, attempts=options.attempts)
-    names = capture_names(options.pattern)
+    names = capture_names(pattern)
     if options.key is not None and options.key not in names:
         raise Refused("bad-request", f"key={options.key!r} is no capture of the pattern, which has {names}")
     hosted = groups.hosted
-    begin = await _begin_at(hosted, options.begin)
-    held = [] if options.begin != "held" else _held(hosted, options.pattern, chosen.window)
-    state = GroupState(options.group)
-    fact = Record("group", options.group, options.pattern, Map(asdict(chosen)))
+    topic = groups.topics.find(chosen.topic) if chosen.topic else None
+    state = GroupState(options.group, topic=topic.number if topic is not None else 0)
+    if topic is not None:
+        begin: int | None = await _begin_in(groups, topic, options.begin)
+    else:
+        begin = await _begin_at(hosted, options.begin)
+    held = [] if options.begin != "held" else _held(hosted, pattern, chosen.window)
+    fact = Record("group", options.group, pattern, stated(chosen))
     epoch = hosted.space.epoch + 1
     state.read = (epoch, END) if begin is None else (begin, END)
     for position, value in enumerate(held):
@@ -104,6 +114,22 @@ async def _begin_at(hosted: GroupSpace, begin: Start) -> int | None:
     return after
 
 
+async def _begin_in(groups: SpaceGroups, topic: StepLog, begin: Start) -> int:
+    """Returns the number of the completed epoch of a topic after which a group begins."""
+    if isinstance(begin, datetime):
+        return await groups.topics.number_at(topic, int(begin.timestamp() * 1_000_000))
+    if not isinstance(begin, int):
+        return topic.completed_durable
+    after, newest = max(0, begin - 1), topic.completed_durable
+    if after > newest:
+        said = f"epoch {after} of topic {topic.topic.name!r} is still to come, the newest is {newest}"
+        raise Refused("epoch-ahead", said)
+    if after < (oldest := await groups.topics.oldest(topic)) - 1:
+        said = f"epoch {after + 1} of topic {topic.topic.name!r} is not retained, the oldest is {oldest}"
+        raise Refused("epoch-gone", said)
+    return after
+
+
 async def delete(groups: SpaceGroups, group: WorkGroup) -> None:
     """Ends a group, with its dead letters; its members get an error."""
     hosted, owner = groups.hosted, OWNER + group.name
@@ -121,20 +147,52 @@ async def seek(groups: SpaceGroups, group: WorkGroup, to: Value) -> int:
 
     Deliveries from before cannot be done any more; items after that epoch come again, done or not.
     """
-    hosted = groups.hosted
-    begin = await _begin_at(hosted, to if isinstance(to, int | datetime) else "now")
-    after = hosted.space.epoch if begin is None else begin
+    hosted, to = groups.hosted, to if isinstance(to, int | datetime) else "now"
+    if group.options.topic:
+        after = await _begin_in(groups, _divided(groups, group), to)
+    else:
+        begin = await _begin_at(hosted, to)
+        after = hosted.space.epoch if begin is None else begin
     async with groups.making:
         if groups.by_name.get(group.name) is not group:
             raise Refused("no-group", f"group {group.name!r} was deleted meanwhile")
         groups.revoke(list(group.core.out.values()))
         groups.rest(group)
         least = group.core.next_token
-        groups.note(of_group(GROUP, GroupState(group.name, (after, END), least).checkpoint(0)))
+        state = GroupState(group.name, (after, END), least, group.state.topic)
+        groups.note(of_group(GROUP, state.checkpoint(0)))
         group.begin_anew(least)
-        groups.behind.set()
+        (groups.topics_moved if group.options.topic else groups.behind).set()
         await hosted.commits.wait_durable(hosted.space.epoch)
     return after
+
+
+def _divided(groups: SpaceGroups, group: WorkGroup) -> StepLog:
+    """Returns the topic that a group divides; raises ``Refused`` if that has ended."""
+    topic = groups.topics.standing(group.options.topic, group.state.topic)
+    if topic is None:
+        raise Refused("no-topic", _ended(group))
+    return topic
+
+
+def _ended(group: WorkGroup) -> str:
+    return (
+        f"topic {group.options.topic!r} of group {group.name!r} has ended; to divide a later topic of that "
+        "name, delete the group and make it again"
+    )
+
+
+def _check_not_another(groups: SpaceGroups, group: WorkGroup) -> None:
+    """Raises ``Refused`` if the topic of a group has ended, and there is a later one of that name.
+
+    Without a later topic members still get the items that were read.
+    """
+    try:
+        later = groups.topics.find(group.options.topic)
+    except Refused:
+        return
+    if later.number != group.state.topic:
+        raise Refused("group-differs", _ended(group))
 
 
 async def alter(groups: SpaceGroups, group: WorkGroup, options: GroupOptions) -> None:
@@ -154,7 +212,17 @@ async def alter(groups: SpaceGroups, group: WorkGroup, options: GroupOptions) ->
             await hosted.commits.wait_durable(hosted.space.epoch)
 
 
-def _check_same(group: WorkGroup, options: ConsumeOptions) -> None:
+def _check_same(groups: SpaceGroups, group: WorkGroup, options: ConsumeOptions) -> None:
+    topic = group.options.topic
+    if options.topic is not None and options.topic != topic:
+        has = f"topic {topic!r}" if topic else "facts and messages of the space"
+        said = f"group {group.name!r} divides {has}, not topic {options.topic!r:.300}"
+        raise Refused("group-differs", said)
+    if options.topic is not None and not options.holding:
+        _check_not_another(groups, group)
+    elif options.pattern is not None and topic:
+        said = f"group {group.name!r} divides topic {topic!r}; state topic={topic!r} beside the pattern"
+        raise Refused("group-differs", said)
     if options.pattern is not None and not same(options.pattern, group.pattern):
         raise Refused(
             "group-differs",

@@ -1,5 +1,7 @@
 """One group of a space: its definition, its state, and the items that it has read.
 
+It divides facts and messages of the space, or the items of a durable topic of the daemon.
+
 Always: ``core`` hands out only items that are on disk; the pattern and the key of a group do not change.
 """
 
@@ -8,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final, Protocol, TypeGuard
+from typing import Final, Protocol, TypeGuard, TypeVar
 
 from dataspace.codec import pack
 from dataspace.kernel.actions import REPLACE, Action
@@ -21,10 +23,14 @@ from relay.following.following import Following
 from relay.groups.core import GroupCore
 from relay.groups.members import GroupMember, GroupOptions, JobDelivery
 from relay.groups.state import END, At, GroupState, Item
+from relay.journal.past import Piece
 from relay.log.log import Log
 from relay.log.notes import Note
 from relay.log.writer import GroupCommit
+from relay.topics.steps import StepLog
 from server.config.model import Limits
+
+T = TypeVar("T")
 
 OWNER: Final = "group:"
 """The prefix of the owners of groups."""
@@ -81,6 +87,36 @@ class GroupSpace(Protocol):
         """Has the log note something before the next epoch."""
 
 
+class GroupTopics(Protocol):
+    """The durable topics whose items groups divide."""
+
+    def find(self, name: str) -> StepLog:
+        """Returns the durable topic of a name; raises ``Refused`` if there is none."""
+
+    def standing(self, name: str, identity: int) -> StepLog | None:
+        """Returns the topic of a name, unless it has ended or is another one now."""
+
+    async def read(
+        self,
+        topic: StepLog,
+        after: int,
+        at: tuple[int, int] | None,
+        budget: int,
+        decode: Callable[[Sequence[Piece]], T],
+    ) -> T:
+        """Returns what ``decode`` makes, in a thread, of the completed epochs after one; ``at`` goes on
+        within the first of them.
+
+        Raises ``Refused``: ``epoch-gone`` for epochs that were deleted, ``archive-away``.
+        """
+
+    async def number_at(self, topic: StepLog, micros: int) -> int:
+        """Returns the number before the first epoch that was completed at or after a time."""
+
+    async def oldest(self, topic: StepLog) -> int:
+        """Returns the number of the oldest completed epoch that can be read."""
+
+
 class StreamMember(GroupMember):
     """A member of a group that a stream feeds; ``give`` sends a delivery, ``mark`` a mark.
 
@@ -112,14 +148,18 @@ class WorkGroup:
         "_key",
         "core",
         "dead",
+        "ledger",
         "matches",
         "name",
         "names",
         "pattern",
         "pending",
+        "pending_at",
+        "pending_index",
         "pending_to",
         "root",
         "state",
+        "unnoted",
     )
 
     def __init__(self, state: GroupState, pattern: Value, options: GroupOptions, hosted: GroupSpace) -> None:
@@ -138,7 +178,14 @@ class WorkGroup:
         self.pending: deque[Item] = deque()
         """Items that were read from the log and are not taken yet."""
         self.pending_to = state.read[0] if state.read[1] == END else state.read[0] - 1
-        """The epoch to which the log was read for ``pending``."""
+        """The epoch to which the log or the topic was read for ``pending``."""
+        self.pending_at: tuple[int, int] | None = None
+        self.pending_index = 0
+        """Where to read on within the next epoch of the topic, and how many of its items were read."""
+        self.ledger: StepLog | None = None
+        """The topic that is divided, as it was seen last."""
+        self.unnoted = 0
+        """About how many bytes of the topic were read since the log says how far."""
 
     def _new_core(self, options: GroupOptions, first: int = 0) -> GroupCore:
         index = self._hosted.space.index
@@ -162,6 +209,7 @@ class WorkGroup:
             self.core.join(member)
         self.pending.clear()
         self.pending_to = self.state.read[0]
+        self.pending_at, self.pending_index, self.unnoted = None, 0, 0
 
     def _key_at(self, value: Value) -> Hashable:
         row = self.matches(value)
@@ -194,6 +242,8 @@ class WorkGroup:
     @property
     def behind(self) -> int:
         """How many epochs on disk the group has not read."""
+        if self.options.topic:
+            return 0 if self.ledger is None else max(0, self.ledger.completed_durable - self.pending_to)
         return 0 if self.state.is_live else max(0, self._hosted.commits.durable - self.state.read[0])
 
     @property
@@ -231,11 +281,16 @@ def is_dead(fact: Value) -> TypeGuard[Record]:
     return isinstance(fact, Record) and fact.label == DEAD and len(fact.fields) == 8
 
 
+def stated(options: GroupOptions) -> Map:
+    """Returns options as a definition has them; one of the facts of the space names no topic."""
+    return Map({name: value for name, value in asdict(options).items() if name != "topic" or value})
+
+
 def redefine(hosted: GroupSpace, group: WorkGroup, options: GroupOptions) -> None:
     """Changes the options of a group, in its definition and from now on; raises ``Refused``."""
     owner = OWNER + group.name
     (before,) = [handle for handle, fact in hosted.space.claims(owner).items() if defines(fact, group.name)]
-    fact = Record("group", group.name, group.pattern, Map(asdict(options)))
+    fact = Record("group", group.name, group.pattern, stated(options))
     hosted.commit(owner, [(REPLACE, before, hosted.space.fresh_handle(owner), fact)])
     group.core.options = options
 
@@ -243,10 +298,10 @@ def redefine(hosted: GroupSpace, group: WorkGroup, options: GroupOptions) -> Non
 def group_of(state: GroupState, fact: Value, hosted: GroupSpace) -> WorkGroup:
     """Returns the group that a fact defines."""
     assert isinstance(fact, Record)  # as ``defines`` has seen
-    _, pattern, stated = fact.fields
-    assert isinstance(stated, Map)  # the daemon has written it
+    _, pattern, given = fact.fields
+    assert isinstance(given, Map)  # the daemon has written it
     known = GroupOptions.__dataclass_fields__
-    options = GroupOptions(**{str(n): value for n, value in stated.pairs() if n in known})  # type: ignore[arg-type]  # as above
+    options = GroupOptions(**{str(n): value for n, value in given.pairs() if n in known})  # type: ignore[arg-type]  # as above
     group = WorkGroup(state, pattern, options, hosted)
     group.dead = sum(map(is_dead, hosted.space.claims(OWNER + state.name).values()))
     return group

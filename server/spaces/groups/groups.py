@@ -22,6 +22,7 @@ from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.changes import Epoch
 from index.values.positions import class_of
 from index.values.values import Map, Record, Value
+from relay.following.following import Following
 from relay.groups.core import Cell
 from relay.groups.members import GroupCounts, GroupMember, JobDelivery
 from relay.groups.state import AGAIN, DONE, END, At, GroupStates, Item, done_fields
@@ -35,6 +36,7 @@ from server.spaces.groups.group import (
     ANY,
     OWNER,
     GroupSpace,
+    GroupTopics,
     Settled,
     StreamMember,
     WorkGroup,
@@ -76,6 +78,12 @@ class SpaceGroups:
         """When the next postponed item is due for which ``run`` wakes, in microseconds since 1970."""
         self.behind = trio.Event()
         """Set when a group may read on from the log."""
+        self.topics: GroupTopics
+        """The durable topics of the daemon."""
+        self.of_topics: list[WorkGroup] = []
+        """The groups that divide one."""
+        self.topics_moved = trio.Event()
+        """Set when a group may read on from its topic."""
         self.moved = trio.lowlevel.ParkingLot()
         """Where tasks wait until a group has read more."""
         self._opens = 0.0
@@ -86,12 +94,19 @@ class SpaceGroups:
         self.making = trio.Lock()
         """Held while a group is made, moved or deleted."""
 
+    @property
+    def noted(self) -> GroupStates:
+        """The groups as the log says that they are, also of a space that is followed."""
+        commits = self.hosted.commits
+        return commits.state.groups if isinstance(commits, Following) else self.states
+
     # -- life -----------------------------------------------------------------------------------------
 
     def lead(self, states: GroupStates, *, was_clean: bool) -> None:
         """Takes up the groups of the log, whose state that is; connections come later."""
         self.states = states
         self.by_name.clear()
+        self.of_topics.clear()
         self._placed.clear()
         self._members.clear()
         for name, state in states.items():
@@ -107,9 +122,13 @@ class SpaceGroups:
             self._opens = trio.current_time() + SETTLE_SECONDS
 
     def add(self, group: WorkGroup) -> None:
-        """Adds a group, which reads from the log first."""
+        """Adds a group, which reads from the log first, or from its topic."""
         self.by_name[group.name] = group
-        self._placed.setdefault(place_of(group), []).append(group)
+        if group.options.topic:
+            self.of_topics.append(group)
+            self.topics_moved.set()
+        else:
+            self._placed.setdefault(place_of(group), []).append(group)
         if isinstance(self.hosted.commits, GroupCommit):
             self.hosted.commits.on_epoch = self.feed
         self.touched(group)
@@ -162,7 +181,7 @@ class SpaceGroups:
                 gone, group.core.gone = group.core.gone, []
                 self.note(of_group(DONE, done_fields(group.name, gone)))
             if not group.state.is_live and not group.is_full:
-                self.behind.set()
+                (self.topics_moved if group.options.topic else self.behind).set()
             if (due := group.core.next_due) is not None and due < self._due:
                 self._alarm.set()
 
@@ -251,7 +270,7 @@ class SpaceGroups:
         self.rest(group)
         if self.by_name.pop(group.name, None) is not None:
             self.past.add(group.core.counts)
-            self._placed[place_of(group)].remove(group)
+            (self.of_topics if group.options.topic else self._placed[place_of(group)]).remove(group)
         if (account := self.accounts.pop(group.name, None)) is not None:
             account.give("groups")
         for member in list(group.core.members.values()):

@@ -32,7 +32,7 @@ async def read_behind(groups: SpaceGroups) -> None:
     while True:
         groups.behind = trio.Event()
         for group in list(groups.by_name.values()):
-            if not group.state.is_live:
+            if not group.state.is_live and not group.options.topic:
                 await _read_on(groups, group)
         groups.hosted.flush()
         await groups.behind.wait()
@@ -42,7 +42,7 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
     """Reads until a group is full or live."""
     hosted = groups.hosted
     while groups.by_name.get(group.name) is group and not group.state.is_live:
-        _take(group)
+        take_pending(group)
         groups.moved.unpark_all()
         groups.touched(group)
         groups.deliver()
@@ -58,7 +58,7 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
         except Refused as refusal:
             if refusal.code != "epoch-gone":
                 raise
-            _skip(groups, group)
+            skip(groups, group, hosted.own_log.oldest)
             continue
         if group.core is core and group.pending_to == after:
             group.pending.extend(items)
@@ -66,7 +66,7 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
         hosted.flush()
 
 
-def _take(group: WorkGroup) -> None:
+def take_pending(group: WorkGroup) -> None:
     """Takes items that were read, as many as the group has room for."""
     pending, state = group.pending, group.state
     while pending and not group.is_full:
@@ -93,16 +93,16 @@ def _portion(log: LogReader, group: WorkGroup, after: int, upto: int) -> tuple[l
     return found, upto
 
 
-def _skip(groups: SpaceGroups, group: WorkGroup) -> None:
+def skip(groups: SpaceGroups, group: WorkGroup, oldest: int) -> None:
     """Goes on at the oldest epoch, as the epochs before it are no longer there."""
-    hosted = groups.hosted
-    first, oldest = group.pending_to + 1, hosted.own_log.oldest
+    first, source = group.pending_to + 1, f" of topic {group.options.topic!r}" if group.options.topic else ""
     logger.error(
-        "group %r of space %s: epochs %d to %d were deleted unread",
+        "group %r of space %s: epochs %d to %d%s were deleted unread",
         group.name,
-        hosted.name,
+        groups.hosted.name,
         first,
         oldest - 1,
+        source,
     )
     groups.lost(group, first, oldest - 1)
     group.pending_to = oldest - 1

@@ -36,6 +36,7 @@ TAKE: Final[dict[str, object]] = {
     "additionalProperties": False,
     "properties": {
         "pattern": {"type": "string", "description": "makes the group if there is none"},
+        "topic": {"type": "string", "description": "the durable topic that the group divides"},
         "most": {"type": "integer", "minimum": 1, "description": "jobs at once (default 1)"},
         "wait": {"type": "integer", "minimum": 0, "description": "seconds to wait for a job (default 20)"},
     },
@@ -62,7 +63,7 @@ AGAIN: Final[dict[str, object]] = {
 async def take(daemon: ServingDaemon, asked: Asked) -> Response:
     """Returns jobs that are the caller's until their time is over; none if none has come in time."""
     async with inner_session(daemon, asked.caller, asked.space) as session:
-        said = await read_object(daemon, asked, ("pattern", "most", "wait"))
+        said = await read_object(daemon, asked, ("pattern", "topic", "most", "wait"))
         arguments: dict[str, Value] = {
             "group": asked.values["group"],
             "most": read_number(said, "most") if "most" in said else 1,
@@ -70,6 +71,8 @@ async def take(daemon: ServingDaemon, asked: Asked) -> Response:
         }
         if "pattern" in said:
             arguments["pattern"] = read_pattern(said, "pattern")
+        if "topic" in said:
+            arguments["topic"] = read_text(said, "topic")
         answer = await session.request("take", arguments)
     assert isinstance(answer, Map)  # by WIRE.md
     names, jobs = answer["names"], answer["jobs"]
@@ -82,7 +85,11 @@ def _job(names: tuple[str, ...], job: Value) -> dict[str, object]:
     assert isinstance(job, tuple)  # by WIRE.md
     epoch, position, time, token, attempt, kind, row = job
     assert isinstance(row, tuple)  # as above
-    return {
+    more: dict[str, object] = {}
+    if isinstance(kind, tuple):
+        kind, topic_time, more["crashed"] = kind
+        more["topic_time"] = to_json(topic_time)
+    return more | {
         "delivery": f"{epoch!r}.{position!r}.{token!r}",
         "epoch": epoch,
         "position": position,

@@ -394,6 +394,8 @@ export interface ConsumeOptions {
   key?: string | null;
   /** Milliseconds from when the program took a job until it goes to another member; 30 000 by default. */
   ackWithin?: number | null;
+  /** The durable topic whose items the group divides. */
+  topic?: string | null;
   /** Failed attempts after which a job is dead; 5 by default, 0 for no limit. */
   attempts?: number | null;
   /** Assert no interest. */
@@ -417,6 +419,9 @@ export class Job<R extends Row = Row> {
   /** Counts from 1. */
   readonly attempt: number;
   readonly isMessage: boolean;
+  /** Of an item of a topic: the time of its epoch, and why a producer crashed that could have sent more of it. */
+  readonly topicTime: TopicTime | null;
+  readonly crashed: string;
   readonly lost: boolean;
   /** True once the fact has gone meanwhile. */
   readonly gone: boolean;

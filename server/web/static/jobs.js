@@ -26,6 +26,7 @@ const OPTIONS = {
   ackWithin: null,
   attempts: null,
   quiet: false,
+  topic: null,
 };
 const AGAIN = { after: 0, blame: true, reason: "" };
 const RUN = { tasks: 1 };
@@ -47,7 +48,8 @@ export class Job {
     this.micros = micros;
     this.token = token;
     this.attempt = attempt;
-    this.isMessage = kind === "message";
+    this.isMessage = kind !== "fact";
+    [, this.topicTime = null, this.crashed = ""] = Array.isArray(kind) ? kind : [];
     this.captures = captures;
   }
 
@@ -117,7 +119,7 @@ export class Jobs {
   #asked = 0;
 
   constructor(session, pattern, options) {
-    const { group, start, inFlight, key, ackWithin, attempts, quiet } = optionsOf(OPTIONS, options);
+    const { group, start, inFlight, key, ackWithin, attempts, quiet, topic } = optionsOf(OPTIONS, options);
     if (typeof group !== "string" || !group) throw new UsageError("the option `group` names the group");
     if (!(Number.isSafeInteger(inFlight) && inFlight > 0)) throw new UsageError(`inFlight is 1 or more, not ${inFlight}`);
     this.group = group;
@@ -134,6 +136,7 @@ export class Jobs {
     if (ackWithin !== null) spec.ack_within = ackWithin / 1000;
     if (attempts !== null) spec.attempts = attempts;
     if (quiet) spec.quiet = true;
+    if (topic !== null) spec.topic = topic;
     this.#spec = spec;
     this.#open([]);
   }
