@@ -117,10 +117,11 @@ class Life:
 
 
 @contextmanager
-def killed(directory: Path, number: int) -> Iterator[Path]:
+def killed(bare: BareSpace, directory: Path, number: int) -> Iterator[Path]:
     """A copy of a directory as it is now, without what is still to be written."""
     copy = directory.with_name(f"life{number}")
-    shutil.copytree(directory, copy)
+    with bare.own_log._writing:  # a thread may be about to write
+        shutil.copytree(directory, copy)
     yield copy
 
 
@@ -165,7 +166,7 @@ async def live(tmp_path: Path, chance: random.Random, *, key: bool, lives: int, 
             if turn + 1 < lives:
                 while bare.commits._begun or bare.own_log.is_busy:  # noqa: ASYNC110  # no event says so
                     await trio.sleep(0.001)
-                with killed(directory, turn + 1) as copy:
+                with killed(bare, directory, turn + 1) as copy:
                     directory = copy
                 present = BareSpace(Path(shutil.copytree(directory, f"{directory}-look")))
                 sent = set(_items(present))

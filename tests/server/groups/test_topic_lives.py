@@ -129,7 +129,7 @@ async def live(
             if turn + 1 < lives:
                 while bare.commits._begun or bare.own_log.is_busy or not topics.is_idle:  # noqa: ASYNC110  # no event says so
                     await trio.sleep(0.001)
-                with killed(directory, turn + 1) as copy:
+                with killed(bare, directory, turn + 1) as copy:
                     directory = copy
                 sent = expected  # all of that is on disk
             else:
