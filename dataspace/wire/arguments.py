@@ -34,7 +34,7 @@ ARGUMENTS: Final = {
     "discard": "key close",
     "publish": "keys owner client sequence replace by expect exclusive discard close traceparent done",
     "rules": "ask about form",
-    "take": "group pattern most wait",
+    "take": "group pattern topic most wait",
     "settle": "group done again dead extend after blame reason",
     "groups": "group out",
     "group-alter": "group what to why options pattern",

@@ -176,3 +176,22 @@ async def test_a_member_keeps_its_jobs_over_a_killed_daemon(tmp_path: Path) -> N
         assert (group["undone"], group["dead"]) == (0, 0)
     daemon.stop()
     assert told == [True, False, 3, 1, [[1]]]
+
+
+TOPIC = """
+const space = await connect(url);
+const publication = await space.publish("t", { durable: true });
+await publication.send(["a", { n: 1 }]);
+await publication.close();
+const jobs = await space.consume(null, { group: "items", topic: "t", start: 1, inFlight: 2 }).ready;
+const two = [await jobs.take(), await jobs.take()];
+await space.turn((draft) => draft.assert(record("result", 1), { owner: "results" }), { done: two });
+const told = two.map((job) => [job.named, job.epoch, job.position, job.topicTime, job.crashed]);
+console.log(JSON.stringify(told));
+await space.close();
+"""
+
+
+async def test_a_member_gets_the_items_of_a_topic(http: str, tmp_path: Path) -> None:
+    told = await run(tmp_path, TOPIC, url=http)
+    assert told == [[{"item": "a"}, 1, 0, 0, ""], [{"item": {"n": 1}}, 1, 1, 0, ""]]

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,35 @@ def subscribed(daemon: DaemonProcess, as_of: int, count: int) -> list[int]:
                 return [number_in((await anext(subscription)).items) for _ in range(count)]
 
     return trio.run(reading)
+
+
+def divided(daemon: DaemonProcess, start: Any, count: int, group: str) -> list[int]:
+    """The items that a new group has from its beginning on, each reported as done."""
+
+    async def consuming() -> list[int]:
+        async with dataspace.connect(daemon.url) as space:
+            async with space.consume(topic="t", group=group, start=start, in_flight=20) as jobs:
+                found: list[int] = []
+                with trio.fail_after(60):
+                    while len(found) < count and (job := await jobs.next_job()) is not None:
+                        assert (job.epoch, job.position) == (job.topic_time + 1, 0)  # type: ignore[operator]  # a number
+                        await job.done()
+                        found.append(number_in([job["item"]]))
+                return found
+
+    return trio.run(consuming)
+
+
+def test_a_group_divides_what_only_the_archive_has(archiving: DaemonProcess) -> None:
+    publish(archiving, 0, 150)
+    wait(lambda: retained(archiving) <= RETAIN, "what is archived goes")
+    assert divided(archiving, 1, 100, "first") == [*range(100)]
+    archiving.kill()
+    archiving.start()
+    assert divided(archiving, 1, 50, "first") == [*range(100, 150)]
+    assert divided(archiving, 30, 121, "second") == [*range(29, 150)]
+    past = datetime.now(UTC) - timedelta(days=1)
+    assert divided(archiving, past, 150, "third") == [*range(150)]
 
 
 def test_readers_of_a_topic_see_no_border(archiving: DaemonProcess, tmp_path: Path) -> None:

@@ -80,3 +80,25 @@ def test_a_group_is_paused_moved_and_deleted(space: BlockingSpace, capfd: pytest
     printed(capfd, "groups", "delete", "w")
     assert space.matches("group($, _, _)") == []
     assert printed(capfd, "groups").splitlines()[1:] == []
+
+
+def test_a_command_does_the_items_of_a_topic(space: BlockingSpace, capfd: pytest.CaptureFixture[str]) -> None:
+    with space.publish("t", durable=True) as publication:
+        publication.send({"n": 1}, Record("job", 2))
+    consume = ("consume", "--topic", "t", "--group", "w", "--start", "1")
+    command = 'cat >&2; echo "result(\\"$DATASPACE_JOB\\")"'
+    printed(capfd, *consume, "--count", "2", "--exec", command, "--results", "results")
+    assert sorted(space.matches("result($)")) == [("1.0",), ("1.1",)]
+    only = ("consume", "job($id)", "--topic", "t", "--group", "some", "--start", "1", "--count", "1")
+    assert "2" in printed(capfd, *only)
+    assert "a topic has none" in printed_error(capfd, *consume[:-1], "held")
+    space.end_topic("t")
+    assert {line.split("  ")[-2].strip() for line in printed(capfd, "groups").splitlines()[1:]} == {
+        "topic ended"
+    }
+
+
+def printed_error(capfd: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command that fails prints."""
+    assert main(list(words)) != 0
+    return capfd.readouterr().err

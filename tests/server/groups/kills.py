@@ -40,19 +40,32 @@ class Counts:
 
 
 async def divide(
-    daemon: DaemonProcess, *, jobs: int, kills: int, stops: int, seed: int = 1, members: int = 3
+    daemon: DaemonProcess,
+    *,
+    jobs: int,
+    kills: int,
+    stops: int,
+    seed: int = 1,
+    members: int = 3,
+    topic: str | None = None,
 ) -> Counts:
-    """Works off jobs, while the daemon is killed and members are stopped, as often as is said."""
+    """Works off jobs, while the daemon is killed and members are stopped, as often as is said.
+
+    The jobs are messages, or the items of a durable topic.
+    """
     counts, chance = Counts(jobs=jobs), random.Random(seed)
     async with dataspace.connect(daemon.url, grace=5) as boss:
-        async with boss.consume(JOB, group="w", ack_within=0.5, attempts=0):
+        if topic is not None:
+            async with boss.publish(topic, durable=True) as publication:
+                await publication.advance(1)
+        async with boss.consume(JOB, group="w", ack_within=0.5, attempts=0, topic=topic):
             pass
         finished = trio.Event()
         async with trio.open_nursery() as nursery:
             scopes: list[trio.CancelScope] = []
             for _ in range(members):
                 scopes.append(await nursery.start(_member, daemon.url, counts, chance))
-            nursery.start_soon(_send, boss, jobs)
+            nursery.start_soon(_send if topic is None else _publish, boss, jobs)
             nursery.start_soon(_count, daemon.url, jobs, finished)
             disturb = ["kill"] * kills + ["stop"] * stops
             chance.shuffle(disturb)
@@ -80,6 +93,15 @@ async def _send(space: dataspace.RemoteSpace, jobs: int) -> None:
     for number in range(jobs):
         await space.submit([(2, Record("job", number))])
     await space.drain(60)
+
+
+async def _publish(space: dataspace.RemoteSpace, jobs: int) -> None:
+    async with space.publish("jobs", durable=True, name="boss", away=60) as topic:
+        for number in range(jobs):
+            await topic.send(Record("job", number))
+            if number % 7 == 6:
+                assert isinstance(topic.time, int)  # the topic has no dimensions
+                await topic.advance(topic.time + 1)
 
 
 async def _count(url: str, jobs: int, finished: trio.Event) -> None:

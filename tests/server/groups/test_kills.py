@@ -19,6 +19,20 @@ async def test_each_job_has_one_result_whatever_is_killed(daemon: DaemonProcess)
 
 
 @pytest.mark.slow
+async def test_each_item_of_a_topic_has_one_result_whatever_is_killed(daemon: DaemonProcess) -> None:
+    counts = await divide(daemon, jobs=600, kills=2, stops=2, topic="jobs")
+    assert (counts.results, counts.twice, counts.missing) == (600, 0, 0), counts
+
+
+@pytest.mark.slow
+@pytest.mark.torture(long=True)
+@pytest.mark.skipif(not ROUNDS, reason="for make torture")
+async def test_thirty_kills_and_thirty_stops_do_each_item_once(daemon: DaemonProcess) -> None:
+    counts = await divide(daemon, jobs=20_000, kills=30, stops=30, topic="jobs")
+    assert (counts.results, counts.twice, counts.missing) == (20_000, 0, 0), counts
+
+
+@pytest.mark.slow
 @pytest.mark.torture(long=True)
 @pytest.mark.skipif(not ROUNDS, reason="for make torture")
 @pytest.mark.parametrize("seed", range(1, 1 + max(1, ROUNDS // 10)))

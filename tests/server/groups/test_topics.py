@@ -11,12 +11,16 @@ import trio
 
 import dataspace
 from dataspace import DeliveryLost, Map, Record, Refused, RemoteSpace, UsageError
+from dataspace.transport.tokens import narrow
 from relay.log.retention import Retention
 from server.config.model import Config
+from server.config.rights import Key
 from server.daemon.serve import serve
 from tests.server.groups.test_consuming import is_idle, take
 from tests.server.groups.test_defining import alter, status
 from tests.server.processes import DaemonProcess, running, stand_by
+
+BOSS = "the secret of the boss"
 
 
 async def publish(space: RemoteSpace, *epochs: list[Any], topic: str = "t", **options: Any) -> None:
@@ -272,6 +276,64 @@ async def test_a_large_epoch_is_read_in_parts_and_each_item_comes_once(daemon: D
             assert await is_idle(jobs, space)
 
 
+async def test_rights_are_those_to_the_topic_and_to_the_group(tmp_path: Path, nursery: trio.Nursery) -> None:
+    config = Config(("tcp:127.0.0.1:0",), tmp_path / "data", keys=(Key("boss", BOSS),))
+    (url,) = await nursery.start(serve, config)
+    listed: list[tuple[dict[str, Any], str]] = [
+        ({"groups": ("w",)}, "subscribe topic 't'"),
+        ({"groups": ("w",), "observe": True, "topics": Map({"publish": ("t",)})}, "subscribe topic 't'"),
+        ({"topics": ("t",), "observe": True}, "consume from group 'w'"),
+        ({"topics": ("t",), "groups": ("w",)}, ""),
+    ]
+    async with dataspace.connect(url, token=BOSS) as boss:
+        await publish(boss, ["a"])
+        for rights, reason in listed:
+            async with dataspace.connect(url, token=narrow(BOSS, Map(rights))) as space:
+                if not reason:
+                    async with space.consume(topic="t", group="w", start=1) as jobs:
+                        (job,) = await take(jobs, 1)
+                        await job.done()
+                    assert len(await _groups(space)) == 1
+                    await alter(space, "seek", to=1)
+                    assert await space.request("take", Map({"group": "w", "topic": "t"}))
+                    continue
+                with pytest.raises(Refused, match=reason):
+                    async with space.consume(topic="t", group="w"):
+                        pass
+                with pytest.raises(Refused, match=reason):
+                    await space.request("take", Map({"group": "w", "topic": "t"}))
+        for rights, reason in listed[:3]:  # of a group that there is
+            async with dataspace.connect(url, token=narrow(BOSS, Map(rights))) as space:
+                for arguments in ({}, {"topic": "t"}):
+                    with pytest.raises(Refused, match=reason):
+                        await space.request("take", Map({"group": "w", **arguments}))
+                with pytest.raises(Refused, match=reason):
+                    await alter(space, "pause")
+                if "topics" not in rights:
+                    assert await _groups(space) == ()
+
+
+async def _groups(space: RemoteSpace) -> Any:
+    return await space.request("groups", Map({}))
+
+
+async def test_the_blocking_client_divides_a_topic(url: str) -> None:
+    def work() -> list[Any]:
+        with (
+            dataspace.connect_blocking(url) as space,
+            space.consume(topic="t", group="w", start=1, in_flight=3) as jobs,
+        ):
+            taken = [next(iter(jobs)) for _ in range(3)]
+            with space.turn(done=taken) as turn:
+                turn.assert_(Record("result", len(taken)), owner="results")
+            return [(job["item"], job.topic_time, job.crashed) for job in taken]
+
+    async with dataspace.connect(url) as space:
+        await publish(space, ["a", "b"], ["c"])
+        assert await trio.to_thread.run_sync(work) == [("a", 0, ""), ("b", 0, ""), ("c", 1, "")]
+        assert await space.matches("result($)") == [(3,)]
+
+
 async def serving(path: Path, nursery: trio.Nursery, retention: Retention) -> str:
     config = Config(("tcp:127.0.0.1:0",), path, retention=retention)
     (url,) = await nursery.start(serve, config)
@@ -313,9 +375,8 @@ async def test_what_a_topic_could_not_keep_is_said_to_be_lost(tmp_path: Path, nu
                 (job,) = await take(jobs, 1)
                 await job.done()
                 seen.append(job["item"][0])  # type: ignore[index, arg-type]  # a sequence
-            ((first, last),) = await space.matches('group_lost("w", $, $, _)')
-            assert isinstance(first, int) and isinstance(last, int)
-            lost = {epoch - 2 for epoch in range(first, last + 1)}
+            said: list[Any] = await space.matches('group_lost("w", $, $, _)')
+            lost = {epoch - 2 for first, last in said for epoch in range(first, last + 1)}
             assert lost and lost | set(seen) == set(range(40)) and not lost & set(seen)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import dataspace
 from dataspace import Record
 from tests.server.web.routes.callers import HttpDaemon, record
 
@@ -70,3 +71,25 @@ def test_what_is_no_delivery_or_no_group_is_refused(daemon: HttpDaemon) -> None:
         ("/v1/spaces/main/groups/none/done", {"deliveries": ["5.1.7"]}, 404),
     ):
         assert daemon.call("POST", path, body).problem()[0] == status, path
+
+
+def test_items_of_a_topic_are_taken_and_done(daemon: HttpDaemon) -> None:
+    path = "/v1/spaces/main/groups/items"
+    with dataspace.connect_blocking(daemon.url) as space:
+        with space.publish("t", durable=True) as publication:
+            publication.send("before")
+        asked = {"topic": "t", "most": 2}
+        assert daemon.call("POST", f"{path}/take", asked | {"wait": 0}).json()["jobs"] == []
+        with space.publish("t", durable=True) as publication:
+            publication.send({"n": 1}, Record("job", 2))
+    jobs = daemon.call("POST", f"{path}/take", asked).json()["jobs"]
+    while len(jobs) < 2:
+        jobs += daemon.call("POST", f"{path}/take", asked).json()["jobs"]
+    assert [(each["captures"], each["kind"], each["topic_time"], each["crashed"]) for each in jobs] == [
+        ({"item": {"n": 1}}, "item", 1, ""),
+        ({"item": record("job", 2)}, "item", 1, ""),
+    ]
+    done = [each["delivery"] for each in jobs]
+    assert daemon.call("POST", f"{path}/done", {"deliveries": done}).json()["epoch"] > 0
+    refused = daemon.call("POST", f"{path}/take", {"topic": "none", "wait": 0})
+    assert refused.problem()[1] == "group-differs"
