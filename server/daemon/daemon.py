@@ -61,7 +61,6 @@ from server.spaces.measures import status_of
 from server.spaces.rules import HostedFlows
 from server.spaces.space import HostedSpace, now
 from server.streams import verbs as past
-from server.topics.dividing import DividedTopics
 from server.topics.following import TopicConnections
 from server.topics.verbs import TopicVerbs
 from server.tracing.tracing import Tracing, traced_publish
@@ -122,9 +121,6 @@ class Daemon(DaemonState):
         """What keeps lines of its logs from repeating."""
         self.pages = AdminPages(self)
         """The answers to operators over HTTP; the listener for them is in ``monitoring/admin.py``."""
-        self.divided_topics = DividedTopics(self.topics, self.durable_topics)
-        self.durable_topics.needed = self._needed_of_topic
-        self.durable_topics.moved = self._topics_moved
         names = [each.name for each, _ in logs]
         self.functions = load_functions(config.functions)
         for each, log in logs:
@@ -303,16 +299,6 @@ class Daemon(DaemonState):
         )
         hosted.groups.topics = self.divided_topics
         return hosted
-
-    def _needed_of_topic(self, topic: int) -> int | None:
-        """Returns the completed epoch after which groups need a topic, by its identity; None if none does."""
-        known = [each.groups.noted.needs_of_topic(topic) for each in self.spaces.values()]
-        return min([each for each in known if each is not None], default=None)
-
-    def _topics_moved(self) -> None:
-        for hosted in self.spaces.values():
-            if hosted.groups.of_topics:
-                hosted.groups.topics_moved.set()
 
     # -- connections ----------------------------------------------------------------------------------
 

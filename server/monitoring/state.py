@@ -25,6 +25,7 @@ from server.sessions.peer import Peer
 from server.sessions.shared import Guest, Shared
 from server.spaces.space import now
 from server.topics.catalogue import Topics
+from server.topics.dividing import DividedTopics
 from server.topics.durable import DurableTopics, Recovered
 
 if TYPE_CHECKING:
@@ -117,6 +118,10 @@ class DaemonState(Shared):
             now, self.system, self.memory.admit, retained=retained, elsewhere=self._elsewhere
         )
         self.durable_topics = DurableTopics(self.topics, self.flush, lambda: self.main.settings.retention)
+        self.durable_topics.needed = self._needed_of_topic
+        self.durable_topics.moved = self._topics_moved
+        self.divided_topics = DividedTopics(self.topics, self.durable_topics)
+        """What groups read of durable topics."""
         self.name = config.cluster.name or own_name()
         """How other daemons name this one."""
         self.url = self.web_url = ""
@@ -159,6 +164,16 @@ class DaemonState(Shared):
     def _elsewhere(self) -> Refused | None:
         """Returns the refusal of what only a leader has, in a daemon that follows."""
         return None if self.leads else self.main.leader.refusal()
+
+    def _needed_of_topic(self, topic: int) -> int | None:
+        """Returns the completed epoch after which groups need a topic, by its identity; None if none does."""
+        known = [each.groups.noted.needs_of_topic(topic) for each in self.spaces.values()]
+        return min([each for each in known if each is not None], default=None)
+
+    def _topics_moved(self) -> None:
+        for hosted in self.spaces.values():
+            if hosted.groups.of_topics:
+                hosted.groups.topics_moved.set()
 
     @property
     def topic_writer(self) -> TopicWriter | None:

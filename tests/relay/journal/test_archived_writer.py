@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
@@ -25,11 +25,14 @@ RETAIN = 8 * SIZE
 
 @asynccontextmanager
 async def writing(
-    place: Path, retention: Retention, age: float | None = None
+    place: Path,
+    retention: Retention,
+    age: float | None = None,
+    needed: Callable[[StepLog], int | None] = lambda _ledger: None,
 ) -> AsyncIterator[tuple[TopicWriter, StepLog]]:
     """A topic without an epoch, and the writer of its journal."""
     journal = Journal.open(place)
-    writer = TopicWriter(journal, lambda _: None, lambda: retention)
+    writer = TopicWriter(journal, lambda _: None, lambda: retention, needed)
     ledger = StepLog(Topic("t", Order(0), 1, lasting=True), 1, 1, RETAIN, writer.note, age=age)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
@@ -101,3 +104,35 @@ async def test_nothing_goes_before_the_archive_was_seen(tmp_path: Path) -> None:
         assert not await writer.trim(ledger) and ledger.oldest == 1
         await writer.note_archived(ledger, 6, 5)
         assert ledger.oldest == 6, "another archive has less"
+
+
+@pytest.mark.parametrize(
+    ("needed", "age", "archived", "bound"),
+    [
+        (None, None, None, 0),
+        *[(needed, None, None, bound) for needed in (0, 5, 20) for bound in (None, 4)],
+        *[(needed, 0.0, None, bound) for needed in (0, 20) for bound in (None, 0)],
+        *[(needed, age, 10, None) for needed in (0, 20) for age in (None, 0.0)],
+        (COUNT, 0.0, None, None),
+    ],
+)
+async def test_what_groups_need_stays_unless_it_is_archived_or_too_much(
+    tmp_path: Path, needed: int | None, age: float | None, archived: int | None, bound: int | None
+) -> None:
+    size = Retention().reader_size if bound is None else bound * SIZE
+    retention = Retention(archived=archived is not None, reader_size=size)
+    async with writing(tmp_path, retention, age, lambda _: needed) as (writer, ledger):
+        if archived is not None:
+            ledger.archived, ledger.archive_seen = (archived + 1, archived), True
+        await complete(writer, ledger)
+        while await writer.trim(ledger):
+            pass
+        may_go = COUNT if needed is None else max(needed, archived or 0)
+        if needed is not None and bound is not None:
+            may_go = max(may_go, COUNT - 8 - bound)  # of these 8 are within the budget of the topic
+        if archived is not None:
+            may_go = min(may_go, archived)
+        wanted = COUNT if age is not None else COUNT - 8
+        gone = ledger.oldest - 1
+        assert gone <= max(may_go, 0) + (1 if bound is not None and archived is None else 0), (gone, may_go)
+        assert gone >= min(may_go, wanted), (gone, may_go, wanted)

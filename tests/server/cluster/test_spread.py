@@ -204,6 +204,41 @@ async def test_a_daemon_leads_the_spaces_that_prefer_it_while_it_is_there(
             assert sorted(await space.matches("here($x)")) == [(1,), (2,)]
 
 
+async def test_a_group_divides_a_topic_that_another_daemon_leads(pair: list[DaemonProcess]) -> None:
+    """The state of the group is in its space, and the topic with ``main``; each moves to the other daemon."""
+    one, two = pair
+    seen: list[object] = []
+
+    async def publish(first: int) -> None:
+        urls = ",".join([one.url, two.url])
+        async with dataspace.connect(urls) as space, space.publish("t", durable=True) as topic:
+            assert isinstance(topic.time, int)
+            await topic.finish(first, first + 1, then=topic.time + 1)
+
+    with trio.fail_after(SOON):
+        await publish(0)
+        async with dataspace.connect(one.url, space="a", grace=60) as space:
+            async with space.consume(topic="t", group="w", start=1, in_flight=2) as jobs:
+
+                async def work() -> None:
+                    for _ in range(2):
+                        job = await jobs.next_job()
+                        assert job is not None
+                        async with space.turn(done=[job]) as turn:
+                            turn.assert_(Record("result", job["item"]), owner="results")
+                        seen.append(job["item"])
+
+                await work()
+                for number, (name, successor) in enumerate(
+                    [("a", "two"), ("main", "two"), ("a", "one"), ("main", "one")], 1
+                ):
+                    await move(pair, name, successor)
+                    await publish(2 * number)
+                    await work()
+            assert seen == [*range(10)]
+            assert sorted(await space.matches("result($)")) == [(number,) for number in range(10)]
+
+
 async def test_main_moves_with_its_topics(pair: list[DaemonProcess]) -> None:
     urls = [each.url for each in pair]
     with trio.fail_after(SOON):
