@@ -76,9 +76,8 @@ class RuleHost:
         """Looks whether there is still anything that turns are to be told to."""
         self._flowing = bool(self.flows)
         self.awake = self.program is not None or self._adopted or self._flowing
-        self._is_plain = (
-            self.program is not None and self.program.facts is None and not (self._adopted or self._flowing)
-        )
+        has_all = self.program is not None and self.program.facts is None
+        self._is_plain = has_all and not (self._adopted or self._flowing)
 
     def adopt(self, claims: Mapping[int, Value]) -> None:
         """Takes over what rules held when the log ended; the next turn says what is still right."""
@@ -455,6 +454,7 @@ class RuleHost:
         added, removed = derived.added, derived.removed
         if derived.messages:
             draft.messages += derived.messages
+            self.times.sent = draft.messages, len(derived.messages)
         if not added and not removed:
             return ()
         appearing, vanishing = draft.at or draft.places

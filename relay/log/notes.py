@@ -29,7 +29,10 @@ SESSION: Final = "session"
 SESSION_ENDED: Final = "session-ended"
 """The kind whose fields are the owners of sessions that have ended; without fields, all have."""
 
-KINDS: Final = frozenset((ORIGIN, SESSION, SESSION_ENDED)) | OF_GROUPS
+DERIVED: Final = "derived-messages"
+"""The kind behind an epoch whose last messages are not of clients; its field says how many."""
+
+KINDS: Final = frozenset((ORIGIN, SESSION, SESSION_ENDED, DERIVED)) | OF_GROUPS
 
 
 class Note(NamedTuple):
@@ -71,6 +74,11 @@ def began(session: KnownSession) -> Note:
 def ended(owners: Iterable[str] = ()) -> Note:
     """Returns the note that precedes the end of these sessions, or of all."""
     return Note(SESSION_ENDED, tuple(owners), required=True)
+
+
+def derived_messages(count: int) -> Note:
+    """Returns the note that follows an epoch in which rules or flows sent the last so many messages."""
+    return Note(DERIVED, (count,))
 
 
 def of_group(kind: str, fields: tuple[Value, ...]) -> Note:

@@ -33,7 +33,7 @@ from dataspace.transport.reactor import Reactor
 from relay.delivery.gate import Gate
 from relay.groups.state import Fields
 from relay.log.log import SNAPSHOT_CHANGES, Log
-from relay.log.notes import Note, take_in
+from relay.log.notes import Note, derived_messages, take_in
 from relay.log.recent import Recent
 from relay.log.retention import Retention, Trimmed
 from relay.log.segments import Encoded, encode, encode_note
@@ -119,6 +119,10 @@ class _Entry:
         return self._encoded
 
 
+def _none(_: Epoch) -> int:
+    return 0
+
+
 class GroupCommit(GroupWriter[_Entry]):
     """Feeds one log.
 
@@ -157,6 +161,8 @@ class GroupCommit(GroupWriter[_Entry]):
         self.backlog_bytes = 0
         self.latest = Epoch(0, 0)
         """The epoch that was submitted last."""
+        self.derived: Callable[[Epoch], int] = _none
+        """Gives how many of the last messages of an epoch are to be noted as not of clients."""
         self.on_epoch: OnEpoch | None = None
         """Called with each entry once it is on disk, before its own callback."""
         self._unsaved = 0
@@ -186,7 +192,9 @@ class GroupCommit(GroupWriter[_Entry]):
         """
         self.check_open()
         entry = _Entry(epoch, on_durable)
-        number, at, _, _, _, _, client, sequence, _ = epoch
+        number, at, _, messages, _, _, client, sequence, _ = epoch
+        if messages and (count := self.derived(epoch)):
+            notes = (*notes, derived_messages(count))
         if notes:
             entry.notes = [encode_note(number, at, note) for note in notes]
             entry.size += sum([len(each.body) for each in entry.notes])

@@ -205,7 +205,7 @@ class HostedSpace:
         self.clients = Clients(log.clients, most=limits.identities, name_bytes=limits.name_bytes, held=held)
         self.space.epoch = max(self.space.epoch, log.next_epoch - 1)
         commits.latest = Epoch(self.space.epoch, self.space.time)  # a snapshot may come before any turn
-        rebuild_windows(self.space, log)
+        rebuild_windows(self.space, log, commits)
         kept = self.sessions.recover(log.sessions, self._returning)
         gone = [each for each in self.space.owners() if each.startswith(ENDING) and each not in kept]
         self.space.end(gone, self.clock(), submit=commits.submit)

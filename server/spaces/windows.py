@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from time import monotonic_ns
 from typing import Final
 
@@ -22,8 +23,10 @@ from dataspace.kernel.space import MOST_INSTANTS, Space
 from dataspace.kernel.state import SteadyClock
 from dataspace.rules.engine.rebuilding import PastEpoch, forms_of, longest, rebuild
 from relay.log.log import Log
+from relay.log.notes import DERIVED, Note
 from relay.log.replay import state_at
 from relay.log.retention import Retention
+from relay.log.writer import GroupCommit
 
 logger = logging.getLogger("dataspace")
 
@@ -102,26 +105,34 @@ def _pause(micros: int) -> float:
     return min(max(micros, 0) / 1_000_000, LONGEST_PAUSE)
 
 
-def rebuild_windows(space: Space, log: Log) -> None:
+def rebuild_windows(space: Space, log: Log, commits: GroupCommit | None = None) -> None:
     """Has the rules of a space remember what the epochs of its log say, up to the newest.
 
+    From now on ``commits`` note which messages windows do not see.
     O(epochs in the longest window), and O(log) if a rule binds the times of facts.
     """
+    if commits is not None:
+        commits.derived = partial(derived_in, space)
     window = round(space.limits.rule_window * 1_000_000)
     forms = forms_of(space.index.values(), window, space.rules.functions)
     if not forms or space.rules.times.forms:
         return
     after = _before(log, space, longest(forms))
     since = log.time_of(after) if after >= log.oldest else 0
-    epochs = log.read(after)
     if not since:
         first = next(iter(log.read(after)), None)
         since = 0 if first is None else first.time
-    rebuild(space.rules.times, state_at(log, after), since, _past(epochs), window, space.rules.functions)
+    rebuild(space.rules.times, state_at(log, after), since, _past(log, after), window, space.rules.functions)
     logger.info(
         "space %s: %d rows of rules over time, from the epochs after %d",
         *(space.name, space.rules.times.rows, after),
     )
+
+
+def derived_in(space: Space, epoch: Epoch) -> int:
+    """Returns how many messages at the end of an epoch are of rules and flows, if there are windows."""
+    messages, count = space.rules.times.sent
+    return count if messages is epoch.messages and space.rules.times.forms else 0
 
 
 def _before(log: Log, space: Space, span: int | None) -> int:
@@ -135,10 +146,22 @@ def _before(log: Log, space: Space, span: int | None) -> int:
         return log.oldest - 1
 
 
-def _past(epochs: Iterator[Epoch]) -> Iterator[PastEpoch]:
-    for each in epochs:
-        if not each.silent:
-            yield each.time, each.added, each.messages, each.removed
+def _past(log: Log, after: int) -> Iterator[PastEpoch]:
+    """Yields the epochs behind a place, without messages of rules and flows."""
+    last: Epoch | None = None
+    for segment in log.segments(after, log.last):
+        for each in segment.items():
+            if isinstance(each, Note):
+                if each.kind == DERIVED and last is not None:
+                    (count,) = each.fields
+                    assert isinstance(count, int)  # as ``derived_messages`` makes it
+                    last = last._replace(messages=last.messages[:-count])
+            elif each.number > after and not each.silent:
+                if last is not None:
+                    yield last.time, last.added, last.messages, last.removed
+                last = each
+    if last is not None:
+        yield last.time, last.added, last.messages, last.removed
 
 
 def with_windows(retention: Retention, space: Space) -> Retention:

@@ -100,6 +100,8 @@ class Times:
         self.next = NEVER
         """The earliest instant on the agenda; a turn at or after it has to wait for a tick at it."""
         self.forms: dict[Hashable, PastRows] = {}
+        self.sent: tuple[Sequence[Value], int] = ((), 0)
+        """Messages of the last turn in which rules or flows sent some, and how many at the end are theirs."""
         self.touched: Final[dict[Any, None]] = {}
         """The ``Timing`` objects with changes in this tick."""
         self.noted: Final[dict[Any, None]] = {}

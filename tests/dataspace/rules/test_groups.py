@@ -232,3 +232,14 @@ def test_a_failed_calculation_beside_a_group_resumes_when_the_group_ends() -> No
     assert program.has_errors
     program.tick((), [parse("a(0)")])
     assert not program.has_errors
+
+
+def test_a_rule_of_too_many_parts_is_refused() -> None:
+    def text(groups: int) -> str:
+        compared = ", ".join([f"($n > {n} or c{n}($x))" for n in range(groups)])
+        return f"p($x) <- (a($x, $n) or b($x, $n)), {compared}."
+
+    (rule,) = read_rules(text(10))
+    assert len(ungrouped(rule)) == 63
+    with pytest.raises(UsageError, match="a rule of more than 64 parts: derive some by rules of their own"):
+        read_rules(text(11))

@@ -61,3 +61,10 @@ def recent() -> Flow:
         lambda pair: Record("ended", *pair)
     )
     return flow
+
+
+def echoing() -> Flow:
+    """Sends ``heard`` for each ``said``."""
+    flow = Flow()
+    flow.messages("said($who)").send(lambda who: Record("heard", *who))
+    return flow

@@ -139,3 +139,24 @@ def test_a_flow_that_has_no_strata_is_refused_with_its_cycle() -> None:
     flows = HostedFlows({f"{MODULE}:looped": made_flow(HostedFlow(f"{MODULE}:looped"))})
     with pytest.raises(UsageError, match=f"flow {MODULE}:looped: .*rest"):
         flows.attach(Space("main"))
+
+
+@pytest.mark.slow
+async def test_windows_see_no_messages_of_rules_and_flows_after_a_restart_either(tmp_path: Path) -> None:
+    flow = HostedFlow(f"{MODULE}:echoing", "echoing")
+    text = 'counted($x, count()) <- heard($x) within 1 h. send(heard("a")) <- raw(_).'
+    with trio.fail_after(20):
+        async with served(tmp_path / "data", flow) as space:
+            await space.assert_(Record("rule", "r", text))
+            await space.assert_(Record("raw", 1))
+            await space.send(Record("said", "a"))
+            await space.send(Record("heard", "a"))
+            async with space.observe("counted($x, $n)", quiet=True) as changes:
+                async for change in changes:
+                    if change.kind == "+":
+                        assert change.captures == ("a", 1)
+                        break
+            await space.send(Record("heard", "b"))
+        async with served(tmp_path / "data", flow) as space:
+            found = await space.matches("counted($x, $n)")
+            assert sorted(found) == [("a", 1), ("b", 1)]

@@ -16,14 +16,17 @@ from dataspace.kernel.state import SteadyClock
 from dataspace.rules.language.syntax import time_of
 from index.values.values import Record, Value
 from relay.log.log import Log
+from relay.log.notes import derived_messages
 from relay.log.retention import Retention
-from relay.log.segments import encode
-from server.spaces.windows import RuleTurns, rebuild_windows, with_windows
+from relay.log.segments import encode, encode_note
+from server.spaces.windows import RuleTurns, derived_in, rebuild_windows, with_windows
 
 RULES = """
 busy($d, count($v)) <- reading($d, $v) within 1 s.
 steady($d) <- (up($d)) for 700 ms.
 silent($d) <- up($d), not reading($d, _) within 300 ms.
+send(reading($d, 9)) <- silent($d).
+send(reading("a", $n)) <- busy("b", $n), $n > 1.
 """
 START = 1_000_000_000_000
 
@@ -38,7 +41,9 @@ class Logged:
 
     def append(self, epoch: Epoch) -> None:
         if epoch.claims or not epoch.silent:
-            self.log.append([encode(epoch)])
+            count = derived_in(self.space, epoch)
+            notes = [encode_note(epoch.number, epoch.time, derived_messages(count))] if count else []
+            self.log.append([encode(epoch), *notes])
 
     def commit(self, actions: list[Action], time: int) -> None:
         self.space.until(time)
