@@ -10,6 +10,7 @@ Always: an answer does not depend on which side has the steps now, also while th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from dataspace.errors import Refused
@@ -17,7 +18,7 @@ from dataspace.topics.times import Antichain
 from relay.journal.past import PART_BYTES, Piece, number_before, number_completed_before, pieces_of
 from relay.journal.reader import JournalReader
 from relay.store.errors import LogDamaged
-from relay.topics.steps import Step, StepLog
+from relay.topics.steps import ArchivedTopic, Step, StepLog
 
 T = TypeVar("T")
 
@@ -37,19 +38,38 @@ def pieces(
     return _settled(lambda: ledger.oldest, read)
 
 
-def number_at(journal: JournalReader, ledger: StepLog, since: Antichain) -> int:
-    """Returns the number before the first completed epoch at or after some times, or the newest."""
+@dataclass(frozen=True, slots=True)
+class SoughtTimes:
+    """Times to be found in a topic, and where its epochs are at one moment.
 
-    def read() -> int:
-        oldest = ledger.oldest
-        archive = ledger.archive_before(oldest - 1)
-        if archive is not None and any(ledger.forgotten.covers(each) for each in since):
-            found = number_before(archive, since, archive.oldest, oldest - 1)
-            if found < oldest - 1:
-                return found
-        return journal.number_at(ledger.slot, since, oldest)
+    ``oldest`` is the oldest epoch in the journal.  ``is_before`` if earlier ones may be at or after the
+    times; then ``archive`` has these, if it is not None.
+    """
 
-    return _settled(lambda: ledger.oldest, read)
+    since: Antichain
+    oldest: int
+    is_before: bool
+    archive: ArchivedTopic | None
+
+
+def sought(ledger: StepLog, since: Antichain) -> SoughtTimes:
+    """Returns times with where a topic's epochs are now; not in a thread, since that changes."""
+    is_before = any(ledger.forgotten.covers(each) for each in since)
+    archive = ledger.archive_before(ledger.oldest - 1) if is_before else None
+    return SoughtTimes(since, ledger.oldest, is_before, archive)
+
+
+def number_at(journal: JournalReader, ledger: StepLog, of: SoughtTimes) -> int:
+    """Returns the number before the first completed epoch at or after some times, or the newest.
+
+    Raises ``LogDamaged`` if the journal has let epochs go since the moment that is meant.
+    """
+    archive, oldest = of.archive, of.oldest
+    if archive is not None:
+        found = number_before(archive, of.since, archive.oldest, oldest - 1)
+        if found < oldest - 1:
+            return found
+    return journal.number_at(ledger.slot, of.since, oldest)
 
 
 def number_completed_at(journal: JournalReader, ledger: StepLog, micros: int) -> int:
@@ -67,17 +87,17 @@ def number_completed_at(journal: JournalReader, ledger: StepLog, micros: int) ->
     return _settled(lambda: ledger.oldest, read)
 
 
-def beginning(journal: JournalReader, ledger: StepLog, since: Antichain) -> int:
-    """Returns the position after which all steps at or after some times are, as ``number_at``."""
+def beginning(journal: JournalReader, ledger: StepLog, of: SoughtTimes) -> int:
+    """Returns the position after which all steps at or after some times are, as ``number_at``.
 
-    def read() -> int:
-        wanted = number_at(journal, ledger, since) + 1
-        archive = ledger.archive_before(wanted)
-        if archive is None:
-            return journal.beginning(ledger, since)
-        return min(each.begun for each, _ in archive.epochs(wanted, wanted)) - 1
-
-    return _settled(lambda: ledger.oldest, read)
+    Raises ``Refused`` if epochs at or after the times cannot be read.
+    """
+    if of.is_before and of.archive is None:
+        raise Refused("epoch-gone", f"times before epoch {of.oldest} went while they were being read")
+    wanted = number_at(journal, ledger, of) + 1
+    if of.archive is not None and wanted < of.oldest:
+        return min(each.begun for each, _ in of.archive.epochs(wanted, wanted)) - 1
+    return journal.beginning(ledger, of.since, wanted)
 
 
 def steps_after(journal: JournalReader, ledger: StepLog, after: int) -> list[Step]:

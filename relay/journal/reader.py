@@ -166,14 +166,15 @@ class JournalReader(StoreReader[TopicTables]):
                 break
         return found
 
-    def beginning(self, ledger: StepLog, since: Antichain) -> int:
+    def beginning(self, ledger: StepLog, since: Antichain, wanted: int = 0) -> int:
         """Returns the position after which all steps at or after some times are.
 
-        O(completed epochs) for tuples, O(log) for integers.
+        ``wanted`` is the first completed epoch at or after them, if that is known.  O(completed epochs) for
+        tuples, O(log) for integers.
         """
         # epochs that were completed but are not on disk yet are in memory
         begun = min(ledger.begun_at_or_after(since), ledger.durable + 1)
-        wanted = self.number_at(ledger.slot, since, ledger.oldest) + 1
+        wanted = wanted or self.number_at(ledger.slot, since, ledger.oldest) + 1
         return min([each.begun for each, _ in self.epochs(ledger.slot, wanted, wanted)] + [begun]) - 1
 
     def number_at(self, slot: int, since: Antichain, oldest: int) -> int:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 import trio
 
 from dataspace.errors import Refused
-from dataspace.topics.times import Order
+from dataspace.topics.times import Antichain, Order
 from relay.following.topics import TopicsFollowing
 from relay.journal import history
 from relay.journal.followed import FollowedJournal
@@ -288,6 +289,25 @@ class DurableTopics:
                 raise
         return await self.read(question, past=True)
 
+    async def read_since(self, ledger: StepLog, since: Antichain, question: Callable[..., T]) -> T:
+        """Returns an answer about the epochs at or after some times, wherever they are, as ``read_from``.
+
+        ``question`` is a function of ``history`` of the journal, ``ledger`` and ``of``, what is sought.
+        A topic that is followed lets epochs go at any moment, also such as its archive was not known to have:
+        then it is asked again.
+        """
+        while True:
+            if history.sought(ledger, since).is_before:
+                await self.cover(ledger)
+            of = history.sought(ledger, since)
+            if of.is_before and of.archive is None and self.may_cover(ledger):
+                continue
+            try:
+                return await self.read(partial(question, ledger=ledger, of=of), past=of.is_before)
+            except (LogDamaged, Refused):
+                if of.oldest == ledger.oldest:
+                    raise
+
     def may_cover(self, ledger: StepLog) -> bool:
         """True if ``cover`` would look at the archive."""
         return self.lend is not None and not ledger.is_covered and self._covered.get(ledger) != ledger.oldest
@@ -318,10 +338,7 @@ class DurableTopics:
         """
         ledger, since = catching.ledger, catching.since
         if not catching.has_begun:
-            await self.cover(ledger)
-            catching.begin(
-                await self.read(lambda journal: history.beginning(journal, ledger, since), past=True)
-            )
+            catching.begin(await self.read_since(ledger, since, history.beginning))
         while self._topics.is_listed(entry):
             if entry.ledger is not ledger:
                 raise is_skipped(entry)

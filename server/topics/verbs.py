@@ -16,7 +16,6 @@ from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
 from relay.journal import history
 from relay.journal.past import PART_BYTES, Piece
-from relay.journal.reader import JournalReader
 from relay.store.errors import LogDamaged
 from relay.topics.steps import LAST, StepLog
 from relay.topics.topic import MAX_PARTITIONS
@@ -134,13 +133,7 @@ class TopicVerbs:
         entry = self._asked(peer, arguments)
         since = Antichain([entry.topic.order.check(arguments.get("time"))])
 
-        ledger = entry.ledger
-        wanted = 1 if any(ledger.forgotten.covers(each) for each in since) else ledger.oldest
-
-        def ask(journal: JournalReader) -> int:
-            return history.number_at(journal, ledger, since)
-
-        return await self._durable.read_from(ledger, wanted, ask)
+        return await self._durable.read_since(entry.ledger, since, history.number_at)
 
     async def acknowledge(self, peer: Peer, arguments: Map) -> Value:
         """Stores that a named reader has acknowledged the completed epochs up to a number."""

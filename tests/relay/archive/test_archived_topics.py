@@ -161,7 +161,7 @@ class ArchivedTopicMachine(JournalMachine):
             since = self.later(since, ahead)
         written = self.written
         after = [n for n, (time, _) in enumerate(written.completed, 1) if less_equal(since, time)]
-        found = Antichain([since])
+        found = history.sought(self.ledger, Antichain([since]))
         number = history.number_at(self.journal, self.ledger, found)
         assert number == min(after, default=len(written.completed) + 1) - 1
         assert not self.ledger.gone.covers(since)
@@ -270,10 +270,11 @@ class Topics:
         ]
         for time in range(ledger.completed):
             assert ledger.gone.covers(time) == (time < oldest - 1)
-            assert history.number_at(journal, ledger, Antichain([time])) == max(time, oldest - 1)
+            found_at = history.sought(ledger, Antichain([time]))
+            assert history.number_at(journal, ledger, found_at) == max(time, oldest - 1)
             if time >= oldest - 1:
                 (step, *_) = history.steps_after(
-                    journal, ledger, history.beginning(journal, ledger, Antichain([time]))
+                    journal, ledger, history.beginning(journal, ledger, found_at)
                 )
                 assert step.batch == (0, time, b"%d" % time)
 

@@ -21,7 +21,6 @@ from dataspace.codec import pack
 from dataspace.errors import Broken, Refused
 from dataspace.topics import messages as forms
 from dataspace.topics.epochs import TopicEpoch
-from dataspace.topics.times import Antichain
 from dataspace.wire import packets as p
 from index.values.values import Map
 from relay.journal.reader import JournalReader
@@ -406,10 +405,10 @@ async def test_a_subscriber_that_leaves_while_the_past_is_read_is_no_subscriber_
     reading, going, read_past = trio.Event(), threading.Event(), DurableTopics.read_past
     token, counts = trio.lowlevel.current_trio_token(), list[object]()
 
-    def beginning(self: JournalReader, ledger: StepLog, since: Antichain) -> int:
+    def beginning(self: JournalReader, ledger: StepLog, *of: Any) -> int:
         token.run_sync_soon(reading.set)
         assert going.wait(10)
-        return begin(self, ledger, since)
+        return begin(self, ledger, *of)
 
     async def noted(self: DurableTopics, entry: TopicEntry, *more: Any) -> None:
         counts.append(entry.topic.statistics())
