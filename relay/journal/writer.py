@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
@@ -40,6 +39,9 @@ KEPT_STEPS: Final = 4_096
 
 NOTED: Final = 256
 """Steps on disk that are noted before other tasks have the thread."""
+
+ATTEMPTS: Final = 10
+"""How often it is looked for what may go, while deletions before lead the search astray."""
 
 READER_SECONDS: Final = 7 * 86_400.0
 """A named reader that was not heard of for so long holds nothing back."""
@@ -199,25 +201,28 @@ class TopicWriter(GroupWriter[Entry]):
 
         Beyond the budget an eighth is deleted at once, so that this is rare.  What an archive has to take in
         yet is kept, within ``Retention.archive_size``, and what groups have to read yet, within
-        ``Retention.reader_size``.  True if something was deleted.
+        ``Retention.reader_size``.  True if something was deleted, perhaps by another task.
         """
         excess = ledger.size - ledger.retain * 7 // 8 if ledger.size > ledger.retain else 0
         archived = _archived(ledger)[1] if self._retention().archived else LAST
         held, late = LAST if (needed := self._of_groups(ledger)) is None else needed, self._too_late(ledger)
         if self._retention().archived:
             held = max(held, archived)
-        forced = self._forced(ledger)
-        going = await trio.to_thread.run_sync(self._going, ledger, excess, archived, forced, held, late)
-        if not going or going[0].number != ledger.oldest:  # else another task was here meanwhile
-            return False
-        ledger.forget(going)
-        self.keep(ledger, held=going[-1].number <= archived)
-        return True
+        limits = excess, archived, self._forced(ledger), held, late
+        oldest, going = ledger.oldest, None
+        for _ in range(ATTEMPTS):
+            going = await trio.to_thread.run_sync(self._going, ledger, *limits)
+            if going is not None or ledger.oldest != oldest:
+                break
+        if going and going[0].number == ledger.oldest:
+            ledger.forget(going)
+            self.keep(ledger, held=going[-1].number <= archived)
+        return ledger.oldest != oldest
 
     def _going(
         self, ledger: StepLog, excess: int, archived: int, forced: int, held: int, late: int
-    ) -> list[Completed]:
-        """Returns the oldest completed epochs that need not be kept.
+    ) -> list[Completed] | None:
+        """Returns the oldest completed epochs that need not be kept; None if older ones went meanwhile.
 
         Of those after ``archived`` as many as have ``forced`` bytes together with the ones before; of those
         after ``held``, which groups need, as many as have ``late`` bytes.
@@ -228,7 +233,7 @@ class TopicWriter(GroupWriter[Entry]):
         done = min(alive, default=ledger.completed)
         horizon = None if ledger.age is None else now - ledger.age * 1e6
         going, freed = list[Completed](), 0
-        with suppress(Refused):  # another task was here meanwhile
+        try:
             for epoch, at in islice(self.journal.epochs(ledger.slot, ledger.oldest), MOST_EPOCHS):
                 aged = horizon is not None and at < horizon and (epoch.number <= done or archived < LAST)
                 if (freed >= excess and not aged) or freed > TRIM_BYTES:
@@ -239,6 +244,8 @@ class TopicWriter(GroupWriter[Entry]):
                     break
                 going.append(epoch)
                 freed += epoch.size
+        except Refused:  # what went before is deleted only now, and led the search astray
+            return going or None
         return going
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from dataspace.errors import Refused
 from dataspace.topics.times import Order
 from relay.journal.journal import Journal
 from relay.journal.reader import recovered
 from relay.journal.writer import TopicWriter
 from relay.log.retention import Retention
-from relay.topics.steps import OVERHEAD, StepLog
+from relay.topics.steps import LAST, OVERHEAD, Completed, StepLog
 from relay.topics.topic import Topic
 
 COUNT = 30
@@ -95,6 +96,25 @@ async def test_what_is_too_old_waits_for_the_archive(tmp_path: Path) -> None:
         ledger.archived, ledger.archive_seen = (12, 11), True
         assert await writer.trim(ledger) and ledger.oldest == 12
         assert not await writer.trim(ledger)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_deletion_that_is_under_way_hides_nothing_that_may_go(
+    tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with writing(tmp_path, Retention(archived=True)) as (writer, ledger):
+        await complete(writer, ledger)
+        whole, left = writer.journal.epochs, [times]
+
+        def epochs(slot: int, first: int = 1, last: int = LAST) -> Iterator[tuple[Completed, int]]:
+            if left[0] and last == LAST:  # the segment that was found is deleted before it is read
+                left[0] -= 1
+                raise Refused("epoch-gone", "it was deleted while it was read")
+            return whole(slot, first, last)
+
+        monkeypatch.setattr(writer.journal, "epochs", epochs)
+        await writer.note_archived(ledger, COUNT + 1, COUNT)
+        assert ledger.oldest == 24, "nothing else would have it go"
 
 
 async def test_nothing_goes_before_the_archive_was_seen(tmp_path: Path) -> None:
