@@ -41,7 +41,7 @@ NOTED: Final = 256
 """Steps on disk that are noted before other tasks have the thread."""
 
 ATTEMPTS: Final = 10
-"""How often it is looked for what may go, while deletions before lead the search astray."""
+"""How often epochs that may go are looked for while older ones are being deleted."""
 
 READER_SECONDS: Final = 7 * 86_400.0
 """A named reader that was not heard of for so long holds nothing back."""

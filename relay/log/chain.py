@@ -190,7 +190,7 @@ class Chain:
 
     def beyond(self, epoch: int) -> int:
         """Returns the ordinal of the first segment with an epoch later than this; O(log segments)."""
-        return self._tables.first_by_last(self.first, self.last + 1, epoch + 1)
+        return self._found(self._tables.first_by_last, epoch + 1)
 
     def first_needed(self, oldest: int, snapshot: int) -> int:
         """Returns the ordinal of the first segment that is still needed; O(log segments).
@@ -212,7 +212,15 @@ class Chain:
 
     def since(self, time: int) -> int:
         """Returns the ordinal of the first segment with an epoch as late as this; O(log segments)."""
-        return self._tables.first_by_until(self.first, self.last + 1, time)
+        return self._found(self._tables.first_by_until, time)
+
+    def _found(self, search: Callable[[int, int, int], int], number: int) -> int:
+        """Returns what a search among all segments finds; a segment that is deleted meanwhile misleads it."""
+        while True:
+            first = self.first
+            found = search(first, self.last + 1, number)
+            if self.first == first:
+                return found
 
     def used(self) -> int:
         """Returns the bytes of the store that are in use, snapshots included; O(1)."""

@@ -351,3 +351,22 @@ def test_the_archive_of_a_topic_is_of_no_other(topics: Topics) -> None:
     assert (archive.place.topic, archive.manifest.until) == (78, 3)
     log = Archive(topics.objects, archive.place._replace(topic=0))
     assert [each.refresh().until for each in topics_in(log)] == [2, 3]
+
+
+@pytest.mark.parametrize(("wanted", "going"), [(9, 8), (21, 20), (21, 10), (31, 30), (40, 39)])
+def test_an_epoch_is_found_while_those_before_it_are_deleted(
+    topics: Topics, wanted: int, going: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.complete(40)
+    topics.archive()
+    tables = topics.journal._tables
+    search = tables.first_by_until
+
+    def searching(*of: int) -> int:
+        monkeypatch.undo()
+        topics.let_go(going)
+        return search(*of)
+
+    monkeypatch.setattr(tables, "first_by_until", searching)
+    found = [epoch.number for epoch, _ in topics.journal.epochs(SLOT, wanted)]
+    assert found == [*range(wanted, 41)]
