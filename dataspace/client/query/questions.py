@@ -84,8 +84,8 @@ def question(text: str, parameters: Mapping[str, Value]) -> Question:
                 raise UsageError("a query has no times: derive the facts by a rule, and ask for those")
             if name := next(calls_in(part), ""):
                 raise UsageError(
-                    f"a query is carried out by its client, and {name} is a function of the daemon: derive"
-                    " the facts by a rule, and ask for those"
+                    f"{name} is a function of the daemon's rules, and a query has none: derive the facts by a"
+                    " rule, and ask for those"
                 )
             check(part)
     except UsageError as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 
 import pytest
 
+from dataspace.kernel.actions import ASSERT, RETRACT, Action
+from dataspace.kernel.space import Space
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.program import Program
 from dataspace.rules.language.hosted import host_function
@@ -377,3 +380,33 @@ def test_a_huge_addition_is_computed_anew_where_it_takes_away_and_only_there() -
     derived = program.tick([Record("closed", n) for n in range(900)])
     assert len(derived.removed) == 900 and not derived.added
     assert program.statistics().engines == engines + 1, "the other component has no closed facts"
+
+
+@pytest.mark.slow
+def test_a_space_that_starts_again_derives_the_same_by_functions_of_the_host() -> None:
+    text, facts = PROGRAMS["hosted"], universe()
+    for seed in range(6):
+        rng, numbers, held = random.Random(seed), itertools.count(2), dict[object, int]()
+        one, twin = Space("s"), Space("s")
+        one.rules.functions = twin.rules.functions = HOSTED
+        for space in (one, twin):
+            space.commit("me", [(ASSERT, 1, Record("rule", "r", text))], 0)
+        for _ in range(40):
+            fact = rng.choice(facts)
+            action: Action
+            if key(fact) in held:
+                action = (RETRACT, held.pop(key(fact)))
+            else:
+                held[key(fact)] = number = next(numbers)
+                action = (ASSERT, number, fact)
+            for space in (one, twin):
+                space.commit("me", [action], 0)
+            if rng.random() < 0.2:
+                again = Space("s")
+                again.rules.functions = HOSTED
+                owners = {owner: dict(one.claims(owner)) for owner in one.owners()}
+                again.restore(owners, one.epoch, one.time)
+                again.advance(0)
+                assert again.epoch == one.epoch, "nothing has to be corrected"
+                one = again
+            assert {*map(key, one.index.values())} == {*map(key, twin.index.values())}
