@@ -6,6 +6,7 @@ log.  A fetch is what has come, up to 100 jobs.  Each acknowledgement is on disk
     fetch_N_per_s       N members, one turn that says a whole fetch is done
     each_N_per_s        one turn for each job, of which up to 100 wait for their answers
     result_N_per_s      the same with a fact as the result, in the same turn
+    topic_N_per_s       as fetch, of a durable topic in epochs of 100 items
     …_daemon_us         µs of the daemon's CPU for a job
     jetstream_N_per_s   the same jobs by JetStream, if there is a ``nats-server``: a stream in a file, pulled
                         a hundred at a time, each ``+ACK`` answered, and synced to disk within two minutes
@@ -101,7 +102,13 @@ async def _all_out(space: RemoteSpace, jobs: Jobs, count: int) -> None:
         await jobs.done(*batch)
 
 
-WORK: Final[dict[str, Work]] = {"fetch": _fetches, "each": _singly, "result": _results, "out": _all_out}
+WORK: Final[dict[str, Work]] = {
+    "fetch": _fetches,
+    "each": _singly,
+    "result": _results,
+    "out": _all_out,
+    "topic": _fetches,
+}
 
 
 async def _member(url: str, kind: str, count: int, in_flight: int, pipe: Connection) -> None:
@@ -126,6 +133,17 @@ async def _fill(url: str, count: int) -> None:
         await space.drain(60)
 
 
+async def _fill_topic(url: str, count: int) -> None:
+    """Makes a paused group of a durable topic, which has as many items as are wanted."""
+    async with dataspace.connect(url) as space:
+        async with space.publish("t", durable=True) as topic:
+            for start in range(0, count, 100):
+                items = [Record("job", number, TEXT) for number in range(start, min(start + 100, count))]
+                await topic.finish(*items, then=start + 100)
+        async with space.consume("job($id, $)", topic="t", group="w", start=1, ack_within=600):
+            await space.request("group-alter", dataspace.Map({"group": "w", "what": "pause"}))
+
+
 async def _resume(url: str, count: int) -> None:
     """Lets the members begin, and returns when so many jobs are done."""
     async with dataspace.connect(url) as space:
@@ -141,7 +159,7 @@ def divide(
     served: Served, kind: str, members: int, count: int, in_flight: int = 2 * FETCH
 ) -> tuple[float, float]:
     """Returns jobs a second, and µs of the daemon's CPU for one."""
-    trio.run(_fill, served.url, count)
+    trio.run(_fill_topic if kind == "topic" else _fill, served.url, count)
     most = count if kind == "out" else ENDLESS
     with ExitStack() as stack:
         sides: list[Side] = [
@@ -214,7 +232,7 @@ def measure(_round: int, quick: bool) -> dict[str, float]:
     """Returns one round of all figures."""
     count = 1_000 if quick else 20_000
     figures: dict[str, float] = {}
-    for kind in ("fetch", "each", "result"):
+    for kind in ("fetch", "each", "result", "topic"):
         for members in (1, 4):
             with serving() as served:
                 rate, cost = divide(served, kind, members, count)

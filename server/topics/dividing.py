@@ -33,7 +33,7 @@ class DividedTopics:
     def find(self, name: str) -> StepLog:
         """Returns the durable topic of a name; raises ``Refused`` if there is none."""
         entry = self._topics.get(name)
-        if entry is None:
+        if entry is None or (entry.durable and not entry.ledger.durable):  # it is not on disk yet
             raise Refused("no-topic", f"no topic named {name!r:.300}, there are {len(self._topics)}")
         if not entry.durable:
             said = f"topic {name!r:.300} is in memory: only a durable topic can be divided among members"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from tests.simulation import claiming, keeping, topics, working
+from tests.simulation import claiming, dividing, keeping, topics, working
 from tests.simulation.actors import Actor
 
 KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
@@ -18,13 +18,15 @@ KINDS: Final[Mapping[str, Callable[[Actor], Awaitable[None]]]] = {
     "publisher": topics.publish,
     "subscriber": topics.subscribe,
     "worker": working.work,
+    "divider": dividing.divide,
     "watcher": Actor.watch,
     "peeker": Actor.peek,
     "glancer": Actor.glance,
     "mark": Actor.mark,
     "end of topic": topics.end,
     "end of work": working.finish,
+    "end of items": dividing.finish,
 }
 
-LASTING: Final = ("watcher", "peeker", "subscriber", "worker")
+LASTING: Final = ("watcher", "peeker", "subscriber", "worker", "divider")
 """Those that go on until a life ends."""

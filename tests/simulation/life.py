@@ -34,6 +34,7 @@ from tests.simulation.actors import Actor
 from tests.simulation.cluster import Cluster
 from tests.simulation.daemons import Supervisor
 from tests.simulation.disks import fault_of
+from tests.simulation.dividing import misdivided
 from tests.simulation.entropy import virtual
 from tests.simulation.faults import Faults
 from tests.simulation.hosts import Host, here
@@ -152,6 +153,8 @@ def _broken(world: World) -> Iterator[str]:
             yield from broken(history)
     if any(each.kind == "worker" for each in world.plan.actors) and not world.is_cut_short:
         yield from [f"groups: {said}" for said in misdone(world, world.entries)]
+    if any(each.kind == "divider" for each in world.plan.actors) and not world.is_cut_short:
+        yield from [f"groups: {said}" for said in misdivided(world)]
 
 
 def _count(world: World) -> None:
@@ -274,6 +277,8 @@ class _Life:
                 await self._mark("end of work", MAIN)
             if any(each.kind in ("publisher", "subscriber") for each in plan.actors):
                 await self._mark("end of topic", MAIN)
+            if any(each.kind == "divider" for each in plan.actors):
+                await self._mark("end of items", MAIN)
             while not self._all_seen():
                 await world.changed.wait()
             watchers.cancel_scope.cancel()

@@ -64,6 +64,7 @@ class Occurrence(Enum):
     CRASHED = "epochs of topics in which a producer vanished"
     SEEN = "epochs that subscribers of topics were shown"
     JOB = "jobs that were done in a turn"
+    ITEM = "items of topics that members of a group have divided"
     FORGOTTEN = "jobs that a worker has forgotten"
     LATE = "jobs that another worker had when they were done"
     PROMOTED = "followers that led after their leader"

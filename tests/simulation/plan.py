@@ -142,6 +142,8 @@ def _single(seed: int) -> Plan:
         watchers += ["subscriber"] * random.randint(1, 2)
     actors = list(_placed([*watchers, *doers], random))
     actors += _workers(seed, len(actors))
+    if "publisher" in doers:
+        actors += _dividers(seed, len(actors))
     faults = _faults(random, FAULTS, random.randint(0, 7))
     show = Random(f"show {seed}").choice((DURABLE, DURABLE, DURABLE, None))
     return Plan(seed, weather, tuple(actors), tuple(sorted(faults, key=lambda each: each.at)), show)
@@ -194,6 +196,15 @@ def _workers(seed: int, number: int) -> list[Part]:
     random = Random(f"workers {seed}")
     return [
         Part("worker", random.getrandbits(32), _instant(random, 1.0), number=number + at, rank=at)
+        for at in range(random.choice((0, 0, 2, 3)))
+    ]
+
+
+def _dividers(seed: int, number: int) -> list[Part]:
+    """Returns the members of a group that divides the topic, in half of all lives that have one."""
+    random = Random(f"dividers {seed}")
+    return [
+        Part("divider", random.getrandbits(32), _instant(random, 2.0), number=number + at, rank=at)
         for at in range(random.choice((0, 0, 2, 3)))
     ]
 

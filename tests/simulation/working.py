@@ -66,15 +66,16 @@ async def _take(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs
     if chance < 0.1:
         world.count(Occurrence.FORGOTTEN)  # until its time is over
     elif chance < 0.2:
-        await _again(job, after=random.choice((0.0, 0.3)), blame=random.random() < 0.5)
+        await give_back(job, after=random.choice((0.0, 0.3)), blame=random.random() < 0.5)
     elif chance < 0.25:
         await trio.sleep(ACK_WITHIN + 0.2)  # somebody else may have it by now
-        await _done(actor, space, jobs, job)
+        await report(actor, space, jobs, job, "worked")
     else:
-        await _done(actor, space, jobs, job)
+        await report(actor, space, jobs, job, "worked")
 
 
-async def _again(job: dataspace.Job, *, after: float, blame: bool) -> None:
+async def give_back(job: dataspace.Job, *, after: float, blame: bool) -> None:
+    """Gives a job back, unless it is lost."""
     try:
         await job.again(after, blame=blame)
     except (DeliveryLost, Broken):
@@ -84,15 +85,17 @@ async def _again(job: dataspace.Job, *, after: float, blame: bool) -> None:
             raise
 
 
-async def _done(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs, job: dataspace.Job) -> None:
-    """Reports a job as done in a turn that asserts a fact."""
+async def report(
+    actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs, job: dataspace.Job, label: str
+) -> None:
+    """Reports a job as done in a turn that asserts a fact with this label."""
     after = actor.world.last[actor.part.space]
     draft = space.draft()
-    draft.assert_(Record("worked", job.epoch, job.position))
+    draft.assert_(Record(label, job.epoch, job.position))
     try:
         draft.deliveries = await jobs.deliveries([job])
         ticket = await space.submit(draft)
-        await actor.note(f"owner:worker{actor.part.rank}", ticket, after)
+        await actor.note(f"owner:{actor.part.kind}{actor.part.rank}", ticket, after)
         await ticket.wait()
     except DataspaceError as error:
         refused([job], error)
@@ -105,13 +108,13 @@ async def _done(actor: Actor, space: dataspace.RemoteSpace, jobs: dataspace.Jobs
         actor.world.count(Occurrence.JOB)
 
 
-async def finish(actor: Actor) -> None:
+async def finish(actor: Actor, group: str = GROUP) -> None:
     """Waits until no job is left, and that is on disk."""
     async with actor.connected(owner="finisher") as space:
         was_idle = False
         while True:
             try:
-                answer: Any = await space.request("groups", dataspace.Map({"group": GROUP}))
+                answer: Any = await space.request("groups", dataspace.Map({"group": group}))
                 is_idle = answer[0]["undone"] == answer[0]["behind"] == 0
                 if is_idle and was_idle:
                     return

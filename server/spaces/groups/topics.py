@@ -62,12 +62,12 @@ async def read_topics(groups: SpaceGroups) -> None:
 
 def _has_more(groups: SpaceGroups, group: WorkGroup) -> bool:
     """True if a group may take or read items, or has still to notice that its topic has ended."""
+    ledger = _standing(groups, group)
+    was_there = group.ledger is not None
+    group.ledger = ledger or group.ledger
     if group.pending:
         return not group.is_full
-    ledger = _standing(groups, group)
-    if ledger is None:
-        return group.ledger is not None
-    return ledger.completed_durable > group.pending_to
+    return was_there if ledger is None else ledger.completed_durable > group.pending_to
 
 
 def _standing(groups: SpaceGroups, group: WorkGroup) -> StepLog | None:
@@ -104,7 +104,6 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
     if ledger is None:
         await _ended(groups, group)
         return
-    group.ledger = ledger
     if group.pending_to >= ledger.completed_durable:
         return
     core, after, at = group.core, group.pending_to, group.pending_at
