@@ -92,6 +92,11 @@ def _refuse(peer: Peer, sequence: int, error: Refused | UsageError) -> None:
         peer.say(p.Refusal(sequence, "bad-request", str(error)[:TEXT]))
 
 
+def is_conditional(turn: p.Turn) -> bool:
+    """True for a turn that is decided here; O(actions)."""
+    return bool(turn.expected or turn.others) or not are_by_handle(turn.actions)
+
+
 def commit_reporting(peer: Peer, turn: p.Turn, owner: str) -> None:
     """Commits a turn without expectations that reports jobs as done; raises ``Refused`` for all of it."""
     hosted = peer.hosted

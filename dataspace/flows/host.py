@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from dataspace.flows.flows import Flow
 from dataspace.flows.inputs import Facts, Messages
@@ -173,6 +173,22 @@ class FlowHost:
         driven.error = Record("flow-error", name, reason)
         self._changes.append((driven.error, +1))
         driven.flow, driven.facts, driven.messages = None, [], []
+
+
+WeightedValues: TypeAlias = list[tuple[Value, int]]
+
+
+def changes_of(added: Iterable[Value], removed: Iterable[Value]) -> WeightedValues:
+    """Returns values that come and values that go as one list; O(values)."""
+    return [*[(value, +1) for value in added], *[(value, -1) for value in removed]]
+
+
+def counted(changes: WeightedValues, before: Callable[[Value], int]) -> Callable[[Value], int]:
+    """Returns what says how often a value is there after some changes; O(changes)."""
+    by: dict[Hashable, int] = {}
+    for value, weight in changes:
+        by[key(value)] = by.get(key(value), 0) + weight
+    return lambda value: before(value) + by.get(key(value), 0)
 
 
 def transitions(

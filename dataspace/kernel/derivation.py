@@ -16,20 +16,22 @@ Always: a fact that a flow asserts, or that follows and that nobody else claims,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Final
 
 from dataspace.flows.flows import Flow
-from dataspace.flows.host import FlowHost, transitions
+from dataspace.flows.host import FlowHost, WeightedValues, changes_of, counted, transitions
 from dataspace.flows.results import Derived
 from dataspace.kernel.changes import Claims, Numbered
 from dataspace.kernel.rule_facts import error_of, is_rule, rules_in, rules_of
-from dataspace.kernel.turns import PendingTurn
-from dataspace.rules.engine.program import Program, ProgramStatistics
+from dataspace.kernel.turns import KEYED, PendingTurn, keys_in_steps
+from dataspace.rules.engine.pool import ProgramStatistics
+from dataspace.rules.engine.program import Program
 from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
 from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.failures import MAX_NAME, MAX_REASON, complaint
 from dataspace.rules.relations.times import Times
+from dataspace.steps import Steps, at_once
 from index.trie.nodes import At, all_at, at_of
 from index.trie.trie import Index
 from index.values.values import Record, Value, key
@@ -210,7 +212,7 @@ class RuleHost:
             self._appearing = self._vanishing = ()
             before = self._take_up()
             further = self._follow(appearing, vanishing, messages, turn)
-            whole = [*_changes(before.added, before.removed), *_changes(further.added, further.removed)]
+            whole = [*changes_of(before.added, before.removed), *changes_of(further.added, further.removed)]
             added, removed = transitions(whole, lambda value: int(at_of(value) in self.held))
             return Derived(added, further.messages, removed)
         program = self.program
@@ -288,7 +290,14 @@ class RuleHost:
         return None if not is_rule(value) else error_of(value, self.program.entries, self.program.texts.most)
 
     def advance(self, draft: PendingTurn) -> tuple[Claims, ...]:
-        """The tick that ``next``, or a flow, has asked for: what follows is the turn."""
+        """The tick that ``next``, a flow or time has asked for: what follows is the turn."""
+        return at_once(self.advancing(draft))
+
+    def advancing(self, draft: PendingTurn) -> Steps[tuple[Claims, ...]]:
+        """Does ``advance`` in steps, as far as an instant is concerned at which much is due.
+
+        Neither turns nor questions to rules may come in between.
+        """
         if self._adopted:
             return self.turn(draft)
         self._begin(draft)
@@ -298,11 +307,13 @@ class RuleHost:
         if self.program is not None and names:
             derived = self._with_errors(self.program.resume(names))
         elif self.program is not None and self.times.next <= self.times.ahead:
-            derived = self._with_errors(self.program.tick())
+            derived = self._with_errors((yield from self.program.ticking()))
         elif self.program is not None and self.program.pending:
             derived = self._with_errors(self.program.tick_again())
         if self.flows:
             derived = self._run_flows([], derived, by_itself=self.flows.next > self.times.ahead)
+        if len(derived.added) > KEYED:  # what goes has its keys
+            yield from keys_in_steps(derived.added)
         return self._claim(derived, draft)
 
     @property
@@ -362,33 +373,33 @@ class RuleHost:
         if self.program is not None or self._adopted or rules_in(appearing):
             derived = self._follow(appearing, vanishing, draft.messages)
         self.flows.tell((), (), draft.messages)
-        return self._run_flows(_changes(draft.added, draft.removed), derived, by_itself=False)
+        return self._run_flows(changes_of(draft.added, draft.removed), derived, by_itself=False)
 
-    def _run_flows(self, turn: _Changes, derived: Derived, *, by_itself: bool) -> Derived:
+    def _run_flows(self, turn: WeightedValues, derived: Derived, *, by_itself: bool) -> Derived:
         """Lets flows see a turn and what rules made of it; what follows from all of it together."""
-        first = [*turn, *_changes(derived.added, derived.removed)]
+        first = [*turn, *changes_of(derived.added, derived.removed)]
         self.flows.tell(*transitions(first, self._index.count))
         made = self.flows.tick(self.times.ahead, by_itself=by_itself)
         self._keep_awake()
         derived.messages += made.messages
         if not (made.added or made.removed):
             return derived
-        asserted = _changes(made.added, made.removed)
+        asserted = changes_of(made.added, made.removed)
         further = self._follow_flows(turn, asserted)
         derived.messages += further.messages
-        later = [*asserted, *_changes(further.added, further.removed)]
+        later = [*asserted, *changes_of(further.added, further.removed)]
         come, gone = all_at(made.added), all_at(made.removed)
         self._journal.flows_added, self._journal.flows_removed = come, gone
         self._by_flows.update(come)
         self._by_flows.difference_update(gone)
-        self.flows.tell(*transitions(later, _counted(first, self._index.count)))
-        whole = [*_changes(derived.added, derived.removed), *later]
+        self.flows.tell(*transitions(later, counted(first, self._index.count)))
+        whole = [*changes_of(derived.added, derived.removed), *later]
         derived.added, derived.removed = transitions(whole, lambda value: int(at_of(value) in self.held))
         return derived
 
-    def _follow_flows(self, turn: _Changes, asserted: _Changes) -> Derived:
+    def _follow_flows(self, turn: WeightedValues, asserted: WeightedValues) -> Derived:
         """What rules make of what flows assert, and no longer, after a turn."""
-        appearing, vanishing = transitions(asserted, _counted(turn, self._claimed))
+        appearing, vanishing = transitions(asserted, counted(turn, self._claimed))
         if self.program is None and not rules_in(appearing):
             return Derived([], [], [])
         return self._follow(appearing, vanishing, (), transitions([*turn, *asserted], self._claimed))
@@ -400,7 +411,7 @@ class RuleHost:
         added, removed, claimed = draft.added, draft.removed, self._claimed_at
         at_added, at_removed = draft.places
         if len({*at_added, *at_removed}) < len(added) + len(removed):
-            return transitions(_changes(added, removed), self._claimed)
+            return transitions(changes_of(added, removed), self._claimed)
         return (
             [value for at, value in zip(at_added, added, strict=True) if not claimed(at)],
             [value for at, value in zip(at_removed, removed, strict=True) if claimed(at) == 1],
@@ -524,17 +535,3 @@ class _Journal:
 
 
 _NEITHER: Final[tuple[Sequence[Value], Sequence[Value]]] = ((), ())
-
-_Changes: TypeAlias = list[tuple[Value, int]]
-
-
-def _changes(added: Iterable[Value], removed: Iterable[Value]) -> _Changes:
-    return [*[(value, +1) for value in added], *[(value, -1) for value in removed]]
-
-
-def _counted(changes: _Changes, before: Callable[[Value], int]) -> Callable[[Value], int]:
-    """How often a value is there after some changes."""
-    by: dict[Hashable, int] = {}
-    for value, weight in changes:
-        by[key(value)] = by.get(key(value), 0) + weight
-    return lambda value: before(value) + by.get(key(value), 0)

@@ -25,10 +25,11 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action, check_action
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Claims, Epoch, EpochChanges
 from dataspace.kernel.handles import ALL, SECRET, Handles
-from dataspace.kernel.limits import size_of, weights
+from dataspace.kernel.limits import SpaceLimits, size_of, weights
 from dataspace.kernel.rule_facts import rules_in
 from dataspace.kernel.state import SpaceState
 from dataspace.kernel.turns import Admit, InForm, Part, PendingTurn, Sender, SeveralOwners, take, take_back
+from dataspace.steps import Steps, at_once
 from index.trie.trie import NOTHING
 from index.values.values import Value
 
@@ -45,6 +46,11 @@ Was: TypeAlias = tuple[int, int, int, int, int]
 
 class Space(SpaceState):
     """One dataspace.  Not safe for threads: all turns come from one task."""
+
+    def __init__(self, name: str, *, limits: SpaceLimits | None = None) -> None:
+        super().__init__(name, limits=limits)
+        self._made: Steps[None] | None = None
+        """The steps of the turn of an instant that has been begun."""
 
     # -- turns ----------------------------------------------------------------------------------------
 
@@ -220,8 +226,35 @@ class Space(SpaceState):
             self._make_due(now)
         times.ahead = now if now > self.time else self.time
 
+    def making_instant(self) -> Steps[None]:
+        """Makes the turn of the earliest instant in steps, between which nothing of it is seen.
+
+        A turn that comes before the last of them does the rest at once, and so does ``finish``.
+        """
+        self.finish()
+        self._made = made = self._making(self.rules.due)
+        while self._made is made:
+            if next(made, made) is made:
+                return
+            yield
+
+    def finish(self) -> None:
+        """Does the rest of a turn that is made in steps, if there is one; raises what that raises."""
+        if self._made is not None:
+            at_once(self._made)
+
+    def abandon(self) -> None:
+        """Undoes what there is of such a turn."""
+        if self._made is not None:
+            self._made.close()
+            self._made = None
+
     def _make_due(self, now: int) -> None:
         rules, times = self.rules, self.rules.times
+        if self._made is not None:
+            self.finish()
+            if rules.due > now:
+                return
         self.timed_late = now - rules.due
         if rules.is_unsettled:
             self._make_timed(max(self.time, times.time))
@@ -235,12 +268,20 @@ class Space(SpaceState):
 
     def _make_timed(self, instant: int) -> None:
         """Makes the turn of an instant at which rows come or go by time alone."""
+        at_once(self._making(instant))
+
+    def _making(self, instant: int) -> Steps[None]:
+        """Does it in steps where that is much."""
         was = self._begin()
         self.rules.times.ahead = instant
         self.timed_turns += 1
         draft = PendingTurn([], [], [])
         try:
-            epoch = self._apply(draft, self.rules.advance(draft), instant, None, 0)
+            try:
+                claims = yield from self.rules.advancing(draft)
+            finally:
+                self._made = None
+            epoch = self._apply(draft, claims, instant, None, 0)
             if self.submit_timed is not None and (epoch.claims or not epoch.silent):
                 self.submit_timed(epoch)
         except BaseException:

@@ -29,7 +29,7 @@ from dataspace.wire.session import ALL_HEARD
 from index.values.values import Map
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogFailed
-from server.conditions import commit_at_once, commit_conditional, commit_reporting, refused
+from server.conditions import commit_at_once, commit_conditional, commit_reporting, is_conditional, refused
 from server.config.principals import Principal
 from server.config.rights import OPEN, Permit
 from server.groups.consuming import Consuming
@@ -172,7 +172,8 @@ class ActingPeer(Peer):
     def may_wait(self, packet: p.Packet) -> bool:
         """True for a turn that was sent before, whose answer may be in the log, and for what takes long."""
         if packet.__class__ is p.Turn:
-            return _is_conditional(packet) or packet.sequence <= self.own.client.sequence
+            is_old = packet.sequence <= self.own.client.sequence
+            return is_old or is_conditional(packet) or self.hosted.rule_turns.has_much()
         return packet.__class__ is p.Produce
 
     @property
@@ -230,7 +231,7 @@ class ActingPeer(Peer):
             case p.Turn(at) if self.own.follows:
                 self._send_on(at)
             case p.Turn():
-                if _is_conditional(packet):
+                if is_conditional(packet):
                     await commit_conditional(self, packet)
                 else:
                     self._turn(packet, self.own)
@@ -329,7 +330,10 @@ class ActingPeer(Peer):
         assert own is not None  # as ``own``, without its call
         if turn.sequence <= own.client.sequence or own.follows or self.quota.account.is_paced:
             return False
-        if turn.expected or turn.others or not are_by_handle(turn.actions):  # as ``_is_conditional``
+        rules = self.hosted.rule_turns
+        if (rules.times.pending or rules.settled is not None) and rules.has_much():
+            return False
+        if turn.expected or turn.others or not are_by_handle(turn.actions):  # as ``is_conditional``
             return self.shared.is_sure() and commit_at_once(self, turn)
         self._turn(turn, own)
         return True
@@ -407,11 +411,6 @@ class ActingPeer(Peer):
             self.hosted.groups.forget(self.own.owner, number)
         if wants_answer:
             self.say(p.Done(number))
-
-
-def _is_conditional(turn: p.Turn) -> bool:
-    """True for a turn that ``server.conditions`` decides; O(actions)."""
-    return bool(turn.expected or turn.others) or not are_by_handle(turn.actions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ async def _act(peer: ActingPeer, packet: p.Packet, work: Work) -> None:
             return
     elif peer.may_wait(packet):
         work.leave()
+        await peer.hosted.rule_turns.wait_settled()
     await peer.act(packet)
 
 

@@ -73,6 +73,7 @@ async def _hand_over(
     for peer in peers:
         await peer.wait_ended()
     daemon.end_leading(hosted)
+    hosted.space.abandon()
     await stop_writing(hosted)
     hosted.give_back()
     hosted.log.close()

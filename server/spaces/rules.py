@@ -59,6 +59,7 @@ def ask_rules(
         raise Refused("bad-request", f"no form {form!r}, known are {', '.join(FORMS)}")
     if question not in QUESTIONS:
         raise Refused("bad-request", f"no question {question!r}, known are {', '.join(QUESTIONS)}")
+    space.finish()
     host, sight = space.rules, None if asker.open else sight_of(asker)
     explainer = None if host.program is None else host.program.explainer(sight, now)
     if question == "graph":

@@ -129,7 +129,7 @@ class HostedSpace:
         self.conditions = Conditions(self.space.index)
         self.space.rules.clock = time.perf_counter_ns
         self.space.rules.functions = functions
-        self.rule_turns = RuleTurns(self.space, home.now, self._turn, self._stop_if_damaged)
+        self.rule_turns = RuleTurns(self.space, home.now, self._turn, self._stop_if_damaged, lane)
         self.clock = self.rule_turns.now
         """The time of new epochs, in microseconds since 1970."""
         self.suspensions = Suspensions(settings.name, self.space.rules, system)

@@ -27,6 +27,7 @@ from relay.log.notes import DERIVED, Note
 from relay.log.replay import state_at
 from relay.log.retention import Retention
 from relay.log.writer import GroupCommit
+from server.lane import Lane
 
 logger = logging.getLogger("dataspace")
 
@@ -36,6 +37,9 @@ LONGEST_PAUSE: Final = 60.0
 
 class RuleTurns:
     """Makes the turns that rules need: for ``next``, and at instants at which rows come or go by time alone.
+
+    Where many rows come or go at one instant the turn is made in slices of the ``lane``, for which turns of
+    clients wait.  A turn that cannot wait does the rest of it at once.
 
     ``wall`` gives the time of the machine.  ``turn`` makes one at a time; ``failed`` is called where another
     one fails.
@@ -47,8 +51,14 @@ class RuleTurns:
         wall: Callable[[], int],
         turn: Callable[[int], None],
         failed: Callable[[], None],
+        lane: Lane,
     ) -> None:
         self._space = space
+        self.times: Final = space.rules.times
+        self._lane = lane
+        self._is_running = False
+        self.settled: trio.Event | None = None
+        """An event at the end of the turn that is being made in slices; None without one."""
         self.now: Final = SteadyClock(space, wall, monotonic_ns).now
         """The time of the next epoch, in microseconds since 1970."""
         self._turn = turn
@@ -60,11 +70,21 @@ class RuleTurns:
 
     async def run(self, wait_room: Callable[[], Awaitable[None]]) -> None:
         """Makes them in between the turns of clients, until cancelled."""
+        self._is_running = True
+        try:
+            await self._run(wait_room)
+        finally:
+            self._is_running = False
+            self._settle()
+
+    async def _run(self, wait_room: Callable[[], Awaitable[None]]) -> None:
         rules = self._space.rules
         while True:
             self.due = trio.Event()
             while rules.pending or rules.due <= self.now():
                 late = self.now() - rules.due
+                if self.has_much():
+                    await self._make_in_slices()
                 self._turn(self._step())
                 if late >= 0:
                     self._space.timed_late = late
@@ -74,6 +94,38 @@ class RuleTurns:
             with trio.move_on_after(_pause(rules.due - self.now())):
                 await self.due.wait()
             self.planned = 0
+
+    def has_much(self) -> bool:
+        """True if a turn that is due by time alone is made in slices; ``wait_settled`` waits for its end."""
+        if self.settled is not None:
+            return True
+        if not (self._is_running and self.times.is_much_due and self.times.next <= self.now()):
+            return False
+        self.settled = trio.Event()
+        self.due.set()
+        return True
+
+    async def wait_settled(self) -> None:
+        """Returns once no turn is made in slices."""
+        while self.settled is not None:
+            await self.settled.wait()
+
+    def _settle(self) -> None:
+        settled, self.settled = self.settled, None
+        if settled is not None:
+            settled.set()
+
+    async def _make_in_slices(self) -> None:
+        try:
+            async with self._lane.work(self._space.name) as work:
+                if self.times.next <= self.now():  # else another turn has made it
+                    await work.go_on(self._space.making_instant())
+                await work.finish()
+        except BaseException:
+            self._failed()
+            raise
+        finally:
+            self._settle()
 
     def _step(self) -> int:
         """Returns the time of the next turn: one instant after the other, so that other tasks run in between.

@@ -16,34 +16,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
-from typing import Final, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
 from dataspace.flows.results import Derived
 from dataspace.rules.engine.claimed_rows import ClaimedRows
-from dataspace.rules.engine.compiling import Compiler, DeferredErrors, RuleLimits, RuleTrigger
+from dataspace.rules.engine.compiling import Compiler, RuleTrigger
 from dataspace.rules.engine.components import PlacedRule, impure
-from dataspace.rules.engine.dependencies import GROUP, DependencyGraph, Growth, Node
+from dataspace.rules.engine.dependencies import DependencyGraph, Growth, Node
+from dataspace.rules.engine.parts import RuleParts
 from dataspace.rules.language.functions import BYTES_OF_WORK
 from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.base_facts import BaseFacts, Claim, Use
 from dataspace.rules.relations.budgets import (
-    MAX_TEXT,
     READS_OF_AN_ACTION,
-    STEPS_FOR_EACH_ROW,
-    Budget,
     Costs,
     TickBudget,
 )
 from dataspace.rules.relations.derived_relations import HeadRelation, lead
 from dataspace.rules.relations.failures import Defect, LimitReached, RuleFailed, Unalias, Unit
-from dataspace.rules.relations.grouping import Grouping
 from dataspace.rules.relations.join_orders import BoundAtom
-from dataspace.rules.relations.relations import Fenced, Relation, State, settle
+from dataspace.rules.relations.relations import STEP, Fenced, Relation, State, in_parts, settle
 from dataspace.rules.relations.tables import UnwrittenTable
-from dataspace.rules.relations.terms import Row, Terms
+from dataspace.rules.relations.terms import Row
 from dataspace.rules.relations.times import Times
 from dataspace.rules.relations.timing import Timing
 from dataspace.rules.relations.views import View
+from dataspace.steps import Steps
 from index.values.positions import Class, label_class
 from index.values.values import Record, Value, key
 
@@ -105,12 +104,12 @@ class ComponentEngine:
         self._base_facts = base_facts
         self._terms = base_facts.terms
         self._budget = budget
-        self._parts = _RuleParts(base_facts.terms, budget, costs, times, self)
+        self._parts = RuleParts(base_facts.terms, budget, costs, times, self)
         self._stamp = 0
         self._claimed = ClaimedRows(base_facts.terms, self.fail)
         self._schedule: list[tuple[HeadRelation, Row, int]] = []
         self._facts: list[HeadRelation] = []
-        self._news: list[tuple[Sized, Sized, Sized, Callable[[Derived], None]]] = []
+        self._news: list[tuple[list[State], list[State], list[Row], Callable[[Derived], None]]] = []
         self._delayed: list[HeadRelation] = []
         self._sending: list[HeadRelation] = []
         self._step_at: dict[Node, Step] = {}
@@ -354,6 +353,31 @@ class ComponentEngine:
             return False
         return True
 
+    def settling(self) -> Steps[bool]:
+        """Does ``settle`` in steps; a cycle, and the errors of the tick, are one step each."""
+        if self.failure is not None:
+            return False
+        groupings = {id(each.pending): each for each in self._parts.groupings.values()}
+        alone = {id(each.pending): each.pending for each in self._own_relations() if not each.in_cycle}
+        try:
+            for pending, settle_whole in self._steps:
+                if not pending:
+                    continue
+                grouping = groupings.get(id(pending))
+                if isinstance(grouping, Timing):
+                    yield from grouping.settling()
+                elif grouping is not None:
+                    yield from in_parts(grouping.pending, settle_whole)
+                elif id(pending) in alone:
+                    yield from in_parts(alone[id(pending)], settle_whole, self._budget.few)
+                else:
+                    settle_whole()
+                    yield
+        except Exception as error:  # noqa: BLE001  # as in ``settle``
+            self.fail(error)
+            return False
+        return True
+
     def begin(self) -> None:
         """Begins a tick with the facts that ``next`` derived in the tick before.
 
@@ -375,6 +399,18 @@ class ComponentEngine:
         for came, went, noted, publish in self._news:
             if came or went or noted:
                 publish(derived)
+
+    def publishing(self, derived: Derived) -> Steps[None]:
+        """Does ``publish`` in steps."""
+        for came, went, noted, publish in self._news:
+            if noted or len(came) + len(went) <= STEP:
+                publish(derived)
+                continue
+            say, later = partial(publish, derived), [*went]
+            went.clear()
+            yield from in_parts(came, say)
+            went += later
+            yield from in_parts(went, say)
 
     def withdraw(self) -> None:
         """Forgets what was sent because of a message of the tick, and sends nothing."""
@@ -487,69 +523,6 @@ class ComponentEngine:
         return rows + sum(len(each) + len(each.pending) for each in self._parts.groupings.values())
 
 
-# -- parts -----------------------------------------------------------------------------------------
-#
-# The objects for one rule, its compiler, its groups and its allowance, are made once, when the rule comes
-# into the engine, and not again when others come.
-
-
-class _RuleParts:
-    """Makes the parts of the rules of one engine, which are known by their numbers in it."""
-
-    def __init__(
-        self, terms: Terms, budget: TickBudget, costs: Costs, times: Times, owner: ComponentEngine
-    ) -> None:
-        self._times = times
-        self._owner = owner
-        self.deferred: Final = DeferredErrors()
-        self.compilers: Final[list[Compiler]] = []
-        """The compilers of all rules so far, in order."""
-        self.groupings: Final[dict[int, Grouping | Timing]] = {}
-        """What collects the solutions of rules: with aggregates, or over time."""
-        self._terms = terms
-        self._budget = budget
-        self._costs = costs
-
-    def make(self, rules: Sequence[PlacedRule], dependencies: DependencyGraph) -> list[Compiler]:
-        """Makes the parts of further rules, which the graph has already; returns their compilers."""
-        first = len(self.compilers)
-        for at, rule in enumerate(rules, first):
-            self.compilers.append(self._compiler(at, rule, dependencies))
-        return self.compilers[first:]
-
-    def _compiler(self, at: int, placed: PlacedRule, dependencies: DependencyGraph) -> Compiler:
-        head, number, budget = dependencies.head(placed.rule), placed.number, self._budget
-        facts = Budget(
-            number,
-            min(budget.bounds.made, budget.bounds.held),
-            "bytes were derived",
-            budget.tick,
-            share=budget.make,
-            part=BYTES_OF_WORK * budget.bounds.part,
-        )
-        grouping: Grouping | Timing | None = None
-        if placed.rule.form is not None:
-            form = self._times.form(placed.rule.head.label, placed.rule.form)
-            grouping = self.groupings[at] = Timing(form, self._times, head, self._owner)
-        if placed.rule.head.aggregates:
-            grouping = Grouping(f"{GROUP}{at + 1}", number, placed.rule, head, self._terms, facts)
-            self.groupings[at] = grouping
-        most, part, tick = budget.bounds.rows, budget.bounds.part, budget.tick
-        rows, what = STEPS_FOR_EACH_ROW * most, "rows were looked at"
-        waiting = head.pending if grouping is None else ()
-        steps = Budget(number, rows, what, tick, waiting, most, share=budget.look, part=part)
-        deferred = Budget(number, rows, what, tick, share=budget.look, part=part)
-        made = "characters of values were made"
-        text = Budget(number, MAX_TEXT, made, tick, share=budget.make, part=BYTES_OF_WORK * part)
-        return Compiler(
-            number,
-            placed.rule,
-            dependencies.atoms[at],
-            head,
-            dependencies.cycle(head) if grouping is None else [],
-            self._terms,
-            None if grouping is None else grouping.change,
-            RuleLimits(steps, text, facts, deferred),
-            self.deferred,
-            self._costs.meter(number),
-        )
+def busy(engines: Iterable[ComponentEngine]) -> dict[ComponentEngine, None]:
+    """Returns the engines that have something to do: of many rules that get a fact, mostly few do."""
+    return dict.fromkeys([engine for engine in engines if any(engine.waiting)])

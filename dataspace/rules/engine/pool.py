@@ -52,6 +52,25 @@ class Extension:
 Group: TypeAlias = tuple[list[PlacedRule], dict[ComponentEngine, None]]
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramStatistics:
+    """Counts: texts, rules in them that are carried out, texts with errors, components that these rules are.
+
+    And since the start: engines made for components, rules for which one of them made functions, facts that
+    these have read, ticks, and units of work.
+    """
+
+    texts: int
+    rules: int
+    failed: int
+    components: int
+    engines: int
+    compiled: int
+    read: int
+    ticks: int
+    work: int
+
+
 class EnginePool:
     """The engines, what all of them share, and the texts that their rules are from.
 
@@ -199,6 +218,34 @@ class EnginePool:
         self.delaying.pop(engine, None)
         self.forbidding -= bool(engine.negated)
         self._whole = self._grown = None
+
+    def costliest(self) -> tuple[str, int, int]:
+        """Does it for ``Program``."""
+        spent = self.spent()
+        most, name = max([(each, name) for name, each in spent.items()], default=(0, ""))
+        return name if most else "", most, sum(spent.values())
+
+    def spent(self) -> dict[str, int]:
+        """Does it for ``Program``."""
+        found: dict[str, int] = {}
+        for entry in self.texts.entries.values():
+            each = sum(self.costs.of(rule.number).nanoseconds for rule in entry.placed)
+            found[entry.name] = found.get(entry.name, 0) + each
+        return found
+
+    def statistics(self, ticks: int) -> ProgramStatistics:
+        """Returns counts, after so many ticks; O(texts)."""
+        return ProgramStatistics(
+            texts=len(self.texts.entries),
+            rules=self.texts.rules,
+            failed=sum(bool(entry.error) for entry in self.texts.entries.values()),
+            components=len(self.components),
+            engines=self.made,
+            compiled=self.compiled,
+            read=self.base_facts.read,
+            ticks=ticks,
+            work=self.budget.total + self.budget.work,
+        )
 
     def explainer(self, sight: Sight | None = None, now: int | None = None) -> Explainer:
         """Returns what answers why, why not and how, for all components as one; O(rules) after a change.

@@ -14,21 +14,22 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from dataspace.flows.results import Derived
 from dataspace.rules.engine.components import PlacedRule
-from dataspace.rules.engine.engine import ComponentEngine
+from dataspace.rules.engine.engine import ComponentEngine, busy
 from dataspace.rules.engine.explaining import Explainer
-from dataspace.rules.engine.pool import EnginePool, Group, Remaking
+from dataspace.rules.engine.pool import EnginePool, Group, ProgramStatistics, Remaking
 from dataspace.rules.engine.texts import MAX_RULES, Pair
 from dataspace.rules.language.hosted import NO_FUNCTIONS, Functions
 from dataspace.rules.language.syntax import Rule
 from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.failures import Defect
 from dataspace.rules.relations.proofs import Sight
+from dataspace.rules.relations.relations import STEP
 from dataspace.rules.relations.times import Times
+from dataspace.steps import Steps
 from index.values.positions import Class, class_of
 from index.values.values import Value, key
 
@@ -52,25 +53,6 @@ LOOKED_AFTER: Final = 64
 
 RECOMPUTE_LEAST: Final = 30
 """A tick that takes away fewer facts than this is not looked at so closely."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramStatistics:
-    """Counts: texts, rules in them that are carried out, texts with errors, components that these rules are.
-
-    And since the start: engines made for components, rules for which one of them made functions, facts that
-    these have read, ticks, and units of work.
-    """
-
-    texts: int
-    rules: int
-    failed: int
-    components: int
-    engines: int
-    compiled: int
-    read: int
-    ticks: int
-    work: int
 
 
 class Program:
@@ -236,6 +218,21 @@ class Program:
                 return self._tick_anew(much, added, removed, messages)
         return self._run(added, removed, messages)
 
+    def ticking(self) -> Steps[Derived]:
+        """Runs a tick without a turn, as ``tick``, in steps if much is due.
+
+        Between two steps only the counts of the program may be read.
+        """
+        is_resuming = self._resuming.watched and self._resuming.ready(self.ticks)
+        if is_resuming or not self.times.is_much_due or self.facts is not None:
+            return self.tick()
+        if self._self_ticks and not self.pending:
+            self._self_ticks = 0
+        self._uncounted += 1
+        if self._uncounted >= LOOKED_AFTER and (lost := self._suspend_heaviest(())):
+            return self._tick_anew(self.components.of(lost), (), (), ())
+        return (yield from self._run_in_steps())
+
     def _suspend_heaviest(self, messages: Sequence[Value]) -> list[PlacedRule]:
         """Suspends the texts that keep most rows of the past, until the others may; returns their rules.
 
@@ -325,12 +322,41 @@ class Program:
                 engine.say(derived)
             engine.publish(derived)
         if derived.added or derived.removed:
-            budget.hold(derived.added, derived.removed)
-            if self._resuming.watched:
-                self._resuming.note(derived.added, derived.removed)
+            self._note_derived(derived.added, derived.removed)
         if self.times.forms:
             self.times.conclude()
         return derived
+
+    def _run_in_steps(self) -> Steps[Derived]:
+        """Runs a tick whose only causes are time and the facts of ``next``."""
+        self.ticks += 1
+        yield from self.times.beginning()
+        actions = self.times.came_due
+        if self._delaying:
+            actions = self._cause(actions)
+        self.budget.begin(actions)
+        engines = self._told((), (), ())
+        is_sound = True
+        for engine in engines:
+            if not (yield from engine.settling()):
+                is_sound = False
+        if not is_sound:
+            return self._conclude(engines, (), Remaking(self._pool, self.ticks, (), actions))
+        derived = Derived([], [], [])
+        for engine in engines:
+            if engine.has_output:
+                engine.say(derived)
+            yield from engine.publishing(derived)
+        for at in range(0, max(len(derived.added), len(derived.removed)), STEP):
+            self._note_derived(derived.added[at : at + STEP], derived.removed[at : at + STEP])
+            yield
+        yield from self.times.concluding()
+        return derived
+
+    def _note_derived(self, added: Sequence[Value], removed: Sequence[Value]) -> None:
+        self.budget.hold(added, removed)
+        if self._resuming.watched:
+            self._resuming.note(added, removed)
 
     def _tick_anew(
         self,
@@ -382,7 +408,7 @@ class Program:
             if messages:
                 engines = {**engines, **self.base_facts.hear(messages, +1)}
             elif len(engines) > 1:
-                engines = _busy(engines)
+                engines = busy(engines)
         except Exception as error:  # a fence around a tick: a defect must not end the turn of a client
             logger.exception("the rules failed and are computed anew: this is a defect, please report it")
             engines = dict.fromkeys(self.components)
@@ -495,40 +521,19 @@ class Program:
     def costliest(self) -> tuple[str, int, int]:
         """Returns the text that has taken most time, its nanoseconds, and the nanoseconds of all.
         O(rules)."""
-        spent = self.spent()
-        most, name = max([(each, name) for name, each in spent.items()], default=(0, ""))
-        return name if most else "", most, sum(spent.values())
+        return self._pool.costliest()
 
     def spent(self) -> dict[str, int]:
         """Returns the nanoseconds that the texts of each name have taken, estimated.  O(rules)."""
-        found: dict[str, int] = {}
-        for entry in self.entries.values():
-            each = sum(self._pool.costs.of(rule.number).nanoseconds for rule in entry.placed)
-            found[entry.name] = found.get(entry.name, 0) + each
-        return found
+        return self._pool.spent()
 
     def statistics(self) -> ProgramStatistics:
         """Returns counts, in O(texts)."""
-        return ProgramStatistics(
-            texts=len(self.entries),
-            rules=self.texts.rules,
-            failed=sum(bool(entry.error) for entry in self.entries.values()),
-            components=len(self.components),
-            engines=self._pool.made,
-            compiled=self._pool.compiled,
-            read=self.base_facts.read,
-            ticks=self.ticks,
-            work=self.budget.total + self.budget.work,
-        )
+        return self._pool.statistics(self.ticks)
 
     def size(self) -> int:
         """Returns the number of entries in all tables; 0 without facts, if no rule needs any.  O(tables)."""
         return self._pool.size()
-
-
-def _busy(engines: Iterable[ComponentEngine]) -> dict[ComponentEngine, None]:
-    """Returns the engines that have something to do: of many rules that get a fact, mostly few do."""
-    return dict.fromkeys([engine for engine in engines if any(engine.waiting)])
 
 
 def _count(facts: Counter[Class | None], roots: Collection[Class | None]) -> int:

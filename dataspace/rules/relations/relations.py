@@ -23,11 +23,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from dataspace.rules.relations.terms import Row
+from dataspace.steps import Steps, batched
 from index.emitter import Script, tuple_of
 from index.values.values import Value
+
+STEP: Final = 64
+"""Rows of one step, where a tick is done in steps."""
 
 State: TypeAlias = list[Any]
 """tot, wf, born, said, row, fact: a list, since Python makes, reads and changes nothing else as quickly."""
@@ -226,6 +230,24 @@ def settle(cycle: list[Relation], stamp: int, spend: Callable[[Relation, int], N
                 waiting.append((relation, relation.pending[:]))
                 relation.pending.clear()
     return stamp
+
+
+def in_parts(
+    pending: list[State] | dict[Row, None], settle: Callable[[], None], uncounted: int = 0
+) -> Steps[None]:
+    """Has ``settle`` take what is pending a part at a time, each with more than the ``uncounted`` rows.
+
+    For what changes in one pass over its rows, so that parts of it make no difference.
+    """
+    whole: list[Any] = [*pending]
+    pending.clear()
+    for some in batched(whole, max(STEP, uncounted + 1)):
+        if isinstance(pending, dict):
+            pending.update(dict.fromkeys(some))
+        else:
+            pending += some
+        settle()
+        yield
 
 
 # -- fences ----------------------------------------------------------------------------------------

@@ -26,13 +26,18 @@ from dataspace.rules.language.syntax import (
     micros_of,
     time_of,
 )
+from dataspace.rules.relations.relations import STEP
 from dataspace.rules.relations.terms import Row, Terms
+from dataspace.steps import Steps, batched
 from index.patterns.patterns import matcher, skeleton
 from index.values.positions import Class, class_of
 from index.values.values import Value, key
 
 STALE_FROM: Final = 1_000
 """Stale entries are removed from an agenda only if it has more entries than this."""
+
+MUCH: Final = 512
+"""Entries of one instant, for which a turn is made in steps: it takes a millisecond or more."""
 
 _GONE: Final = object()
 """The former value of an entry that was not there."""
@@ -165,6 +170,18 @@ class Times:
             self._hear(messages)
         self._look_ahead()
 
+    def beginning(self) -> Steps[None]:
+        """Begins a tick without messages, in steps; ``next`` stays until the tick is concluded."""
+        if self.ahead > self.time:
+            self.time, self.now = self.ahead, self.ahead // GRID * GRID
+        while self._instants and self._instants[0] <= self.now:
+            due = self._taken(heappop(self._instants))
+            self.came_due += len(due)
+            for some in batched(due, STEP):
+                for form, row in some:
+                    self._come_due(form, row)
+                yield
+
     def _come_due(self, form: PastRows, row: Row) -> None:
         """Looks at a row whose instant has come."""
         until = form.kept.get(row)
@@ -262,7 +279,19 @@ class Times:
                 form.heard.clear()
         self._look_ahead()
 
+    def concluding(self) -> Steps[None]:
+        """Does ``conclude`` in steps."""
+        for each in self.touched:
+            yield from each.concluding()
+        self.touched.clear()
+        self.conclude()
+
     # -- the agenda -----------------------------------------------------------------------------------
+
+    @property
+    def is_much_due(self) -> bool:
+        """True if the turn of the earliest instant takes so long that it is made in steps."""
+        return self.pending >= MUCH and len(self._agenda.get(self.next, ())) >= MUCH
 
     def plan(self, form: PastRows, row: Row, time: int) -> None:
         """Has a row looked at in the first tick at or after a time; not if that is past."""

@@ -10,11 +10,14 @@ changes only when the tick is concluded.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dataspace.instants import NEVER
 from dataspace.rules.language.syntax import TimeKind, time_of
-from dataspace.rules.relations.relations import Relation
+from dataspace.rules.relations.relations import STEP, Relation
 from dataspace.rules.relations.terms import Row
 from dataspace.rules.relations.times import PastRows, Times, bounds_of
+from dataspace.steps import Steps, batched
 
 
 class Timing:
@@ -91,9 +94,25 @@ class Timing:
 
     def settle(self) -> None:
         """Passes to the head what has changed."""
+        self._settle(self.pending, self._moved)
+        self._moved.clear()
+        self.pending.clear()
+
+    def settling(self) -> Steps[None]:
+        """Does ``settle`` in steps."""
+        for rows in batched(self.pending, STEP):
+            self._settle(rows, ())
+            yield
+        for kept in batched(self._moved, STEP):
+            self._settle((), kept)
+            yield
+        self._moved.clear()
+        self.pending.clear()
+
+    def _settle(self, rows: Iterable[Row | None], kept: Iterable[Row]) -> None:
         support, shown = self._head.support, self._shown
         self._times.touched[self] = None
-        for row in self.pending:
+        for row in rows:
             if row is None:
                 continue
             self._seen[row] = None
@@ -107,13 +126,11 @@ class Timing:
                 support(now, +1)
                 shown[row] = now
         states, shows = self._head.states, self._times.shows
-        for row in self._moved:
+        for row in kept:
             state = states.get(row)
             is_shown = state is not None and state[0] > 0  # nothing else derives rows of this head
             if shows(self.form, row) != is_shown:
                 support(row, -1 if is_shown else +1)
-        self._moved.clear()
-        self.pending.clear()
 
     def _row(self, row: Row) -> Row | None:
         """Returns what is shown for a row of the body; None for nothing."""
@@ -144,10 +161,23 @@ class Timing:
 
     def conclude(self) -> None:
         """Notes in the form which rows are there at the end of the tick."""
+        self._conclude(self._seen)
+        self._seen.clear()
+        self._bounds.clear()
+
+    def concluding(self) -> Steps[None]:
+        """Does ``conclude`` in steps."""
+        for rows in batched(self._seen, STEP):
+            self._conclude(rows)
+            yield
+        self._seen.clear()
+        self._bounds.clear()
+
+    def _conclude(self, rows: Iterable[Row]) -> None:
         form, times = self.form, self._times
         if form.showing is not self:
             return  # its engine has gone in this tick
-        for row in self._seen:
+        for row in rows:
             is_there, since = row in self.counts, form.since.get(row)
             if is_there and since is None:
                 times.put(form.since, row, times.time)
@@ -155,8 +185,6 @@ class Timing:
             elif since is not None and not is_there:
                 times.drop(form.since, row)
                 self._end(row)
-        self._seen.clear()
-        self._bounds.clear()
 
     def _begin(self, row: Row) -> None:
         form, times = self.form, self._times

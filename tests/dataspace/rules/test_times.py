@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -10,8 +14,10 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
+from dataspace.rules.engine import engine
 from dataspace.rules.engine.rebuilding import rebuild
 from dataspace.rules.language.syntax import time_of
+from dataspace.rules.relations import relations, times, timing
 from index.values.values import Record, key
 from tests.dataspace.rules.time_oracle import GRID, MS, RULES, History, State, text_of
 
@@ -122,9 +128,9 @@ class Run:
         assert found == wanted, (self.time - START, {n: text_of(n, s) for n, s in self.spans.items()})
 
 
-def run(seed: int, steps: int, names: list[str]) -> None:
+def run(seed: int, steps: int, names: list[str], kind: type[Run] = Run) -> None:
     """Runs one random history."""
-    one = Run(seed)
+    one = kind(seed)
     waiting = list(names)
     one.add_rule(waiting.pop(0))
     for _ in range(steps):
@@ -288,6 +294,79 @@ def test_a_clock_that_is_put_back_takes_nothing_back() -> None:
             assert set(map(key, one.space.index.values())) == set(map(key, twin.space.index.values()))
         times = [epoch.time for epoch in one.past]
         assert times == sorted(times) == [epoch.time for epoch in twin.past]
+
+
+class InSteps(Run):
+    """A history in which the turns of instants are made in steps, and often not to the end before a turn."""
+
+    def commit(self, added: list[Record], removed: list[Record], messages: list[Record]) -> None:
+        self.advance_in_steps()
+        super().commit(added, removed, messages)
+
+    def probe(self) -> None:
+        self.advance_in_steps()
+        super().probe()
+
+    def advance_in_steps(self) -> None:
+        while self.space.rules.due <= self.time:
+            before = self.seen()
+            left, end = self.random.randrange(1, 30), self.random.random()
+            for _ in self.space.making_instant():
+                assert self.seen() == before, "nothing of it is seen"
+                left -= 1
+                if not left:
+                    break
+            else:
+                continue
+            if end < 0.3:
+                self.space.abandon()
+                assert self.seen() == before
+            elif end < 0.6:
+                self.space.finish()
+            else:
+                break
+
+    def seen(self) -> tuple[int, int, dict[object, int]]:
+        """Returns what is to be seen of the space."""
+        space = self.space
+        return space.epoch, space.time, {key(each): space.index.count(each) for each in space.index.values()}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_instants_in_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(times, "MUCH", 1)
+    for module in (engine, relations, times, timing):
+        monkeypatch.setattr(module, "STEP", 1)
+    for seed in range(3):
+        run(seed, 25, in_order([name]), InSteps)
+    run(7, 30, in_order([name, *random.Random(name).sample([*RULES], 3)]), InSteps)
+
+
+def test_an_instant_in_steps_is_one_epoch_and_no_step_is_long() -> None:
+    spaces = [Space("s"), Space("s")]
+    epochs: list[list[Epoch]] = [[], []]
+    rule = Record("rule", "r", "recent($d, $v) <- r($d, $v) within 2 s. most($d, max($v)) <- recent($d, $v).")
+    for space, past in zip(spaces, epochs, strict=True):
+        space.submit_timed = past.append
+        space.commit("a", [(ASSERT, 0, rule)], START)
+        space.commit("a", [(SEND, Record("r", n % 30, n)) for n in range(3_000)], START)
+    spaces[0].until(START + 2_000 * MS)
+    lines: list[int] = []
+    steps = spaces[1].making_instant()
+
+    def count(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
+        frame.f_trace_opcodes = False
+        lines[-1] += event == "line"
+        return count
+
+    while not epochs[1]:
+        lines.append(0)
+        sys.settrace(count)
+        next(steps, None)
+        sys.settrace(None)
+    assert epochs[0] == epochs[1] and len(epochs[1]) == 1
+    assert len(epochs[1][0].removed) == 3_030 and not spaces[1].rules.claimed
+    assert len(lines) > 100 and max(lines[:-2]) < 5_000, "all but what applies the epoch"
 
 
 @pytest.mark.torture(long=True)

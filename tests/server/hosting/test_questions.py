@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dataspace.errors import Refused
-from dataspace.kernel.actions import ASSERT, Action
+from dataspace.kernel.actions import ASSERT, SEND, Action
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
 from dataspace.rules.engine import explaining
@@ -158,3 +158,17 @@ def test_the_graph_as_rows_has_the_nodes_and_edges_of_the_drawing() -> None:
     assert ask_rules(empty, EVERYTHING, "graph", None, "rows") == ()
     with pytest.raises(Refused, match="not-allowed"):
         ask_rules(space, permit("p(_)"), "graph", None, "rows")
+
+
+def test_a_question_comes_after_the_whole_turn_of_an_instant() -> None:
+    space = Space("s")
+    space.commit("a", [(ASSERT, 0, Record("rule", "r", "recent($n) <- m($n) within 1 s."))], 10_000_000)
+    space.commit("a", [(SEND, Record("m", n)) for n in range(1_000)], 10_000_000)
+    steps = space.making_instant()
+    for _ in range(20):
+        next(steps)
+    assert space.rules.claimed == 1_000
+    for n in (0, 999):
+        told = ask_rules(space, EVERYTHING, "why-not", Record("recent", n), now=11_000_000)
+        assert f"no match of m({n})" in str(told)
+    assert not space.rules.claimed and next(steps, "over") == "over"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,22 @@ def test_a_stand_by_goes_on_with_windows_and_waits(tmp_path: Path) -> None:
                 change = next(iter(late))
             assert change.captures == ("a",)
             assert change.snapshot or change.micros % 10_000 == 0, "at an instant"
+
+
+def test_turns_wait_while_many_rows_leave_in_slices_and_the_epoch_is_whole(tmp_path: Path) -> None:
+    rows, daemon = 6_000, DaemonProcess(tmp_path / "data")
+    with running(daemon), connect_blocking(daemon.url, owner="durable:test") as space:
+        space.assert_(Record("rule", "r", "open($n) <- job($n, $until), now < $until."))
+        until = datetime.now(UTC) + timedelta(seconds=4)
+        for first in range(0, rows, 2_000):
+            with space.turn() as turn:
+                for n in range(first, first + 2_000):
+                    turn.assert_(Record("job", n, until))
+        turns, found = 0, set[int]()
+        with connect_blocking(daemon.url, owner="durable:other") as other:
+            while 0 not in found:
+                other.assert_(Record("turn", turns))
+                turns += 1
+                found.add(len(other.matches("open($n)")))
+            assert len(other.matches("turn($n)")) == turns
+        assert found == {rows, 0}, "all leave in one epoch"

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import trio
+import trio.testing
 
 from dataspace.instants import GRID
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
@@ -19,6 +20,7 @@ from relay.log.log import Log
 from relay.log.notes import derived_messages
 from relay.log.retention import Retention
 from relay.log.segments import encode, encode_note
+from server.lane import Lane
 from server.spaces.windows import RuleTurns, derived_in, rebuild_windows, with_windows
 
 RULES = """
@@ -173,7 +175,7 @@ async def test_instants_that_are_late_give_way_to_other_tasks_and_come_in_order(
     async def room() -> None:
         await trio.lowlevel.checkpoint()
 
-    turns = RuleTurns(space, lambda: wall, turn, lambda: None)
+    turns = RuleTurns(space, lambda: wall, turn, lambda: None, Lane())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(turns.run, room)
         wall = START + 200 * GRID  # two seconds without the thread
@@ -189,3 +191,44 @@ async def test_instants_that_are_late_give_way_to_other_tasks_and_come_in_order(
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert space.rules.claimed == 300
+
+
+async def test_rows_that_leave_together_go_in_slices_for_which_turns_wait() -> None:
+    space, wall = Space("s"), START
+    space.commit("a", [(ASSERT, 0, Record("rule", "r", "recent($n) <- m($n) within 1 s."))], START)
+    space.commit("a", [(SEND, Record("m", n)) for n in range(2_000)], START)
+    times, slices, order = iter(range(1 << 30)), 0, list[str]()
+    lane = Lane(clock=lambda: float(next(times)))  # each step takes as long as a slice
+    epochs: list[Epoch] = []
+    space.submit_timed = epochs.append
+
+    def turn(time: int) -> None:
+        space.advance(time)
+        order.append("turn")
+
+    async def client() -> None:
+        while not turns.has_much():
+            await trio.lowlevel.checkpoint()
+        await turns.wait_settled()
+        order.append("client")
+
+    turns = RuleTurns(space, lambda: wall, turn, lambda: None, lane)
+    assert not turns.has_much(), "nothing makes them yet"
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(turns.run, trio.lowlevel.checkpoint)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not turns.has_much(), "nothing is due"
+            nursery.start_soon(client)
+            wall = START + 1_000_000
+            turns.due.set()
+            while space.epoch < 3:
+                assert space.rules.claimed == 2_000 and not epochs
+                slices += 1
+                await trio.lowlevel.checkpoint()
+            while len(order) < 2:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+    assert slices > 50 and [len(each.removed) for each in epochs] == [2_000]
+    assert order == ["turn", "client"] and lane.statistics().slices > 50
+    assert not turns.has_much()

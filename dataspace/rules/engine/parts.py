@@ -1,0 +1,85 @@
+"""Parts: the objects for each rule of an engine: its compiler, its groups and its allowance.
+
+They are made once, when the rule comes into the engine, and not again when others come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dataspace.rules.engine.compiling import Compiler, DeferredErrors, RuleLimits
+from dataspace.rules.engine.components import PlacedRule
+from dataspace.rules.engine.dependencies import GROUP, DependencyGraph
+from dataspace.rules.language.functions import BYTES_OF_WORK
+from dataspace.rules.relations.budgets import (
+    MAX_TEXT,
+    STEPS_FOR_EACH_ROW,
+    Budget,
+    Costs,
+    TickBudget,
+)
+from dataspace.rules.relations.grouping import Grouping
+from dataspace.rules.relations.terms import Terms
+from dataspace.rules.relations.times import Times
+from dataspace.rules.relations.timing import Timing
+
+
+class RuleParts:
+    """Makes the parts of the rules of one engine, which are known by their numbers in it."""
+
+    def __init__(self, terms: Terms, budget: TickBudget, costs: Costs, times: Times, owner: object) -> None:
+        self._times = times
+        self._owner = owner
+        self.deferred: Final = DeferredErrors()
+        self.compilers: Final[list[Compiler]] = []
+        """The compilers of all rules so far, in order."""
+        self.groupings: Final[dict[int, Grouping | Timing]] = {}
+        """What collects the solutions of rules: with aggregates, or over time."""
+        self._terms = terms
+        self._budget = budget
+        self._costs = costs
+
+    def make(self, rules: Sequence[PlacedRule], dependencies: DependencyGraph) -> list[Compiler]:
+        """Makes the parts of further rules, which the graph has already; returns their compilers."""
+        first = len(self.compilers)
+        for at, rule in enumerate(rules, first):
+            self.compilers.append(self._compiler(at, rule, dependencies))
+        return self.compilers[first:]
+
+    def _compiler(self, at: int, placed: PlacedRule, dependencies: DependencyGraph) -> Compiler:
+        head, number, budget = dependencies.head(placed.rule), placed.number, self._budget
+        facts = Budget(
+            number,
+            min(budget.bounds.made, budget.bounds.held),
+            "bytes were derived",
+            budget.tick,
+            share=budget.make,
+            part=BYTES_OF_WORK * budget.bounds.part,
+        )
+        grouping: Grouping | Timing | None = None
+        if placed.rule.form is not None:
+            form = self._times.form(placed.rule.head.label, placed.rule.form)
+            grouping = self.groupings[at] = Timing(form, self._times, head, self._owner)
+        if placed.rule.head.aggregates:
+            grouping = Grouping(f"{GROUP}{at + 1}", number, placed.rule, head, self._terms, facts)
+            self.groupings[at] = grouping
+        most, part, tick = budget.bounds.rows, budget.bounds.part, budget.tick
+        rows, what = STEPS_FOR_EACH_ROW * most, "rows were looked at"
+        waiting = head.pending if grouping is None else ()
+        steps = Budget(number, rows, what, tick, waiting, most, share=budget.look, part=part)
+        deferred = Budget(number, rows, what, tick, share=budget.look, part=part)
+        made = "characters of values were made"
+        text = Budget(number, MAX_TEXT, made, tick, share=budget.make, part=BYTES_OF_WORK * part)
+        return Compiler(
+            number,
+            placed.rule,
+            dependencies.atoms[at],
+            head,
+            dependencies.cycle(head) if grouping is None else [],
+            self._terms,
+            None if grouping is None else grouping.change,
+            RuleLimits(steps, text, facts, deferred),
+            self.deferred,
+            self._costs.meter(number),
+        )
