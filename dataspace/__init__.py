@@ -12,10 +12,9 @@ from dataspace.faces import face
 from dataspace.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from dataspace.client.blocking import (
+    from dataspace.client.blocking.jobs import BlockingJob as BlockingJob, BlockingJobs as BlockingJobs
+    from dataspace.client.blocking.space import (
         BlockingHold as BlockingHold,
-        BlockingJob as BlockingJob,
-        BlockingJobs as BlockingJobs,
         BlockingLock as BlockingLock,
         BlockingObservation as BlockingObservation,
         BlockingSpace as BlockingSpace,
@@ -68,9 +67,9 @@ if TYPE_CHECKING:
 __all__, __getattr__ = face(
     __name__,
     {
-        "dataspace.client.blocking": (
-            "BlockingHold BlockingJob BlockingJobs BlockingLock BlockingObservation BlockingSpace"
-            " connect_blocking"
+        "dataspace.client.blocking.jobs": "BlockingJob BlockingJobs",
+        "dataspace.client.blocking.space": (
+            "BlockingHold BlockingLock BlockingObservation BlockingSpace connect_blocking"
         ),
         "dataspace.kernel.changes": "Change EpochChanges",
         "dataspace.kernel.expectations": "Expectation absent exactly unchanged",

@@ -133,16 +133,24 @@ class Job:
         assert scope is not None  # as the block has begun
         scope.__exit__(kind, error, trace)
         was_cancelled = scope.cancelled_caught
-        if self.lost and not self.is_settled and (was_cancelled or error is None):
-            raise _lost(self)
-        if was_cancelled or self.is_settled or self.lost:
-            return was_cancelled
-        if error is None:
+        await self.end_block(None if was_cancelled else error)
+        return was_cancelled
+
+    async def end_block(self, error: BaseException | None) -> None:
+        """Settles the job at the end of a block, which may have raised an error, unless that is done.
+
+        Raises ``DeliveryLost`` for a lost job, if the block raised nothing.
+        """
+        if self.is_settled:
+            return
+        if self.lost:
+            if error is None:
+                raise _lost(self)
+        elif error is None:
             await self.done()
         elif isinstance(error, Exception):
             with suppress(DeliveryLost):
                 await self.again(reason=f"{type(error).__name__}: {error}")
-        return False
 
     @property
     def id(self) -> tuple[str, int, int]:

@@ -17,7 +17,7 @@ from typing import Final, Self, TypeVar
 
 import trio
 
-from dataspace.client.blocking import BlockingSpace
+from dataspace.client.blocking.space import BlockingSpace
 from dataspace.client.connect import alone
 from dataspace.client.query.rows import Rows
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent

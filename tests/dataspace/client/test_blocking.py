@@ -8,7 +8,7 @@ import pytest
 
 import dataspace
 from dataspace import BlockingSpace, RemoteSpace
-from dataspace.client.blocking import BlockingPublication
+from dataspace.client.blocking.space import BlockingPublication
 from dataspace.client.publications import Publication
 
 VERBS = [

@@ -12,7 +12,7 @@ import trio.testing
 from hypothesis import given, strategies as st
 
 from dataspace.client import epoch_streams
-from dataspace.client.blocking import BlockingObservation, BlockingTypedObservation
+from dataspace.client.blocking.space import BlockingObservation, BlockingTypedObservation
 from dataspace.client.observations import Observation
 from dataspace.client.session import uplink
 from dataspace.client.typed import TypedEpochs, TypedObservation

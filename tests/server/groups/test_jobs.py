@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 import trio
 
 import dataspace
-from dataspace import DeliveryLost, Map, Record, RemoteSpace
+from dataspace import DeliveryLost, Map, Record, RemoteSpace, connect_blocking
 from tests.server.groups.test_consuming import JOB, is_idle, job, take
 
 
@@ -130,3 +131,61 @@ async def test_a_group_begins_at_a_time(url: str) -> None:
         async with space.consume(JOB, group="some", start=times[2], in_flight=9) as jobs:
             assert [each["id"] for each in await take(jobs, 2)] == [2, 3]
             assert await is_idle(jobs, space)
+
+
+async def test_a_blocking_block_settles_its_job(url: str) -> None:
+    await trio.to_thread.run_sync(_settle_by_blocks, url)
+
+
+def _settle_by_blocks(url: str) -> None:
+    with connect_blocking(url) as space, space.consume(JOB, group="w", attempts=1) as jobs:
+        for number in range(5):
+            space.send(job(number))
+        taken = iter(jobs)
+        first = next(taken)
+        with first:
+            with pytest.raises(dataspace.UsageError, match="block already"), first:
+                pass
+            assert not first.is_settled
+        assert first.is_settled
+        with pytest.raises(dataspace.UsageError, match="settled already"), first:
+            pass
+        with pytest.raises(ZeroDivisionError), next(taken):
+            raise ZeroDivisionError("no")
+        with next(taken) as third, space.turn(done=[third]) as turn:
+            turn.assert_(Record("result", 2), owner="results")
+        fourth = next(taken)
+        with pytest.raises(ValueError, match="late"), fourth:
+            fourth.done()
+            raise ValueError("late")  # what a program does
+        with pytest.raises(KeyboardInterrupt), next(taken) as fifth:
+            raise KeyboardInterrupt
+        assert not fifth.is_settled, "it comes again with the end of the member"
+        assert space.matches("dead(_, _, _, job($id, _), $why, _)") == [(1, "ZeroDivisionError: no")]
+        assert space.matches("result($)") == [(2,)]
+    with connect_blocking(url) as space, space.consume(group="w") as jobs:
+        with next(iter(jobs)) as again:
+            assert (again["id"], again.attempt) == (4, 1)
+        answer: Any = space.request("groups", Map({"group": "w"}))
+        assert answer[0]["counts"]["done"] == 5, "the dead one among them"
+
+
+async def test_a_blocking_block_of_a_lost_job_ends_with_that(url: str) -> None:
+    await trio.to_thread.run_sync(_lose_in_blocks, url)
+
+
+def _lose_in_blocks(url: str) -> None:
+    with connect_blocking(url) as space, space.consume(JOB, group="w", in_flight=2) as jobs:
+        space.send(job(1))
+        space.send(job(2))
+        taken = iter(jobs)
+        with (
+            pytest.raises(DeliveryLost),
+            next(taken) as first,
+            pytest.raises(ValueError),
+            next(taken) as second,
+        ):
+            space.request("group-alter", Map({"group": "w", "what": "seek", "to": None}))
+            while not (first.lost and second.lost):
+                time.sleep(0.005)
+            raise ValueError("it goes on as it is")

@@ -16,12 +16,10 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
-    Any,
     Concatenate,
     Final,
     Generic,
     ParamSpec,
-    Protocol,
     Self,
     TypeVar,
     Unpack,
@@ -30,10 +28,11 @@ from typing import (
 
 import trio
 
+from dataspace.client.blocking.jobs import BlockingJobs
+from dataspace.client.blocking.waiting import Blocking, Waiter, documented_by, waiting
 from dataspace.client.connect import connect
 from dataspace.client.epoch_streams import ITERATE
 from dataspace.client.holds import Hold
-from dataspace.client.jobs import Job, Jobs
 from dataspace.client.locks import Held, Lock
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Publication
@@ -63,42 +62,6 @@ F = TypeVar("F", bound=Callable[..., object])
 
 _LAST_SECONDS: Final = 5.0
 """Seconds that an interrupted call may take to end."""
-
-
-class Waiter(Protocol):
-    """Runs an asynchronous function in the thread of a connection, and waits for its result."""
-
-    def __call__(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
-        """Returns what the function returns, or raises what it raises."""
-
-
-class Blocking(Generic[R]):
-    """The blocking form of ``remote``, which lives in the thread of a connection."""
-
-    _remote: R
-    _wait: Waiter
-
-
-def waiting(
-    verb: Callable[Concatenate[R, P], Awaitable[T]],
-) -> Callable[Concatenate[Blocking[R], P], T]:
-    """Returns the verb that waits for what the asynchronous one returns."""
-
-    @wraps(verb)
-    def wait(self: Blocking[R], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._wait(partial(verb, self._remote, *args, **kwargs))
-
-    return wait
-
-
-def documented_by(verb: Callable[..., object]) -> Callable[[F], F]:
-    """Gives a verb the documentation and the signature of another one; the types stay its own."""
-
-    def documented(function: F) -> F:
-        wraps(verb)(function)
-        return function
-
-    return documented
 
 
 def entering(
@@ -350,42 +313,6 @@ class BlockingSpace(Blocking[RemoteSpace]):
         if isinstance(self._failure, DataspaceError):
             return type(self._failure)(*self._failure.args)
         return Closed(f"the connection has ended: {self._failure or 'it was closed'}")
-
-
-class BlockingJob(Blocking[Job]):
-    """One item that is out to this member; see ``Job``."""
-
-    def __init__(self, job: Job, wait: Waiter) -> None:
-        self._remote = job
-        self._wait = wait
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._remote, name)
-
-    @property
-    def itself(self) -> Job:
-        """The job of the asynchronous client."""
-        return self._remote
-
-    def __getitem__(self, name: str | int) -> Value:
-        return self._remote[name]
-
-    done = waiting(Job.done)
-    again = waiting(Job.again)
-    dead = waiting(Job.dead)
-    extend = waiting(Job.extend)
-
-
-class BlockingJobs(Blocking[Jobs]):
-    """A member of a group: iterate over its jobs; see ``Jobs``."""
-
-    def __init__(self, jobs: Jobs, wait: Waiter) -> None:
-        self._remote = jobs
-        self._wait = wait
-
-    def __iter__(self) -> Iterator[BlockingJob]:
-        while (job := self._wait(self._remote.next_job)) is not None:
-            yield BlockingJob(job, self._wait)
 
 
 class BlockingHold(Blocking[Hold]):

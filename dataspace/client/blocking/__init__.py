@@ -1,0 +1,1 @@
+"""The client without ``async``, made of the asynchronous one."""
