@@ -68,6 +68,8 @@ class GroupFacts:
     def __init__(self, system: SystemSpace) -> None:
         self._system = system
         self._stated: dict[Record, int] = {}
+        self._known: dict[tuple[str, str], tuple[object, list[Record]]] = {}
+        """The figures of each group, and the facts that state these."""
 
     async def run(self, spaces: Callable[[], Iterable[HostedSpace]]) -> None:
         """Looks again and again, until cancelled."""
@@ -77,15 +79,23 @@ class GroupFacts:
 
     def look(self, spaces: Iterable[HostedSpace]) -> None:
         """States how all groups are now; O(groups and members)."""
-        facts = {
-            fact
-            for hosted in spaces
-            if hosted.leads
-            for group in hosted.groups.by_name.values()
-            for fact in _facts(hosted, group)
-        }
-        if facts or self._stated:
-            self._system.replace(self._stated, facts)
+        known, before = dict[tuple[str, str], tuple[object, list[Record]]](), self._known
+        for hosted in spaces:
+            for name, group in hosted.groups.by_name.items() if hosted.leads else ():
+                at, figures = (hosted.name, name), _figures(group)
+                was = before.get(at)
+                same = was is not None and was[0] == figures
+                known[at] = was if same and was else (figures, [*_facts(hosted, group)])
+        self._known = known
+        if len(known) != len(before) or any(before.get(at) is not each for at, each in known.items()):
+            self._system.replace(self._stated, {fact for _, facts in known.values() for fact in facts})
+
+
+def _figures(group: WorkGroup) -> object:
+    core, oldest = group.core, group.oldest
+    members = [(cast("StreamMember", each).session, len(each.out)) for each in core.members.values()]
+    counts = len(core.out), len(group.state.undone), group.dead, group.behind
+    return members, counts, None if oldest is None else oldest.time
 
 
 def _facts(hosted: HostedSpace, group: WorkGroup) -> Iterable[Record]:

@@ -195,14 +195,13 @@ class SpaceGroups:
     # -- items ----------------------------------------------------------------------------------------
 
     def feed(self, epoch: Epoch, size: int) -> None:
-        """Takes the items of an epoch of so many bytes that is on disk; O(rows), and nothing where no group
-        is live."""
-        if epoch[8]:  # silent
+        """Takes the items of an epoch of so many bytes that is on disk; O(rows)."""
+        number, time, added, messages, removed, _, _, _, is_silent = epoch
+        if is_silent:
             return
-        self.states.fed = epoch[0]
-        if not self.by_name:
+        self.states.fed = number
+        if not (self._concerns(added) or self._concerns(messages) or self._concerns(removed)):
             return
-        number, time, added, messages, removed = epoch[:5]
         size //= max(1, len(added) + len(messages) + len(removed))
         for position, value in enumerate(added):
             self._offer((number, position), time, value, size, is_message=False)
@@ -212,6 +211,14 @@ class SpaceGroups:
             for group in self._of(value):
                 if (delivery := group.core.out_of(value)) is not None and not delivery.member.is_ending:
                     cast("StreamMember", delivery.member).mark(("gone", delivery.token))
+
+    def _concerns(self, values: Iterable[Value]) -> bool:
+        """True if a group may divide any of the values; each turn asks."""
+        placed = self._placed
+        for value in values:
+            if class_of(value) in placed:
+                return True
+        return ANY in placed
 
     def _of(self, value: Value) -> Iterable[WorkGroup]:
         """Returns the groups that may divide a value."""
