@@ -20,11 +20,7 @@ LONELY_PROTOCOLS: Final = 0
 NAMES_TWICE: Final = 3
 LONG_SIGNATURES: Final = 8
 PRONOUNS: Final = 0
-<<<<<<< HEAD
 MARKDOWN_WORDS: Final = 101_670
-=======
-MARKDOWN_WORDS: Final = 101_648
->>>>>>> 38dec98d (client: jobs that are done in one moment share a turn)
 WALKS: Final = {"fact": 66, "replay": 80, "HTTP observe": 89}
 
 SLACK: Final = 0.05

@@ -18,11 +18,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from dataspace.client.reports import HeldJob, JobReports, check_open, done_of, forget, lost, refused
 from dataspace.client.session.turns import Done
-from dataspace.errors import DataspaceError, DeliveryLost, Refused, UsageError
+from dataspace.errors import DataspaceError, DeliveryLost, UsageError
 from dataspace.kernel.changes import time_of
 from dataspace.loops.here import loop, parking_lot
-from dataspace.loops.primitives import Scope
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
 from dataspace.wire.consuming import AHEAD, LONGEST_SECONDS, ConsumeOptions
@@ -47,7 +47,7 @@ class AnyJob(Protocol):
         """The job of the asynchronous client."""
 
 
-class Job:
+class Job(HeldJob):
     """One item that is out to this member; named captures are attributes, and ``job["name"]`` finds any.
 
     ``id`` is the same in every attempt: an idempotency key.  ``token`` rises with each delivery of an item.
@@ -58,33 +58,24 @@ class Job:
 
     __slots__ = (
         "_jobs",
-        "_lost",
         "_names",
-        "_scope",
         "attempt",
         "captures",
         "crashed",
-        "epoch",
         "gone",
         "is_message",
-        "is_settled",
         "micros",
-        "position",
-        "token",
         "topic_time",
     )
 
     def __init__(self, jobs: Jobs, value: Any, names: tuple[str, ...]) -> None:
+        epoch, position, micros, token, attempt, kind, captures = value
+        super().__init__(jobs.group, (epoch, position, token), jobs._out)
         self._jobs = jobs
         self._names = names
-        self.epoch: int
-        self.position: int
-        self.micros: int
-        self.token: int
-        self.attempt: int
-        kind: str | tuple[str, Time, str]
-        self.captures: tuple[Value, ...]
-        self.epoch, self.position, self.micros, self.token, self.attempt, kind, self.captures = value
+        self.micros: int = micros
+        self.attempt: int = attempt
+        self.captures: tuple[Value, ...] = captures
         self.is_message = kind != "fact"
         self.topic_time: Time | None = None
         self.crashed = ""
@@ -92,26 +83,11 @@ class Job:
             _, self.topic_time, self.crashed = kind
         self.gone = False
         """True once the fact has gone meanwhile; to report the job as done still counts."""
-        self._lost = False
-        self._scope: Scope | None = None
-        self.is_settled = False
-        """True once the job is done, given back or dead, or that is being sent."""
 
     @property
     def itself(self) -> Job:
         """This job."""
         return self
-
-    @property
-    def lost(self) -> bool:
-        """True once the delivery is no longer this member's."""
-        return self._lost
-
-    @lost.setter
-    def lost(self, lost: bool) -> None:
-        self._lost = lost
-        if lost and self._scope is not None:
-            self._scope.cancel()
 
     async def __aenter__(self) -> Self:
         """Begins a block that is cancelled once the job is lost, and then raises ``DeliveryLost``.
@@ -145,7 +121,7 @@ class Job:
             return
         if self.lost:
             if error is None:
-                raise _lost(self)
+                raise lost(self)
         elif error is None:
             await self.done()
         elif isinstance(error, Exception):
@@ -156,11 +132,6 @@ class Job:
     def id(self) -> tuple[str, int, int]:
         """The group, the epoch and the position of the item: the same in every attempt."""
         return self._jobs.group, self.epoch, self.position
-
-    @property
-    def group(self) -> str:
-        """The name of the group."""
-        return self._jobs.group
 
     @property
     def time(self) -> datetime:
@@ -185,15 +156,11 @@ class Job:
     def __repr__(self) -> str:
         return f"<job {self.epoch}.{self.position} {', '.join(map(repr, self.captures))}>"
 
-    @property
-    def cell(self) -> tuple[int, int, int]:
-        """The delivery as requests name it."""
-        return self.epoch, self.position, self.token
-
     async def done(self) -> int:
         """Reports the job as done, and returns once that is on disk, the epoch up to which it holds.
 
-        Raises ``DeliveryLost`` if another member has the item, or it is done already.
+        Jobs that are done in one pass of the loop share a turn.  Raises ``DeliveryLost`` if another member
+        has the item, or it is done already.
         """
         return await self._jobs.done(self)
 
@@ -241,6 +208,7 @@ class Jobs:
         self._is_asking = self._asker_runs = False
         self._over = False
         self._error: DataspaceError | None = None
+        self._reports = JobReports(session, self._wait_held)
 
     # -- the program's side ---------------------------------------------------------------------------
 
@@ -266,6 +234,8 @@ class Jobs:
     async def aclose(self) -> None:
         """Leaves the group; jobs that are not settled are given back."""
         stream = self._stream
+        if not self._over:
+            await self._reports.wait_sent()  # so that they come before the end
         if stream is not None and not self._over:
             self._over = True
             with suppress(DataspaceError):
@@ -331,6 +301,10 @@ class Jobs:
 
     async def done(self, *jobs: Job) -> int:
         """Reports several jobs as done in one turn; returns the epoch up to which that holds."""
+        if len(jobs) == 1:
+            await self._wait_held()
+            check_open(jobs)
+            return await self._reports.done(*jobs)
         cells = await self.deliveries(jobs)
         try:
             ticket = await self._session.submit((), deliveries=cells)
@@ -379,10 +353,6 @@ class Jobs:
             if self._over:
                 return
             await self._arrival.park()
-
-    def drop(self, job: Job) -> None:
-        """Notes that a job is settled or lost."""
-        self._out.pop(job.token, None)
 
     # -- the wire's side ------------------------------------------------------------------------------
 
@@ -463,13 +433,13 @@ class Jobs:
             if token in kept:
                 job.token = kept[token]
                 self._out[job.token] = job
-            elif not job.is_settled:
+            elif not job.is_settled or job.is_waiting:
                 job.lost = True
         self._is_held = True
 
     def _lose(self, token: int) -> None:
         job = self._out.get(token)
-        if job is not None and not job.is_settled:
+        if job is not None and (not job.is_settled or job.is_waiting):
             del self._out[token]
             job.lost = True
         for waiting in self._inbox:
@@ -485,7 +455,7 @@ class Jobs:
             for job in self._out.values():
                 job.lost = True
             self._out.clear()
-        holding = tuple([job.cell for job in self._out.values() if not job.is_settled])
+        holding = tuple([job.cell for job in self._out.values() if not job.is_settled or job.is_waiting])
         self._begin(holding, number)
 
     def know(self, total: int) -> None:
@@ -526,9 +496,6 @@ class Jobs:
         self._wake()
 
 
-# -- jobs in turns ---------------------------------------------------------------------------------
-
-
 async def deliveries_of(session: ClientSession, jobs: Iterable[Job]) -> Done:
     """Returns jobs as a turn of this session has them; raises ``UsageError`` for a job of another one.
 
@@ -540,39 +507,4 @@ async def deliveries_of(session: ClientSession, jobs: Iterable[Job]) -> Done:
             raise UsageError(f"{job!r} came over another connection, or is of another space")
         await job._jobs._wait_held()
     check_open(jobs)
-    groups: dict[str, list[int]] = {}
-    for job in jobs:
-        groups.setdefault(job.group, []).extend(job.cell)
-        job.is_settled = True
-    return tuple([(group, tuple(cells)) for group, cells in groups.items()])
-
-
-def check_open(jobs: Iterable[Job]) -> None:
-    """Raises ``DeliveryLost`` for a lost job, ``UsageError`` for a settled job."""
-    for job in jobs:
-        if job.lost:
-            raise _lost(job)
-        if job.is_settled:
-            raise UsageError(f"{job!r} is settled already")
-
-
-def _lost(job: Job) -> DeliveryLost:
-    lost = Map({"group": job.group, "lost": ((job.epoch, job.position),)})
-    return DeliveryLost("not-yours", f"{job!r} is no longer this member's", lost)
-
-
-def refused(jobs: Iterable[Job], error: BaseException) -> None:
-    """Notes that nothing has happened to jobs; a refusal says which of them are lost."""
-    lost = error.lost if isinstance(error, DeliveryLost) else []
-    for job in jobs:
-        if (job.epoch, job.position) in lost:
-            job.lost = True
-            job._jobs.drop(job)
-        elif isinstance(error, Refused):
-            job.is_settled = False
-
-
-def forget(jobs: Iterable[Job]) -> None:
-    """Notes that jobs are settled."""
-    for job in jobs:
-        job._jobs.drop(job)
+    return done_of(jobs)

@@ -169,7 +169,8 @@ class RemoteSpace:
         if not jobs:
             await self.commit(draft)
             return
-        from dataspace.client.jobs import deliveries_of, forget, refused
+        from dataspace.client.jobs import deliveries_of
+        from dataspace.client.reports import forget, refused
 
         draft.deliveries = await deliveries_of(self._session, jobs)
         try:

@@ -15,7 +15,7 @@ import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.client.jobs import forget, refused
+from dataspace.client.reports import forget, refused
 from dataspace.errors import Broken, DataspaceError, DeliveryLost, Refused
 from dataspace.kernel.changes import Epoch
 from index.patterns.patterns import matcher

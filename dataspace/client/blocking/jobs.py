@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from dataspace.client.blocking.waiting import Blocking, Waiter, waiting
-from dataspace.client.jobs import Job, Jobs, check_open
+from dataspace.client.jobs import Job, Jobs
+from dataspace.client.reports import check_open
 from dataspace.errors import UsageError
 
 if TYPE_CHECKING:

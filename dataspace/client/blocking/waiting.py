@@ -1,4 +1,4 @@
-"""Waiting: blocking verbs, made of asynchronous ones that run in the thread of a connection.
+"""Waiting: blocking verbs, made of asynchronous verbs that run in the thread of a connection.
 
 Always: a verb has the arguments, the documentation and the errors of the asynchronous one.
 """

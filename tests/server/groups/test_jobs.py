@@ -11,6 +11,7 @@ import trio
 import dataspace
 from dataspace import DeliveryLost, Map, Record, RemoteSpace, connect_blocking
 from tests.server.groups.test_consuming import JOB, is_idle, job, take
+from tests.server.proxies import Proxy
 
 
 async def until(holds: Any) -> None:
@@ -189,3 +190,88 @@ def _lose_in_blocks(url: str) -> None:
             while not (first.lost and second.lost):
                 time.sleep(0.005)
             raise ValueError("it goes on as it is")
+
+
+def count_turns(space: RemoteSpace, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Returns a list that gets the number of jobs of each turn."""
+    turns: list[int] = []
+    submit = space._session.submit
+
+    async def counted(actions: Any, deliveries: Any = ()) -> Any:
+        turns.append(sum(len(cells) // 3 for _, cells in deliveries))
+        return await submit(actions, deliveries=deliveries)
+
+    monkeypatch.setattr(space._session, "submit", counted)
+    return turns
+
+
+async def test_jobs_that_are_done_in_one_moment_share_a_turn(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with dataspace.connect(url) as space, space.consume(JOB, group="w", in_flight=40) as jobs:
+        for number in range(40):
+            await space.send(job(number))
+        taken = await take(jobs, 40)
+        turns, epochs = count_turns(space, monkeypatch), set[int]()
+
+        async def report(each: Any) -> None:
+            epochs.add(await each.done())
+
+        async with trio.open_nursery() as nursery:
+            for each in taken[:39]:
+                nursery.start_soon(report, each)
+        assert turns == [39] and len(epochs) == 1
+        scope = trio.CancelScope()
+        scope.cancel()
+        with scope:
+            await taken[39].done()
+        assert scope.cancelled_caught and taken[39].is_settled
+        with pytest.raises(dataspace.UsageError, match="settled already"):
+            await taken[39].done()
+    async with dataspace.connect(url) as space, space.consume(group="w") as jobs:
+        assert turns == [39, 1], "a cancelled task takes nothing back"
+        assert await is_idle(jobs, space)
+
+
+async def test_a_lost_job_takes_no_other_with_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with dataspace.connect(url) as space, space.consume(JOB, group="w", in_flight=9) as jobs:
+        for number in range(9):
+            await space.send(job(number))
+        taken = await take(jobs, 9)
+        for at in (2, 5):
+            taken[at].token += 1 << 40  # as if another member had it, and this one did not know yet
+        turns, done, lost = count_turns(space, monkeypatch), list[int](), list[int]()
+
+        async def report(at: int) -> None:
+            try:
+                await taken[at].done()
+                done.append(at)
+            except DeliveryLost as error:
+                assert error.lost == [(taken[at].epoch, taken[at].position)]
+                lost.append(at)
+
+        async with trio.open_nursery() as nursery:
+            for at in range(9):
+                nursery.start_soon(report, at)
+        assert turns == [9, 7] and sorted(lost) == [2, 5] and len(done) == 7
+        assert [each.lost for each in taken] == [at in (2, 5) for at in range(9)]
+
+
+async def test_a_report_that_waits_survives_a_lost_connection(proxy: Proxy) -> None:
+    url = proxy.url
+    async with dataspace.connect(url, grace=30) as space, space.consume(JOB, group="w", in_flight=9) as jobs:
+        for number in range(9):
+            await space.send(job(number))
+        taken = await take(jobs, 9)
+        reports = 0
+
+        async def report(each: Any) -> None:
+            nonlocal reports
+            await each.done()
+            reports += 1
+
+        async with trio.open_nursery() as nursery:
+            for each in taken:
+                nursery.start_soon(report, each)
+            proxy.cut()
+        assert reports == 9 and await is_idle(jobs, space)

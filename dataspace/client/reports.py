@@ -1,0 +1,218 @@
+"""Reports: jobs that are done in one moment share a turn.
+
+A turn costs the daemon several times what a further job in it costs.  So ``Job.done`` waits for one pass of
+the loop, and while two turns of this member have no answer, and then reports with the jobs that ended
+meanwhile.  A program that ends one job after the other has a turn for each.
+
+Always: a job is reported once; if some jobs of a turn are lost, the others are reported again without them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from dataspace.client.session.turns import Done
+from dataspace.errors import Closed, DataspaceError, DeliveryLost, Refused, UsageError
+from dataspace.loops.here import loop, parking_lot
+from dataspace.loops.primitives import Scope
+from index.values.values import Map
+
+if TYPE_CHECKING:
+    from dataspace.client.session.session import ClientSession
+
+MOST: Final = 4096
+"""Jobs that share a turn at most."""
+
+TOGETHER: Final = 2
+"""Turns of a member that wait for their answers."""
+
+
+class HeldJob:
+    """A job as far as it is to be settled: ``out`` has the jobs that are out to this member, by token."""
+
+    __slots__ = ("_lost", "_out", "_scope", "epoch", "group", "is_settled", "is_waiting", "position", "token")
+
+    def __init__(self, group: str, cell: tuple[int, int, int], out: dict[int, Any]) -> None:
+        self.group = group
+        """The name of the group."""
+        self.epoch, self.position, self.token = cell
+        self.is_settled = False
+        """True once the job is done, given back or dead, or that is being sent."""
+        self.is_waiting = False
+        """True for a settled job while that waits to be sent."""
+        self._lost = False
+        self._scope: Scope | None = None
+        self._out = out
+
+    @property
+    def lost(self) -> bool:
+        """True once the delivery is no longer this member's."""
+        return self._lost
+
+    @lost.setter
+    def lost(self, lost: bool) -> None:
+        self._lost = lost
+        if lost and self._scope is not None:
+            self._scope.cancel()
+
+    @property
+    def cell(self) -> tuple[int, int, int]:
+        """The delivery as requests name it."""
+        return self.epoch, self.position, self.token
+
+    def drop(self) -> None:
+        """Notes that the job is settled or lost."""
+        self._out.pop(self.token, None)
+
+
+class _Report:
+    """The jobs of one turn, and the answer to each: an epoch, or an error."""
+
+    __slots__ = ("answered", "answers", "jobs")
+
+    def __init__(self) -> None:
+        self.jobs: list[HeldJob] = []
+        self.answers: dict[HeldJob, int | DataspaceError] = {}
+        self.answered = parking_lot()
+
+    def answer(self, jobs: Iterable[HeldJob], answer: int | DataspaceError) -> None:
+        for job in jobs:
+            self.answers.setdefault(job, answer)
+        self.answered.unpark_all()
+
+
+class JobReports:
+    """The jobs of one member that are done; ``wait_held`` waits until the daemon knows the member."""
+
+    def __init__(self, session: ClientSession, wait_held: Callable[[], Awaitable[None]]) -> None:
+        self._session = session
+        self._wait_held = wait_held
+        self._next: deque[_Report] = deque()
+        self._senders = 0
+        self._sent = parking_lot()
+
+    async def wait_sent(self) -> None:
+        """Returns when no report waits to be sent."""
+        while self._next:
+            await self._sent.park()
+
+    async def done(self, job: HeldJob) -> int:
+        """Reports a job that is open; returns the epoch up to which that holds, or raises its refusal.
+
+        A task that is cancelled here does not take the report back.
+        """
+        if not self._next or len(self._next[-1].jobs) == MOST:
+            self._next.append(_Report())
+            if self._senders < TOGETHER:
+                self._session.start_soon(self._send_all)
+                self._senders += 1
+        report = self._next[-1]
+        report.jobs.append(job)
+        job.is_settled = job.is_waiting = True
+        while job not in report.answers:
+            await report.answered.park()
+        answer = report.answers[job]
+        if isinstance(answer, DataspaceError):
+            raise type(answer)(*answer.args)
+        return answer
+
+    async def _send_all(self) -> None:
+        try:
+            await loop().checkpoint()
+            while self._next:
+                report = self._next.popleft()
+                self._sent.unpark_all()
+                await self._send(report)
+        finally:
+            self._senders -= 1
+            while self._next and not self._senders:
+                _close(self._next.popleft())
+
+    async def _send(self, report: _Report) -> None:
+        try:
+            left: Sequence[HeldJob] = report.jobs
+            while left:
+                left = await self._send_some(report, left)
+        except DataspaceError as error:
+            refused(report.jobs, error)
+            report.answer(report.jobs, error)
+        finally:
+            _close(report)
+
+    async def _send_some(self, report: _Report, jobs: Sequence[HeldJob]) -> Sequence[HeldJob]:
+        """Reports jobs in one turn; returns the jobs to be reported again, as others of them are lost."""
+        await self._wait_held()
+        for job in jobs:
+            job.is_waiting = False
+            if job.lost:
+                report.answer([job], lost(job))
+        held = [job for job in jobs if not job.lost]
+        if not held:
+            return ()
+        try:
+            ticket = await self._session.submit((), deliveries=done_of(held))
+            epoch = await self._session.answer_to(ticket)
+        except DeliveryLost as error:
+            refused(held, error)
+            left = [job for job in held if not job.lost]
+            if len(left) == len(held):
+                raise
+            for job in held:
+                if job.lost:
+                    report.answer([job], lost(job))
+                else:
+                    job.is_settled = job.is_waiting = True
+            return left
+        forget(held)
+        report.answer(held, epoch)
+        return ()
+
+
+def _close(report: _Report) -> None:
+    """Answers what has no answer yet, since no answer can come any more."""
+    for job in report.jobs:
+        job.is_waiting = False
+    report.answer(report.jobs, Closed("the connection has ended"))
+
+
+def done_of(jobs: Iterable[HeldJob]) -> Done:
+    """Returns jobs as a turn has them that reports them, and takes them for settled."""
+    groups: dict[str, list[int]] = {}
+    for job in jobs:
+        groups.setdefault(job.group, []).extend(job.cell)
+        job.is_settled = True
+    return tuple([(group, tuple(cells)) for group, cells in groups.items()])
+
+
+def check_open(jobs: Iterable[HeldJob]) -> None:
+    """Raises ``DeliveryLost`` for a lost job, ``UsageError`` for a settled job."""
+    for job in jobs:
+        if job.lost:
+            raise lost(job)
+        if job.is_settled:
+            raise UsageError(f"{job!r} is settled already")
+
+
+def lost(job: HeldJob) -> DeliveryLost:
+    """Returns the error of a job that is no longer this member's."""
+    named = Map({"group": job.group, "lost": ((job.epoch, job.position),)})
+    return DeliveryLost("not-yours", f"{job!r} is no longer this member's", named)
+
+
+def refused(jobs: Iterable[HeldJob], error: BaseException) -> None:
+    """Notes that nothing has happened to jobs; a refusal says which of them are lost."""
+    named = error.lost if isinstance(error, DeliveryLost) else []
+    for job in jobs:
+        if (job.epoch, job.position) in named:
+            job.lost = True
+            job.drop()
+        elif isinstance(error, Refused):
+            job.is_settled = False
+
+
+def forget(jobs: Iterable[HeldJob]) -> None:
+    """Notes that jobs are settled."""
+    for job in jobs:
+        job.drop()
