@@ -250,6 +250,7 @@ async def test_a_group_outlasts_its_topic_and_takes_no_later_one(daemon: DaemonP
             assert items_of(await take(jobs, 1)) == ["other"]
 
 
+@pytest.mark.slow
 async def test_a_large_epoch_is_read_in_parts_and_each_item_comes_once(daemon: DaemonProcess) -> None:
     async with dataspace.connect(daemon.url) as space:
         async with (
