@@ -272,7 +272,10 @@ async def connect(
                     addresses, known, credentials, reconnect=True, wait=wait, timeout=timeout
                 )
                 apart.start_soon = nursery.start_soon
-                await nursery.start(apart.uplink.run)
+                try:
+                    await nursery.start(apart.uplink.run)
+                except BaseExceptionGroup as group:
+                    raise alone(group) from None
                 return apart
 
             session.start_soon = nursery.start_soon

@@ -61,6 +61,21 @@ async def leader(space: dataspace.RemoteSpace) -> object:
     return (await space.status())["process"]
 
 
+async def test_where_no_daemon_answers_a_first_use_of_a_topic_raises_that(pair: list[DaemonProcess]) -> None:
+    with trio.fail_after(SOON):
+        await led_apart(pair)
+        async with dataspace.connect(pair[1].url, space="b") as b:
+            for each in pair:
+                each.kill()
+            for _ in range(2):
+                with pytest.raises((Broken, Unreachable)):
+                    async with b.subscribe("t"):
+                        pass
+                with pytest.raises((Broken, Unreachable)):
+                    async with b.publish("t"):
+                        pass
+
+
 @pytest.mark.parametrize("durable", [False, True], ids=["in memory", "durable"])
 async def test_a_session_of_another_space_publishes_and_subscribes_and_stays(
     pair: list[DaemonProcess], durable: bool
