@@ -22,6 +22,7 @@ PAGE: Final = Path(server.__file__).parent / "HTTP.md"
 BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARIES: Final = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
+    (re.compile(r'"time":\d{16}'), '"time":TIME'),
     (re.compile(r'"(\d+)-[0-9a-f]{8}"'), r'"\1-IDENTITY"'),
     (re.compile(r"\r"), ""),
 )
