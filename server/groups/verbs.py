@@ -15,7 +15,7 @@ from index.patterns.patterns import matcher
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value
 from relay.groups.core import Cell
-from relay.groups.members import GroupOptions, JobDelivery
+from relay.groups.members import GroupMember, GroupOptions, JobDelivery
 from server.groups.consuming import check_source, given, may_divide
 from server.sessions.peer import Peer
 from server.spaces.groups.dead import retry
@@ -195,7 +195,18 @@ def _status(peer: Peer, group: WorkGroup, *, out: bool) -> Map:
 def _shown(delivery: JobDelivery) -> Value:
     item = delivery.item
     taken = None if not delivery.is_taken else max(0.0, delivery.deadline - trio.current_time())
-    return (*item.at, delivery.token, delivery.attempt, str(delivery.member.holder), taken, item.value)
+    return (*item.at, delivery.token, delivery.attempt, _name_of(delivery.member), taken, item.value)
+
+
+def _name_of(member: GroupMember) -> str:
+    """Returns a member as operators know it, ``session 5``: the facts of ``system`` have the number."""
+    assert isinstance(member, StreamMember)  # as all that join are
+    match member.holder:
+        case ("request", _):
+            who = "" if member.principal is None else f" of {member.principal}"
+            return f"request {member.session}{who}"
+        case _:
+            return f"session {member.session}"
 
 
 async def _alter(peer: Peer, arguments: Map) -> Value:

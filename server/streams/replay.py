@@ -246,11 +246,11 @@ class StreamReplay:
     async def _goes_on(self, after: int) -> bool:
         """Feeds the stream from memory and goes live, if everything since ``after`` is there.
 
-        Returns True if it did; False if it is not there, or too much.
+        Returns True if it did; False if it is not there, or too much, or if memory has what was erased.
         """
         request, recent = self.request, self.hosted.commits.recent
         past = request.durable or request.upto is not None or request.as_of is not None
-        if past or request.after is None:
+        if past or request.after is None or request.after < self.hosted.log.erased:
             return False
         if not await self.hosted.recalling.recall(recent, self.hosted.log, after, self.work):
             return False

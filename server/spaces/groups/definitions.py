@@ -103,13 +103,14 @@ async def _begin_at(hosted: GroupSpace, begin: Start) -> int | None:
     log = hosted.own_log
     if isinstance(begin, str):
         return None
+    newest = hosted.space.epoch
     if isinstance(begin, int):
         after = max(0, begin - 1)
+        if after > newest:
+            raise Refused("epoch-ahead", f"epoch {begin} is still to come, the newest is {newest}")
     else:
         micros = int(begin.timestamp() * 1_000_000) - 1
         after = await trio.to_thread.run_sync(log.epoch_at, micros)
-    if after > hosted.space.epoch:
-        raise Refused("epoch-ahead", f"epoch {after} is still to come, the newest is {hosted.space.epoch}")
     log.check_retained(after)
     return after
 
@@ -122,7 +123,7 @@ async def _begin_in(groups: SpaceGroups, topic: StepLog, begin: Start) -> int:
         return topic.completed_durable
     after, newest = max(0, begin - 1), topic.completed_durable
     if after > newest:
-        said = f"epoch {after} of topic {topic.topic.name!r} is still to come, the newest is {newest}"
+        said = f"epoch {begin} of topic {topic.topic.name!r} is still to come, the newest is {newest}"
         raise Refused("epoch-ahead", said)
     if after < (oldest := await groups.topics.oldest(topic)) - 1:
         said = f"epoch {after + 1} of topic {topic.topic.name!r} is not retained, the oldest is {oldest}"

@@ -273,6 +273,9 @@ def test_the_past_is_erased_by_a_daemon_and_beside_it(archiving: DaemonProcess, 
     with dataspace.connect_blocking(archiving.url) as space:  # which reads it at once
         found = [(c.kind, c["who"]) for c in space.observe("person($who, 1)", after=0, upto=held)]
         assert found == [("+", "p18"), ("-", "p18")]
+        since = space.observe("person($who, $n)", after=0)  # which memory had
+        live = [(c.kind, c["who"], c["n"]) for _, c in zip(range(3), since, strict=False)]
+        assert live == [("+", "p18", 1), ("-", "p18", 1), ("+", "p17", 2)]
         with pytest.raises(Refused, match="before must be a number"):
             space.request("erase", Map({"pattern": Record("seen", "p17")}))
     now = status(archiving)["archive"]

@@ -65,7 +65,10 @@ def test_a_command_that_fails_gives_its_job_back(
 def test_a_group_is_paused_moved_and_deleted(space: BlockingSpace, capfd: pytest.CaptureFixture[str]) -> None:
     with space.consume("job($id, $)", group="w", start="held", in_flight=3) as jobs:
         taken = [next(iter(jobs)) for _ in range(3)]
-        assert len(printed(capfd, "groups", "out", "w").splitlines()) == 4
+        out = printed(capfd, "groups", "out", "w").splitlines()
+        assert len(out) == 4 and all(
+            " session " in line and "(" not in line.split("job(")[0] for line in out[1:]
+        )
         with space.turn(done=taken[:2]):
             pass
     printed(capfd, "groups", "pause", "w")

@@ -152,6 +152,9 @@ async def test_a_group_begins_with_what_holds_or_at_an_epoch(url: str) -> None:
             assert [each["id"] for each in await take(jobs, 2)] == [2, 3]
         async with space.consume(JOB, group="now", in_flight=9) as jobs:
             assert await is_idle(jobs, space)
+        with pytest.raises(Refused, match="epoch 9999 is still to come"):
+            async with space.consume(JOB, group="later", start=9999):
+                pass
 
 
 async def test_a_group_is_joined_with_its_own_definition_only(url: str) -> None:

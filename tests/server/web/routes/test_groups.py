@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import dataspace
-from dataspace import Record
+from dataspace import Map, Record
 from tests.server.web.routes.callers import HttpDaemon, record
 
 GROUP = "/v1/spaces/main/groups/work"
@@ -33,6 +34,9 @@ def test_jobs_are_taken_done_and_given_back(daemon: HttpDaemon) -> None:
         {"n": 3, "what": "say"},
     ]
     assert [each["kind"] for each in jobs] == ["fact", "fact", "message"]
+    with dataspace.connect_blocking(daemon.url) as space:
+        said: Any = space.request("groups", Map({"group": "work", "out": True}))
+    assert all(re.fullmatch(r"request \d+( of .+)?", each[4]) for each in said[0]["deliveries"])
     first, second, third = [each["delivery"] for each in jobs]
     assert daemon.call("POST", f"{GROUP}/done", {"deliveries": [first, third]}).json()["epoch"] > 0
     refused = daemon.call("POST", f"{GROUP}/done", {"deliveries": [second, third]})
