@@ -61,7 +61,7 @@ relay/following             dataspace/kernel relay/journal relay/log relay/store
 relay/objects               relay/store
 relay/archive               dataspace/topics relay/log relay/objects relay/store
 relay/archive/topics        dataspace/topics relay/archive relay/journal relay/log relay/objects relay/store relay/topics
-relay/archive/erasure       relay/archive relay/log relay/store
+relay/archive/erasure       relay/archive relay/groups relay/log relay/store
 relay/backup                relay/journal relay/log relay/objects relay/store relay/store/sqlite
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning

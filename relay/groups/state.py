@@ -12,10 +12,10 @@ Always: every item up to ``read`` is done or in ``undone``; an item beyond ``rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias, TypeGuard
 
-from index.values.values import Value
+from index.values.values import Record, Value
 
 At: TypeAlias = tuple[int, int]
 """The name of an item: its epoch, and its position among the rows of that epoch."""
@@ -44,6 +44,12 @@ READ: Final = "group-read"
 the items up to there that are undone and that no note or checkpoint before had, each as in a checkpoint."""
 
 KINDS: Final = frozenset((DONE, AGAIN, GROUP, GROUP_ENDED, UNDONE, READ))
+
+WITH_ITEMS: Final = frozenset((GROUP, UNDONE, READ))
+"""The kinds of notes that have items with their values."""
+
+DEAD: Final = "dead"
+"""The label of dead letters."""
 
 NOTED_ITEMS: Final = 256
 NOTED_BYTES: Final = 1 << 20
@@ -284,6 +290,33 @@ class GroupStates(dict[str, GroupState]):
     def checkpoints(self) -> list[Fields]:
         """Returns the checkpoints of all groups, which nothing changes any more; O(undone items)."""
         return [group.checkpoint(self.fed) for group in self.values()]
+
+
+def is_dead(fact: Value) -> TypeGuard[Record]:
+    """True if a fact of a group is a dead letter; its field 3 is the item."""
+    return isinstance(fact, Record) and fact.label == DEAD and len(fact.fields) == 8
+
+
+def items_of(kind: str, fields: Any) -> list[Item]:
+    """Returns the items that a note has; O(items)."""
+    packed = fields[4] if kind == GROUP else fields[_before_items(kind) :] if kind in WITH_ITEMS else ()
+    return [Item.of(each) for each in packed]
+
+
+def with_values(kind: str, fields: Any, values: Sequence[Value]) -> Fields:
+    """Returns the fields of a note whose items have these values instead of their own; O(items)."""
+    items = items_of(kind, fields)
+    for item, value in zip(items, values, strict=True):
+        item.value = value
+    packed = tuple([each.packed() for each in items])
+    if kind == GROUP:
+        return (*fields[:4], packed, *fields[5:])
+    return (*fields[: _before_items(kind)], *packed)
+
+
+def _before_items(kind: str) -> int:
+    """Returns how many fields are before the items at the end of a note."""
+    return 3 if kind == READ else 1
 
 
 def whole_before(read: At) -> int:

@@ -25,6 +25,7 @@ from typing import Any, Final
 from dataspace.codec import array_head, pack, unpack_own
 from dataspace.kernel.changes import Claims, Epoch, Origin
 from index.values.values import Record, Value
+from relay.groups.state import WITH_ITEMS, Item, items_of, with_values
 from relay.log.notes import ORIGIN, Note, form_of, note_of, origin_of
 
 FORMAT: Final = 2
@@ -109,6 +110,17 @@ class Segment:
                 if (origin := origin_of(entry)) is not None:
                     yield entry[0], origin
 
+    def items_in_notes(self, upto: int) -> Iterator[tuple[int, Item]]:
+        """Yields the items of groups that notes up to an epoch have, each with the epoch of the note.
+
+        A search of the bytes where there is no such note, else O(entries).
+        """
+        if any(kind in self.body for kind in _WITH_ITEMS):
+            for entry in self._entries():
+                note = note_of(entry) if entry[10] and entry[0] <= upto else None
+                if note is not None:
+                    yield from [(entry[0], item) for item in items_of(note.kind, note.fields)]
+
     def every_entry(self) -> Sequence[Any]:
         """Returns the entries as they are written, silent ones included."""
         return self._entries()
@@ -136,20 +148,26 @@ class Segment:
         return Segment(*head, checksum(previous, head, self.body), self.body)
 
     def erased(
-        self, goes: Callable[[int, str, Value], bool], row: Sequence[Value]
+        self,
+        goes: Callable[[int, str, Value], bool],
+        item_goes: Callable[[int, Item], bool],
+        instead: Record,
     ) -> tuple[Segment, list[Place]]:
-        """Returns the segment under its old seal, with ``row`` in place of erased values, and the places.
+        """Returns the segment under its old seal, with ``instead`` for erased values, and their places.
 
         ``goes`` is asked with the epoch, the kind and the value, ``claim`` for a value that is claimed again;
-        a place is the epoch and the position among its changes.  Returns itself if nothing goes.
+        a place is the epoch and the position among its changes.  ``item_goes`` is asked with the epoch of a
+        note and an item in it.  Returns itself if nothing goes.
         """
         bodies: list[bytes] = []
         places: list[Place] = []
-        altered = False
+        altered, row = False, (instead.label, *instead.fields)
         for entry in self._entries():
             number, time, added, sent, removed, rows, plain, *rest = entry
-            if entry[10] and note_of(entry) is not None:
-                bodies.append(pack(entry))
+            if entry[10] and (note := note_of(entry)) is not None:
+                left = _without_items(note, number, item_goes, instead)
+                altered = altered or left is not note
+                bodies.append(pack(entry if left is note else form_of(number, time, left)))
                 continue
             kinds = ["insert"] * added + ["message"] * sent + ["delete"] * removed
             kinds += ["claim"] * (len(rows) - len(kinds))
@@ -344,6 +362,18 @@ def claimed(entry: Any) -> Iterator[tuple[str, Iterable[int]]]:
 
 
 _ORIGIN: Final = pack(ORIGIN)
+_WITH_ITEMS: Final = [*map(pack, WITH_ITEMS)]
+
+
+def _without_items(note: Note, number: int, goes: Callable[[int, Item], bool], instead: Value) -> Note:
+    """Returns a note with ``instead`` as the value of each item that goes, itself if none does."""
+    items = items_of(note.kind, note.fields)
+    gone = [goes(number, each) for each in items]
+    if not any(gone):
+        return note
+    values = [instead if is_gone else each.value for each, is_gone in zip(items, gone, strict=True)]
+    return note._replace(fields=with_values(note.kind, note.fields, values))
+
 
 # -- tables of values ---------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 Messages of the past are erased, and facts with each of their changes up to the last removal; a fact that
 still holds stays.  In segments and columns the value of each such change becomes ``erased()``, so numbers,
 order and counts of all others are as before.  Segments are sealed anew, and their range keeps the log's seal.
+Copies that groups made go as well: dead letters, which are facts, and items in notes.
 
 Always: after a commit no object that the archive names has an erased value; replaced objects, and the
 manifests that name them, are deleted at once.
@@ -41,6 +42,7 @@ from relay.archive.orphans import collect
 from relay.archive.packing import SegmentPacker
 from relay.archive.tables import LOG, ROWS, DeltaTables
 from relay.archive.writing import ArchiveWriter, NotThisArchive, random_name
+from relay.groups.state import DEAD, END, Item, is_dead
 from relay.log.segments import Place
 from relay.log.selections import flat_selection
 from relay.store.errors import LogDamaged
@@ -63,9 +65,9 @@ class Erasable:
 
 @dataclass(slots=True)
 class Erased:
-    """What an erasure did: the newest epoch that it reached, erased rows, and facts that stay because they
-    hold; and, together with the erasures beside it, ranges and states that were written anew, and deleted
-    objects and manifests."""
+    """What an erasure did: the newest epoch that it reached, erased rows and items in notes of groups, and
+    facts that stay because they hold; and, together with the erasures beside it, ranges and states that were
+    written anew, and deleted objects and manifests."""
 
     upto: int = 0
     rows: int = 0
@@ -111,6 +113,8 @@ class _Subject:
         self.upto = self.rows = self.holding = 0
         self.ends: Final = dict[Hashable, int]()
         """The epoch of the last removal of each fact that goes."""
+        self.since: Final = dict[Hashable, int]()
+        """The epoch since which each fact holds that holds after the last epoch."""
 
     def goes(self, number: int, kind: str, value: Value) -> bool:
         """True if a change goes."""
@@ -118,11 +122,28 @@ class _Subject:
             return False
         return number <= (self.upto if kind == "message" else self.ends.get(key(value), -1))
 
+    def item_goes(self, number: int, item: Item, oldest: int) -> bool:
+        """True if an item goes from a note behind an epoch: a fact if its row goes, or is gone already.
+
+        ``oldest`` is the epoch from which on all rows are known.  A later item goes unless a
+        row says that the fact holds, even if the fact holds since before ``oldest``.
+        """
+        if number > self.upto or not self.matches(item.value):
+            return False
+        if item.kind != "fact":
+            return True
+        name, epoch = key(item.value), item.at[0]
+        return epoch <= self.ends.get(name, -1) or oldest <= epoch < self.since.get(name, END)
+
     def may_be_in(self, of: Range) -> bool:
         """True if a range may have changes of the pattern."""
         columns = [file for file in of.files if file.form == COLUMNS]
+        return not columns or any(map(self.may_have, columns))
+
+    def may_have(self, file: ArchivedFile) -> bool:
+        """True if an object in columns may have facts of the pattern, or dead letters."""
         flat = self.flat
-        return flat is None or not columns or any(may_have(file, flat) for file in columns)
+        return flat is None or may_have(file, flat) or file.label == DEAD
 
 
 @dataclass(slots=True)
@@ -133,6 +154,8 @@ class _Erasing:
     subjects: Sequence[_Subject]
     done: Erased = field(default_factory=Erased)
     _replaced: list[ArchivedFile] = field(default_factory=list)
+    _noted: set[int] = field(default_factory=set)
+    """The first epochs of ranges whose notes may have items that go."""
 
     def erase(self) -> None:
         """Finds the rows that go, writes their objects anew, and deletes the old objects."""
@@ -161,15 +184,26 @@ class _Erasing:
         finding = [(each, _Found(each)) for each in self.subjects]
         for of in self.archive.ranges(0, upto):
             reading = [found for each, found in finding if of.first <= each.upto and each.may_be_in(of)]
-            for segment in self.archive.segments_of(of) if reading else ():
-                for number, _, added, sent, removed in segment.changes_after(0, upto):
+            for segment in self.archive.segments_of(of):
+                for number, _, added, sent, removed in segment.changes_after(0, upto) if reading else ():
                     for found in reading:
                         found.take(number, added, sent, removed)
+                for number, item in segment.items_in_notes(upto):
+                    for each, found in finding:
+                        if each.matches(item.value):
+                            found.items.append((number, item))
+                            self._noted.add(of.first)
         for _, found in finding:
-            found.close()
+            found.close(self.archive.oldest)
 
     def _goes(self, number: int, kind: str, value: Value) -> bool:
         return any(each.goes(number, kind, value) for each in self.subjects)
+
+    def _item_goes(self, number: int, item: Item) -> bool:
+        return any(each.item_goes(number, item, self.archive.oldest) for each in self.subjects)
+
+    def _may_go_from(self, of: Range) -> bool:
+        return of.first in self._noted or any(each.may_be_in(of) for each in self.subjects)
 
     def _who(self) -> str:
         """Returns who erases, each once."""
@@ -204,12 +238,12 @@ class _Erasing:
 
     def _without(self, writer: ArchiveWriter, of: Range, upto: int) -> Range:
         """Returns a range without erased values, itself if it has none."""
-        if of.first > upto or not any(each.may_be_in(of) for each in self.subjects):
+        if of.first > upto or not self._may_go_from(of):
             return of
         previous = bytes.fromhex(of.anchor)
         packer, places, altered = SegmentPacker(previous), list[Place](), False
         for segment in self.archive.segments_of(of):
-            left, some = segment.erased(self._goes, (ERASED,))
+            left, some = segment.erased(self._goes, self._item_goes, ERASED_VALUE)
             altered, places = altered or left is not segment, places + some
             resealed = left.resealed(previous)
             packer.add(resealed)
@@ -273,7 +307,7 @@ class _Erasing:
         """Returns a state without facts that go, itself if it has none."""
         files: list[ArchivedFile] = []
         for file in of.files:
-            if not any(each.flat is None or may_have(file, each.flat) for each in self.subjects):
+            if not any(each.may_have(file) for each in self.subjects):
                 files.append(file)
                 continue
             content = self.archive.content(file)
@@ -330,6 +364,8 @@ class _Found:
 
     def __init__(self, subject: _Subject) -> None:
         self._subject = subject
+        self.items: list[tuple[int, Item]] = []
+        """Items that match, each with the epoch of its note."""
         self._held: dict[Hashable, int] = {}
         self._rows: dict[Hashable, int] = {}
         self._sent = 0
@@ -345,19 +381,29 @@ class _Found:
         self._sent += sum(map(matches, sent))
         for name in map(key, filter(matches, added)):
             held[name] = held.get(name, 0) + 1
+            subject.since.setdefault(name, number)
         for name in map(key, filter(matches, removed)):
             rows[name] = rows.get(name, 0) + held.pop(name, 0) + 1
             subject.ends[name] = number
+            subject.since.pop(name, None)
 
-    def close(self) -> None:
-        """Notes the counts, once all is read."""
-        self._subject.holding = len(self._held)
-        self._subject.rows = self._sent + sum(self._rows.values())
+    def close(self, oldest: int) -> None:
+        """Notes the counts, once all is read; ``oldest`` as of ``item_goes``."""
+        subject = self._subject
+        subject.holding = len(self._held)
+        items = sum([subject.item_goes(number, item, oldest) for number, item in self.items])
+        subject.rows = self._sent + sum(self._rows.values()) + items
 
 
 def _matching(pattern: Value) -> Callable[[Value], bool]:
     match = match_reader(skeleton(pattern))
-    return lambda value: match(value) is not None and not same(value, ERASED_VALUE)
+
+    def matches(value: Value) -> bool:
+        if match(value) is not None:
+            return not same(value, ERASED_VALUE)
+        return is_dead(value) and match(value.fields[3]) is not None
+
+    return matches
 
 
 def _read(content: bytes) -> Any:

@@ -21,7 +21,8 @@ WAIT: Final = 10_000
 """Milliseconds that the daemon is given to answer; it is asked again until all is done."""
 
 UNREACHED: Final = (
-    "not erased: backups, epochs not archived yet, copies, versions that the store itself keeps"
+    "not erased: backups, epochs not archived yet, topics, values within other facts, jobs that a group has "
+    "read and not done, copies, versions that the store itself keeps"
 )
 """What no erasure reaches."""
 
@@ -75,5 +76,6 @@ def _tell(args: argparse.Namespace, counts: Mapping[str, int], disk: str) -> Non
         f" {counts['objects']} objects and {counts['manifests']} manifests are deleted"
     )
     if counts["holding"]:
-        print(f"{counts['holding']} facts still held then, and stay: retract them first")
+        held = f"{counts['holding']} facts still held then, and stay: retract them first"
+        print(f"{held} (dead letters: dataspace groups retry)")
     say(", ".join(filter(None, [UNREACHED, disk])))

@@ -20,10 +20,10 @@ from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.kernel.changes import micros_of, time_of
 from index.patterns.events import Captures
 from index.values.values import Record, Value
-from relay.groups.state import DONE, UNDONE, At, Item, done_fields
+from relay.groups.state import DEAD, DONE, UNDONE, At, Item, done_fields, is_dead
 from relay.log.notes import of_group
 from relay.store.errors import LogFailed
-from server.spaces.groups.group import DEAD, OWNER, GroupSpace, WorkGroup, is_dead, redefine
+from server.spaces.groups.group import OWNER, GroupSpace, WorkGroup, redefine
 
 logger = logging.getLogger("dataspace")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final, Protocol, TypeGuard, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from dataspace.codec import pack
 from dataspace.kernel.actions import REPLACE, Action
@@ -22,7 +22,7 @@ from index.values.values import Map, Record, Value, key as key_of
 from relay.following.following import Following
 from relay.groups.core import GroupCore
 from relay.groups.members import GroupMember, GroupOptions, JobDelivery
-from relay.groups.state import END, At, GroupState, Item
+from relay.groups.state import END, At, GroupState, Item, is_dead
 from relay.journal.past import Piece
 from relay.log.log import Log
 from relay.log.notes import Note
@@ -34,9 +34,6 @@ T = TypeVar("T")
 
 OWNER: Final = "group:"
 """The prefix of the owners of groups."""
-
-DEAD: Final = "dead"
-"""The label of dead letters."""
 
 WINDOW_BYTES: Final = 16 << 20
 """About how many bytes of undone items a group takes into memory; one item of any size it does."""
@@ -274,11 +271,6 @@ def defines(fact: Value, name: str) -> bool:
         and len(fact.fields) == 3
         and fact.fields[0] == name
     )
-
-
-def is_dead(fact: Value) -> TypeGuard[Record]:
-    """True if a fact of a group is a dead letter."""
-    return isinstance(fact, Record) and fact.label == DEAD and len(fact.fields) == 8
 
 
 def stated(options: GroupOptions) -> Map:

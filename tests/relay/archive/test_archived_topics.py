@@ -26,6 +26,7 @@ from relay.journal.journal import Journal, compact_topics
 from relay.journal.past import Piece
 from relay.journal.reader import JournalReader
 from relay.journal.rows import Ended, Noted
+from relay.objects.objects import Objects
 from relay.objects.opening import open_objects
 from relay.store.sqlite.topics import SqliteTopics
 from relay.topics.steps import Completed, Step, StepLog
@@ -216,9 +217,9 @@ TestArchivedTopicInPostgres = pytest.mark.slow(
 class Topics:
     """A journal with one topic of one producer, and its archive."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, objects: Objects | None = None) -> None:
         self.place = place
-        self.objects = open_objects(place / "archive")
+        self.objects = objects or open_objects(place / "archive")
         self.journal = Journal.open(place)
         self.noted: list[Noted] = []
         topic = Topic("t", Order(0), 1, lasting=True)
@@ -243,10 +244,10 @@ class Topics:
             self.ledger.finish(7, time, b"%d" % time, [(time, -1), (time + 1, +1)])
         self.write()
 
-    def archive(self) -> Archive:
+    def archive(self, identity: str = "identity") -> Archive:
         tables = SqliteTopics.read(self.place / Journal.FILE, self.place / Journal.MARK)
         with closing(tables):
-            archiver = TopicArchiver(TopicSource(tables, SLOT, "identity"), self.objects, "main")
+            archiver = TopicArchiver(TopicSource(tables, SLOT, identity), self.objects, "main")
             archiver.begin()
             archive_all(archiver, lambda _: None)
         self.ledger.archive = found = TopicArchive(archiver.archive)
