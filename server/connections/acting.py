@@ -226,10 +226,10 @@ class ActingPeer(Peer):
             self.part_unsure()
             return
         match packet:
-            case p.Turn(at) if at <= self.own.client.sequence:
-                await self._old_turns.answer(at)
             case p.Turn(at) if self.own.follows:
                 self._send_on(at)
+            case p.Turn(at) if at <= self.own.client.sequence:
+                await self._old_turns.answer(at)
             case p.Turn():
                 if is_conditional(packet):
                     await commit_conditional(self, packet)

@@ -92,7 +92,10 @@ class Actor:
             self._ended_by(error)
         except BaseExceptionGroup as group:  # it was cancelled as well
             failed, cancelled = group.split(Exception)
-            self._ended_by(failed)
+            _, defect = (
+                failed.split(Closed) if failed and cancelled else (None, failed)
+            )  # its connection ends as well
+            self._ended_by(defect)
             if cancelled is not None:
                 raise cancelled from None
         finally:

@@ -12,7 +12,7 @@ import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.kernel.actions import SEND
+from dataspace.kernel.actions import ASSERT, SEND
 from dataspace.wire import packets as p
 from dataspace.wire.features import Granted
 from tests.server.peers import Peer, fact, turn
@@ -142,3 +142,22 @@ async def test_a_connection_that_began_at_a_follower_gets_no_turn_through(
             await patient.say(plain)
             refusal = await patient.hear()
             assert isinstance(refusal, p.Refusal) and (refusal.code, refusal.url) == ("elsewhere", second.url)
+
+
+async def test_a_follower_accepts_no_turn_that_its_copy_has(
+    pair: tuple[DaemonProcess, DaemonProcess],
+) -> None:
+    """What it has read may be lost by a database that had not confirmed it: the leader answers."""
+    first, second = pair
+    again = turn(1, (ASSERT, 1, fact(1)))
+    with trio.fail_after(SOON):
+        async with Peer(first.url) as peer, Peer(second.url) as late:
+            await peer.greet("writer")
+            await peer.say(again)
+            assert isinstance(await peer.hear(), p.Accepted)
+            async with dataspace.connect(second.url, read="any") as reader:
+                assert await reader.first("fact($x)") == (1,)
+            await late.greet("writer")
+            await late.say(again)
+            refusal = await late.hear()
+            assert isinstance(refusal, p.Refusal) and (refusal.code, refusal.url) == ("elsewhere", first.url)

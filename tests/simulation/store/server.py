@@ -383,8 +383,7 @@ class Request(Wait):
         waits = not store.has_standby and (self._fenced is not None or self._text in SYNCHRONOUS)
         if waits or not store.reaches(self.connection.host):
             self.connection.leave()
-            self.lose(LOST)
-            self._finish()
+            self.end(LOST)
             return
         if not self.is_over and not self._has_begun and not self.begin():
             for each in store.holders(self.space):
