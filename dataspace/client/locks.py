@@ -30,6 +30,7 @@ from dataspace.kernel.changes import EpochChanges
 from dataspace.kernel.expectations import Expectation, absent, exactly
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import Event
+from dataspace.streams.stages.protocol import Aborted
 from dataspace.wire.observing import ObserveOptions
 from index.values.freezing import freeze
 from index.values.values import Map, Record, Value
@@ -142,6 +143,8 @@ class Lock:
         contenders = ObserveOptions.of(self._pattern("contender"), quiet=True)
         observation = Observation(self._session, contenders, None)
         observation.open()
+        # Its end need not be told: where its fact came and went in a gap, nothing is.
+        term.on_lost(observation.close)
         try:
             await self._submit(term, [enter], [])
             async for epoch in observation.epochs():
@@ -157,6 +160,8 @@ class Lock:
                 if queue.is_out or queue.is_unclear:
                     return None
             return None
+        except Aborted:
+            return None  # the lease was lost
         finally:
             observation.close()
 

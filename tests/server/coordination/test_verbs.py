@@ -11,7 +11,7 @@ import trio.testing
 
 import dataspace
 from dataspace import ConnectionChange, LockLost, Record, Refused, UsageError
-from dataspace.client.locks import Queue
+from dataspace.client.locks import Queue, Term
 from dataspace.kernel.changes import EpochChanges
 from index.values.values import Value
 from tests.server.processes import DaemonProcess
@@ -95,6 +95,30 @@ async def test_a_block_that_ends_without_noticing_the_loss_does_not_end_silently
         with pytest.raises(ZeroDivisionError):
             async with space.lock("a"):
                 raise ZeroDivisionError
+
+
+async def test_a_contender_whose_end_was_never_told_begins_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where its fact came and went while its observation had no connection."""
+
+    async def silent(self: Term) -> bool:
+        return False
+
+    monkeypatch.setattr(Queue, "take", lambda self, epoch: None)
+    monkeypatch.setattr(Term, "_renew", silent)
+    with trio.fail_after(60):
+        async with dataspace.connect(url) as one, dataspace.connect(url) as two:
+            async with one.lock("billing", "one"), trio.open_nursery() as nursery:
+                async with one.observe('contender("billing", "two", $term)') as terms:
+                    waiting = two.lock("billing", "two", ttl=0.2)
+                    nursery.start_soon(waiting.take)
+                    seen = set()
+                    async for change in terms:
+                        seen.add(change.captures)
+                        if len(seen) == 3:
+                            break
+                nursery.cancel_scope.cancel()
 
 
 async def test_the_blocking_client_has_the_same_locks(daemon: DaemonProcess) -> None:
