@@ -11,14 +11,15 @@ done.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from dataspace.client.reports import HeldJob, JobReports, check_open, done_of, forget, lost, refused
+from dataspace.client.reports import HeldJob, JobReports, KeyOrder, check_open, done_of, forget, lost, refused
 from dataspace.client.session.turns import Done
 from dataspace.errors import DataspaceError, DeliveryLost, UsageError
 from dataspace.kernel.changes import time_of
@@ -27,7 +28,7 @@ from dataspace.topics.times import Time
 from dataspace.wire import packets as p
 from dataspace.wire.consuming import AHEAD, LONGEST_SECONDS, ConsumeOptions
 from index.patterns.patterns import capture_names
-from index.values.values import Map, Value
+from index.values.values import Map, Value, key as key_of
 
 if TYPE_CHECKING:
     from dataspace.client.session.session import ClientSession
@@ -279,17 +280,32 @@ class Jobs:
         """Runs a function for each job, at most so many at once, until the block ends.
 
         A job is done when the function returns, and given back when it raises an ``Exception``.  The function
-        is cancelled once its job is lost.
+        is cancelled once its job is lost.  Jobs of one key run one after the other.
         """
+        order = await self.key_order() if tasks > 1 else KeyOrder(_no_key, self._keep)
         async with loop().open_nursery() as nursery:
             for _ in range(tasks):
-                nursery.start_soon(self._work, work)
+                nursery.start_soon(self._work, work, order)
 
-    async def _work(self, work: Callable[[Job], Awaitable[object]]) -> None:
+    async def key_order(self) -> KeyOrder:
+        """Returns what keeps jobs of one key in order, for a program that works on several jobs at once."""
+        if (name := self._options.key) is None:
+            answer: Any = await self._session.request("groups", Map({"group": self.group}))
+            name = answer[0]["options"].get("key") if answer else None
+        return KeyOrder(_no_key if name is None else partial(_key_at, name), self._keep)
+
+    async def _keep(self, job: Job) -> None:
+        with suppress(DataspaceError):
+            while True:
+                await loop().sleep(self.ack_within / 3)
+                await job.extend()
+
+    async def _work(self, work: Callable[[Job], Awaitable[object]], order: KeyOrder) -> None:
         async for job in self:
+            order.add(job)
             failure: Exception | None = None
             try:
-                async with job:
+                async with order.turn(job), job:
                     try:
                         await work(job)
                     except Exception as error:
@@ -494,6 +510,15 @@ class Jobs:
             job.lost = not job.is_settled
         self._out.clear()
         self._wake()
+
+
+def _no_key(_job: Job) -> None:
+    """Returns no key."""
+
+
+def _key_at(name: str, job: Job) -> Hashable:
+    """Returns the capture of this name as a key."""
+    return (key_of(job[name]),)  # since None is a key as well
 
 
 async def deliveries_of(session: ClientSession, jobs: Iterable[Job]) -> Done:

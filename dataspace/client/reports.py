@@ -1,4 +1,4 @@
-"""Reports: jobs that are done in one moment share a turn.
+"""Reports: jobs that are done in one moment share a turn; and the order in which jobs of one key are begun.
 
 A turn costs the daemon several times what a further job in it costs.  So ``Job.done`` waits for one pass of
 the loop, and while two turns of this member have no answer, and then reports with the jobs that ended
@@ -10,7 +10,8 @@ Always: a job is reported once; if some jobs of a turn are lost, the others are 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from dataspace.client.session.turns import Done
@@ -216,3 +217,51 @@ def forget(jobs: Iterable[HeldJob]) -> None:
     """Notes that jobs are settled."""
     for job in jobs:
         job.drop()
+
+
+class KeyOrder:
+    """The jobs that a program has taken, by key, in order: each is begun once the one before it has ended.
+
+    ``key_at`` returns the key of a job, None for a job without a key, which never waits.  ``keep`` begins the
+    deadline of a job that waits anew, until it is cancelled.  Every job must be added as soon as it is taken.
+    """
+
+    def __init__(self, key_at: Callable[[Any], Hashable], keep: Callable[[Any], Awaitable[None]]) -> None:
+        self._key_at = key_at
+        self._keep = keep
+        self._taken: dict[Hashable, deque[HeldJob]] = {}
+        self._ended = parking_lot()
+
+    def add(self, job: HeldJob) -> None:
+        """Adds a job behind all others of its key."""
+        if (at := self._key_at(job)) is not None:
+            self._taken.setdefault(at, deque()).append(job)
+
+    @asynccontextmanager
+    async def turn(self, job: HeldJob) -> AsyncIterator[None]:
+        """A block for the work on a job, which is settled there; begins once all before it of its key ended.
+
+        Raises ``DeliveryLost`` for a job that was lost meanwhile.
+        """
+        if (at := self._key_at(job)) is None:
+            yield
+            return
+        taken = self._taken[at]
+        try:
+            if taken[0] is not job:
+                await self._wait(job, taken)
+            check_open([job])
+            yield
+        finally:
+            taken.remove(job)
+            if not taken:
+                del self._taken[at]
+            self._ended.unpark_all()
+
+    async def _wait(self, job: HeldJob, taken: deque[HeldJob]) -> None:
+        async with loop().open_nursery() as nursery:
+            nursery.start_soon(self._keep, job)
+            while taken[0] is not job:
+                await self._ended.park()
+            nursery.cancel_scope.cancel()
+        await loop().checkpoint()  # the end of the one before may have lost this one

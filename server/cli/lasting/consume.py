@@ -12,6 +12,7 @@ from typing import Final
 import trio
 
 from dataspace.client.jobs import Job, Jobs
+from dataspace.client.reports import KeyOrder
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import DeliveryLost, UsageError
 from dataspace.facts import as_it_is
@@ -47,17 +48,18 @@ async def consume(args: argparse.Namespace) -> int:
     ):
         note(f"group {args.group}: waiting for jobs, Ctrl-C ends")
         left = args.count if args.count is not None else math.inf
+        order = await jobs.key_order() if args.execute else None
         async with trio.open_nursery() as nursery:
             slots = trio.CapacityLimiter(args.in_flight)
             while left > 0 and (job := await jobs.next_job()) is not None:
                 left -= 1
-                if not args.execute:
+                if order is None:
                     print_epoch(_epoch_of(job), as_json=args.json)
                     await job.done()
                     continue
-                borrower = object()
-                await slots.acquire_on_behalf_of(borrower)
-                nursery.start_soon(_work, space, jobs, job, args, slots, borrower)
+                order.add(job)
+                await slots.acquire_on_behalf_of(job)
+                nursery.start_soon(_work, space, jobs, job, args, order, slots)
     return 0
 
 
@@ -66,15 +68,16 @@ async def _work(
     jobs: Jobs,
     job: Job,
     args: argparse.Namespace,
+    order: KeyOrder,
     slots: trio.CapacityLimiter,
-    borrower: object,
 ) -> None:
     """Runs the command for one job, and settles the job by its exit status."""
     try:
         with suppress(DeliveryLost):
-            await _run(space, jobs, job, args)
+            async with order.turn(job):
+                await _run(space, jobs, job, args)
     finally:
-        slots.release_on_behalf_of(borrower)
+        slots.release_on_behalf_of(job)
 
 
 async def _run(space: RemoteSpace, jobs: Jobs, job: Job, args: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +61,18 @@ def test_a_command_that_fails_gives_its_job_back(
             (2, 1),
         ]
     assert space.matches("dead(_, _, _, $, _, _)") == []
+
+
+def test_commands_for_jobs_of_one_key_run_one_after_the_other(
+    space: BlockingSpace, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for number in range(4):
+        space.assert_(Record("ev", "a", number))
+    lines = tmp_path / "lines"
+    command = f'N=$DATASPACE_CAPTURE_n; echo b$N >>{lines}; [ "$N" != 0 ] || sleep 0.3; echo e$N >>{lines}'
+    consume = ("consume", "ev($k, $n)", "--key", "k", "--group", "w", "--start", "1", "--in-flight", "4")
+    printed(capfd, *consume, "--count", "4", "--exec", command)
+    assert lines.read_text().split() == [f"{what}{n}" for n in range(4) for what in "be"]
 
 
 def test_a_group_is_paused_moved_and_deleted(space: BlockingSpace, capfd: pytest.CaptureFixture[str]) -> None:

@@ -90,6 +90,49 @@ async def test_a_function_runs_for_each_job_and_loses_none_to_its_errors(url: st
     assert sorted(seen) == [(0, 1), (1, 1), (1, 2), (2, 1)]
 
 
+@pytest.mark.parametrize("named", [True, False])
+async def test_jobs_of_one_key_run_one_after_the_other(url: str, named: bool) -> None:
+    said: list[tuple[str, object, object]] = []
+    at_once, ended = trio.Event(), trio.Event()
+
+    async def work(each: dataspace.Job) -> None:
+        said.append(("begins", each["k"], each["n"]))
+        if {(k, n) for _, k, n in said} >= {("a", 0), ("b", 0)}:
+            at_once.set()
+        await at_once.wait()  # two keys are worked on at once
+        if each["n"] == 0:
+            await trio.sleep(0.05)
+        if each["n"] == 1 and each.attempt == 1:
+            raise ValueError("once")
+        said.append(("ends", each["k"], each["n"]))
+        if sum([what == "ends" for what, *_ in said]) == 6:
+            ended.set()
+
+    async with dataspace.connect(url) as space:
+        options: dict[str, Any] = {"group": "w", "in_flight": 6}
+        async with space.consume("ev($k, $n)", key="k", **options):
+            for k, n in [("a", 0), ("b", 0), ("a", 1), ("a", 2), ("b", 1), ("b", 2)]:
+                await space.send(Record("ev", k, n))
+        pattern: dict[str, Any] = {"pattern": "ev($k, $n)", "key": "k"} if named else {}
+        async with space.consume(**pattern, **options) as jobs, trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: jobs.run(work, tasks=6))
+            with trio.fail_after(20):
+                await ended.wait()
+            await space.sync()
+            nursery.cancel_scope.cancel()
+    for key in ("a", "b"):
+        order = [(what, n) for what, k, n in said if k == key]
+        assert order == [
+            ("begins", 0),
+            ("ends", 0),
+            ("begins", 1),
+            ("begins", 1),
+            ("ends", 1),
+            ("begins", 2),
+            ("ends", 2),
+        ]
+
+
 async def test_more_time_is_given_to_a_job_that_asks_for_it(url: str) -> None:
     async with dataspace.connect(url) as space, space.consume(JOB, group="w", in_flight=2) as jobs:
         await space.send(job(1))
