@@ -290,8 +290,8 @@ OPERATING: Final = (
             option("--window N", "of alter: undone jobs that the daemon takes into memory", type=a.number),
             option("--backoff TIME", "of alter: wait after a job's first failed attempt"),
         ),
-        epilog="dataspace groups out NAME shows which member has which job; seek NAME EPOCH begins anew with"
-        " that epoch; retry NAME hands out dead letters again.",
+        epilog="dataspace groups list NAME shows that group alone; out NAME shows which member has which job;"
+        " seek NAME EPOCH begins anew with that epoch; retry NAME hands out dead letters again.",
     ),
     Command("top", "draw the daemon and its sessions on a terminal, again and again", "cli.lasting.top:top",
         (

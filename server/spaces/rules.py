@@ -144,6 +144,8 @@ def _proof(host: RuleHost, explainer: Explainer, about: Value) -> Proof | None:
         return Proof(about)
     if proof is None and (found := explainer.match(about)) is not None:
         proof = explainer.why(found)
+    if proof is None and (found := explainer.claimed(about)) is not None:
+        return Proof(found)
     return proof
 
 

@@ -69,7 +69,7 @@ from dataspace.rules.relations.times import RowTimes, Times, row_times
 from dataspace.rules.relations.views import View
 from index.patterns.patterns import matcher
 from index.patterns.text import unparse
-from index.values.positions import Class
+from index.values.positions import Class, class_of
 from index.values.values import Map, Record, Value, key, same
 
 __all__ = ("Explainer", "Owners", "Proof", "Sight")
@@ -301,15 +301,16 @@ class Explainer:
         """Returns the fact that a pattern stands for, as it is; None if that takes too long to find."""
         if self._facts.holds(pattern):
             return pattern
+        return next(self._matching(view.root, pattern), None)
+
+    def _matching(self, root: Class | None, pattern: Value) -> Iterator[Value]:
+        """Yields the claimed facts of a class that a pattern matches, as far as a question may look."""
         match = matcher(pattern)
-        try:
-            for fact in self._alike(view.root, pattern):
+        with suppress(SearchedEnough):
+            for fact in self._alike(root, pattern):
                 self._allowance.spend()
                 if match(fact) is not None:
-                    return fact
-        except SearchedEnough:
-            pass
-        return None
+                    yield fact
 
     def _alike(self, root: Class | None, pattern: Value) -> Iterable[Value]:
         """Returns facts of a class with the same value in the first field that is a constant."""
@@ -342,6 +343,11 @@ class Explainer:
         with suppress(SearchedEnough):
             return self._match(pattern)
         return None
+
+    def claimed(self, pattern: Value) -> Value | None:
+        """Returns a claimed fact that a pattern matches and the asker may observe, or None; as bounded."""
+        found = self._matching(None if is_open(pattern) else class_of(pattern), pattern)
+        return next(filter(self._visible.fact, found), None)
 
     def _match(self, pattern: Value) -> Value | None:
         match, fixed = matcher(pattern), self._fixed(pattern)

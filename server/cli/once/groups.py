@@ -13,7 +13,7 @@ from index.values.jsons import to_json
 from index.values.values import Map, Value
 from server.cli.connecting import connect_short
 from server.cli.once.sessions import aligned, since_text
-from server.cli.output import json_line, say, tame
+from server.cli.output import counted, json_line, say, tame
 from server.config.units import duration
 
 COLUMNS: Final = ("group", "members", "out", "undone", "dead", "oldest", "behind", "state", "pattern")
@@ -42,16 +42,30 @@ def groups(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.verb} takes the name of a group, and no {args.place!r}")
     with connect_short(args) as space:
         answer = space.request("group-alter", asked)
+    if args.verb == "retry":
+        say(tame(f"group {args.name}: {_retried(answer, args.place)}"))
+        return 0
     done = {
         "pause": "paused",
         "resume": "goes on",
         "delete": "deleted",
         "alter": "changed",
-        "retry": f"{answer!r} dead letters are tried again",
         "seek": f"begins anew after epoch {answer!r}",
     }
     say(tame(f"group {args.name}: {done[args.verb]}"))
     return 0
+
+
+def _retried(count: Value, pattern: str | None) -> str:
+    """Returns what a retry of so many dead letters did.
+
+    >>> _retried(1, None), _retried(2, None), _retried(0, "job(7)")
+    ('1 dead letter is tried again', '2 dead letters are tried again', 'no dead letter matches job(7)')
+    """
+    assert isinstance(count, int)  # by WIRE.md
+    if count == 0:
+        return "there are no dead letters" if pattern is None else f"no dead letter matches {pattern}"
+    return f"{counted(count, 'dead letter')} {'is' if count == 1 else 'are'} tried again"
 
 
 def _options(args: argparse.Namespace) -> Map:
@@ -92,7 +106,7 @@ def _asked(args: argparse.Namespace, **arguments: Value) -> list[Fields]:
 
 
 def _list(args: argparse.Namespace) -> int:
-    found = _asked(args)
+    found = _asked(args) if args.name is None else _asked(args, group=args.name)
     if args.json:
         for each in found:
             print(json_line({name: to_json(value) for name, value in each.items()}))

@@ -192,5 +192,19 @@ def _commit(
         }
         if refusal.code not in said:
             raise
-        raise Refused(refusal.code, said[refusal.code]) from None
+        more = _longer(space, facts[0], owner) if refusal.code == "unknown-handle" and len(facts) == 1 else ""
+        raise Refused(refusal.code, said[refusal.code] + more) from None
     return epochs
+
+
+def _longer(space: ShortClient, fact: Value, owner: str) -> str:
+    """Returns which pattern would match, if there are facts that begin like a fact and have more fields."""
+    if not isinstance(fact, Record):
+        return ""
+    pattern = Record.of(fact.label, (*fact.fields, Record("_")))
+    try:
+        count = len(space.state(Record("$", None, None, pattern)).added)
+    except Refused:  # a token that may not observe them
+        return ""
+    name = unparse(pattern)
+    return f"; {name} matches {counted(count, 'fact')}: name it to retract those of {owner}" if count else ""

@@ -186,6 +186,20 @@ def test_durable_facts_stay_until_they_are_retracted(daemon: DaemonProcess, spac
     assert held(space, "kept($n)") == []
 
 
+def test_to_retract_the_beginning_of_a_fact_names_the_pattern_of_the_whole(
+    daemon: DaemonProcess, space: BlockingSpace
+) -> None:
+    assert run(daemon.url, "assert", 'kept("a", 1)', 'kept("a", 2, 3)', "--durable", "me").returncode == 0
+    gone = run(daemon.url, "retract", 'kept("a")', "--durable", "me")
+    assert (gone.returncode, gone.stderr) == (
+        1,
+        'dataspace: unknown-handle: me does not assert kept("a"), or not by this command; '
+        'kept("a", _) matches 2 facts: name it to retract those of me\n',
+    )
+    assert run(daemon.url, "retract", 'kept("a", _)', "--durable", "me").returncode == 0
+    assert held(space, 'kept("a", $n)') == []
+
+
 # -- observe ------------------------------------------------------------------------------------------
 
 

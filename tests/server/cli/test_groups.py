@@ -75,6 +75,36 @@ def test_commands_for_jobs_of_one_key_run_one_after_the_other(
     assert lines.read_text().split() == [f"{what}{n}" for n in range(4) for what in "be"]
 
 
+def test_a_list_shows_one_group_and_a_retry_says_that_there_was_nothing(
+    space: BlockingSpace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    consume = (
+        "consume",
+        "job($id, $)",
+        "--start",
+        "held",
+        "--count",
+        "1",
+        "--attempts",
+        "1",
+        "--exec",
+        "exit 3",
+    )
+    for group in "vw":
+        printed(capfd, *consume, "--group", group)
+    assert [line.split()[0] for line in printed(capfd, "groups", "list", "w").splitlines()] == ["group", "w"]
+    assert "no group 'x'" in printed_error(capfd, "groups", "list", "x")
+    said = []
+    for words in (["job(7, _)"], ["job(0, _)"], []):
+        assert main(["groups", "retry", "w", *words]) == 0
+        said.append(capfd.readouterr().err)
+    assert said == [
+        "group w: no dead letter matches job(7, _)\n",
+        "group w: 1 dead letter is tried again\n",
+        "group w: there are no dead letters\n",
+    ]
+
+
 def test_a_group_is_paused_moved_and_deleted(space: BlockingSpace, capfd: pytest.CaptureFixture[str]) -> None:
     with space.consume("job($id, $)", group="w", start="held", in_flight=3) as jobs:
         taken = [next(iter(jobs)) for _ in range(3)]

@@ -81,6 +81,11 @@ def test_answers_are_there_for_programs(url: str) -> None:
     ]
     assert rows(url, "why", 'reach("b", "a")') == []
     assert rows(url, "why-not", 'reach("a", "b")') == [{"there": reach}]
+    claimed = [{"depth": 0, "fact": road, "by": "claimed", "owners": ["durable:map"]}]
+    for pattern in ('road("a", _)', 'road($x, "b")', "road(_, _)", 'road("a", "b")', 'road("a")'):
+        assert [row["fact"] for row in rows(url, "why", pattern)] == [road], pattern
+        assert rows(url, "why", pattern) == claimed
+    assert rows(url, "why", 'road("b", "a")') == rows(url, "why", 'road(_, "a")') == []
     lacking = rows(url, "why-not", 'reach("b", "a")')
     assert [row["lacks"].split("  ")[0] for row in lacking] == [
         "no match of road($x, $y)",
