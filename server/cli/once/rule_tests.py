@@ -23,7 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from dataspace.errors import UsageError
+from dataspace.errors import Refused, UsageError
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
@@ -236,7 +236,10 @@ class RuleTest:
             else:
                 actions.append((RETRACT, self._handles.pop(at)))
         self._sent.clear()
-        self._commit(actions, "test")
+        try:
+            self._commit(actions, "test")
+        except Refused as refusal:
+            raise Refused(refusal.code, f"line {statement.line}: {refusal.text}") from None
 
     def _commit(self, actions: Sequence[Action], owner: str) -> None:
         self._hear(self._space.commit(owner, actions, self._time))
@@ -326,6 +329,8 @@ def test(args: argparse.Namespace) -> int:
             raise UsageError(f"{file}: {error}") from None
         except UsageError as error:
             raise UsageError(f"{file}: {error}") from None
+        except Refused as refusal:
+            raise Refused(refusal.code, f"{file}: {refusal.text}") from None
         for each in one.failures:
             first, *more = f"{file}:{each.line}: {each.text}".splitlines()
             print(tame(first))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dataspace.errors import UsageError
+from dataspace.errors import Refused, UsageError
 from server.cli.once.rule_tests import RuleTest, test as run_files
 
 HERE = Path(__file__).parents[3]
@@ -101,6 +101,14 @@ def test_what_is_no_test_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         RuleTest(text).run()
     assert REFUSED[text] in str(caught.value)
+
+
+def test_a_turn_that_strict_rules_refuse_is_named_with_its_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "strict.test"
+    file.write_text('strict relation job(id: int). a($x) <- job($x).\n---\nassert job(1)\nassert job("x")\n')
+    with pytest.raises(Refused) as caught:
+        run_files(argparse.Namespace(files=[str(file)], config=None))
+    assert caught.value.text.startswith(f'{file}: line 4: "x" as id of job, declared is id: int')
 
 
 def test_rules_of_other_files_are_carried_out_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
