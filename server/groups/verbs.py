@@ -186,6 +186,8 @@ def _status(peer: Peer, group: WorkGroup, *, out: bool) -> Map:
     }
     if (topic := group.options.topic) and groups.topics.standing(topic, group.state.topic) is None:
         status["topic_ended"] = True
+    if group.cannot_read:
+        status["cannot_read"] = group.cannot_read
     if out:
         some = list(core.out.values())[:MOST]
         status["deliveries"] = tuple([_shown(each) for each in some])

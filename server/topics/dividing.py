@@ -74,6 +74,8 @@ class DividedTopics:
 
     def _check_there(self, topic: StepLog, after: int) -> None:
         if after < topic.oldest_read - 1:
+            if self._durable.is_away(topic):
+                raise Refused("archive-away", f"the archive of topic {topic.topic.name!r:.300} lacks epochs")
             said = f"epoch {after + 1} is not retained, the oldest is {topic.oldest_read}"
             raise Refused("epoch-gone", said)
 

@@ -322,8 +322,14 @@ class DurableTopics:
             await trio.lowlevel.checkpoint()
             return False
         await trio.to_thread.run_sync(self.lend, ledger, limiter=self._past_readers)
-        self._covered[ledger] = oldest
+        if not self.is_away(ledger):
+            self._covered[ledger] = oldest
         return True
+
+    def is_away(self, ledger: StepLog) -> bool:
+        """True if the archive lacks epochs that it is known to have had and that are not held here."""
+        archive, had = ledger.archive, min(ledger.archived[1], ledger.oldest - 1)
+        return self.lend is not None and (0 if archive is None else archive.completed) < had
 
     def ledgers(self) -> list[StepLog]:
         """Returns the step logs of all durable topics."""

@@ -124,9 +124,17 @@ def _cells(each: Fields) -> tuple[str, ...]:
         *[str(each[name]) for name in ("members", "out", "undone", "dead")],
         since_text(oldest) if each["undone"] else "-",
         str(each["behind"]),
-        "paused" if each["paused"] else "topic ended" if each.get("topic_ended") else "runs",
+        _state(each),
         tame(str(each["pattern"])),
     )
+
+
+def _state(each: Fields) -> str:
+    if each["paused"]:
+        return "paused"
+    if each.get("topic_ended"):
+        return "topic ended"
+    return "cannot read" if each.get("cannot_read") else "runs"
 
 
 def _out(args: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ from relay.log.log import Log
 from relay.log.notes import Note
 from relay.log.writer import GroupCommit
 from relay.topics.steps import StepLog
-from server.config.model import Limits
+from server.config.model import Limits, SpaceConfig
 
 T = TypeVar("T")
 
@@ -56,6 +56,10 @@ class GroupSpace(Protocol):
     @property
     def limits(self) -> Limits:
         """The limits that the daemon was given."""
+
+    @property
+    def settings(self) -> SpaceConfig:
+        """The configuration of the space."""
 
     @property
     def space(self) -> Space:
@@ -143,6 +147,7 @@ class WorkGroup:
     __slots__ = (
         "_hosted",
         "_key",
+        "cannot_read",
         "core",
         "dead",
         "ledger",
@@ -183,6 +188,8 @@ class WorkGroup:
         """The topic that is divided, as it was seen last."""
         self.unnoted = 0
         """About how many bytes of the topic were read since the log says how far."""
+        self.cannot_read = ""
+        """Why it cannot read on now, if so."""
 
     def _new_core(self, options: GroupOptions, first: int = 0) -> GroupCore:
         index = self._hosted.space.index

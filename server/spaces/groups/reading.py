@@ -1,10 +1,10 @@
 """Reading behind: groups that do not take items as they come read the log until they do.
 
 A group is behind after a start, or while it has as many undone items as it takes.  One task reads for all
-groups of a space, a portion at a time in a thread.
+groups of a space, a portion at a time in a thread.  A group whose archive is away waits in a task of its own.
 
 Always: a group goes live in one step with the look at the newest epoch on disk, so no item is missed, and
-none is taken twice.
+none is taken twice; epochs count as lost only where the archive answers, and lacks them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import trio
 from dataspace.errors import Refused
 from relay.groups.state import END, Item
 from relay.log.reader import LogReader
+from relay.store.errors import LogDamaged
 from server.spaces.groups.group import WorkGroup
 from server.spaces.groups.groups import SpaceGroups
 
@@ -27,15 +28,52 @@ PORTION_ITEMS: Final = 4_096
 """Bytes of the log, or items, after which a portion ends, at the next segment."""
 
 
+PAUSES: Final = (0.5, 5.0)
+"""Seconds until a log that cannot be read is tried again: twice as many each time, between these."""
+
+
 async def read_behind(groups: SpaceGroups) -> None:
     """Reads for the groups of a space that are behind, until cancelled."""
-    while True:
-        groups.behind = trio.Event()
-        for group in list(groups.by_name.values()):
-            if not group.state.is_live and not group.options.topic:
-                await _read_on(groups, group)
-        groups.hosted.flush()
-        await groups.behind.wait()
+    waiting = set[WorkGroup]()
+    async with trio.open_nursery() as nursery:
+        while True:
+            groups.behind = trio.Event()
+            for group in list(groups.by_name.values()):
+                if group.state.is_live or group.options.topic or group in waiting:
+                    continue
+                if await _tried(groups, group) is not None:
+                    waiting.add(group)
+                    nursery.start_soon(_try_again, groups, group, waiting)
+            groups.hosted.flush()
+            await groups.behind.wait()
+
+
+async def _try_again(groups: SpaceGroups, group: WorkGroup, waiting: set[WorkGroup]) -> None:
+    """Reads for one group as soon as its epochs can be read.
+
+    Says why epochs cannot be read from the second failure on: a daemon that was just started lends the log
+    its archive soon.
+    """
+    pause = PAUSES[0]
+    try:
+        await trio.sleep(pause)
+        while (error := await _tried(groups, group)) is not None:
+            cannot_read(groups, group, error)
+            pause = min(2 * pause, PAUSES[1])
+            await trio.sleep(pause)
+    finally:
+        waiting.discard(group)
+        groups.behind.set()
+
+
+async def _tried(groups: SpaceGroups, group: WorkGroup) -> Exception | None:
+    """Reads until a group is full or live; returns why its epochs cannot be read now, if so."""
+    try:
+        await _read_on(groups, group)
+    except (Refused, LogDamaged) as error:
+        return error
+    can_read(groups, group)
+    return None
 
 
 async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
@@ -58,8 +96,13 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
         except Refused as refusal:
             if refusal.code != "epoch-gone":
                 raise
-            skip(groups, group, hosted.own_log.oldest)
+            if hosted.settings.retention.archived:
+                await trio.to_thread.run_sync(_look_into_archive, hosted.own_log)
+            oldest = hosted.own_log.oldest
+            if group.core is core and group.pending_to == after < oldest - 1:
+                skip(groups, group, oldest)
             continue
+        can_read(groups, group)
         if group.core is core and group.pending_to == after:
             group.pending.extend(items)
             group.pending_to = upto
@@ -91,6 +134,36 @@ def _portion(log: LogReader, group: WorkGroup, after: int, upto: int) -> tuple[l
         if size >= PORTION_BYTES or len(found) >= PORTION_ITEMS:
             return found, last
     return found, upto
+
+
+def _look_into_archive(log: LogReader) -> None:
+    """Finds out what the archive has, before epochs that the log lacks count as lost; blocks.
+
+    Raises ``Refused("archive-away")`` if the archive does not answer, or lacks epochs that it had.
+    """
+    archive = log.archive
+    if archive is None:
+        raise Refused("archive-away", "the archive was not read since the start")
+    archive.renew()
+    if archive.upto < max(1, min(log.archived, log.held_from - 1)):
+        said = f"it has epochs up to {archive.upto}, the log begins with epoch {log.held_from}"
+        raise Refused("archive-away", f"the archive lacks epochs: {said}")
+
+
+def cannot_read(groups: SpaceGroups, group: WorkGroup, error: Exception) -> None:
+    """Notes why a group cannot read on, and says so the first time."""
+    if not group.cannot_read:
+        logger.warning(
+            "group %r of space %s cannot read on, and tries again: %s", group.name, groups.hosted.name, error
+        )
+    group.cannot_read = str(error)
+
+
+def can_read(groups: SpaceGroups, group: WorkGroup) -> None:
+    """Notes that a group reads on."""
+    if group.cannot_read:
+        logger.warning("group %r of space %s reads on", group.name, groups.hosted.name)
+    group.cannot_read = ""
 
 
 def skip(groups: SpaceGroups, group: WorkGroup, oldest: int) -> None:

@@ -26,7 +26,14 @@ from relay.store.errors import LogDamaged, LogFailed
 from relay.topics.steps import StepLog
 from server.spaces.groups.group import WorkGroup
 from server.spaces.groups.groups import SpaceGroups
-from server.spaces.groups.reading import PORTION_BYTES, read_behind, skip, take_pending
+from server.spaces.groups.reading import (
+    PORTION_BYTES,
+    can_read,
+    cannot_read,
+    read_behind,
+    skip,
+    take_pending,
+)
 
 logger = logging.getLogger("dataspace")
 
@@ -82,8 +89,7 @@ async def _read(groups: SpaceGroups, group: WorkGroup, reading: set[WorkGroup]) 
             except (LogFailed, Closed):
                 return  # the daemon ends
             except (Refused, LogDamaged) as error:
-                topic = group.options.topic
-                logger.warning("group %r cannot read topic %r, and tries again: %s", group.name, topic, error)
+                cannot_read(groups, group, error)
                 await trio.sleep(RETRY_SECONDS)
     finally:
         reading.discard(group)
@@ -118,6 +124,7 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
             skip(groups, group, oldest)
             group.pending_at, group.pending_index = None, 0
         return
+    can_read(groups, group)
     if group.core is core and (group.pending_to, group.pending_at) == (after, at):
         items, group.pending_to, group.pending_index, group.pending_at, size = portion
         group.pending.extend(items)

@@ -12,7 +12,7 @@ from dataspace.kernel.space import Space
 from relay.log.log import Log
 from relay.log.notes import Note
 from relay.log.writer import GroupCommit
-from server.config.model import Limits
+from server.config.model import Limits, SpaceConfig
 from server.spaces.groups.groups import SpaceGroups
 
 
@@ -25,6 +25,7 @@ class BareSpace:
     def __init__(self, directory: Path) -> None:
         log = Log.open(directory)
         self.own_log = log
+        self.settings = SpaceConfig(self.name, directory)
         state = log.recover()
         self.space = Space("main")
         self.space.restore(state.owners, state.epoch, state.time)
