@@ -20,7 +20,7 @@ LONELY_PROTOCOLS: Final = 0
 NAMES_TWICE: Final = 3
 LONG_SIGNATURES: Final = 8
 PRONOUNS: Final = 0
-MARKDOWN_WORDS: Final = 102_682
+MARKDOWN_WORDS: Final = 102_688
 WALKS: Final = {"fact": 66, "replay": 80, "HTTP observe": 89}
 
 SLACK: Final = 0.05
@@ -100,6 +100,22 @@ def test_every_limit_is_read_by_the_product() -> None:
     }
     known = [each.name for kind in (Limits, SpaceLimits, Quotas, Web, Slow) for each in fields(kind)]
     assert not [name for name in known if name.removesuffix("_per_second") not in read]
+
+
+def test_every_test_does_something() -> None:
+    empty = [
+        f"{each.name}: {node.name}"
+        for each in structure.files("tests")
+        for node in ast.walk(each.tree)
+        if isinstance(node, structure.FUNCTIONS)
+        and node.name.startswith("test_")
+        and all(isinstance(step, ast.Pass | ast.Expr) and not _calls(step) for step in node.body)
+    ]
+    assert not empty
+
+
+def _calls(step: ast.stmt) -> bool:
+    return any(isinstance(node, ast.Call) for node in ast.walk(step))
 
 
 @pytest.mark.slow

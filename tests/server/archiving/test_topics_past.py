@@ -47,7 +47,7 @@ class Home:
         self.topics.let_go(self.ledger.completed - 3)
 
     async def told(self) -> list[int]:
-        """The times that a subscriber is told from ``AGO`` on."""
+        """Returns the times of the epochs that a subscriber gets which begins at ``AGO``."""
         said: list[int] = []
 
         def tell(message: object) -> None:

@@ -37,8 +37,11 @@ SECRET = b"the secret"
 
 
 async def lived(folder: Path) -> None:
-    """Writes a log with two jobs that held when their group began, of which one is gone, one that was dead
-    and is tried again, one that was a dead letter, one that still is, and one that is undone."""
+    """Writes a log with six jobs of one group.
+
+    Two held when the group began, and one of the two is gone.  Of the messages, one was dead and is tried
+    again, one was a dead letter, one still is, and one is undone.
+    """
     bare = BareSpace(folder)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bare.commits.run)

@@ -13,14 +13,9 @@ ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
 
 
 @pytest.mark.slow
-async def test_each_job_has_one_result_whatever_is_killed(daemon: DaemonProcess) -> None:
-    counts = await divide(daemon, jobs=600, kills=2, stops=2)
-    assert (counts.results, counts.twice, counts.missing) == (600, 0, 0), counts
-
-
-@pytest.mark.slow
-async def test_each_item_of_a_topic_has_one_result_whatever_is_killed(daemon: DaemonProcess) -> None:
-    counts = await divide(daemon, jobs=600, kills=2, stops=2, topic="jobs")
+@pytest.mark.parametrize("topic", [None, "jobs"], ids=["messages", "a topic"])
+async def test_each_job_has_one_result_whatever_is_killed(daemon: DaemonProcess, topic: str | None) -> None:
+    counts = await divide(daemon, jobs=600, kills=2, stops=2, topic=topic)
     assert (counts.results, counts.twice, counts.missing) == (600, 0, 0), counts
 
 

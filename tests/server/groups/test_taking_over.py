@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import trio
 
 import dataspace
 from dataspace import Record
-from tests.server.processes import DaemonProcess, running, stand_by
+from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
 
 
-async def test_members_keep_their_jobs_at_the_next_leader(tmp_path: Path) -> None:
-    await taken_over(DaemonProcess(tmp_path / "data"), stand_by(tmp_path / "data"))
-
-
-async def test_members_keep_their_jobs_at_the_next_leader_over_postgresql(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+async def test_members_keep_their_jobs_at_the_next_leader(
+    successors: tuple[DaemonProcess, DaemonProcess],
 ) -> None:
-    monkeypatch.setenv("DATASPACE_SERVE_CLUSTER_LEASE", "1s")
-    await taken_over(DaemonProcess(postgres_url), DaemonProcess(postgres_url))
-
-
-async def taken_over(first: DaemonProcess, second: DaemonProcess) -> None:
-    """Has the first daemon, which leads, killed while members have jobs."""
-    with running(first, second), trio.fail_after(60):
+    first, second = successors
+    with trio.fail_after(60):
         both = f"{first.url},{second.url}"
         async with dataspace.connect(both, grace=20) as space, dataspace.connect(both, grace=20) as other:
             async with (

@@ -18,7 +18,7 @@ from server.config.rights import Key
 from server.daemon.serve import serve
 from tests.server.groups.test_consuming import is_idle, take
 from tests.server.groups.test_defining import alter, status
-from tests.server.processes import DaemonProcess, running, stand_by
+from tests.server.processes import DaemonProcess
 
 BOSS = "the secret of the boss"
 
@@ -386,26 +386,12 @@ async def _oldest(space: RemoteSpace) -> Any:
     return answer["oldest"]
 
 
-async def test_rights_are_those_to_the_topic_and_the_group(tmp_path: Path) -> None:
-    pass
-
-
 @pytest.mark.slow
-async def test_the_next_leader_goes_on_with_the_topic(tmp_path: Path) -> None:
-    await taken_over(DaemonProcess(tmp_path / "data"), stand_by(tmp_path / "data"))
-
-
-@pytest.mark.slow
-async def test_the_next_leader_goes_on_with_the_topic_over_postgresql(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+async def test_the_next_leader_goes_on_with_the_topic(
+    successors: tuple[DaemonProcess, DaemonProcess],
 ) -> None:
-    monkeypatch.setenv("DATASPACE_SERVE_CLUSTER_LEASE", "1s")
-    await taken_over(DaemonProcess(postgres_url), DaemonProcess(postgres_url))
-
-
-async def taken_over(first: DaemonProcess, second: DaemonProcess) -> None:
-    """Has the first daemon, which leads, killed while members have jobs."""
-    with running(first, second), trio.fail_after(60):
+    first, second = successors
+    with trio.fail_after(60):
         both = f"{first.url},{second.url}"
         async with dataspace.connect(both, grace=20) as space:
             await publish(space, ["first"])
