@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import trio
 
 from dataspace.errors import (
+    Closed,
     DataspaceError,
     DeliveryLost,
     ExpectationFailed,
@@ -107,6 +108,8 @@ async def _carry_out(asker: A, request: p.Request, verb: Callable[[A, Map], Awai
         asker.say(p.Denied(request.number, refusal.code, refusal.text[:4000], url=refusal.url))
     except (LogFailed, LogDamaged) as failure:
         asker.say(p.Denied(request.number, failure.code, str(failure)[:4000]))
+    except Closed as closed:  # while it waited for the disk, the daemon has ceased to lead
+        asker.say(p.Denied(request.number, "closing", str(closed)[:4000]))
     except UsageError as error:
         asker.say(p.Denied(request.number, "bad-request", str(error)[:4000]))
     else:

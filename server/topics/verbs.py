@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from dataspace.errors import Closed, Refused
+from dataspace.errors import Refused
 from dataspace.topics.times import Antichain, Time
 from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
@@ -60,8 +60,6 @@ class TopicVerbs:
                 return await verb(peer, arguments)
             except Refused as refusal:
                 raise stays(peer, refusal) from None
-            except Closed:  # while it waited for the disk; the connection ends, or goes on elsewhere
-                raise Refused("closing", "topics end here just now: try again") from None
 
         return asked
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.errors import Closed, ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
 from relay.store.errors import LogDamaged
@@ -98,6 +98,7 @@ async def test_more_requests_at_once_than_allowed_are_denied() -> None:
         (ProtocolError("malformed", "it has ended"), "malformed"),
         (UsageError("it has ended"), "bad-request"),
         (LogDamaged("it has ended"), LogDamaged.code),
+        (Closed("it has ended"), "closing"),
     ],
 )
 async def test_an_error_of_a_verb_is_a_denial(raised: Exception, code: str) -> None:
