@@ -38,11 +38,11 @@ def may_divide(permit: Permit, topic: str, pattern: Value) -> bool:
     )
 
 
-def check_source(permit: Permit, topic: str, pattern: Value) -> None:
-    """Raises ``Refused`` for a bearer that may not have the items of a group."""
+def check_source(permit: Permit, topic: str | None, pattern: Value) -> None:
+    """Raises ``Refused`` for a bearer that may not have the items of a source, as far as that is named."""
     if topic:
         permit.check_topic("subscribe", topic)
-    elif not permit.open:
+    elif pattern is not None and not permit.open:
         permit.check_observe(pattern)
 
 
@@ -116,8 +116,7 @@ class Consuming:
             raise hosted.leader.refusal()
         options = ConsumeOptions.read(spec)
         peer.permit.check_group(options.group)
-        if options.topic is not None or options.pattern is not None:
-            check_source(peer.permit, options.topic or "", options.pattern)
+        check_source(peer.permit, options.topic, options.pattern)
         stream.backlog = Deliveries(stream.items)
         self._streams[stream.number] = stream
         peer.start(self._begin, stream, options)

@@ -89,8 +89,7 @@ async def _take(peer: Peer, arguments: Map) -> Value:
     topic = text(arguments, "topic", "") or None
     wait = min(number(arguments, "wait", 0), MAX_WAIT) / 1000
     options = ConsumeOptions(_named(peer, arguments), pattern, in_flight=most, topic=topic)
-    if topic is not None or pattern is not None:
-        check_source(peer.permit, topic or "", pattern)
+    check_source(peer.permit, topic, pattern)
     group = await joined(groups, options, peer.account)
     check_source(peer.permit, group.options.topic, group.pattern)
     jobs: list[Value] = []

@@ -220,13 +220,14 @@ class EnginePool:
         self._whole = self._grown = None
 
     def costliest(self) -> tuple[str, int, int]:
-        """Does it for ``Program``."""
+        """Returns the text that has taken most time, its nanoseconds, and the nanoseconds of all.
+        O(rules)."""
         spent = self.spent()
         most, name = max([(each, name) for name, each in spent.items()], default=(0, ""))
         return name if most else "", most, sum(spent.values())
 
     def spent(self) -> dict[str, int]:
-        """Does it for ``Program``."""
+        """Returns the nanoseconds that the texts of each name have taken, estimated.  O(rules)."""
         found: dict[str, int] = {}
         for entry in self.texts.entries.values():
             each = sum(self.costs.of(rule.number).nanoseconds for rule in entry.placed)

@@ -151,7 +151,7 @@ def _look_into_archive(log: LogReader) -> None:
 
 
 def cannot_read(groups: SpaceGroups, group: WorkGroup, error: Exception) -> None:
-    """Notes why a group cannot read on, and says so the first time."""
+    """Notes why a group cannot read on, and logs the first time."""
     if not group.cannot_read:
         logger.warning(
             "group %r of space %s cannot read on, and tries again: %s", group.name, groups.hosted.name, error

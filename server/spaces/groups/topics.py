@@ -38,7 +38,7 @@ from server.spaces.groups.reading import (
 logger = logging.getLogger("dataspace")
 
 NOTED_AFTER: Final = 1 << 20
-"""Bytes of a topic that a group reads until the log says so."""
+"""Bytes of a topic that a group reads between two notes of its position in the log."""
 
 RETRY_SECONDS: Final = 5.0
 """Seconds until a topic that cannot be read is tried again."""
