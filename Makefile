@@ -33,8 +33,8 @@ venv: $(VENV)/ready $(VENV)/postgres ## .venv with everything, the project inclu
 demo: check-java venv $(if $(ARCHIVE),$(VENV)/readers) $(if $(COMPILED),$(VENV)/compiled/ready) ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR, FOLLOWERS=n, CLUSTER=n, ARCHIVE=1, COMPILED=1)
 	@$(if $(COMPILED),PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(VENV)/compiled )$(DEMO) $(DEMO_FLAGS)
 
-test: check-java venv $(VENV)/readers ## all tests, Spark's included (ARGS for pytest)
-	@$(BIN)/python -m tests $(ARGS)
+test: check-java venv $(VENV)/readers ## all tests, Spark's included (ARGS for pytest; PAUSES=ms for answers that come late)
+	@$(if $(PAUSES),TEST_PAUSES=$(PAUSES) )$(BIN)/python -m tests $(ARGS)
 
 browser: $(VENV)/browser/ready check-chromium ## the tests in a headless Chromium, which it installs on Debian if it is root (ARGS for pytest)
 	@PYTHONPATH=$(CURDIR)/$(VENV)/browser $(BIN)/python -m pytest -q -p no:cacheprovider tests/browser $(ARGS)

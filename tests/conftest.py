@@ -12,6 +12,7 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
+from tests.pauses import install
 from tests.postgres.programs import NONE, programs
 
 if TYPE_CHECKING:  # they import psycopg, which few tests need
@@ -22,6 +23,8 @@ settings.register_profile("here", deadline=None)
 # On CI the same examples every time, so that a red run is about the change that it tests.
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+install()  # pauses, with TEST_PAUSES only
 
 # A shell has what it starts in the background ignore interrupts, and what the tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
