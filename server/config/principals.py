@@ -176,6 +176,11 @@ class Quotas:
     rules_bytes: int = 1 << 20
     patterns_bytes: int = 512 << 20
     """What the patterns of open streams take, each as often as it is observed."""
+    shapes: int = 256
+    """Different shapes of the patterns that the principal observes of one label in one space.
+
+    A value of the label may be compared with each, so all who send it would pay for more.
+    """
     leases: int = 16_384
     readers: int = 512
     topics: int = 2048

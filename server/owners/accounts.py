@@ -13,8 +13,10 @@ from weakref import WeakValueDictionary
 
 import trio
 
+from index.patterns.skeletons import Skeleton
 from server.config.principals import DAEMON, Principal, Quotas
 from server.owners.holdings import Grow, Usage
+from server.owners.shapes import SHAPES, ObservedShape, Shapes
 
 CONNECTION_BYTES: Final = 32 << 10
 """About what a connection takes beside what waits for it."""
@@ -36,13 +38,32 @@ def _unbounded(_facts: int, _size: int) -> None:
 class Account(Usage):
     """The holdings of one principal, and the waits for its rates and its wrong tokens."""
 
-    __slots__ = ("__weakref__", "_failed_at", "_failures", "_paces")
+    __slots__ = ("__weakref__", "_failed_at", "_failures", "_paces", "_shapes")
 
     def __init__(self, name: str, quotas: Quotas | None, grow: Grow) -> None:
         super().__init__(name, quotas, grow)
         self._paces = {"turns": -math.inf, "requests": -math.inf}
         self._failures = 0
         self._failed_at = 0.0
+        self._shapes = Shapes()
+
+    def everything(self) -> dict[str, int]:
+        """Returns how much the principal has of each thing that it has; of shapes those of the label with
+        most."""
+        most = self._shapes.most
+        return {**super().everything(), **({SHAPES: most} if most else {})}
+
+    def take_shape(self, space: str, form: Skeleton) -> ObservedShape:
+        """Returns the shape of a pattern that one more stream observes, until ``give_shape``.
+
+        Raises ``Refused``, and counts nothing, beyond the quota of its label.
+        """
+        most = None if self.quotas is None else self.quotas.shapes
+        return self._shapes.take(space, form, most, self.name)
+
+    def give_shape(self, shape: ObservedShape) -> None:
+        """Counts a stream less of a shape."""
+        self._shapes.give(shape)
 
     async def pace(self, what: str) -> None:
         """Waits until the principal may have another one of ``turns`` or ``requests``.

@@ -27,6 +27,7 @@ from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM
 from dataspace.wire.observing import ObserveOptions, Policy
+from index.patterns.patterns import skeleton
 from index.patterns.text import unparse_pattern
 from index.values.values import Map, Value, key
 from relay.delivery.blocks import Blocks
@@ -35,6 +36,7 @@ from relay.delivery.outbox import OutStream, one_of
 from relay.delivery.paced import PacedFollower
 from relay.store.errors import LogDamaged, LogFailed
 from server.lane import Work
+from server.owners.shapes import ObservedShape
 from server.sessions.peer import Peer
 from server.streams.replay import (
     ReadCounts,
@@ -84,6 +86,7 @@ class Observations:
         self._delivery = delivery
         self._replays: dict[OutStream, trio.CancelScope] = {}
         self._marks: dict[OutStream, trio.CancelScope] = {}
+        self._shapes: dict[OutStream, ObservedShape] = {}
         self._prepared: list[Value] = []
         """Patterns for which the index was prepared, until a stream is closed."""
         self._reads: ReadCounts | None = None
@@ -100,7 +103,7 @@ class Observations:
         request = read_request(spec)
         if not request.quiet and (peer.own.follows or not hosted.leads):
             raise hosted.leader.refusal()  # an interest is a fact
-        self._take_pattern(stream, request.pattern)
+        self._take_pattern(stream, str(name), request.pattern)
         if name == SYSTEM:
             self._open_system(stream, request)
             return
@@ -155,19 +158,24 @@ class Observations:
                 self._peer.hosted.space.interests.drop_idle(pattern)
         self._prepared.clear()
 
-    def _take_pattern(self, stream: OutStream, pattern: Value) -> None:
-        """Counts the pattern of a stream until that is closed; raises ``Refused`` beyond the quota.
+    def _take_pattern(self, stream: OutStream, space: str, pattern: Value) -> None:
+        """Counts the pattern of a stream, and its shape, until the stream is closed; raises ``Refused``
+        beyond a quota.
 
         A pattern of several streams counts once for each: each takes memory, and counting so is simple.
         """
         size = size_of_pattern(key(pattern))
         self._peer.account.take(PATTERNS, size)
         stream.pattern_bytes = one_of(size)
+        self._shapes[stream] = self._peer.account.take_shape(space, skeleton(pattern))
 
     def _give_patterns(self, streams: Iterable[OutStream]) -> None:
+        account = self._peer.account
         for stream in streams:
-            self._peer.account.give(PATTERNS, stream.pattern_bytes)
+            account.give(PATTERNS, stream.pattern_bytes)
             stream.pattern_bytes = 0
+            if (shape := self._shapes.pop(stream, None)) is not None:
+                account.give_shape(shape)
 
     def close(self, stream: OutStream) -> None:
         """Stops feeding a stream; its interest goes with it."""

@@ -103,6 +103,16 @@ def _stream(client: Client, number: int, what: str = "") -> str:
     return found[0] if found else ""
 
 
+def _shape(client: Client, number: int) -> str:
+    """Observes a pattern whose wildcards are at positions of its own."""
+    levels = tuple([Record("_") if number >> at & 1 else "q" for at in range(8)])
+    client.heard.clear()
+    stream = client.open({"pattern": Record("p", levels), "quiet": True})
+    client.settle()
+    found = [each.code for each in client.heard if isinstance(each, p.Error) and each.stream == stream]
+    return found[0] if found else ""
+
+
 def _group(client: Client, number: int) -> str:
     """Makes a group, and is its member no longer."""
     client.heard.clear()
@@ -145,6 +155,7 @@ TAKEN: Final[dict[str, tuple[Callable[[Client, int], str], str]]] = {
     "rules": (_rule, "rules = 20"),
     "bytes of rules": (_rule, "rules_bytes = 500"),
     "bytes of patterns": (_pattern, 'patterns_bytes = "1MiB"'),
+    "shapes of patterns": (_shape, "shapes = 20"),
     "readers": (_reader, "readers = 20"),
     "groups": (_group, "groups = 20"),
     "staged bytes": (_staged, 'staged_bytes = "16MiB"'),
@@ -175,7 +186,7 @@ LISTED: Final = {
     "connections": {"connections", "waiting_sessions"},
     "strangers": {"strangers"},
     "facts and bytes": {"facts", "facts_bytes"},
-    "patterns": {"streams", "patterns_bytes"},
+    "patterns": {"streams", "patterns_bytes", "shapes"},
     "leases": {"leases"},
     "readers": {"readers"},
     "groups": {"groups"},

@@ -32,7 +32,7 @@ def test_beyond_a_quota_is_refused_by_its_name_and_others_go_on(what: str) -> No
 
 
 def test_every_quota_is_counted_or_of_one_turn_or_a_rate() -> None:
-    others = {"actions_per_publication", "turns_per_second", "requests_per_second"}
+    others = {"shapes", "actions_per_publication", "turns_per_second", "requests_per_second"}
     assert {*COUNTED, *others} == set(Quotas.__dataclass_fields__)
 
 

@@ -305,6 +305,45 @@ async def test_patterns_of_one_client_leave_room_for_those_of_others(url: str) -
             assert isinstance(await two.hear(), p.Values), "so does a connection that ends"
 
 
+@pytest.mark.parametrize("quotas", [Quotas(shapes=2)])
+async def test_shapes_of_patterns_of_one_label_are_bounded_for_each_principal(url: str) -> None:
+    one_there, other_there = Record("p", "a", capture("x")), Record("p", capture("x"), "a")
+    async with Peer(url, source=BULLY) as one, Peer(url, source=OTHER) as other:
+        await one.greet("~one")
+        await other.greet("~other")
+        shapes = [one_there, other_there, Record("p", capture("x"))]
+        for number, pattern in enumerate([*shapes[:2], Record("p", "b", capture("y"))]):
+            await one.say(opening(number + 1, pattern))
+            assert isinstance(await one.hear(), p.Values), "another constant is no further shape"
+        await one.say(opening(4, shapes[2]), opening(5, Record("q", capture("x"))))
+        assert _is_refused(await one.hear(), "3 shapes of patterns for the label 'p' in space main")
+        assert isinstance(await one.hear(), p.Values), "another label has its own"
+        status = await _ask(one, "status")
+        assert isinstance(status, p.Answer) and isinstance(status.value, Map)
+        principals = status.value["principals"]
+        assert isinstance(principals, Map)
+        assert "('shapes', 2)" in repr(principals[f"address:{BULLY}"]), "of the label with most"
+        for number, pattern in enumerate(shapes[:2]):
+            await other.say(opening(number + 1, pattern))
+            assert isinstance(await other.hear(), p.Values), "other principals have their own"
+        await one.say(p.Abort(1, "", True))
+        assert isinstance(await one.hear(), p.Done)
+        await one.say(opening(6, shapes[2]))
+        assert _is_refused(await one.hear(), "quota.shapes=2"), "another stream has the shape"
+        await one.say(p.Abort(3, "", True))
+        assert isinstance(await one.hear(), p.Done)
+        await one.say(opening(7, shapes[2]))
+        assert isinstance(await one.hear(), p.Values), "the last stream of a shape that is closed makes room"
+        async with Peer(url, source=BULLY) as two:
+            await two.greet("~two")
+            await two.say(opening(1, one_there))
+            assert _is_refused(await two.hear(), "quota.shapes=2")
+            await one.say(p.Bye("", ""))
+            await one.farewell()
+            await two.say(opening(2, one_there))
+            assert isinstance(await two.hear(), p.Values), "so does a connection that ends"
+
+
 async def test_who_is_connected_is_stated_for_those_who_may_inspect(url: str) -> None:
     async with Peer(url, source=OTHER) as other:
         await other.greet("~other")
