@@ -48,8 +48,7 @@ class Account(Usage):
         self._shapes = Shapes()
 
     def everything(self) -> dict[str, int]:
-        """Returns how much the principal has of each thing that it has; of shapes those of the label with
-        most."""
+        """Returns how much the principal has of each thing; of shapes, the number of the label with most."""
         most = self._shapes.most
         return {**super().everything(), **({SHAPES: most} if most else {})}
 
