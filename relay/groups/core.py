@@ -10,7 +10,7 @@ items that are out are the oldest, and all are out to one member.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
@@ -34,14 +34,57 @@ Cell: TypeAlias = tuple[At, int]
 
 
 class KeyQueue:
-    """The undone items of one key, in order; the first ``out`` of them are out, to ``member``."""
+    """The undone items of one key, in order: the first of them are ``out``, to ``member``; the others wait.
 
-    __slots__ = ("items", "member", "out")
+    Ordered tables: an item in the middle is removed in O(1), since clients choose what ends first.
+    """
+
+    __slots__ = ("member", "out", "waiting")
 
     def __init__(self) -> None:
-        self.items: deque[Item] = deque()
+        self.out: OrderedDict[At, Item] = OrderedDict()
+        self.waiting: OrderedDict[At, Item] = OrderedDict()
         self.member: GroupMember | None = None
-        self.out = 0
+
+    def __len__(self) -> int:
+        return len(self.out) + len(self.waiting)
+
+    @property
+    def head(self) -> Item | None:
+        """The first item that is not out."""
+        return next(iter(self.waiting.values()), None)
+
+    def in_order(self) -> Iterator[Item]:
+        """Yields all items, the first first."""
+        yield from self.out.values()
+        yield from self.waiting.values()
+
+    def hand_out(self, item: Item, member: GroupMember) -> None:
+        """Notes that the first item that waits is out to a member."""
+        del self.waiting[item.at]
+        self.out[item.at] = item
+        self.member = member
+
+    def forget(self, item: Item) -> None:
+        """Removes an item that is done."""
+        (self.out if item.at in self.out else self.waiting).pop(item.at)
+        if not self.out:
+            self.member = None
+
+    def take_back(self, item: Item) -> list[Item]:
+        """Has an item that is out wait again, with those after it, which are returned, the last first."""
+        later: list[Item] = []
+        while (back := self.out.popitem()[1]) is not item:
+            later.append(back)
+            self._wait_first(back)
+        self._wait_first(item)
+        if not self.out:
+            self.member = None
+        return later
+
+    def _wait_first(self, item: Item) -> None:
+        self.waiting[item.at] = item
+        self.waiting.move_to_end(item.at, last=False)
 
 
 class GroupCore:
@@ -118,7 +161,7 @@ class GroupCore:
         queue = self._keys.get(item.key)
         if queue is None:
             queue = self._keys[item.key] = KeyQueue()
-        queue.items.append(item)
+        queue.waiting[item.at] = item
         self._head(queue)
 
     def _line_up(self, item: Item) -> None:
@@ -132,9 +175,9 @@ class GroupCore:
 
     def _head(self, queue: KeyQueue) -> None:
         """Puts the first item of a key that is not out where the member that may get it finds it."""
-        if queue.out >= len(queue.items):
+        item = queue.head
+        if item is None:
             return
-        item = queue.items[queue.out]
         if item.due:
             heappush(self._postponed, (item.due, item.at, item))
         elif queue.out and queue.member is not None:
@@ -175,19 +218,11 @@ class GroupCore:
         queue = self._keys.get(item.key) if self._key_at is not None else None
         if queue is None:
             return
-        was_out = bool(item.token)
-        if queue.items and queue.items[0] is item:
-            queue.items.popleft()
+        queue.forget(item)
+        if len(queue):
+            self._head(queue)
         else:
-            queue.items.remove(item)
-        if was_out:
-            queue.out -= 1
-        if not queue.items:
             del self._keys[item.key]
-            return
-        if not queue.out:
-            queue.member = None
-        self._head(queue)
 
     # -- members --------------------------------------------------------------------------------------
 
@@ -215,15 +250,17 @@ class GroupCore:
         if self.members.get(member.holder) is member:
             del self.members[member.holder]
         member.is_ending = True
-        failed: list[JobDelivery] = []
-        for delivery in list(member.out.values()):
-            if blame and (delivery.is_taken or not any(not each.is_taken for each in failed)):
-                failed.append(delivery)
+        failed: dict[int, JobDelivery] = {}
+        is_next_failed = False
+        for delivery in member.out.values():
+            if blame and (delivery.is_taken or not is_next_failed):
+                failed[delivery.token] = delivery
+                is_next_failed |= not delivery.is_taken
         for delivery in reversed(list(member.out.values())):
-            if delivery not in failed and delivery.token in self.out:
+            if delivery.token not in failed and delivery.token in self.out:
                 self.give_back(delivery)
         self._drop_keyed(member)
-        return failed
+        return list(failed.values())
 
     def _drop_keyed(self, member: GroupMember) -> None:
         keyed, member.keyed = member.keyed, []
@@ -241,7 +278,8 @@ class GroupCore:
             self._stand(member)
 
     def _stand(self, member: GroupMember) -> None:
-        if member.credit > 0 and member not in self._row:
+        if member.credit > 0 and not member.is_in_row:
+            member.is_in_row = True
             self._row.append(member)
 
     # -- handing out ----------------------------------------------------------------------------------
@@ -253,6 +291,7 @@ class GroupCore:
             if not (self._fresh or self._ready or self._alone or any(each.keyed for each in self._row)):
                 return
             member = self._row.popleft()
+            member.is_in_row = False
             share = max(1, min(BATCH, (len(self._fresh) + len(self._ready)) // max(1, len(self.members))))
             given = 0
             while given < share and member.credit > 0:
@@ -262,7 +301,7 @@ class GroupCore:
                 given += 1
                 yield self._hand_out(item, member)
             if member.credit > 0:
-                self._row.append(member)
+                self._stand(member)
                 idle += 1
             idle *= not given
 
@@ -307,7 +346,7 @@ class GroupCore:
         if self._key_at is None:
             return True
         queue = self._keys[item.key]
-        if queue.items[queue.out] is not item:
+        if queue.head is not item:
             return False
         if queue.out and queue.member is not member:
             if queue.member is not None:
@@ -325,8 +364,7 @@ class GroupCore:
         self.counts.delivered += 1
         if self._key_at is not None:
             queue = self._keys[item.key]
-            queue.member = member
-            queue.out += 1
+            queue.hand_out(item, member)
             self._head(queue)
         return delivery
 
@@ -346,7 +384,7 @@ class GroupCore:
 
     def _is_next_of_key(self, item: Item, member: GroupMember) -> bool:
         queue = self._keys[item.key]
-        return queue.items[queue.out] is item and (not queue.out or queue.member is member)
+        return queue.head is item and (not queue.out or queue.member is member)
 
     # -- ends of deliveries ---------------------------------------------------------------------------
 
@@ -378,20 +416,29 @@ class GroupCore:
         return True
 
     def _check_order(self, items: Iterable[At]) -> None:
-        among = set(items)
-        for at in among:
+        among: dict[Hashable, set[At]] = {}
+        for at in items:
             item = self.state.undone.get(at)
             if item is None:
                 text = f"item {at} was not read yet since the start, so what comes before it is not known"
                 raise Refused("out-of-order", text)
-            for earlier in self._keys[item.key].items:
-                if earlier is item:
-                    break
-                if earlier.at not in among:
-                    raise Refused(
-                        "out-of-order",
-                        f"item {at} is done before item {earlier.at} of its key {item.key!r:.80}",
-                    )
+            among.setdefault(item.key, set()).add(at)
+        for key, at_once in among.items():  # each key once, and no further than to the last of them
+            self._check_first(key, at_once)
+
+    def _check_first(self, key: Hashable, at_once: set[At]) -> None:
+        """Raises ``Refused`` unless these items of a key are the first of its undone items."""
+        missing, left = None, len(at_once)
+        for item in self._keys[key].in_order():
+            if item.at not in at_once:
+                missing = missing or item
+                continue
+            if missing is not None:
+                text = f"item {item.at} is done before item {missing.at} of its key {key!r:.80}"
+                raise Refused("out-of-order", text)
+            left -= 1
+            if not left:
+                return
 
     def done(self, items: Iterable[At]) -> list[Item]:
         """Takes items for done that ``judge`` has passed; returns what was undone here.
@@ -443,14 +490,10 @@ class GroupCore:
             self._line_up(item)
         else:
             queue = self._keys[item.key]
-            place = queue.items.index(item)
-            for later in list(queue.items)[place + 1 : queue.out]:
+            for later in queue.take_back(item)[::-1]:
                 revoked.append(self.out[later.token])
                 self._stand(self._end(self.out[later.token]))
                 later.token = 0
-            queue.out = place
-            if not place:
-                queue.member = None
             self._head(queue)
         self._stand(member)
         return revoked
@@ -479,4 +522,4 @@ class GroupCore:
     @property
     def blocked(self) -> int:
         """Undone items that wait for an earlier one of their key; O(keys)."""
-        return sum([max(0, len(each.items) - max(1, each.out)) for each in self._keys.values()])
+        return sum([max(0, len(each) - max(1, len(each.out))) for each in self._keys.values()])

@@ -40,6 +40,7 @@ class GroupMember:
         "in_flight",
         "is_alone",
         "is_ending",
+        "is_in_row",
         "is_quiet",
         "keyed",
         "out",
@@ -63,10 +64,13 @@ class GroupMember:
         self.is_alone = False
         """True while it has an item in its last attempt, beside which it gets nothing, or waits for one."""
 
+        self.is_in_row = False
+        """True while it is among the members to which its group hands out next."""
+
     def clear(self) -> None:
         """Takes everything from the member."""
         self.out, self.keyed, self.size = {}, [], 0
-        self.is_alone = self.is_quiet = False
+        self.is_alone = self.is_quiet = self.is_in_row = False
 
     @property
     def credit(self) -> int:

@@ -415,6 +415,8 @@ class SpaceGroups:
         member, core = delivery.member, group.core
         core.counts.expired += 1
         self.fail(group, delivery, reason="expired")
+        if member.is_quiet:
+            return  # what it has not taken went back with the first deadline
         for other in reversed([*member.out.values()]):
             if not other.is_taken and other.token in core.out:
                 self.revoke([other, *core.give_back(other)])

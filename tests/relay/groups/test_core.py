@@ -64,8 +64,9 @@ def test_of_a_key_the_items_that_are_out_are_the_oldest_and_with_one_member(step
     for step in (*steps, *["done"] * 6):
         list(group.assign())
         for queue in group._keys.values():
-            out = [each for each in queue.items if each.token]
-            assert out == list(queue.items)[: queue.out]
+            out = [each for each in queue.in_order() if each.token]
+            assert out == list(queue.out.values())
+            assert queue.out.keys().isdisjoint(queue.waiting)
             assert len({group.out[each.token].member.holder for each in out}) <= 1
         first = min(group.out.values(), key=lambda each: each.item.at, default=None)
         if first is None:
