@@ -7,7 +7,7 @@ before it is struck.  Machine code has no lines, so such tests need the pure bui
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -21,14 +21,24 @@ SOURCES = tuple(str(Path(package.__file__ or "").parent) for package in (dataspa
 
 
 @contextmanager
-def strike(at: int, error: type[BaseException]) -> Iterator[None]:
-    """Raises an exception at the so-manieth line of the product that runs."""
+def strike(
+    at: int,
+    error: type[BaseException],
+    sources: tuple[str, ...] = (*SOURCES, "<"),
+    but: Collection[str] = (),
+) -> Iterator[Callable[[], int]]:
+    """Raises an exception at the so-manieth line of the product that runs, or of some files of it.
+
+    ``but`` are functions, by their qualified names, in which none is raised.
+
+    Yields what returns the lines that are left until then.
+    """
     left = at
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
         name = frame.f_code.co_filename
-        if not (name.startswith(SOURCES) or name.startswith("<")):
+        if not name.startswith(sources) or frame.f_code.co_qualname in but:
             return None
         if _in_finalizer(frame):
             return None
@@ -41,7 +51,7 @@ def strike(at: int, error: type[BaseException]) -> Iterator[None]:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        yield
+        yield lambda: left
     finally:
         sys.settrace(before)
 

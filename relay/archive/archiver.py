@@ -262,7 +262,11 @@ class Archiver:
         self.writer.check_term(manifest)
         if manifest.upto != known.upto:  # it has a part of the open range by now
             raise NotThisArchive(f"{self.archive.shown} got version {known.version + 1} from another writer")
-        added, content = self._open.finish()
+        with self.writer.attempt():
+            return self._closed(manifest, *self._open.finish())
+
+    def _closed(self, manifest: ArchiveManifest, added: Range, content: bytes) -> Range:
+        """Writes the objects of the open range and the manifest that names them."""
         self.writer.put(added.file(SEGMENTS), content)
         types: dict[str, str] = {}
         state = None

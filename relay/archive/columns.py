@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import blake2b
 from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import quote
@@ -25,13 +26,25 @@ from index.values.values import Map, Record, Value
 from relay.log.segments import Rows, Segment, rows_of
 
 MOST_LABELS: Final = 64
-"""Labels of a range that have an object of their own, whatever their rows; the most frequent ones."""
+"""Labels of a range that have objects of their own, whatever their rows; the most frequent ones."""
+
+MOST_KINDS: Final = 256
+"""Numbers of fields of all these labels together that have an object, whatever their rows."""
 
 MANY_ROWS: Final = 4_096
-"""Rows with which each further label has one as well."""
+"""Rows with which each further label, and number of fields, has one as well."""
 
 LABEL_BYTES: Final = 128
 """Bytes of a label that can name a folder."""
+
+NAME_BYTES: Final = 255 - len("label=")
+"""Bytes of a label, percent-encoded, that can be in the name of a folder."""
+
+MOST_FIELDS: Final = 256
+"""Fields of a record that can be columns of their own; a record with more is among all other rows."""
+
+MOST_ARITY: Final = (1 << 15) - 1
+"""The number of fields that stands in the column ``arity`` for this number and all larger ones."""
 
 GROUP_ROWS: Final = 131_072
 """Rows of a row group of Parquet."""
@@ -73,9 +86,24 @@ class ColumnObject:
     @property
     def folder(self) -> str:
         """Returns the folder for it, below the folder of its form."""
-        if self.label is None:
-            return "rest"
-        return f"label={quote(self.label, safe='')}/arity={self.arity}"
+        return "rest" if self.label is None else label_folder(self.label, self.arity)
+
+
+def label_folder(label: str, arity: int) -> str:
+    """Returns the folder for the objects of a label and a number of fields, below the folder of their form.
+
+    A file system takes names of 255 bytes.  A label that is longer, percent-encoded, is named by its hash:
+    the ``@`` before that stands in no percent-encoded label, so no two labels have one folder.
+
+    >>> label_folder("flight", 5), label_folder("a/b", 1)
+    ('label=flight/arity=5', 'label=a%2Fb/arity=1')
+    >>> len(label_folder("日" * 42, 1))
+    47
+    """
+    spelled = quote(label, safe="")
+    if len(spelled) > NAME_BYTES:
+        spelled = "@" + blake2b(label.encode(), digest_size=16).hexdigest()
+    return f"label={spelled}/arity={arity}"
 
 
 @dataclass(slots=True)
@@ -110,11 +138,11 @@ def _objects(
 ) -> tuple[list[ColumnObject], dict[str, str]]:
     found, others = gathered
     finish = _without_since if is_state else _as_it_is
-    own = _own_labels(found, types)
+    own = _own_kinds(found, types)
     settled: dict[str, str] = {}
     made: list[ColumnObject] = []
     for (label, arity), rows in sorted(found.items(), key=itemgetter(0)):
-        if label not in own:
+        if (label, arity) not in own:
             _add_all(others, label, rows)
             continue
         name = f"{label}/{arity}"
@@ -168,8 +196,11 @@ def _gathered(given: Iterable[Rows]) -> tuple[dict[tuple[str, int], _Rows], _Row
     return found, others
 
 
-def _own_labels(found: Mapping[tuple[str, int], _Rows], types: Types) -> set[str]:
-    """Returns the labels that have folders of their own; one of several that differ in case only."""
+def _own_kinds(found: Mapping[tuple[str, int], _Rows], types: Types) -> set[tuple[str, int]]:
+    """Returns the labels and numbers of fields that have objects of their own.
+
+    Of several labels that differ in case only, one has.
+    """
     counts: dict[str, int] = {}
     for (label, _), rows in found.items():
         counts[label] = counts.get(label, 0) + len(rows.rows)
@@ -178,7 +209,19 @@ def _own_labels(found: Mapping[tuple[str, int], _Rows], types: Types) -> set[str
         spelled.setdefault(label.lower(), label)
     fit = [each for each in counts if is_folder(each) and spelled[each.lower()] == each]
     frequent = sorted(fit, key=lambda each: (-counts[each], each))[:MOST_LABELS]
-    return {*frequent, *[each for each in fit if counts[each] >= MANY_ROWS]}
+    labels = {*frequent, *[each for each in fit if counts[each] >= MANY_ROWS]}
+    return own_kinds({kind: len(rows.rows) for kind, rows in found.items() if kind[0] in labels})
+
+
+def own_kinds(counts: Mapping[tuple[str, int], int]) -> set[tuple[str, int]]:
+    """Returns which labels and numbers of fields have objects of their own, by the rows of each.
+
+    A record of many fields would be as many columns, and a label with many numbers of fields as many objects:
+    such rows are among all other rows.  The objects of a range are bounded so, and their columns.
+    """
+    narrow = [kind for kind in counts if kind[1] <= MOST_FIELDS]
+    frequent = sorted(narrow, key=lambda kind: (-counts[kind], kind))
+    return {kind for at, kind in enumerate(frequent) if at < MOST_KINDS or counts[kind] >= MANY_ROWS}
 
 
 def is_folder(label: str) -> bool:
@@ -223,7 +266,8 @@ def written(
         row_group_size=CLUSTERED_ROWS if order else GROUP_ROWS,
         write_page_index=True,
     )
-    others = tuple([at for at in range(arity) if f"f{at}_other" in table.column_names])
+    there = set(table.column_names)  # pyarrow makes the list anew each time, which is as long as the row
+    others = tuple([at for at in range(arity) if f"f{at}_other" in there])
     content = bytes(sink.getvalue())
     return ColumnObject(label, arity, table.num_rows, content, None if label is None else others, net, order)
 
@@ -256,7 +300,7 @@ def _rest(others: _Rows) -> Any:
     names += ["label", "arity", "value"]
     arrays += [
         arrow.array(labels, arrow.string()),
-        arrow.array(arities, arrow.int16()),
+        arrow.array([min(each, MOST_ARITY) for each in arities], arrow.int16()),
         arrow.array(list(map(_packed, values)), arrow.binary()),
     ]
     return arrow.table(arrays, names=names)

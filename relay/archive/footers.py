@@ -28,9 +28,16 @@ class Footer:
     bounds: Mapping[str, tuple[Any, Any]]
 
     def statistics(self) -> Mapping[str, object]:
-        """Returns what an ``add`` action says of a file; times are rounded outwards to milliseconds."""
+        """Returns what an ``add`` action says of a file; times are rounded outwards to milliseconds.
+
+        A time in the last millisecond of the calendar has nothing above it, so its column has no upper bound.
+        """
         least = {name: _spelled(low) for name, (low, _) in self.bounds.items()}
-        most = {name: _spelled(_above(high)) for name, (_, high) in self.bounds.items()}
+        most = {
+            name: _spelled(above)
+            for name, (_, high) in self.bounds.items()
+            if (above := _above(high)) is not None
+        }
         return {"numRecords": self.rows, "minValues": least, "maxValues": most, "nullCount": {**self.nulls}}
 
 
@@ -81,12 +88,17 @@ def _is_bound(value: object) -> bool:
 
 
 def _above(value: Any) -> Any:
-    return value + timedelta(microseconds=-value.microsecond % 1000) if isinstance(value, datetime) else value
+    """Returns a bound that is not below a value and has whole milliseconds; None if there is none."""
+    if not isinstance(value, datetime):
+        return value
+    step = timedelta(microseconds=-value.microsecond % 1000)
+    return value + step if value.replace(tzinfo=None) <= datetime.max - step else None
 
 
 def _spelled(value: Any) -> Any:
+    """Returns a bound as JSON has it; a time with four digits of the year, which ``%Y`` does not give."""
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z"
+        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
     return value
 
 

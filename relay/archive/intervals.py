@@ -24,6 +24,7 @@ from relay.archive.columns import (
     classes_of,
     is_folder,
     label_table,
+    own_kinds,
     written,
 )
 
@@ -114,21 +115,24 @@ class GatheredRows:
         return own
 
     def _rest_of_own(self) -> dict[Kind, Any]:
-        """Takes the rows of labels with objects of their own out of the other rows; returns them."""
+        """Takes the rows that are to be in objects of their own out of the other rows; returns them."""
         if self._rest is None or not self._own:
             return {}
         arrow, compute = arrow_module(), _compute()
         is_own = compute.is_in(self._rest.column("label"), value_set=arrow.array(sorted(self._own)))
-        moving, self._rest = self._rest.filter(is_own), self._rest.filter(compute.invert(is_own))
-        pairs = moving.select(["label", "arity"]).group_by(["label", "arity"]).aggregate([]).to_pylist()
+        moving, held = self._rest.filter(is_own), self._rest.filter(compute.invert(is_own))
+        rows = moving.append_column("row", arrow.array(range(moving.num_rows), arrow.int64()))
+        grouped = rows.group_by(["label", "arity"]).aggregate([("row", "list")]).to_pylist()
+        found = {(each["label"], each["arity"]): each["row_list"] for each in grouped}
+        own = own_kinds({kind: len(places) for kind, places in found.items()}) | self._parts.keys()
         moved: dict[Kind, Any] = {}
-        for label, arity in sorted({(each["label"], each["arity"]) for each in pairs}):
-            mask = compute.and_(
-                compute.equal(moving.column("label"), label), compute.equal(moving.column("arity"), arity)
-            )
-            moved[label, arity] = moving.filter(mask)
-            if f"{label}/{arity}" not in self._types:
-                self.settled[f"{label}/{arity}"] = classes_of(moved[label, arity])
+        for kind in sorted(found.keys() & own):
+            moved[kind] = moving.take(arrow.array(sorted(found[kind]), arrow.int64()))
+            if f"{kind[0]}/{kind[1]}" not in self._types:
+                self.settled[f"{kind[0]}/{kind[1]}"] = classes_of(moved[kind])
+        stays = sorted([place for kind, places in found.items() if kind not in own for place in places])
+        left = moving.take(arrow.array(stays, arrow.int64()))
+        self._rest = _in_order(arrow.concat_tables([held, left]).combine_chunks()) if stays else held
         return moved
 
 

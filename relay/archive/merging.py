@@ -35,7 +35,7 @@ from relay.archive.manifest import (
     Range,
     Retired,
 )
-from relay.archive.orphans import GRACE
+from relay.archive.orphans import GRACE, finish
 from relay.archive.packing import joined_object
 from relay.archive.states import nearest_state
 from relay.archive.writing import ArchiveWriter, NotThisArchive, random_name, store_time
@@ -115,13 +115,19 @@ class Merger:
         self.writer.check_term(manifest)
         if find_spec("pyarrow") is None and not self.archive.place.topic:
             raise UsageError("ranges are merged with pyarrow: pip install 'dataspace-server[archive]'")
-        run = manifest.ranges[first:beyond]
+        finish(self.archive)  # what erasures have left, since the next version lists it no more
+        with self.writer.attempt():
+            return self._merged(manifest, manifest.ranges[first:beyond], first)
+
+    def _merged(self, manifest: ArchiveManifest, run: Sequence[Range], first: int) -> Range:
+        """Writes one range of several, and the manifest that names it instead of them."""
+        finished = manifest.version
         work = _Work(self.archive, manifest, self.rules.clusters)
         made, state = work.merged(self.writer, run, self._begin(manifest, first))
         time = store_time(self.archive)
         reach("merge-before-manifest")
         while True:
-            following = _following(manifest, run, made, state, work.types, time)
+            following = _following(manifest, run, made, state, work.types, time, finished)
             try:
                 self.writer.commit(self.writer.with_chapter(following))
                 break
@@ -318,6 +324,7 @@ def _following(
     state: ArchivedState | None,
     types: dict[str, str],
     time: float,
+    finished: int,
 ) -> ArchiveManifest:
     """Returns the next version, with a range instead of several, and the state before it."""
     ranges = list(manifest.ranges)
@@ -333,15 +340,22 @@ def _following(
         ranges=tuple(ranges),
         states=tuple(sorted(states, key=lambda each: each.epoch)),
         types={**manifest.types, **types},
-        retired=retired_after(manifest, files, time),
+        retired=retired_after(manifest, files, time, finished),
     )
 
 
 def retired_after(
-    manifest: ArchiveManifest, files: Iterable[ArchivedFile], time: float
+    manifest: ArchiveManifest, files: Iterable[ArchivedFile], time: float, finished: int
 ) -> tuple[Retired, ...]:
-    """Returns what the next version lists as replaced, the replaced objects of the last day included."""
-    kept = [each for each in manifest.retired if each.time > time - GRACE]
+    """Returns what the next version lists as replaced, the replaced objects of the last day included.
+
+    So is what erasures replaced since the version ``finished``, as it may not be deleted yet.
+    """
+    kept = [
+        each
+        for each in manifest.retired
+        if each.time > time - GRACE or (not each.time and each.version > finished)
+    ]
     return (*kept, *[Retired(manifest.version + 1, time, each.path) for each in files])
 
 

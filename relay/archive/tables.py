@@ -24,12 +24,11 @@ from dataspace.codec import unpack_own
 from dataspace.errors import DataspaceError
 from index.values.values import Record, Value
 from relay.archive.archive import Archive
-from relay.archive.columns import field_arrays
+from relay.archive.columns import field_arrays, label_folder
 from relay.archive.footers import Footer, footer_of
 from relay.archive.manifest import COLUMNS, ArchivedFile
-
-LOG: Final = "_delta_log"
-ROWS: Final = "_rows"
+from relay.archive.orphans import DELTA_LOG, DELTA_ROWS
+from relay.objects.objects import StoreFailed
 
 FEATURE: Final = "dataspaceArchive"
 """A feature that no other program knows, so that none writes to a table, or deletes files of the archive."""
@@ -104,15 +103,28 @@ class DeltaTables:
     def keep(self, pattern: Value = None) -> Iterator[DeltaTable]:
         """Brings the tables up to date, all or the tables that may have facts of a pattern, and yields them.
 
-        Reads the footers of new objects, and the objects of rare labels that were not read before.  Raises
-        ``UsageError`` for a pattern without a label.
+        Reads the footers of new objects, and the objects of rare labels that were not read before.  An error
+        of one table stops that table alone, and is raised after the others, the first of several.  Raises
+        ``StoreFailed`` at once, and ``UsageError`` for a pattern without a label.
         """
         self.archive.refresh()
         wanted = {each for each in self._with_objects(pattern) if self._can_be_opened(*each)}
         files = self._files(wanted)
+        failed: list[DataspaceError] = []
         for label, arity in sorted(wanted):
-            yield self._kept(label, arity, files.get((label, arity), {}))
+            try:
+                table = self._kept(label, arity, files.get((label, arity), {}))
+            except StoreFailed:
+                raise
+            except TableBroken as error:
+                failed.append(error)
+            except Exception as error:  # noqa: BLE001  a table is derived: what stops one stops no other
+                failed.append(TableBroken(f"table {label}/{arity}: {type(error).__name__}: {error!s:.300}"))
+            else:
+                yield table
         self._delete_rows(wanted)
+        if failed:
+            raise failed[0]
 
     # -- what a table is to have ------------------------------------------------------------------------
 
@@ -137,7 +149,7 @@ class DeltaTables:
                 continue
             there = rare[file.path] = self._rare.get(file.path) or self._labels_of(file)
             for key in there & tables:
-                path = f"{ROWS}/{base}"
+                path = f"{DELTA_ROWS}/{base}"
                 name = self.archive.name(f"{_folder(*key)}/{path}")
                 found.setdefault(key, {})[path] = _Wanted(path, name, 0, rest=file.path)
         self._rare = rare
@@ -165,7 +177,9 @@ class DeltaTables:
             if known.archive_version >= now or not (added or removed):
                 break
             commit = self._commit(label, arity, known, added, removed)
-            changed = self.archive.objects.create(f"{folder}/{LOG}/{known.version + 1:020}.json", commit)
+            changed = self.archive.objects.create(
+                f"{folder}/{DELTA_LOG}/{known.version + 1:020}.json", commit
+            )
         address = self.archive.objects.address(folder)
         rows = sum(known.files.values())
         return DeltaTable(
@@ -174,17 +188,17 @@ class DeltaTables:
 
     def _read(self, folder: str, known: _Known) -> None:
         """Reads the commits that are not known yet."""
-        found = map(_COMMIT.fullmatch, self.archive.objects.listed(f"{folder}/{LOG}"))
+        found = map(_COMMIT.fullmatch, self.archive.objects.listed(f"{folder}/{DELTA_LOG}"))
         versions = sorted(int(each[1]) for each in found if each)
         if versions[: known.version + 1] != [*range(known.version + 1)]:  # somebody made the table anew
             known.version, known.archive_version = -1, 0
             for each in (known.files, known.sizes, known.columns):
                 each.clear()
         if versions != [*range(len(versions))]:
-            place = self.archive.objects.address(f"{folder}/{LOG}")
+            place = self.archive.objects.address(f"{folder}/{DELTA_LOG}")
             raise TableBroken(f"{place} lacks versions; delete it, and the table is made anew")
         for version in versions[known.version + 1 :]:
-            name = f"{folder}/{LOG}/{version:020}.json"
+            name = f"{folder}/{DELTA_LOG}/{version:020}.json"
             try:
                 for line in self.archive.objects.get(name).splitlines():
                     _take(known, json.loads(line))
@@ -281,14 +295,27 @@ class DeltaTables:
         """Deletes copied rows once the object that they were copied from is deleted."""
         there = self.archive.objects.listed(self.archive.name(f"{COLUMNS}/rest"))
         for label, arity in tables:
-            folder = self.archive.name(f"{_folder(label, arity)}/{ROWS}")
+            folder = self.archive.name(f"{_folder(label, arity)}/{DELTA_ROWS}")
             copied = self.archive.objects.listed(folder)
             self.archive.objects.delete([f"{folder}/{name}" for name in copied if name not in there])
 
 
 def _folder(label: str, arity: int) -> str:
     """Returns the folder of a table below the folder of its archive."""
-    return f"{COLUMNS}/label={quote(label, safe='')}/arity={arity}"
+    return f"{COLUMNS}/{label_folder(label, arity)}"
+
+
+def error_of_tables(tables: DeltaTables) -> str:
+    """Brings all tables up to date; returns why that failed, an empty text if it did not.
+
+    Tables are derived, so whatever fails in them stops neither archiving nor erasing: it is only reported.
+    """
+    try:
+        for _ in tables.keep():
+            pass
+    except Exception as error:  # noqa: BLE001  as above: the caller reports it
+        return str(error) if isinstance(error, DataspaceError) else f"{type(error).__name__}: {error!s:.300}"
+    return ""
 
 
 def rows_in_rest(content: bytes, label: str, arity: int, classes: str) -> bytes:

@@ -17,13 +17,17 @@ from index.values.values import Value, key, same
 from relay.archive.archive import Archive, manifest_name
 from relay.archive.columns import ERASED_VALUE, KINDS, ExactChange, exact_changes, exact_intervals
 from relay.archive.manifest import COLUMNS, ArchivedFile, ArchivedState, Range
+from relay.archive.orphans import leftovers
 from relay.objects.objects import StoreFailed
 from relay.store.errors import LogDamaged
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveVerdict:
-    """Counts of an archive, and its damages: it is sound if there are none."""
+    """Counts of an archive, and its damages: it is sound if there are none.
+
+    ``waiting`` is what an interrupted erasure is still to delete, an empty text for nothing.
+    """
 
     space: str
     identity: str
@@ -35,6 +39,7 @@ class ArchiveVerdict:
     bytes: int
     missing: tuple[tuple[int, int], ...]
     damages: tuple[str, ...]
+    waiting: str = ""
 
 
 def verify_archive(archive: Archive, *, deep: bool = False) -> ArchiveVerdict:
@@ -44,6 +49,7 @@ def verify_archive(archive: Archive, *, deep: bool = False) -> ArchiveVerdict:
     some 10 µs for each change.  Reads every object.
     """
     damages: list[str] = []
+    waiting = ""
     try:
         archive.refresh()
         ranges, states = list(archive.ranges()), list(archive.states())
@@ -51,6 +57,7 @@ def verify_archive(archive: Archive, *, deep: bool = False) -> ArchiveVerdict:
         ranges, states = [], []
         damages.append(str(damage))
     else:
+        waiting = leftovers(archive).shown
         damages += [*_manifests(archive), *_order(archive, ranges), *_objects(archive, ranges)]
         if deep and not damages:
             damages += _chain(archive, ranges)
@@ -69,6 +76,7 @@ def verify_archive(archive: Archive, *, deep: bool = False) -> ArchiveVerdict:
         sum([each.size for each in files]),
         manifest.missing,
         tuple(damages),
+        waiting,
     )
 
 

@@ -8,7 +8,8 @@ Always: a manifest names only objects that were read back; of two writers of one
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from typing import Final
@@ -43,6 +44,24 @@ class ArchiveWriter:
         """``term`` is the number of the leading daemon's term; None for the term that the archive has."""
         self.archive: Final = archive
         self.term: Final = term
+        self._unnamed: list[str] = []
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Writes objects for one manifest; deletes them if the block ends before that was to be created.
+
+        So an error that comes again with each attempt does not fill the store.  What a store that is away or
+        a killed process leaves is deleted a day later, as is what a manifest names that was not confirmed.
+        """
+        self._unnamed = []
+        try:
+            yield
+        except Exception:
+            with suppress(StoreFailed):
+                self.archive.objects.delete(self._unnamed)
+            raise
+        finally:
+            self._unnamed = []
 
     def check_term(self, manifest: ArchiveManifest) -> None:
         """Raises ``NotThisArchive`` if a later leader writes the archive."""
@@ -62,6 +81,7 @@ class ArchiveWriter:
     def put(self, file: ArchivedFile, content: bytes) -> None:
         """Writes an object and reads it back."""
         name = self.archive.name(file.path)
+        self._unnamed.append(name)
         self.archive.objects.put(name, content)
         reach("archive-after-object")
         if sha256(self.archive.objects.get(name)).hexdigest() != file.sha256:
@@ -113,7 +133,9 @@ class ArchiveWriter:
         """
         term = manifest.term if self.term is None else self.term
         identity = manifest.archive or uuid.uuid4().hex
+        unnamed, self._unnamed = self._unnamed, []  # the manifest may be there from now on, and names them
         if not self._is_created(replace(manifest, term=term, writer=uuid.uuid4().hex, archive=identity)):
+            self._unnamed = unnamed
             raise self.overtaken()
 
     def _is_created(self, manifest: ArchiveManifest) -> bool:

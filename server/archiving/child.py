@@ -5,7 +5,8 @@ standard input, a JSON object, says where the logs are, which spaces to archive 
 line replaces the one before.  On its standard output it says, a JSON object to a line, up to where an archive
 is now, or why it is not.  It ends with its standard input.
 
-Always: an epoch that it says is archived was read back, and is on disk in the log.
+Always: an epoch that it says is archived was read back, and is on disk in the log.  An error of one space
+stops that space alone, which is tried again with growing pauses; none ends the process.
 """
 
 from __future__ import annotations
@@ -26,20 +27,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from dataspace.codec import unpack
-from dataspace.errors import DataspaceError, Refused, UsageError
+from dataspace.errors import DataspaceError, Refused
 from dataspace.wire.features import MAIN
 from relay.archive.archive import Archive, ArchivePlace
 from relay.archive.archiver import Archiver, RangeSizes, archived_segment
-from relay.archive.erasure.erasing import Erasable, erase_all
+from relay.archive.erasure.erasing import Erasable, Erased, erase_all
 from relay.archive.merging import Merger, MergeRules
-from relay.archive.orphans import collect
-from relay.archive.tables import DeltaTables
+from relay.archive.orphans import collect, erased_objects, finish
+from relay.archive.tables import DeltaTables, error_of_tables
 from relay.archive.topics.archiving import TopicArchiver
 from relay.archive.writing import NotThisArchive
 from relay.log.reader import LogReader
-from relay.objects.objects import Objects
+from relay.objects.objects import Objects, StoreFailed
 from relay.objects.opening import open_objects
-from relay.store.errors import LogDamaged
 from server.archiving.erasures import ErasureOrder
 from server.archiving.logs import read_log, read_topics
 from server.archiving.topics import TopicsArchiver
@@ -173,6 +173,8 @@ class _Tried(ABC):
         self._held = ExitStack()
         self._pause = 0.0
         self._next = 0.0
+        self._failed = ""
+        """Why archiving fails; empty from the end of the next attempt that does not."""
 
     def order(self, orders: Orders) -> None:
         """Takes the newest orders."""
@@ -185,15 +187,23 @@ class _Tried(ABC):
         try:
             self._look()
             self._pause = 0.0
-        except (DataspaceError, OSError) as error:
+            if self._failed:
+                self._failed = ""
+                self._say_recovered()
+        except Exception as error:  # noqa: BLE001  whatever the error of one space is, the others go on
             self.close()
             self._pause = min(max(2 * self._pause, PAUSES[0]), PAUSES[1])
             self._next = time.monotonic() + self._pause
-            self._say_failed(error)
+            if not (isinstance(error, Refused) and error.code == "epoch-gone"):
+                self._failed = error_text(error)
+                self._say_failed(error)
 
     def _say_failed(self, error: Exception) -> None:
-        if not (isinstance(error, Refused) and error.code == "epoch-gone"):
-            _say({"space": self.name, "error": str(error), "code": getattr(error, "code", "failed")})
+        _say({"space": self.name, "error": error_text(error), "code": getattr(error, "code", "failed")})
+
+    @abstractmethod
+    def _say_recovered(self) -> None:
+        """Says that archiving no longer fails."""
 
     @abstractmethod
     def _look(self) -> None:
@@ -209,7 +219,9 @@ class _Space(_Tried):
     """The archiver of the log of one space."""
 
     _archiver: Archiver | None = None
-    _collected = 0.0
+    _collected = -math.inf
+    _finished = 0
+    """The version of the newest erasure after which all was deleted."""
     _tables: DeltaTables | None = None
     _tables_of = 0
     """The version of the archive that the tables have."""
@@ -233,6 +245,7 @@ class _Space(_Tried):
             self._say_archived(archiver)
             while archiver.read():
                 pass
+        self._finish_erasures(archiver.archive)
         self._erase(archiver)
         self._merge(archiver)
         if self._orders.delta and archiver.archive.manifest.version != self._tables_of:
@@ -246,12 +259,16 @@ class _Space(_Tried):
         version = archive.manifest.version
         if self._tables is None or self._tables.archive is not archive:
             self._tables = DeltaTables(archive)
-        try:
-            for _ in self._tables.keep():
-                pass
-        except (DataspaceError, OSError) as error:
+        if error := error_of_tables(self._tables):
             print(f"dataspace: Delta tables of space {self.name} are not kept: {error}", file=sys.stderr)
         self._tables_of = version  # after an error: with the next range
+
+    def _finish_erasures(self, archive: Archive) -> None:
+        """Deletes what an erasure has left that was interrupted, here or in another process."""
+        newest = max([each.version for each in erased_objects(archive)], default=0)
+        if newest > self._finished:
+            finish(archive)
+            self._finished = newest
 
     def _erase(self, archiver: Archiver) -> None:
         """Erases what is ordered, all at once, before ranges are merged; archives what is concerned first."""
@@ -268,11 +285,12 @@ class _Space(_Tried):
                     pass
         wanted = [Erasable(unpack(bytes.fromhex(each.pattern)), each.before, each.by) for each in due]
         try:
-            answers: list[dict[str, Any]] = [
-                {"counts": asdict(each)} for each in erase_all(archiver.archive, wanted)
-            ]
-        except (LogDamaged, UsageError) as error:
-            answers = [{"error": str(error)} for _ in due]
+            done = erase_all(archiver.archive, wanted)
+            answers: list[dict[str, Any]] = [{"counts": _counts(each)} for each in done]
+        except (StoreFailed, NotThisArchive, Refused, OSError):
+            raise  # is tried again
+        except Exception as error:  # noqa: BLE001  an erasure that cannot be done holds up nothing else
+            answers = [{"error": error_text(error)} for _ in due]
         self._say_archived(archiver)
         for each, answer in zip(due, answers, strict=True):
             _say({"space": self.name, "erasure": each.number, **answer})
@@ -292,9 +310,9 @@ class _Space(_Tried):
                 self._merged = known
         except NotThisArchive:
             return  # another merged it, or the archiver will say what is wrong
-        except DataspaceError as error:
+        except Exception as error:  # noqa: BLE001  ranges that cannot be merged are archived all the same
             self._merges_at = time.monotonic() + COLLECT_SECONDS
-            made, self._merge_error = None, str(error)
+            made, self._merge_error = None, error_text(error)
         if made is not None or self._merge_error != failed:
             self._say_archived(archiver)
 
@@ -322,8 +340,13 @@ class _Space(_Tried):
                 "until": archive.manifest.until,
                 "segment": segment,
                 "merge_error": self._merge_error,
+                "error_stays": self._failed,
             }
         )
+
+    def _say_recovered(self) -> None:
+        if self._archiver is not None:
+            self._say_archived(self._archiver)
 
     def close(self) -> None:
         self._archiver = None
@@ -362,7 +385,11 @@ class _Topics(_Tried):
         _say(said | {"upto": archive.upto, "until": archive.manifest.until})
 
     def _say_failed(self, error: Exception) -> None:
-        _say({"space": self.name, "topic": 0, "error": str(error), "code": getattr(error, "code", "failed")})
+        said = {"space": self.name, "topic": 0, "error": error_text(error)}
+        _say(said | {"code": getattr(error, "code", "failed")})
+
+    def _say_recovered(self) -> None:
+        """Says nothing: a topic that is archived again says so by itself."""
 
     def close(self) -> None:
         self._archiver = None
@@ -376,6 +403,21 @@ def check_not_emptied(log: LogReader, archive: Archive, place: str) -> None:
             f"{archive.shown} is empty, and had epochs up to {log.archived}: is another store mounted there? "
             "If they are gone for good, `dataspace log archive` begins a new archive there"
         )
+
+
+def error_text(error: Exception) -> str:
+    """Returns an error in words for an operator; of an unexpected error its class as well."""
+    if isinstance(error, (DataspaceError, OSError)):
+        return str(error)
+    return f"{type(error).__name__}: {error!s:.500}"
+
+
+def _counts(of: Erased) -> dict[str, Any]:
+    """Returns the counts of an erasure as its answer has them."""
+    said = asdict(of)
+    if not said["tables_error"]:
+        del said["tables_error"]
+    return said
 
 
 def _say(what: Mapping[str, Any]) -> None:

@@ -279,7 +279,8 @@ class ArchiveKeeper:
         if said["merge_error"] not in ("", self.state(name).merge_error):
             logger.warning("ranges of the archive of space %s are not merged: %s", name, said["merge_error"])
         numbers = said["upto"], said["until"], said["version"]
-        self._states[name] = ArchiveState(*numbers, merge_error=said["merge_error"])
+        errors = said.get("error_stays", ""), said["merge_error"]
+        self._states[name] = ArchiveState(*numbers, *errors)
         for hosted in self._spaces():
             if hosted.name == name and hosted.leads and hosted.term == said["term"]:
                 self._warn_of_another(name, hosted.own_log, said)

@@ -5,12 +5,13 @@ Always: an error of one topic holds back no other; together they hold no more th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dataspace.errors import DataspaceError, Refused
+from dataspace.errors import Refused
 from relay.archive.archive import Archive
 from relay.archive.archiver import RangeSizes, archive_all
 from relay.archive.manifest import Range
@@ -40,7 +41,7 @@ class _Topic:
     archiver: TopicArchiver
     seal: bytes = b""
     newest: int = 0
-    collected: float = 0.0
+    collected: float = -math.inf
     merged: int = 0
     """The version of the archive in which nothing is to be merged."""
 
@@ -120,7 +121,7 @@ class TopicsArchiver:
             self._topics.pop(slot, None)
             self._version = None
             raise
-        except (DataspaceError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  whatever the error of one topic is, the others go on
             self._topics.pop(slot, None)
             gone = isinstance(error, Refused) and error.code in ("epoch-gone", "no-topic")
             self._failed[slot] = time.monotonic() + (0.0 if gone else PAUSE_SECONDS)

@@ -127,7 +127,10 @@ def _numbers(archive: Archive) -> dict[str, object]:
 
 
 def verify(prefix: str, space: str, identity: str, *, deep: bool, as_json: bool) -> int:
-    """Checks the archives of a space and of the topics beside the log; returns 1 if something is wrong."""
+    """Checks the archives of a space and of the topics beside the log.
+
+    Returns 1 if something is wrong, or an interrupted erasure is still to delete something.
+    """
     archive = only_archive(open_objects(prefix), space, identity)
     sound = _verify(archive, deep=deep, as_json=as_json)
     for each in topics_in(archive):
@@ -140,7 +143,7 @@ def _verify(archive: Archive, *, deep: bool, as_json: bool) -> bool:
     if as_json:
         said = {name: getattr(found, name) for name in ArchiveVerdict.__slots__}
         print(json_line(said | _numbers(archive)))
-        return not found.damages
+        return not found.damages and not found.waiting
     topic = archive.manifest.topic
     if archive.place.topic:
         name = archive.place.topic if topic is None else unparse(topic.name)
@@ -155,9 +158,14 @@ def _verify(archive: Archive, *, deep: bool, as_json: bool) -> bool:
         print(f"{what} {first} to {last} are missing: they were let go before they were archived")
     for damage in found.damages:
         print(f"DAMAGED: {damage}")
+    if found.waiting:
+        print(
+            f"AN ERASURE WAITS: {found.waiting} with erased values are still to be deleted; the process that "
+            "archives does this, or the same `dataspace log erase` again"
+        )
     if not found.damages:
         print("every manifest and every object is what was written")
-    return not found.damages
+    return not found.damages and not found.waiting
 
 
 def _topic_of(archive: Archive, name: str) -> Archive:

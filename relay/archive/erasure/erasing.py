@@ -6,7 +6,8 @@ order and counts of all others are as before.  Segments are sealed anew, and the
 Copies that groups made go as well: dead letters, which are facts, and items in notes.
 
 Always: after a commit no object that the archive names has an erased value; replaced objects, and the
-manifests that name them, are deleted at once.
+manifests that name them, are deleted at once, or by whatever writes the archive next (``orphans``).  Delta
+tables are made anew after all is deleted, so their errors stop no deletion.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final
-from urllib.parse import quote
 
 from dataspace.codec import pack
 from dataspace.faults import reach
@@ -38,9 +38,9 @@ from relay.archive.manifest import (
     Range,
     Retired,
 )
-from relay.archive.orphans import collect
+from relay.archive.orphans import Leftovers, finish
 from relay.archive.packing import SegmentPacker
-from relay.archive.tables import LOG, ROWS, DeltaTables
+from relay.archive.tables import DeltaTables, error_of_tables
 from relay.archive.writing import ArchiveWriter, NotThisArchive, random_name
 from relay.groups.state import DEAD, END, Item, is_dead
 from relay.log.segments import Place
@@ -67,7 +67,9 @@ class Erasable:
 class Erased:
     """What an erasure did: the newest epoch that it reached, erased rows and items in notes of groups, and
     facts that stay because they hold; and, together with the erasures beside it, ranges and states that were
-    written anew, and deleted objects and manifests."""
+    written anew, and deleted objects and manifests, those of an erasure that was interrupted too.
+
+    ``tables_error`` says why Delta tables were not made anew, if so; nothing erased is left in them."""
 
     upto: int = 0
     rows: int = 0
@@ -76,6 +78,7 @@ class Erased:
     holding: int = 0
     objects: int = 0
     manifests: int = 0
+    tables_error: str = ""
 
 
 def erase(archive: Archive, pattern: Value, before: int, by: str) -> Erased:
@@ -86,9 +89,12 @@ def erase(archive: Archive, pattern: Value, before: int, by: str) -> Erased:
 def erase_all(archive: Archive, wanted: Sequence[Erasable]) -> list[Erased]:
     """Erases several patterns at once, so that each range is written anew once; returns counts for each.
 
-    Reads each range with such labels twice, some 1 µs a change; writes such ranges anew, with one range at a
-    time in memory.  Raises ``NotThisArchive`` if other writers were first again and again.
+    First deletes what an interrupted erasure has left.  Reads each range with such labels twice, some 1 µs a
+    change; writes such ranges anew, with one range at a time in memory.  Raises ``NotThisArchive`` if other
+    writers were first again and again.
     """
+    archive.refresh()
+    deleted = [finish(archive)]
     for attempt in range(ATTEMPTS):
         work = _Erasing(archive, [_Subject(each) for each in wanted])
         try:
@@ -98,8 +104,23 @@ def erase_all(archive: Archive, wanted: Sequence[Erasable]) -> list[Erased]:
                 raise
             continue
         break
-    common = {name: getattr(work.done, name) for name in ("ranges", "states", "objects", "manifests")}
-    return [Erased(each.upto, each.rows, holding=each.holding, **common) for each in work.subjects]
+    deleted.append(finish(archive))
+    common = {
+        "ranges": work.done.ranges,
+        "states": work.done.states,
+        "objects": sum([len(each.objects) for each in deleted]),
+        "manifests": sum([len(each.manifests) for each in deleted]),
+    }
+    error = _tables_anew(archive, deleted)
+    return [
+        Erased(each.upto, each.rows, holding=each.holding, tables_error=error, **common)
+        for each in work.subjects
+    ]
+
+
+def _tables_anew(archive: Archive, deleted: Sequence[Leftovers]) -> str:
+    """Makes Delta tables again whose logs were deleted; returns why that failed, if it did."""
+    return error_of_tables(DeltaTables(archive)) if any(each.table_files for each in deleted) else ""
 
 
 class _Subject:
@@ -158,7 +179,7 @@ class _Erasing:
     """The first epochs of ranges whose notes may have items that go."""
 
     def erase(self) -> None:
-        """Finds the rows that go, writes their objects anew, and deletes the old objects."""
+        """Finds the rows that go, writes their objects anew, and lists the old objects as erased."""
         manifest = self.archive.refresh()
         for each in self.subjects:
             newest = self.archive.epoch_at(each.wanted.before - 1)
@@ -168,14 +189,12 @@ class _Erasing:
         if not upto:
             return
         writer = ArchiveWriter(self.archive, None)
-        following = self._following(writer, manifest, upto)
-        reach("erase-before-manifest")
-        writer.commit(following)
+        with writer.attempt():
+            following = self._following(writer, manifest, upto)
+            reach("erase-before-manifest")
+            writer.commit(following)
         reach("erase-after-manifest")
-        labels = {(each.label, each.arity) for each in self._replaced if each.form == COLUMNS}
-        self._make_tables_anew(labels)
-        collected = collect(self.archive)
-        self.done.objects, self.done.manifests = collected.objects, collected.manifests
+        self.archive.refresh()
 
     # -- what goes ------------------------------------------------------------------------------------
 
@@ -339,24 +358,6 @@ class _Erasing:
         classes = "" if file.label is None else self.archive.manifest.types[f"{file.label}/{file.arity}"]
         made = written(table, file.label, file.arity, classes, order=file.order)
         return writer.put_columns([made], f"{of.epoch:012}-{uuid.uuid4().hex[:12]}.parquet", STATES)
-
-    # -- tables ---------------------------------------------------------------------------------------
-
-    def _make_tables_anew(self, labels: set[tuple[str | None, int]]) -> None:
-        """Deletes Delta tables that may name or have copied erased values, and makes them again."""
-        objects, made = self.archive.objects, False
-        every = {(file.label, file.arity) for _, file in self.archive.files() if file.form == COLUMNS}
-        for label, arity in every | labels if (None, -1) in labels else labels:
-            if label is None:
-                continue
-            folder = self.archive.name(f"{COLUMNS}/label={quote(label, safe='')}/arity={arity}")
-            for below in (LOG, ROWS):
-                there = [f"{folder}/{below}/{name}" for name in objects.listed(f"{folder}/{below}")]
-                objects.delete(there)
-                made = made or (below == LOG and bool(there))
-        if made:
-            for _ in DeltaTables(self.archive).keep():
-                pass
 
 
 class _Found:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dataspace.codec import pack, unpack_own
 from index.values.values import Value, same
-from relay.archive.columns import FITS
+from relay.archive.columns import FITS, MOST_ARITY
 from relay.objects.objects import Objects
 from relay.spark.cold.forms import CLASSES, ColumnForm
 from relay.spark.common.fitting import fitted
@@ -260,10 +260,14 @@ def _rare(task: ColumnTask, file: ColdFile, wanted: Sequence[int]) -> Iterator[R
     compute = _compute()
     mask = compute.and_(
         compute.fill_null(compute.equal(table.column("label"), form.label), fill_value=False),
-        compute.equal(table.column("arity"), form.fields),
+        compute.equal(table.column("arity"), min(form.fields, MOST_ARITY)),
     )
     for batch in table.filter(mask).to_batches(BATCH_ROWS):
         facts = [unpack_own(each) for each in batch.column("value").to_pylist()]
+        if form.fields >= MOST_ARITY:
+            is_mine = [len(fact.fields) == form.fields for fact in facts]  # type: ignore[union-attr]  # records, by their label
+            batch = batch.filter(pa.array(is_mine))
+            facts = [fact for fact, mine in zip(facts, is_mine, strict=True) if mine]
         columns = [[fact.fields[at] for fact in facts] for at in wanted]  # type: ignore[union-attr]  # records, by their label
         fields = {at: _packed(values) for at, values in zip(wanted, columns, strict=True)}
         own = {name: batch.column(name) for name in (EPOCH, EPOCH_TIMESTAMP, SEQ, CHANGE_TYPE)}
@@ -271,9 +275,10 @@ def _rare(task: ColumnTask, file: ColdFile, wanted: Sequence[int]) -> Iterator[R
 
 
 def _packed(values: Sequence[Value]) -> FieldColumns:
-    """Returns a field whose values are all of other classes."""
-    other = pa.array([None if each is None else pack(each) for each in values], pa.binary())
-    return FieldColumns("s", pa.nulls(len(values), pa.string()), other)
+    """Returns a field of the class text, whose other values are packed."""
+    texts = [each if each.__class__ is str else None for each in values]
+    others = [None if each is None or each.__class__ is str else pack(each) for each in values]
+    return FieldColumns("s", pa.array(texts, pa.string()), pa.array(others, pa.binary()))
 
 
 def widest_of(objects: Objects, label: str, file: ColdFile) -> int:

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 from index.patterns.skeletons import skeleton
 from index.values.values import Value
 from relay.archive.archive import Archive
+from relay.archive.columns import MOST_ARITY
 from relay.archive.manifest import COLUMNS, ArchivedFile, Range
 from relay.archive.packing import PackedGroup
 from relay.archive.states import nearest_state
@@ -160,10 +161,10 @@ def column_files(archive: Archive, form: ColumnForm, after: int, upto: int) -> d
     for (of, file), widest in zip(
         rare, _together(look, [_cold(archive, *each) for each in rare]), strict=True
     ):
-        if widest > form.fields and not form.exact:
+        if not form.exact and (widest > form.fields or widest == MOST_ARITY):  # or may be wider
             return None
-        if widest >= 0 and of.last > after:
-            found[of.first] = _cold(archive, of, file)
+        if widest >= 0 and of.last > after:  # facts with another number of fields, if these have an object
+            found.setdefault(of.first, _cold(archive, of, file))
     return found
 
 

@@ -42,6 +42,7 @@ def erase_past(args: argparse.Namespace) -> int:
 
     archive = only_archive(open_objects(args.archive), args.space or MAIN, args.identity or "")
     counts = asdict(erase(archive, parse_pattern(args.pattern), before, args.by or getuser()))
+    _warn_of_tables(counts.pop("tables_error"))
     _tell(args, counts, "the disk of its daemon until retention deletes what is archived")
     return 0
 
@@ -61,13 +62,20 @@ def _by_daemon(args: argparse.Namespace, before: int) -> int:
                 told = now
     counts = {str(name): count for name, count in answer.pairs() if isinstance(count, int)}
     del counts["done"]
+    _warn_of_tables(str(answer["tables_error"]) if "tables_error" in answer else "")
     held = counts["held_from"]
     left = f"epochs {held} to {counts['upto']} on the daemon's disk, until retention deletes them"
     _tell(args, counts, left if held <= counts["upto"] else "")
     return 0
 
 
+def _warn_of_tables(error: str) -> None:
+    if error:
+        say(f"all is erased, but Delta tables were not made anew: {error}; `dataspace log delta` retries")
+
+
 def _tell(args: argparse.Namespace, counts: Mapping[str, int], disk: str) -> None:
+    """Says what was erased."""
     if args.json:
         print(json_line(counts))
         return

@@ -11,7 +11,7 @@ from pytest import MonkeyPatch
 from dataspace.errors import Refused
 from dataspace.kernel.changes import Claims, Epoch
 from index.values.values import Value, key
-from relay.archive import archiver as archiving, merging, writing
+from relay.archive import archiver as archiving, merging, orphans, writing
 from relay.archive.archive import Archive, ArchivePlace
 from relay.archive.archiver import Archiver, RangeSizes, archived_segment
 from relay.archive.erasure import erasing
@@ -197,15 +197,15 @@ class ArchivedLog:
         self.log.close()
 
 
-class Killed(Exception):
-    """The process has ended here."""
+class Killed(BaseException):
+    """The process has ended here, so no handler of errors has run."""
 
 
 def striking(monkeypatch: MonkeyPatch) -> Callable[[Callable[[str], None]], None]:
     """What has all that writes an archive call a function at its points."""
 
     def patch(strike: Callable[[str], None]) -> None:
-        for each in (archiving, writing, merging, erasing):
+        for each in (archiving, writing, merging, erasing, orphans):
             monkeypatch.setattr(each, "reach", strike)
 
     return patch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ import trio.testing
 from dataspace.client.connect import connect
 from dataspace.codec import pack
 from dataspace.errors import Refused
+from dataspace.kernel.changes import Epoch
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Record, Value
+from relay.archive import archiver, columns
 from relay.archive.verifying import verify_archive
+from relay.log.log import Log
 from server.archiving import child
 from server.archiving.child import Orders, orders_of
 from server.archiving.erasures import MOST, ErasureOrder, Erasures
@@ -25,6 +29,7 @@ from server.config.model import Config
 from server.config.rights import Key, Rights
 from server.daemon.serve import serve
 from tests.relay.archive.histories import ArchivedLog, Killed, striking
+from tests.relay.log.histories import append
 
 pytest.importorskip("pyarrow.parquet", reason="the extra `archive` is not installed")
 
@@ -119,6 +124,41 @@ def test_a_killed_process_is_told_again(
         each.close()
 
 
+@pytest.mark.parametrize("count", range(1, 5))
+def test_a_process_that_nobody_tells_again_finishes_what_was_begun(
+    kept: ArchivedLog, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon was killed as well, and has forgotten who asked; the archive says what waits."""
+    kept.archive()
+    patch, left = striking(monkeypatch), count
+
+    def strike(name: str) -> None:
+        nonlocal left
+        left -= name in ("erase-after-manifest", "erase-before-delete")
+        if not left:
+            raise Killed(name)
+
+    patch(strike)
+    with pytest.raises(Killed):
+        keeper = child._Archivers()
+        keeper.take(orders(kept, [order(1, P17)]))
+        keeper.look()
+    patch(lambda _: None)
+    archive = kept.reader()
+    assert "objects" in verify_archive(archive).waiting or count > 2
+    again = child._Archivers()
+    again.take(orders(kept, []))
+    again.look()
+    for each in (keeper, again):
+        each.close()
+    verdict = verify_archive(kept.reader(), deep=True)
+    assert (verdict.damages, verdict.waiting) == ((), "")
+    assert not {each.path for each in kept.reader().manifest.retired} & {
+        str(each.relative_to(kept.data.parent / "archive" / archive.place.folder))
+        for each in (kept.data.parent / "archive").rglob("*.*")
+    }
+
+
 def test_what_cannot_be_erased_is_answered_and_a_store_that_is_away_is_waited_for(
     kept: ArchivedLog, said: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +182,40 @@ def test_what_cannot_be_erased_is_answered_and_a_store_that_is_away_is_waited_fo
     keeper.look()
     [answer] = said()
     assert answer["erasure"] == 2 and answer["counts"]["rows"] == 2
+    keeper.close()
+
+
+def test_an_unexpected_error_stops_one_space_alone_and_leaves_no_objects(
+    kept: ArchivedLog, said: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = kept.data / "spaces" / "other"
+    other.mkdir(parents=True)
+    with closing(Log.open(other)) as log:
+        append(log, Epoch(1, 10, [Record("fine", 1)], (), (), (), None, 0, False))
+    monkeypatch.setattr(child, "PAUSES", (0.0, 0.0))
+    made = columns.columns_of
+
+    def columns_of(segments: Any, types: Any) -> Any:
+        found, settled = made(segments, types)
+        if any(each.label == "seen" for each in found):
+            raise OverflowError("a column that no reader has seen")
+        return found, settled
+
+    monkeypatch.setattr(archiver, "columns_of", columns_of)
+    keeper = child._Archivers()
+    keeper.take(
+        replace(orders(kept, [order(1, P17)]), spaces={"main": kept.log.term, "other": log.term}, seconds=0.0)
+    )
+    for _ in range(3):
+        keeper.look()
+    assert {each.get("error") for each in said()} == {"OverflowError: a column that no reader has seen"}
+    place = kept.data.parent / "archive"
+    assert len([*(place / "main").rglob("*.dsz")]) == 0, "what no manifest names is deleted"
+    assert len([*(place / "other").rglob("*.dsz")]) == 1, "the other space is archived"
+    monkeypatch.setattr(archiver, "columns_of", made)
+    keeper.look()
+    assert [each["counts"]["rows"] for each in said()] == [2]
+    assert verify_archive(kept.reader(), deep=True).damages == ()
     keeper.close()
 
 

@@ -371,3 +371,17 @@ def test_objects_of_rare_labels_are_read_too(tmp_path: Path, monkeypatch: pytest
         for after, upto in [(0, 8), (2, 5), (5, 8)]:
             assert read(kept, wanted, after, upto) == told(kept.log, wanted, after, upto), pattern
     kept.log.close()
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MOST_FIELDS", 1), ("MOST_KINDS", 2), ("NAME_BYTES", 0)])
+def test_rows_are_read_wherever_the_bounds_of_columns_put_them(
+    limit: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A label may have an object for one number of fields, and others among the rare rows of one range."""
+    monkeypatch.setattr(f"relay.archive.columns.{limit}", value)
+    kept = Kept(tmp_path, 12, MergeRules(changes=24))
+    for pattern in PATTERNS:
+        wanted = columns_for(pattern)
+        for after, upto in [(0, 8), (2, 5), (5, 8)]:
+            assert read(kept, wanted, after, upto) == told(kept.log, wanted, after, upto), pattern
+    kept.log.close()
