@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+from dataspace.client.blocks import AsyncOnly
 from dataspace.codec import unpack
 from dataspace.errors import ProtocolError
 from dataspace.topics.times import Time
@@ -84,8 +85,10 @@ class EpochRange:
                 self._after, self._items = number, []
 
 
-class CompletedEpochs:
+class CompletedEpochs(AsyncOnly):
     """Yields the completed epochs of a topic, one after another; made by ``RemoteSpace.completed``."""
+
+    _usage = "async for epoch in space.completed(…)"
 
     def __init__(self, space: Asking, topic: str, after: int | None, upto: int | None) -> None:
         self._space = space

@@ -21,6 +21,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
+from dataspace.client.blocks import AsyncOnly, Unentered
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.identity import ClientIdentity
 from dataspace.client.session.reading import CatchingUpSession, ReadingSession
@@ -53,8 +54,10 @@ def connecting(enter: Callable[P, AsyncIterator[RemoteSpace]]) -> Callable[P, Co
     return made
 
 
-class Connection(AbstractAsyncContextManager[RemoteSpace]):
+class Connection(AsyncOnly, Unentered, AbstractAsyncContextManager[RemoteSpace]):
     """A connection to a daemon, made by ``connect``: use it in ``async with``, or ``open`` and ``aclose``."""
+
+    _usage = "async with dataspace.connect(…) as space"
 
     def __init__(self, block: AbstractAsyncContextManager[RemoteSpace]) -> None:
         self._block = block

@@ -22,6 +22,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from dataspace.client.assembling import Assembler
+from dataspace.client.blocks import AsyncOnly
 from dataspace.errors import DataspaceError, ProtocolError, Refused
 from dataspace.kernel.changes import EpochChanges
 from dataspace.loops.here import loop, parking_lot
@@ -84,8 +85,10 @@ class Handover:
         """Set when the task of ``each`` must continue."""
 
 
-class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
+class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
     """The whole epochs of one observation: iterate, read, or use it as the source of a pipe."""
+
+    _usage = "async for epoch in space.observe(…).epochs()"
 
     def __init__(self, session: ClientSession, options: ObserveOptions, window: int | None) -> None:
         super().__init__("observation")

@@ -19,6 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from dataspace.client.blocks import AsyncOnly
 from dataspace.client.reports import HeldJob, JobReports, KeyOrder, check_open, done_of, forget, lost, refused
 from dataspace.client.session.turns import Done
 from dataspace.errors import DataspaceError, DeliveryLost, UsageError
@@ -48,7 +49,7 @@ class AnyJob(Protocol):
         """The job of the asynchronous client."""
 
 
-class Job(HeldJob):
+class Job(AsyncOnly, HeldJob):
     """One item that is out to this member; named captures are attributes, and ``job["name"]`` finds any.
 
     ``id`` is the same in every attempt: an idempotency key.  ``token`` rises with each delivery of an item.
@@ -57,6 +58,7 @@ class Job(HeldJob):
     ``crashed`` says why a producer crashed that could have sent more of it; it is empty for a whole epoch.
     """
 
+    _usage = "async with job"
     __slots__ = (
         "_jobs",
         "_names",
@@ -183,11 +185,13 @@ class Job(HeldJob):
         await self._jobs.extend(self)
 
 
-class Jobs:
+class Jobs(AsyncOnly):
     """A member of a group: ``async with`` it, and iterate over its jobs; made by ``RemoteSpace.consume``.
 
     The end of the block gives back the jobs that are not settled.
     """
+
+    _usage = "async with space.consume(…) as jobs: async for job in jobs"
 
     def __init__(self, session: ClientSession, options: ConsumeOptions) -> None:
         self._session = session
@@ -244,7 +248,15 @@ class Jobs:
         self._end()
 
     def __aiter__(self) -> AsyncIterator[Job]:
+        self._check_entered()
         return self
+
+    def _check_entered(self) -> None:
+        """Raises ``UsageError`` before the block has begun: nothing would ever come."""
+        if self._stream is None and not self._over:
+            raise UsageError(
+                f"this member has not joined: write `{self._usage}`, or `await jobs.open()` first"
+            )
 
     async def __anext__(self) -> Job:
         job = await self.next_job()
@@ -254,6 +266,7 @@ class Jobs:
 
     async def next_job(self) -> Job | None:
         """Returns the next job, or None once the block has ended."""
+        self._check_entered()
         while True:
             self._skip_marks()
             if self._inbox:
@@ -282,6 +295,7 @@ class Jobs:
         A job is done when the function returns, and given back when it raises an ``Exception``.  The function
         is cancelled once its job is lost.  Jobs of one key run one after the other.
         """
+        self._check_entered()
         order = await self.key_order() if tasks > 1 else KeyOrder(_no_key, self._keep)
         async with loop().open_nursery() as nursery:
             for _ in range(tasks):
@@ -289,6 +303,7 @@ class Jobs:
 
     async def key_order(self) -> KeyOrder:
         """Returns what keeps jobs of one key in order, for a program that works on several jobs at once."""
+        self._check_entered()
         if (name := self._options.key) is None:
             answer: Any = await self._session.request("groups", Map({"group": self.group}))
             name = answer[0]["options"].get("key") if answer else None
@@ -317,6 +332,7 @@ class Jobs:
 
     async def done(self, *jobs: Job) -> int:
         """Reports several jobs as done in one turn; returns the epoch up to which that holds."""
+        self._check_entered()
         if len(jobs) == 1:
             await self._wait_held()
             check_open(jobs)
@@ -363,6 +379,7 @@ class Jobs:
 
     async def _wait_held(self) -> None:
         """Waits until the daemon has said which jobs this member keeps."""
+        self._check_entered()
         while not self._is_held:
             if self._error is not None:
                 raise type(self._error)(*self._error.args)

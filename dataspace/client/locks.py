@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final
 
+from dataspace.client.blocks import AsyncOnly, Unentered
 from dataspace.client.observations import Observation
 from dataspace.client.session.session import ClientSession
 from dataspace.errors import Broken, DataspaceError, ExpectationFailed, LockLost, Refused, UsageError
@@ -188,7 +189,7 @@ class Lock:
         await self._term.end()
 
 
-class Held:
+class Held(AsyncOnly, Unentered):
     """Holds a lock for as long as an ``async with`` block runs, which is cancelled if the lock is lost."""
 
     def __init__(
@@ -201,6 +202,8 @@ class Held:
         timeout: float | None,
         announce: bool = False,
     ) -> None:
+        verb = "elect" if announce else "lock"
+        self._usage = f"async with space.{verb}(…) as lock"
         self.lock: Final = Lock(session, name, me, ttl, announce=announce)
         self._timeout = timeout
         self._block = self._hold()

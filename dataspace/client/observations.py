@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from dataspace.client.blocks import AsyncOnly
 from dataspace.client.epoch_streams import ITERATE, EpochStream, Handover
 from dataspace.errors import Closed
 from dataspace.kernel.changes import Change, EpochChanges
@@ -29,13 +30,15 @@ ABORT_SECONDS: Final = 1.0
 """Seconds that leaving a block waits for the daemon to confirm the end."""
 
 
-class Observation(Source[Change], Iteration[Change]):
+class Observation(AsyncOnly, Source[Change], Iteration[Change]):
     """The changes of one pattern.  Iterate over changes, or over ``epochs()``.
 
     ``async with`` ends it at the end of the block; without, it goes on until it is closed.  Raises
     ``Refused("slow-observer")`` where messages were lost because the reader was too slow: once, then
     ``Aborted``.
     """
+
+    _usage = "async for change in space.observe(…)"
 
     def __init__(self, session: ClientSession, options: ObserveOptions, window: int | None) -> None:
         self._epochs: Final = EpochStream(session, options, window)

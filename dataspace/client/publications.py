@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dataspace.client.blocks import block
 from dataspace.client.session.pending import Lasting, PendingRequest
 from dataspace.codec import MAX_ELEMENTS, may_exceed, pack, scan
 from dataspace.errors import AnotherSpace, Broken, DataspaceError, ProtocolError, Refused, UsageError
@@ -393,7 +394,7 @@ class Publication(Lasting):
                 self._session.produce(self._producer, ((forms.CRASH, reason[:1000]),), PendingRequest())
 
 
-@asynccontextmanager
+@block("async with space.publish(…) as publication")
 async def publishing(topics: TopicSessions, asked: Joining) -> AsyncIterator[Publication]:
     """See ``RemoteSpace.publish``."""
     publication = Publication(await topics.session(), asked)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack, overload
 
+from dataspace.client.blocks import Block, block
 from dataspace.client.completed import CompletedEpochs
 from dataspace.client.holds import Hold
 from dataspace.client.locks import TTL, Held
@@ -120,7 +121,7 @@ class RemoteSpace:
         draft.send(value)
         return await self.commit(draft)
 
-    @asynccontextmanager
+    @block("async with space.asserting(…) as claim")
     async def asserting(self, value: object, *, owner: str = "") -> AsyncIterator[Claim]:
         """Asserts a fact for as long as the block runs; its end does not wait for a daemon that is away.
 
@@ -145,7 +146,7 @@ class RemoteSpace:
         with loop().move_on_after(1.0, shield=True), suppress(Unreachable):
             await self._session.patience.wait(ending.wait, 0.0)
 
-    @asynccontextmanager
+    @block("async with space.turn(…) as turn")
     async def turn(
         self,
         *,
@@ -429,7 +430,7 @@ class RemoteSpace:
         age: float | None = None,
         name: str = "",
         away: float = 0.0,
-    ) -> AbstractAsyncContextManager[Publication]:
+    ) -> Block[Publication]:
         """Publishes to a partition of a topic for as long as the block runs; the first publication creates
         the topic.
 

@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from dataspace.client.blocks import AsyncOnly
 from dataspace.errors import Broken, DataspaceError, Refused, UsageError
 from dataspace.loops.here import loop
 from dataspace.topics import messages as forms
@@ -47,12 +48,14 @@ LOOKUP: Final = 30.0
 """Seconds that one lookup request waits; it is repeated until the deadline."""
 
 
-class Subscription:
+class Subscription(AsyncOnly):
     """The messages of a topic; iterate over whole epochs, or over ``events()`` as they come.
 
     After a reconnect it resumes without gap or repetition if the topic retains enough; else the subscription
     fails with ``Refused`` or ``Broken``, whose message states from where on something is missing.
     """
+
+    _usage = "async with space.subscribe(…) as epochs: async for epoch in epochs"
 
     def __init__(
         self,
@@ -131,7 +134,15 @@ class Subscription:
                 raise
 
     def __aiter__(self) -> Subscription:
+        self._check_entered()
         return self
+
+    def _check_entered(self) -> None:
+        """Raises ``UsageError`` before the block has begun: nothing would ever come."""
+        if self._found is None and not self._ended:
+            raise UsageError(
+                f"this subscription is not open: write `{self._usage}`, or `await ….open()` first"
+            )
 
     async def __anext__(self) -> TopicEpoch:
         epoch = await self.next_epoch()
@@ -153,11 +164,13 @@ class Subscription:
 
     def events(self) -> Events:
         """Returns batches as they come (``items`` is a tuple), frontiers as they move, and crashes."""
+        self._check_entered()
         return Events(self)
 
     @property
     def frontier(self) -> tuple[Time, ...]:
         """The frontier: later items lie at or after one of these times."""
+        self._check_entered()
         return tuple(self._subscriber.frontier)
 
     def collect(self, event: TopicEvent) -> list[TopicEpoch]:
@@ -185,6 +198,7 @@ class Subscription:
 
     async def next_event(self) -> TopicEvent | None:
         """Returns the next of ``events()``, or None at the end."""
+        self._check_entered()
         while not self._inbox:
             if self._error is not None:
                 raise type(self._error)(*self._error.args)
@@ -202,6 +216,7 @@ class Subscription:
 
     def statistics(self) -> SubscriberStatistics:
         """Returns counts since it was opened, or opened again."""
+        self._check_entered()
         return self._subscriber.statistics()
 
     # -- the wire's side ------------------------------------------------------------------------------
@@ -321,10 +336,10 @@ class Subscription:
         self._arrival.set()
 
 
-class Events:
+class Events(AsyncOnly):
     """The events of a subscription, one after another."""
 
-    __slots__ = ("_subscription",)
+    _usage = "async for event in subscription.events()"
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription

@@ -36,6 +36,7 @@ from typing import (
     overload,
 )
 
+from dataspace.client.blocks import AsyncOnly
 from dataspace.client.epoch_streams import ITERATE
 from dataspace.client.observations import Observation
 from dataspace.errors import UsageError
@@ -307,11 +308,13 @@ class TypedEpoch(Generic[R]):
         return time_of(self.changes.micros)
 
 
-class TypedObservation(Iteration["TypedChange[R]"], Generic[R]):
+class TypedObservation(AsyncOnly, Iteration["TypedChange[R]"], Generic[R]):
     """The changes of one pattern as rows of a class.  Iterate over changes, or over ``epochs()``.
 
     A row that does not fit raises ``UsageError`` once; the next read goes on behind it.
     """
+
+    _usage = "async for change in space.observe(…, row=…)"
 
     def __init__(self, observation: Observation, row: type[R]) -> None:
         self.make: Final = RowType(row, observation.names)
@@ -396,8 +399,10 @@ class TypedRows(Sequence[R]):
         return f"<{len(self)} rows at epoch {self.epoch}>"
 
 
-class TypedEpochs(Iteration["TypedEpoch[R]"], Generic[R]):
+class TypedEpochs(AsyncOnly, Iteration["TypedEpoch[R]"], Generic[R]):
     """The whole epochs of a typed observation."""
+
+    _usage = "async for epoch in space.observe(…, row=…).epochs()"
 
     def __init__(self, observation: TypedObservation[R]) -> None:
         self._observation: Final = observation

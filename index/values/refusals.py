@@ -73,6 +73,7 @@ def _shown(step: object) -> str:
 
 BY_CLASS: Final = {
     "enum.Enum": "give its .value",
+    "builtins.coroutine": "write `await` before the call",
     "builtins.set": "sets have no order: give sorted(…)",
     "builtins.frozenset": "sets have no order: give sorted(…)",
     "builtins.bytearray": "give bytes(…)",

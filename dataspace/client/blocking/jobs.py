@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from dataspace.client.blocking.waiting import Blocking, Waiter, waiting
+from dataspace.client.blocks import BlockingOnly
 from dataspace.client.jobs import Job, Jobs
 from dataspace.client.reports import check_open
 from dataspace.errors import UsageError
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from index.values.values import Value
 
 
-class BlockingJob(Blocking[Job]):
+class BlockingJob(BlockingOnly, Blocking[Job]):
     """One item that is out to this member; see ``Job``."""
+
+    _usage = "with job"
 
     def __init__(self, job: Job, wait: Waiter) -> None:
         self._remote = job
@@ -62,8 +65,10 @@ class BlockingJob(Blocking[Job]):
         self._wait(self._remote.end_block, error)
 
 
-class BlockingJobs(Blocking[Jobs]):
+class BlockingJobs(BlockingOnly, Blocking[Jobs]):
     """A member of a group: iterate over its jobs; see ``Jobs``."""
+
+    _usage = "with space.consume(…) as jobs: for job in jobs"
 
     def __init__(self, jobs: Jobs, wait: Waiter) -> None:
         self._remote = jobs

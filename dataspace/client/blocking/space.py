@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial, wraps
 from types import TracebackType
 from typing import (
@@ -30,6 +30,7 @@ import trio
 
 from dataspace.client.blocking.jobs import BlockingJobs
 from dataspace.client.blocking.waiting import Blocking, Waiter, documented_by, waiting
+from dataspace.client.blocks import BlockingBlock, BlockingOnly, blocking_block
 from dataspace.client.connect import connect
 from dataspace.client.epoch_streams import ITERATE
 from dataspace.client.holds import Hold
@@ -63,20 +64,28 @@ F = TypeVar("F", bound=Callable[..., object])
 _LAST_SECONDS: Final = 5.0
 """Seconds that an interrupted call may take to end."""
 
+BLOCKS: Final = {
+    "asserting": "claim",
+    "turn": "turn",
+    "consume": "jobs: for job in jobs",
+    "publish": "publication",
+    "subscribe": "epochs: for epoch in epochs",
+}
+"""What follows ``as`` where a verb is written, for errors."""
+
 
 def entering(
     verb: Callable[Concatenate[RemoteSpace, P], AbstractAsyncContextManager[E]],
     form: Callable[[BlockingSpace, E], T],
     *,
     last: bool = True,
-) -> Callable[Concatenate[BlockingSpace, P], AbstractContextManager[T]]:
+) -> Callable[Concatenate[BlockingSpace, P], BlockingBlock[T]]:
     """Returns the verb for a ``with`` block, which gets the blocking form of what ``async with`` would.
 
     With ``last`` something is sent at the end of the block: raises ``Closed`` where that cannot be.
     """
 
     @wraps(verb)
-    @contextmanager
     def enter(self: BlockingSpace, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         made = verb(self._remote, *args, **kwargs)
         entered = self._wait(made.__aenter__)
@@ -90,16 +99,15 @@ def entering(
         if last or not self._closed:
             self._wait(made.__aexit__, None, None, None)
 
-    return enter
+    return blocking_block(enter, f"with space.{verb.__name__}(…) as {BLOCKS[verb.__name__]}")
 
 
 def locking(
     verb: Callable[Concatenate[RemoteSpace, P], Held],
-) -> Callable[Concatenate[BlockingSpace, P], AbstractContextManager[BlockingLock]]:
+) -> Callable[Concatenate[BlockingSpace, P], BlockingBlock[BlockingLock]]:
     """Returns the verb for a ``with`` block, which holds a lock and is not interrupted."""
 
     @wraps(verb)
-    @contextmanager
     def hold(self: BlockingSpace, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[BlockingLock]:
         made = verb(self._remote, *args, **kwargs)
         held = BlockingLock(made.lock, self._wait)
@@ -111,11 +119,13 @@ def locking(
             if not self._closed:
                 self._wait(made.lock.release)
 
-    return hold
+    return blocking_block(hold, f"with space.{verb.__name__}(…) as lock")
 
 
-class BlockingSpace(Blocking[RemoteSpace]):
+class BlockingSpace(BlockingOnly, Blocking[RemoteSpace]):
     """A connection to a daemon, made by ``connect_blocking``; close it, or use it as a context manager."""
+
+    _usage = "with dataspace.connect_blocking(…) as space"
 
     def __init__(self, opening: Callable[[], AbstractAsyncContextManager[RemoteSpace]]) -> None:
         self._ready = threading.Event()
@@ -400,8 +410,10 @@ class BlockingPublication(Blocking[Publication]):
     flush = waiting(Publication.flush)
 
 
-class BlockingObservation(Blocking[Observation]):
+class BlockingObservation(BlockingOnly, Blocking[Observation]):
     """Changes of one pattern; iterate, or call ``next_epoch`` with a timeout."""
+
+    _usage = "for change in space.observe(…)"
 
     def __init__(self, observation: Observation, wait: Waiter) -> None:
         self._remote = observation
@@ -456,8 +468,10 @@ class BlockingObservation(Blocking[Observation]):
         self.close()
 
 
-class BlockingTypedObservation(Generic[T]):
+class BlockingTypedObservation(BlockingOnly, Generic[T]):
     """Changes of one pattern as rows of a class; see ``TypedObservation``."""
+
+    _usage = "for change in space.observe(…, row=…)"
 
     def __init__(self, observation: TypedObservation[T], wait: Waiter) -> None:
         self.untyped: Final = BlockingObservation(observation.untyped, wait)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Coroutine, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -304,6 +304,8 @@ def _owner(claim: Claim | int, owner: str) -> str:
 
 
 def _handle(claim: Claim | int) -> int:
+    if isinstance(claim, Coroutine):
+        raise UsageError("a claim or a handle is needed, got a call: write `await` before it")
     handle = claim.handle if isinstance(claim, Claim) else claim
     if handle.__class__ is not int:
         raise UsageError(f"a claim or a handle is needed, got {claim!r}")
