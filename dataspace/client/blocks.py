@@ -69,7 +69,7 @@ class Unentered:
             raise UsageError(f"`async for` does not work before the block is entered: write `{self._usage}`")
 
 
-class Block(AsyncOnly, Unentered, AbstractAsyncContextManager[T_co]):
+class AsyncBlock(AsyncOnly, Unentered, AbstractAsyncContextManager[T_co]):
     """What a verb does for as long as an ``async with`` block runs."""
 
     def __init__(self, block: AbstractAsyncContextManager[T_co], usage: str) -> None:
@@ -85,15 +85,15 @@ class Block(AsyncOnly, Unentered, AbstractAsyncContextManager[T_co]):
         return self._block.__aexit__(kind, error, trace)
 
 
-def block(usage: str) -> Callable[[Callable[P, AsyncIterator[T]]], Callable[P, Block[T]]]:
-    """Makes a verb that returns a ``Block``, of a function that yields once; ``usage`` is how to write it."""
+def block(usage: str) -> Callable[[Callable[P, AsyncIterator[T]]], Callable[P, AsyncBlock[T]]]:
+    """Makes a verb that returns an ``AsyncBlock`` of a function; ``usage`` is how to write it."""
 
-    def made(enter: Callable[P, AsyncIterator[T]]) -> Callable[P, Block[T]]:
+    def made(enter: Callable[P, AsyncIterator[T]]) -> Callable[P, AsyncBlock[T]]:
         entering = asynccontextmanager(enter)
 
         @wraps(enter)
-        def verb(*args: P.args, **kwargs: P.kwargs) -> Block[T]:
-            return Block(entering(*args, **kwargs), usage)
+        def verb(*args: P.args, **kwargs: P.kwargs) -> AsyncBlock[T]:
+            return AsyncBlock(entering(*args, **kwargs), usage)
 
         return verb
 

@@ -30,6 +30,7 @@ from dataspace.client.space import RemoteSpace
 from dataspace.client.topics import TopicSessions
 from dataspace.errors import UsageError
 from dataspace.loops.here import is_asyncio, running_loop
+from dataspace.loops.lone import alone
 from dataspace.transport.candidates import READ, parse_urls
 from dataspace.transport.credentials import Credentials, Tls
 
@@ -298,31 +299,5 @@ async def connect(
                     kept.end()
                 nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        error = alone(_without_echoes(group))
+        error = alone(group)
         raise error from error.__cause__  # the cause is kept, without the group as the context
-
-
-def _without_echoes(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGroup[BaseException]:
-    """Returns the group with its first error alone, if all are the same.
-
-    The end of a connection raises the same error in every task that waits for an answer; the caller gets it
-    once.
-    """
-    said: set[object] = set()
-    kept = group.subgroup(lambda error: not isinstance(error, BaseExceptionGroup) and _new(said, error))
-    return group if kept is None else kept
-
-
-def _new(said: set[object], error: BaseException) -> bool:
-    what = (type(error), str(error))
-    new = what not in said
-    said.add(what)
-    return new
-
-
-def alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Returns the one error in a group of one, however deeply nested; else the group itself."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

@@ -15,7 +15,7 @@ from typing import Final
 
 from dataspace.client.session.session import ClientSession
 from dataspace.codec import pack
-from dataspace.errors import Broken, DataspaceError, Refused, UsageError
+from dataspace.errors import DataspaceError, Refused, UsageError
 from dataspace.loops.here import loop
 from index.values.freezing import freeze
 from index.values.values import Map, Value
@@ -62,7 +62,7 @@ class Hold:
             "sequence": self._sequence,
             "replace": True,
         }
-        epoch = await self._asked("publish", told)
+        epoch = await self._session.request("publish", Map(told))
         assert isinstance(epoch, int)  # by WIRE.md
         self.epoch, self.reason = epoch, ""
         return epoch
@@ -71,7 +71,7 @@ class Hold:
         """Lets the fact stay for another ``ttl`` seconds from now; raises ``Refused("no-lease")`` if it has
         ended."""
         try:
-            await self._asked("renew", {"owner": self.owner})
+            await self._session.request("renew", Map({"owner": self.owner}))
         except Refused as refusal:
             self.reason = refusal.text
             raise
@@ -80,7 +80,7 @@ class Hold:
         """Retracts the fact now; does nothing if it has ended."""
         self._scope.cancel()
         try:
-            await self._asked("release", {"owner": self.owner})
+            await self._session.request("release", Map({"owner": self.owner}))
         except Refused as refusal:
             if refusal.code != "no-lease":
                 raise
@@ -99,11 +99,3 @@ class Hold:
                 except DataspaceError as error:  # it has ended, or there will be no further connection
                     self.reason = str(error)
                     return
-
-    async def _asked(self, verb: str, arguments: dict[str, Value]) -> Value:
-        while True:
-            try:
-                return await self._session.request(verb, Map(arguments))
-            except Broken:
-                if not self._session.is_open:
-                    raise

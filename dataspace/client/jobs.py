@@ -11,7 +11,7 @@ done.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from dataspace.client.blocks import AsyncOnly
 from dataspace.client.reports import HeldJob, JobReports, KeyOrder, check_open, done_of, forget, lost, refused
 from dataspace.client.session.turns import Done
-from dataspace.errors import DataspaceError, DeliveryLost, UsageError
+from dataspace.errors import Broken, DataspaceError, DeliveryLost, Refused, Unreachable, UsageError
 from dataspace.kernel.changes import time_of
 from dataspace.loops.here import loop, parking_lot
+from dataspace.loops.lone import lone_nursery
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
 from dataspace.wire.consuming import AHEAD, LONGEST_SECONDS, ConsumeOptions
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 BYTES: Final = 1 << 50
 """The credit in bytes: ``in_flight`` is the bound of a member instead."""
+
+UNKNOWN: Final = frozenset(["not-yours", "out-of-order"])
+"""Refusals of a turn that reports jobs, which another turn may not get once the member has joined again."""
 
 CLOSE_SECONDS: Final = 1.0
 """Seconds for which the end of a block waits until the daemon has taken the jobs back."""
@@ -213,7 +217,9 @@ class Jobs(AsyncOnly):
         self._is_asking = self._asker_runs = False
         self._over = False
         self._error: DataspaceError | None = None
-        self._reports = JobReports(session, self._wait_held)
+        self.era = 0
+        """How often this has joined the group: deliveries of an earlier time have other tokens."""
+        self._reports = JobReports(session, self._wait_held, self._report)
 
     # -- the program's side ---------------------------------------------------------------------------
 
@@ -297,7 +303,7 @@ class Jobs(AsyncOnly):
         """
         self._check_entered()
         order = await self.key_order() if tasks > 1 else KeyOrder(_no_key, self._keep)
-        async with loop().open_nursery() as nursery:
+        async with lone_nursery() as nursery:
             for _ in range(tasks):
                 nursery.start_soon(self._work, work, order)
 
@@ -327,7 +333,7 @@ class Jobs(AsyncOnly):
                         failure = error
                         raise
             except Exception as error:
-                if error is not failure and not isinstance(error, DeliveryLost):
+                if error is not failure and not isinstance(error, DeliveryLost | Unreachable):
                     raise
 
     async def done(self, *jobs: Job) -> int:
@@ -337,19 +343,21 @@ class Jobs(AsyncOnly):
             await self._wait_held()
             check_open(jobs)
             return await self._reports.done(*jobs)
-        cells = await self.deliveries(jobs)
-        try:
-            ticket = await self._session.submit((), deliveries=cells)
-            epoch = await self._session.answer_to(ticket)
-        except BaseException as error:
-            refused(jobs, error)
-            raise
-        forget(jobs)
-        return epoch
+        await check_owned(self._session, jobs)
+        return await self._report(jobs)
+
+    async def _report(self, jobs: Sequence[Job]) -> int:
+        async def commit(deliveries: Done) -> int:
+            ticket = await self._session.submit((), deliveries=deliveries)
+            return await self._session.answer_to(ticket)
+
+        return await reported(jobs, commit)
 
     async def deliveries(self, jobs: Iterable[Job]) -> Done:
         """Returns jobs as a turn has them that says they are done; raises ``DeliveryLost`` for lost ones."""
-        return await deliveries_of(self._session, jobs)
+        jobs = list(jobs)
+        await check_owned(self._session, jobs)
+        return done_of(jobs)
 
     async def settle(
         self, verb: str, job: Job, *, after: float = 0.0, blame: bool = True, reason: str = ""
@@ -359,23 +367,65 @@ class Jobs(AsyncOnly):
             raise UsageError(f"after must be 0 to {LONGEST_SECONDS:.0f} seconds, got {after!r:.60}")
         await self._wait_held()
         check_open([job])
-        said: dict[str, Value] = {"group": self.group, verb: (job.cell,), "reason": reason[:500]}
+        said: dict[str, Value] = {"group": self.group, "reason": reason[:500]}
         if verb == "again":
             said |= {"after": float(after), "blame": blame}
-        job.is_settled = True
+        job.is_settled = job.is_asked = True
         try:
-            await self._session.request("settle", Map(said))
+            await self._settle(verb, job, said)
         except BaseException as error:
             refused([job], error)
             raise
         forget([job])
 
+    async def _settle(self, verb: str, job: Job, said: dict[str, Value]) -> None:
+        """Sends the request until it is answered; a reconnect says whether it has happened.
+
+        A delivery that this member has kept was not settled.  One that it has not kept is settled, or lost:
+        given back in any case, so only what makes a dead letter is in doubt.
+        """
+        unclear = False
+        while True:
+            era = self.era
+            try:
+                await self._session.request("settle", Map(said | {verb: (job.cell,)}))
+                return
+            except Broken:
+                if not self._session.is_open:
+                    raise
+                unclear = True
+                await self._session.patience.wait(partial(self._wait_joined, era))
+            except DeliveryLost:
+                if self.era == era:
+                    raise
+                await self._wait_held()
+            if job.token not in self._out:
+                if unclear and verb == "again":
+                    return
+                raise lost(job)
+
     async def extend(self, *jobs: Job) -> None:
         """Begins the deadlines of jobs anew."""
+        while True:
+            await self._wait_held()
+            check_open(jobs)
+            era, cells = self.era, tuple([job.cell for job in jobs])
+            try:
+                await self._session.request("settle", Map({"group": self.group, "extend": cells}))
+                return
+            except Broken:
+                if not self._session.is_open:
+                    raise
+                await self._session.patience.wait(partial(self._wait_joined, era))
+            except DeliveryLost:
+                if self.era == era:
+                    raise
+
+    async def _wait_joined(self, era: int) -> None:
+        """Waits until this has joined again, and the daemon has said which jobs it keeps."""
+        while self.era == era and not self._over:
+            await self._arrival.park()
         await self._wait_held()
-        check_open(jobs)
-        cells = tuple([job.cell for job in jobs])
-        await self._session.request("settle", Map({"group": self.group, "extend": cells}))
 
     async def _wait_held(self) -> None:
         """Waits until the daemon has said which jobs this member keeps."""
@@ -391,6 +441,7 @@ class Jobs(AsyncOnly):
 
     def _begin(self, holding: tuple[tuple[int, int, int], ...], number: int | None = None) -> None:
         self._is_held = False
+        self.era += 1
         self._taken = 0
         self._inbox.clear()
         spec = replace(self._options, holding=holding).spec()
@@ -467,7 +518,7 @@ class Jobs(AsyncOnly):
                 job.token = kept[token]
                 self._out[job.token] = job
             elif not job.is_settled or job.is_waiting:
-                job.lost = True
+                job.lost = True  # of one that is being settled the answer says what has become of it
         self._is_held = True
 
     def _lose(self, token: int) -> None:
@@ -488,7 +539,10 @@ class Jobs(AsyncOnly):
             for job in self._out.values():
                 job.lost = True
             self._out.clear()
-        holding = tuple([job.cell for job in self._out.values() if not job.is_settled or job.is_waiting])
+        held = [
+            each for each in self._out.values() if not each.is_settled or each.is_waiting or each.is_asked
+        ]
+        holding = tuple([job.cell for job in held])
         self._begin(holding, number)
 
     def know(self, total: int) -> None:
@@ -538,15 +592,44 @@ def _key_at(name: str, job: Job) -> Hashable:
     return (key_of(job[name]),)  # since None is a key as well
 
 
-async def deliveries_of(session: ClientSession, jobs: Iterable[Job]) -> Done:
-    """Returns jobs as a turn of this session has them; raises ``UsageError`` for a job of another one.
-
-    Raises ``DeliveryLost`` for a job that was lost.
-    """
-    jobs = list(jobs)
+async def check_owned(session: ClientSession, jobs: Sequence[Job]) -> None:
+    """Raises ``UsageError`` for a settled job or one of another session, ``DeliveryLost`` for a lost job."""
     for job in jobs:
         if job._jobs._session is not session:
             raise UsageError(f"{job!r} came over another connection, or is of another space")
         await job._jobs._wait_held()
     check_open(jobs)
-    return done_of(jobs)
+
+
+async def reported(jobs: Sequence[Job], commit: Callable[[Done], Awaitable[int]]) -> int:
+    """Commits a turn by which jobs are done; returns its epoch, or raises the refusal of the turn.
+
+    A turn may be refused because a reconnect has given the deliveries new tokens, or because the daemon has
+    not read the items yet.  Nothing has happened then, and the daemon says next which jobs this member keeps:
+    if it keeps them all, the turn is committed with the new tokens.
+    """
+    while True:
+        for job in jobs:
+            await job._jobs._wait_held()
+        for job in jobs:
+            if job.lost:
+                raise lost(job)
+        eras = _eras(jobs)
+        try:
+            epoch = await commit(done_of(jobs))
+        except BaseException as error:
+            if not (isinstance(error, Refused) and error.code in UNKNOWN and eras != _eras(jobs)):
+                refused(jobs, error)
+                raise
+        else:
+            forget(jobs)
+            return epoch
+        for job in jobs:
+            await job._jobs._wait_held()
+        for job in jobs:
+            job.is_settled = job.is_asked = False
+            job.lost = job.lost or job.token not in job._jobs._out
+
+
+def _eras(jobs: Sequence[Job]) -> list[int]:
+    return [job._jobs.era for job in jobs]

@@ -367,12 +367,7 @@ class Term:
         """Requests the lease, until it surely runs; raises ``Refused`` where it is not granted."""
         while True:
             before = self._clock()
-            try:
-                await self._session.request("lease", self._about)
-            except Broken:
-                if not self._session.is_open:
-                    raise
-                continue  # requested again after the client has reconnected
+            await self._session.request("lease", self._about)
             self._renewed, self._until = before, before + BELIEVED * self._seconds
             if self._clock() < self._until:
                 return

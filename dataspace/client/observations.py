@@ -17,6 +17,7 @@ from dataspace.client.epoch_streams import ITERATE, EpochStream, Handover
 from dataspace.errors import Closed
 from dataspace.kernel.changes import Change, EpochChanges
 from dataspace.loops.here import loop
+from dataspace.loops.lone import lone_nursery
 from dataspace.streams.sources.pulled import Source
 from dataspace.streams.stages.functions import check_sync
 from dataspace.streams.stages.protocol import End, EndOfStream, Iteration, Reason
@@ -165,15 +166,11 @@ async def react_until(
         state = await anext(epochs, None)
         if state is not None and state.added:
             return state.added[0]
-        async with loop().open_nursery() as nursery:
+        async with lone_nursery() as nursery:
             nursery.start_soon(work, *args)
             row = await _next_row(epochs)
             nursery.cancel_scope.cancel()
         return row
-    except BaseExceptionGroup as group:
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from None  # of the work, which is the only task
-        raise
     finally:
         observation.close()
 

@@ -17,7 +17,7 @@ from typing import Final
 from dataspace.client.session.session import ClientSession
 from dataspace.client.session.turns import Claim, Draft, check_durable
 from dataspace.codec import pack
-from dataspace.errors import Broken, UsageError
+from dataspace.errors import UsageError
 from dataspace.facts import fact_of, key_pattern, usual_key
 from dataspace.loops.here import loop
 from dataspace.loops.primitives import Event
@@ -106,14 +106,9 @@ class Puts:
             "sequence": self._sequence,
             "by": pattern,
         }
-        while True:
-            try:
-                epoch = await self._session.request("publish", Map(told))
-                assert isinstance(epoch, int)  # by WIRE.md
-                return epoch
-            except Broken:
-                if not self._session.is_open:
-                    raise
+        epoch = await self._session.request("publish", Map(told))
+        assert isinstance(epoch, int)  # by WIRE.md
+        return epoch
 
 
 def _place(fact: Value) -> Hashable:
@@ -132,12 +127,6 @@ async def withdraw(session: ClientSession, pattern: Pattern | str, owner: str) -
     if session.lease is None:
         check_durable(owner)
     told = Map({"owner": owner, "pattern": parse_pattern(pattern) if isinstance(pattern, str) else pattern})
-    while True:
-        try:
-            answer = await session.request("withdraw", told)
-        except Broken:
-            if not session.is_open:
-                raise
-        else:
-            assert isinstance(answer, Map) and isinstance(answer["retracted"], int)  # by WIRE.md
-            return answer["retracted"]
+    answer = await session.request("withdraw", told)
+    assert isinstance(answer, Map) and isinstance(answer["retracted"], int)  # by WIRE.md
+    return answer["retracted"]

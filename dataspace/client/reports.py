@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dataspace.client.session.turns import Done
 from dataspace.errors import Closed, DataspaceError, DeliveryLost, Refused, UsageError
 from dataspace.loops.here import loop, parking_lot
+from dataspace.loops.lone import lone_nursery
 from dataspace.loops.primitives import Scope
 from index.values.values import Map
 
@@ -33,7 +34,18 @@ TOGETHER: Final = 2
 class HeldJob:
     """A job as far as it is to be settled: ``out`` has the jobs that are out to this member, by token."""
 
-    __slots__ = ("_lost", "_out", "_scope", "epoch", "group", "is_settled", "is_waiting", "position", "token")
+    __slots__ = (
+        "_lost",
+        "_out",
+        "_scope",
+        "epoch",
+        "group",
+        "is_asked",
+        "is_settled",
+        "is_waiting",
+        "position",
+        "token",
+    )
 
     def __init__(self, group: str, cell: tuple[int, int, int], out: dict[int, Any]) -> None:
         self.group = group
@@ -43,6 +55,8 @@ class HeldJob:
         """True once the job is done, given back or dead, or that is being sent."""
         self.is_waiting = False
         """True for a settled job while that waits to be sent."""
+        self.is_asked = False
+        """True for a settled job while that was sent and has no answer: the daemon may not know of it."""
         self._lost = False
         self._scope: Scope | None = None
         self._out = out
@@ -87,9 +101,16 @@ class _Report:
 class JobReports:
     """The jobs of one member that are done; ``wait_held`` waits until the daemon knows the member."""
 
-    def __init__(self, session: ClientSession, wait_held: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        session: ClientSession,
+        wait_held: Callable[[], Awaitable[None]],
+        report: Callable[[Sequence[Any]], Awaitable[int]],
+    ) -> None:
+        """``report`` reports jobs in one turn, whether or not they are taken for settled."""
         self._session = session
         self._wait_held = wait_held
+        self._report = report
         self._next: deque[_Report] = deque()
         self._senders = 0
         self._sent = parking_lot()
@@ -153,10 +174,8 @@ class JobReports:
         if not held:
             return ()
         try:
-            ticket = await self._session.submit((), deliveries=done_of(held))
-            epoch = await self._session.answer_to(ticket)
-        except DeliveryLost as error:
-            refused(held, error)
+            epoch = await self._report(held)
+        except DeliveryLost:
             left = [job for job in held if not job.lost]
             if len(left) == len(held):
                 raise
@@ -166,7 +185,6 @@ class JobReports:
                 else:
                     job.is_settled = job.is_waiting = True
             return left
-        forget(held)
         report.answer(held, epoch)
         return ()
 
@@ -183,7 +201,7 @@ def done_of(jobs: Iterable[HeldJob]) -> Done:
     groups: dict[str, list[int]] = {}
     for job in jobs:
         groups.setdefault(job.group, []).extend(job.cell)
-        job.is_settled = True
+        job.is_settled = job.is_asked = True
     return tuple([(group, tuple(cells)) for group, cells in groups.items()])
 
 
@@ -206,6 +224,7 @@ def refused(jobs: Iterable[HeldJob], error: BaseException) -> None:
     """Notes that nothing has happened to jobs; a refusal says which of them are lost."""
     named = error.lost if isinstance(error, DeliveryLost) else []
     for job in jobs:
+        job.is_asked = False
         if (job.epoch, job.position) in named:
             job.lost = True
             job.drop()
@@ -216,6 +235,7 @@ def refused(jobs: Iterable[HeldJob], error: BaseException) -> None:
 def forget(jobs: Iterable[HeldJob]) -> None:
     """Notes that jobs are settled."""
     for job in jobs:
+        job.is_asked = False
         job.drop()
 
 
@@ -259,7 +279,7 @@ class KeyOrder:
             self._ended.unpark_all()
 
     async def _wait(self, job: HeldJob, taken: deque[HeldJob]) -> None:
-        async with loop().open_nursery() as nursery:
+        async with lone_nursery() as nursery:
             nursery.start_soon(self._keep, job)
             while taken[0] is not job:
                 await self._ended.park()

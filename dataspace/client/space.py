@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack, overload
 
-from dataspace.client.blocks import Block, block
+from dataspace.client.blocks import AsyncBlock, block
 from dataspace.client.completed import CompletedEpochs
 from dataspace.client.holds import Hold
 from dataspace.client.locks import TTL, Held
@@ -170,16 +170,14 @@ class RemoteSpace:
         if not jobs:
             await self.commit(draft)
             return
-        from dataspace.client.jobs import deliveries_of
-        from dataspace.client.reports import forget, refused
+        from dataspace.client.jobs import check_owned, reported
 
-        draft.deliveries = await deliveries_of(self._session, jobs)
-        try:
-            await self.commit(draft)
-        except BaseException as error:
-            refused(jobs, error)
-            raise
-        forget(jobs)
+        async def commit(deliveries: Done) -> int:
+            draft.deliveries = deliveries
+            return await self.commit(draft)
+
+        await check_owned(self._session, jobs)
+        await reported(jobs, commit)
 
     def consume(
         self,
@@ -430,7 +428,7 @@ class RemoteSpace:
         age: float | None = None,
         name: str = "",
         away: float = 0.0,
-    ) -> Block[Publication]:
+    ) -> AsyncBlock[Publication]:
         """Publishes to a partition of a topic for as long as the block runs; the first publication creates
         the topic.
 

@@ -368,9 +368,6 @@ async def _look_up(session: ClientSession, topic: str, timeout: float) -> Map:
         except Refused as refusal:
             if refusal.code != "no-topic" or loop().current_time() >= deadline:
                 raise
-        except Broken:
-            if loop().current_time() >= deadline:
-                raise
 
 
 def _times(as_of: Iterable[Time] | Time | None) -> tuple[Time, ...] | None:

@@ -21,6 +21,7 @@ from dataspace.flows.flows import Flow
 from dataspace.flows.inputs import MICROSECONDS, Interval, Streamed
 from dataspace.flows.outputs import Writing
 from dataspace.instants import NEVER
+from dataspace.loops.lone import lone_nursery
 
 BATCH: Final = 1024
 """How many values of a stream one tick takes at most."""
@@ -41,12 +42,12 @@ async def pump(
     intervals = [each for each in flow.operators.values() if isinstance(each, Interval)]
     writing = [each for each in flow.operators.values() if isinstance(each, Writing)]
     try:
-        async with trio.open_nursery() as beating:
+        async with lone_nursery() as beating:
             for interval in intervals:
                 beating.start_soon(_beat, interval, tick, wall or _wall)
             if turn is None:
                 beating.start_soon(tick.run_due)
-            async with trio.open_nursery() as reading:
+            async with lone_nursery() as reading:
                 for source in streams:
                     reading.start_soon(_read, source, tick, writing)
             if streams:

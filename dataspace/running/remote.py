@@ -33,6 +33,7 @@ from dataspace.facts import as_it_is
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
 from dataspace.kernel.changes import EpochChanges
 from dataspace.kernel.space import Mirror
+from dataspace.loops.lone import lone_nursery
 from dataspace.running.actors import Shell, log_crash, wall
 from dataspace.transport.credentials import Tls
 from index.patterns.patterns import capture
@@ -155,7 +156,7 @@ async def act(
     shell = Shell(engine, after=engine.wait_room)
     async with remote.observe(capture("fact"), quiet=True, policy="wait") as news:
         await _receive(engine, news)  # the state, before any actor runs
-        async with trio.open_nursery() as nursery:
+        async with lone_nursery() as nursery:
             nursery.start_soon(_receive_all, engine, news)
             nursery.start_soon(engine.collect)
             first = engine.spawn(boot, *args, home=engine.there, name=name)

@@ -135,9 +135,6 @@ class CatchingUpSession(ClientSession):
                 wait = round(BEHIND_SECONDS * 1000)
                 try:
                     answer = await super().request("frontier", Map({"after": least - 1, "wait": wait}))
-                except Broken:
-                    await self._wait_up()
-                    continue
                 except Refused as refusal:
                     if refusal.code != p.STORE_AWAY:
                         raise
@@ -151,7 +148,7 @@ class CatchingUpSession(ClientSession):
                     self.uplink.leave(Refused("behind", text))
                 self._open_held()
                 self._notify()
-        except (Closed, ProtocolError):
+        except (Broken, Closed, ProtocolError):
             pass  # what waits has got the error
         finally:
             self._is_catching_up = False
@@ -204,9 +201,13 @@ class ReadingSession(CatchingUpSession):
 
     async def request(self, verb: str, arguments: Map) -> Value:
         """Sends a request once the daemon has what the client has seen, and returns its answer."""
+        return await self._ask_until_answered(verb, arguments, self._wait_caught_up)
+
+    async def _wait_caught_up(self) -> None:
+        """Returns when the daemon has what the client has seen, or when there will be no connection."""
         least = self._least
         while self.is_open and self._reached < least:
             self._asked = max(self._asked, least)
             self._catch_up()
             await self.patience.wait(self._came.wait)
-        return await super().request(verb, arguments)
+        await self._wait_up()

@@ -27,6 +27,7 @@ from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
 from dataspace.client.session.patience import AwayLimit
 from dataspace.client.session.pending import Lasting, OutgoingOffer, PendingAbort, PendingRequest, Stream
+from dataspace.client.session.repeating import repetition
 from dataspace.client.session.turns import ClaimSet, Done, Others, Ticket
 from dataspace.client.session.uplink import Uplink
 from dataspace.errors import (
@@ -204,18 +205,47 @@ class ClientSession:
     # -- requests ---------------------------------------------------------------------------------------
 
     async def request(self, verb: str, arguments: Map) -> Value:
-        """Sends one of the requests of WIRE.md and returns its answer; raises ``Refused`` where it is
-        denied."""
+        """Sends one of the requests of WIRE.md and returns its answer; raises ``Refused`` where it is denied.
+
+        If the connection is lost before the answer, a request that is safe to repeat is sent again
+        (``repeating.py``).  Any other one raises ``Broken``, which says that it may have taken effect.
+        """
+        return await self._ask_until_answered(verb, arguments, self._wait_up)
+
+    async def _ask_until_answered(
+        self, verb: str, arguments: Map, wait_ready: Callable[[], Awaitable[None]]
+    ) -> Value:
+        """Sends a request once ``wait_ready`` has returned, and again after a lost connection."""
+        rule, unclear_in = repetition(verb, arguments), ""
         while True:
-            await self._wait_up()
-            question = PendingRequest()
-            number = self._take_number()
+            try:
+                await wait_ready()
+            except Unreachable as away:
+                if unclear_in and rule.changes:
+                    raise Unreachable(f"{away}: {verb} was sent, so it may have taken effect") from None
+                raise
+            welcome = self.welcome
+            assert welcome is not None  # as there is a connection
+            if unclear_in not in ("", welcome.space) and rule.changes:
+                place = f"{welcome.space} now, and was {unclear_in}"
+                raise AnotherSpace(f"{verb} was sent, and its answer lost: the space is {place}")
+            question, number = PendingRequest(), self._take_number()
             self._requests[number] = question
             try:
                 self.uplink.send(p.Request(number, verb, arguments))
                 return await question.wait()
             except _DeniedHereError:
                 pass  # it is asked again elsewhere
+            except Broken as lost:
+                if not self.is_open:
+                    raise
+                if not rule.is_safe:
+                    raise Broken(f"{lost}: {verb} was sent, so it may have taken effect") from None
+                unclear_in = welcome.space
+            except Refused as refusal:
+                if unclear_in and refusal.code in rule.happened:
+                    return None
+                raise
             finally:
                 self._requests.pop(number, None)
 
