@@ -189,7 +189,8 @@ async def connect(
     dataspaces.  Facts belong to the session and end with it; with ``owner`` they belong to that durable name
     and stay until retracted.
 
-    ``client`` is the identity that turns are numbered by: the owner's name if there is one, else random.
+    ``client`` is the identity that turns are numbered by, random unless it is given.  Of one identity only
+    the latest connection stays; any number of connections may share an ``owner``.
 
     ``heartbeat`` is in seconds: if no data comes from the daemon for two of them, the client reconnects.
 
@@ -235,7 +236,7 @@ async def connect(
     one of its own.
     """
     loop = running_loop()
-    identity = client or (f"owner:{owner}" if owner and not lease else f"~{uuid.uuid4().hex}")
+    identity = client or f"~{uuid.uuid4().hex}"
     if lease:
         owner = f"lease:{max(1, round(lease * 1000))}:{owner or name or 'client'}-{uuid.uuid4().hex[:12]}"
     who = ClientIdentity(name, identity, owner, space, heartbeat, grace, lease)

@@ -17,9 +17,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
 
 from dataspace.client.assembling import Assembler
 from dataspace.client.blocks import AsyncOnly
@@ -113,6 +116,20 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
         self._error: DataspaceError | None = None
         self._each: Handover | None = None
         """Gets epochs as they are decoded, while its task waits."""
+        self._wire: Final = StreamWire(self)
+        self._soon: Callable[[Callable[[], object]], object] | None = None
+        """Has the loop of the connection call a function, from any thread."""
+
+    def __del__(self) -> None:
+        """Ends a stream that nothing can read any more, as after ``async for … : break``.
+
+        It runs wherever the last reference goes, which may be another thread or amid another call.
+        """
+        stream, soon = getattr(self, "_stream", None), getattr(self, "_soon", None)
+        if stream is not None and soon is not None and not self._over:
+            self._wire.last_seen = self.seen
+            with suppress(RuntimeError):  # the loop has ended, and with it the connection
+                soon(partial(_forget, self._session, stream, self._wire))
 
     # -- the application's side -----------------------------------------------------------------------
 
@@ -331,13 +348,14 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
         self._peeked = -1
         first = self._stream is None
         if first:
+            self._soon = loop().soon()
             self._session.budget.join()
         if self._lazy:
             self._window.wanted = len(self._line)
         options = _going_on(self._options, self._told, net=net, restated=self._restated)
         credit = self._window.open(held)
         try:
-            self._stream = self._session.open_stream(self, options.spec(), *credit, number)
+            self._stream = self._session.open_stream(self._wire, options.spec(), *credit, number)
         except DataspaceError:
             if first:
                 self._session.budget.leave()
@@ -461,6 +479,63 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
                 self._session.budget.leave()
         self._wake()
         self._arrival.unpark_all()
+
+
+class StreamWire:
+    """An epoch stream as the session knows it, which does not keep it alive: its readers do.
+
+    What comes for a stream without readers is dropped until the daemon has ended it.
+    """
+
+    __slots__ = ("_stream", "last_seen")
+
+    def __init__(self, stream: EpochStream) -> None:
+        self._stream = ref(stream)
+        self.last_seen = 0
+        """The newest epoch that had come when the last reader left."""
+
+    @property
+    def seen(self) -> int:
+        """The newest epoch that has come; 0 before the first."""
+        stream = self._stream()
+        return self.last_seen if stream is None else stream.seen
+
+    def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:
+        """Takes a frame of values, which cost ``size`` bytes of credit."""
+        if (stream := self._stream()) is not None:
+            stream.arrive(values, first, size, available)
+
+    def know(self, total: int) -> None:
+        """Notes that so many values have come or are ready."""
+        if (stream := self._stream()) is not None:
+            stream.know(total)
+
+    def reach(self, epoch: int) -> None:
+        """Notes that everything up to this epoch has come."""
+        if (stream := self._stream()) is not None:
+            stream.reach(epoch)
+
+    def finish(self) -> None:
+        """Notes that the daemon has completed the stream."""
+        if (stream := self._stream()) is not None:
+            stream.finish()
+
+    def fail(self, error: DataspaceError) -> None:
+        """Notes that the stream has failed, or that the space was closed."""
+        if (stream := self._stream()) is not None:
+            stream.fail(error)
+
+    def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
+        """Opens the stream again on a new connection."""
+        if (stream := self._stream()) is not None:
+            stream.reopen(number, resumed=resumed, moved=moved)
+
+
+def _forget(session: ClientSession, number: int, wire: StreamWire) -> None:
+    """Ends a stream without readers, in the loop of its connection."""
+    if session.has_stream(number, wire):
+        session.drop_stream(number)
+    session.budget.leave()
 
 
 def _follows_state(options: ObserveOptions, *, restated: bool) -> bool:

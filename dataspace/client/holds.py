@@ -4,6 +4,9 @@ A hold outlasts the connection that made it, and the daemon: its fact stays for 
 ``put`` or ``renew``, of this client or of another one of the same principal that knows its name.  A turn over
 HTTP in the name of a lease does the same.
 
+``hold.ended`` is set when this client learns that the hold has ended.  A block, ``async with hold``, is
+cancelled then, and raises that at its end.
+
 Always: a hold has one fact; while another fact takes its place no observer sees two, or none; a turn that is
 sent again after a lost connection happens once.
 """
@@ -11,17 +14,26 @@ sent again after a lost connection happens once.
 from __future__ import annotations
 
 import uuid
-from typing import Final
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
 
 from dataspace.client.session.session import ClientSession
 from dataspace.codec import pack
-from dataspace.errors import DataspaceError, Refused, UsageError
+from dataspace.errors import DataspaceError, Refused, Unreachable, UsageError
 from dataspace.loops.here import loop
+from dataspace.loops.primitives import Event, Scope
 from index.values.freezing import freeze
 from index.values.values import Map, Value
 
 RENEWALS: Final = 3
 """How often a hold is renewed in its time."""
+
+RELEASED: Final = "it was released"
+"""The reason of a hold that this client has released."""
+
+RELEASE_SECONDS: Final = 1.0
+"""Seconds for which the end of a block waits until the fact is retracted."""
 
 LONGEST: Final = 86_400.0
 """Seconds that a hold may last without being renewed."""
@@ -46,7 +58,14 @@ class Hold:
         self._session: Final = session
         self._client: Final = f"~hold-{uuid.uuid4().hex}"
         self._sequence = 0
-        self._scope = loop().scope()
+        self._renewing: Scope | None = None
+        self._renews = self._is_renewing = False
+        self._blocks: list[Scope] = []
+        self.ended: Event = loop().event()
+        """Set when this client learns that the hold has ended, or renews it no more.
+
+        A later ``put`` begins anew, with another event.
+        """
 
     async def put(self, value: object) -> int:
         """States a fact in place of the held one, and renews; returns the epoch.
@@ -65,6 +84,10 @@ class Hold:
         epoch = await self._session.request("publish", Map(told))
         assert isinstance(epoch, int)  # by WIRE.md
         self.epoch, self.reason = epoch, ""
+        if self.ended.is_set():
+            self.ended = loop().event()
+        if self._renews:
+            self.keep()
         return epoch
 
     async def renew(self) -> None:
@@ -73,29 +96,73 @@ class Hold:
         try:
             await self._session.request("renew", Map({"owner": self.owner}))
         except Refused as refusal:
-            self.reason = refusal.text
+            self._end(refusal.text)
             raise
 
     async def release(self) -> None:
         """Retracts the fact now; does nothing if it has ended."""
-        self._scope.cancel()
+        self._renews = False
+        if self._renewing is not None:
+            self._renewing.cancel()
         try:
             await self._session.request("release", Map({"owner": self.owner}))
         except Refused as refusal:
             if refusal.code != "no-lease":
                 raise
-        self.reason = "it was released"
+        self.reason = RELEASED
+        self.ended.set()
 
     def keep(self) -> None:
         """Renews it from now on, for as long as the connection is open; it stops where the hold has ended."""
-        self._session.start_soon(self._keep)
+        self._renews = True
+        if not self._is_renewing:
+            self._is_renewing = True
+            self._session.start_soon(self._keep)
 
     async def _keep(self) -> None:
-        with self._scope:
-            while True:
-                await loop().sleep(self._ttl / RENEWALS)
-                try:
-                    await self.renew()
-                except DataspaceError as error:  # it has ended, or there will be no further connection
-                    self.reason = str(error)
-                    return
+        try:
+            with loop().scope() as self._renewing:
+                while self._renews and not self.ended.is_set():
+                    await loop().sleep(self._ttl / RENEWALS)
+                    with suppress(
+                        Unreachable
+                    ):  # the daemon is away, and gives the lease its time when it is back
+                        await self.renew()
+        except DataspaceError as error:  # it has ended, or there will be no further connection
+            self._end(str(error))
+        finally:
+            self._is_renewing, self._renewing = False, None
+
+    def _end(self, reason: str) -> None:
+        """Notes that the hold has ended, as far as this client knows."""
+        self.reason = reason
+        self.ended.set()
+        for block in self._blocks:
+            block.cancel()
+
+    def check(self) -> None:
+        """Raises ``Refused("no-lease")`` if the hold has ended, as far as this client knows."""
+        if self.ended.is_set():
+            raise Refused("no-lease", f"the hold {self.name!r:.80} has ended: {self.reason}")
+
+    async def __aenter__(self) -> Self:
+        """Begins a block that is cancelled once the hold has ended, and then raises ``Refused("no-lease")``.
+
+        The end of the block releases the hold.
+        """
+        self.check()
+        self._blocks.append(loop().scope())
+        self._blocks[-1].__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        block = self._blocks.pop()
+        block.__exit__(kind, error, trace)
+        if (error is None and self.reason != RELEASED) or block.cancelled_caught:
+            self.check()
+        if not self.ended.is_set():
+            with loop().move_on_after(RELEASE_SECONDS, shield=True), suppress(DataspaceError):
+                await self.release()  # if it cannot be, the fact ends by itself
+        return block.cancelled_caught

@@ -159,5 +159,6 @@ TRIO: Final = Loop(
     notify_closing=trio.lowlevel.notify_closing,
     open_tcp=_open_tcp,
     open_unix=_open_unix,
+    soon=lambda: trio.lowlevel.current_trio_token().run_sync_soon,
     run_in_thread=trio.to_thread.run_sync,
 )

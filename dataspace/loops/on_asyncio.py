@@ -232,5 +232,6 @@ ASYNCIO: Final = Loop(
     notify_closing=anyio.notify_closing,
     open_tcp=_open_tcp,
     open_unix=_open_unix,
+    soon=lambda: asyncio.get_running_loop().call_soon_threadsafe,
     run_in_thread=_run_in_thread,
 )

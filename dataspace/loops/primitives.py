@@ -126,5 +126,10 @@ class Loop:
     notify_closing: Callable[[socket.socket], None]
     open_tcp: Callable[[str, int], Awaitable[socket.socket]]
     open_unix: Callable[[str], Awaitable[socket.socket]]
+    soon: Callable[[], Callable[[Callable[[], object]], object]]
+    """Returns what has the running loop call a function soon, from any thread.
+
+    That raises ``RuntimeError`` once the loop has ended.
+    """
     run_in_thread: Callable[..., Awaitable[Any]]
     """Calls a function in a thread and waits for its end, cancelled or not."""

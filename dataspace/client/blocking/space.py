@@ -33,7 +33,7 @@ from dataspace.client.blocking.waiting import Blocking, Waiter, documented_by, w
 from dataspace.client.blocks import BlockingBlock, BlockingOnly, blocking_block
 from dataspace.client.connect import connect
 from dataspace.client.epoch_streams import ITERATE
-from dataspace.client.holds import Hold
+from dataspace.client.holds import RELEASED, Hold
 from dataspace.client.locks import Held, Lock
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Publication
@@ -342,9 +342,41 @@ class BlockingHold(Blocking[Hold]):
         """The epoch in which the fact was last stated."""
         return self._remote.epoch
 
+    @property
+    def reason(self) -> str:
+        """Why the hold has ended, as far as this client knows; empty while it runs."""
+        return self._remote.reason
+
+    @property
+    def ended(self) -> bool:
+        """True once this client knows that the hold has ended."""
+        return self._remote.ended.is_set()
+
     put = waiting(Hold.put)
     renew = waiting(Hold.renew)
     release = waiting(Hold.release)
+
+    def check(self) -> None:
+        """Raises ``Refused("no-lease")`` if the hold has ended, as far as this client knows."""
+        self._remote.check()
+
+    def __enter__(self) -> Self:
+        """Begins a block whose end releases the hold.
+
+        A thread cannot be cancelled: a block whose hold has ended goes on to its end, and raises
+        ``Refused("no-lease")`` there; a long one calls ``check``.
+        """
+        self.check()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if error is None and self.reason != RELEASED:
+            self.check()
+        if not self.ended:
+            with suppress(DataspaceError):  # if it cannot be released, the fact ends by itself
+                self.release()
 
 
 class BlockingLock:

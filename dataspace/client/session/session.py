@@ -323,10 +323,13 @@ class ClientSession:
     def drop_stream(self, number: int, reason: str = "") -> None:
         """Ends a stream without waiting."""
         if self.take_stream(number) is not None:
-            if self.uplink.up:
-                self.uplink.send(p.Abort(number, reason[:REASON], False), at_once=False)
-            else:
+            resumes = self.identity.grace > 0  # and so keeps the interest if the abort is lost
+            if not self.uplink.up:
                 self._dropped.append(number)
+                return
+            if resumes:
+                self._streams[number] = PendingAbort(self._dropped)
+            self.uplink.send(p.Abort(number, reason[:REASON], resumes), at_once=False)
 
     async def end_stream(self, number: int, reason: str = "") -> None:
         """Ends a stream and waits until the daemon has confirmed it, or the connection is lost."""
@@ -336,6 +339,10 @@ class ClientSession:
             ending = self._streams[number] = PendingAbort(self._dropped)
             self.uplink.send(p.Abort(number, reason[:REASON], True), at_once=False)
             await ending.wait()
+
+    def has_stream(self, number: int, stream: Stream) -> bool:
+        """True if the number stands for this stream."""
+        return self._streams.get(number) is stream
 
     def take_stream(self, number: int) -> Stream | None:
         """Removes a stream and returns it, None if there is none; its epochs stay seen."""

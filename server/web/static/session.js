@@ -48,7 +48,7 @@ export class Session {
       hear: (bytes, began) => this.#hear(bytes, began),
       lost: (reason, began) => this.#lost(reason, began),
     });
-    this.client = options.client || (options.owner && !options.lease ? `owner:${options.owner}` : `~${randomHex(16)}`);
+    this.client = options.client || `~${randomHex(16)}`;
     this.home = options.space === "system" ? "main" : options.space;
     this.inFlight = new InFlight(options.space, options.lease ? options.owner : "", (bytes) => this.#write(bytes));
     this.lease = options.lease ? new Lease(this, options.owner, options.lease) : null;

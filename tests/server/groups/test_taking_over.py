@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import trio
+import trio.testing
 
 import dataspace
 from dataspace import Record
@@ -44,6 +47,35 @@ async def test_members_keep_their_jobs_at_the_next_leader(
                 assert sorted(map(repr, results)) == sorted(
                     repr(each) for each in done if each != taken[0]["id"]
                 )
+
+
+async def test_a_turn_waits_for_a_group_that_the_next_leader_still_reads(
+    successors: tuple[DaemonProcess, DaemonProcess],
+) -> None:
+    """The item of the turn is behind so many others that the group has not read it when the turn comes."""
+    first, second = successors
+    count = 4_000
+    with trio.fail_after(90):
+        async with (
+            dataspace.connect(f"{first.url},{second.url}", grace=30) as space,
+            space.consume("job($id)", group="w", key="id", in_flight=count + 1) as jobs,
+        ):
+            async with space.turn() as turn:
+                for number in range(count + 1):
+                    turn.send(Record("job", number))
+            *taken, last = [await _next(jobs) for _ in range(count + 1)]
+            await jobs.done(*taken)
+            async with trio.open_nursery() as nursery:
+                first.process.send_signal(signal.SIGSTOP)
+                nursery.start_soon(_reports, space, last)
+                await trio.testing.wait_all_tasks_blocked(0.1)
+                await trio.to_thread.run_sync(first.kill)
+            assert await space.matches("result($)") == [(1,)]
+
+
+async def _reports(space: dataspace.RemoteSpace, job: dataspace.Job) -> None:
+    async with space.turn(done=[job]) as turn:
+        turn.assert_(Record("result", 1), owner="results")
 
 
 async def _next(jobs: dataspace.Jobs) -> dataspace.Job:

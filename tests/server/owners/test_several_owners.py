@@ -308,3 +308,15 @@ async def test_the_blocking_client_has_the_same_verbs(daemon: DaemonProcess) -> 
             assert space.withdraw("config(_, _)", owner="operations") == 1
 
     await trio.to_thread.run_sync(work)
+
+
+async def test_connections_may_share_a_durable_owner(url: str) -> None:
+    async with dataspace.connect(url, owner="plan") as first, dataspace.connect(url, owner="plan") as second:
+        one, two = await first.assert_(Record("job", 1)), await second.assert_(Record("job", 1))
+        await first.put("rate", "a", 1)
+        await second.put("rate", "a", 2)
+        await first.retract(one)
+        assert await first.matches("job($n)") == [(1,)]  # the other claim stands
+        await second.retract(two)
+        assert (await first.matches("job($n)"), await second.matches("rate($k, $v)")) == ([], [("a", 2)])
+        assert await first.withdraw("rate(_, _)") == 1

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 import dataspace
-from dataspace import Record, Refused, RemoteSpace, UsageError
+from dataspace import Map, Record, Refused, RemoteSpace, UsageError
 from tests.server.proxies import Proxy
 
 
@@ -80,6 +80,69 @@ async def test_what_has_ended_is_said_and_begins_anew(url: str) -> None:
         assert (await witness.matches("job($n)"), held.reason) == ([(8,)], "")
 
 
+async def _end(url: str, held: dataspace.Hold) -> None:
+    """Ends the lease of a hold, as an operator may, or a client that knows its name."""
+    async with dataspace.connect(url) as other:
+        await other.request("release", Map({"owner": held.owner}))
+
+
+async def test_a_renewed_hold_that_ends_says_so_by_an_event(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        held = await space.hold(Record("job", 7), ttl=0.6, renew=True)
+        held.check()
+        await _end(url, held)
+        with trio.fail_after(10):
+            await held.ended.wait()
+        assert held.reason
+        with pytest.raises(Refused, match=r"no-lease: the hold .* has ended"):
+            held.check()
+        await held.put(Record("job", 8))  # begins anew, and is renewed again
+        held.check()
+        await _end(url, held)
+        with trio.fail_after(10):
+            await held.ended.wait()
+
+
+async def test_a_block_is_cancelled_once_its_hold_has_ended(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        with trio.fail_after(10), pytest.raises(Refused, match="no-lease"):
+            async with await space.hold(Record("job", 7), ttl=0.6, renew=True) as held:
+                await _end(url, held)
+                await trio.sleep_forever()
+        with pytest.raises(Refused, match="no-lease"):
+            async with held:
+                pass
+
+
+@pytest.mark.parametrize("how", ["end", "error", "released"])
+async def test_the_end_of_a_block_releases_the_hold(url: str, how: str) -> None:
+    async with dataspace.connect(url) as space:
+        try:
+            async with await space.hold(Record("job", 7), ttl=60, renew=True) as held:
+                assert await space.matches("job($n)") == [(7,)]
+                if how == "error":
+                    raise ZeroDivisionError
+                if how == "released":
+                    await held.release()
+        except ZeroDivisionError:
+            pass
+        assert await space.matches("job($n)") == []
+
+
+@pytest.mark.slow
+async def test_a_hold_is_renewed_on_after_a_daemon_that_was_away_for_longer_than_calls_wait(
+    url: str, proxy: Proxy
+) -> None:
+    async with dataspace.connect(url) as witness, dataspace.connect(proxy.url, timeout=0.05) as space:
+        held = await space.hold(Record("job", 1), ttl=3, renew=True)
+        proxy.refusing = True
+        proxy.cut()
+        await trio.sleep(1.3)  # one renewal is due, and in vain
+        proxy.refusing = False
+        await trio.sleep(2.5)
+        assert (await witness.matches("job($n)"), held.ended.is_set()) == ([(1,)], False)
+
+
 async def test_a_lost_connection_changes_nothing(url: str, proxy: Proxy) -> None:
     async with dataspace.connect(url) as witness, dataspace.connect(proxy.url) as space:
         held = await space.hold(Record("job", 1), ttl=60)
@@ -105,6 +168,13 @@ async def test_the_blocking_client_holds_as_well(url: str) -> None:
             held.renew()
             assert space.matches("job($n)") == [(2,)]
             held.release()
+            assert space.matches("job($n)") == [] and held.ended and held.reason
+            with space.hold(Record("job", 3), ttl=60) as held:
+                assert not held.ended
             assert space.matches("job($n)") == []
+            with pytest.raises(Refused, match="no-lease"), space.hold(Record("job", 3), ttl=0.6) as held:
+                space.request("release", Map({"owner": held.owner}))
+                with pytest.raises(Refused, match="no-lease"):
+                    held.renew()
 
     await trio.to_thread.run_sync(script)
