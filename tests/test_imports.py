@@ -46,7 +46,7 @@ dataspace/client/query      dataspace/rules/engine dataspace/rules/language data
 dataspace/client            dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/streams/sources dataspace/streams/stages dataspace/topics dataspace/transport dataspace/wire
 dataspace/client/blocking   dataspace/client dataspace/client/query dataspace/client/session dataspace/kernel dataspace/streams/stages dataspace/topics
 dataspace/client/bulk       dataspace/client dataspace/client/query dataspace/kernel dataspace/topics dataspace/transport dataspace/wire
-dataspace/running           dataspace/actors/engine dataspace/client dataspace/client/session dataspace/flows dataspace/kernel dataspace/transport
+dataspace/running           dataspace/actors/engine dataspace/client dataspace/client/session dataspace/flows dataspace/kernel dataspace/loops dataspace/transport
 
 relay/delivery              dataspace/kernel dataspace/wire
 relay/store
@@ -104,8 +104,8 @@ server/cli                  dataspace/client dataspace/client/bulk dataspace/ker
 server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/rules/language dataspace/transport dataspace/wire relay/archive relay/archive/erasure relay/objects server/cli server/config
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/wire server/cli server/cli/once server/config
-server/cli/shell            dataspace/client dataspace/client/blocking dataspace/client/query dataspace/client/session dataspace/kernel dataspace/transport server/cli
-server/cli/main             dataspace/client server/cli server/cli/lasting
+server/cli/shell            dataspace/client dataspace/client/blocking dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/transport server/cli
+server/cli/main             dataspace/client dataspace/loops server/cli server/cli/lasting
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""
 

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(args)
     except BaseExceptionGroup as group:
-        from dataspace.client.connect import alone
+        from dataspace.loops.lone import alone
 
         return _explain(alone(group))
     except (DataspaceError, KeyboardInterrupt, OSError) as error:

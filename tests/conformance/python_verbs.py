@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import dataspace
 from dataspace import absent, exactly, unchanged
-from dataspace.client.connect import alone
 from dataspace.errors import DataspaceError, ExpectationFailed, ProtocolError, Refused
+from dataspace.loops.lone import alone
 from index.values.jsons import from_json
 from tests.conformance.vectors import plain
 

@@ -18,7 +18,6 @@ from typing import Final, Self, TypeVar
 import trio
 
 from dataspace.client.blocking.space import BlockingSpace
-from dataspace.client.connect import alone
 from dataspace.client.query.rows import Rows
 from dataspace.client.session.events import ConnectionChange, ConnectionEvent
 from dataspace.client.space import RemoteSpace
@@ -26,6 +25,7 @@ from dataspace.errors import DataspaceError, Refused
 from dataspace.kernel.actions import Action
 from dataspace.kernel.changes import EpochChanges
 from dataspace.kernel.expectations import Expectation
+from dataspace.loops.lone import alone
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
 from server.cli.connecting import connect

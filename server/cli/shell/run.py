@@ -18,9 +18,9 @@ from typing import Final
 
 import trio
 
-from dataspace.client.connect import alone
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Closed, DataspaceError
+from dataspace.loops.lone import alone
 from dataspace.transport.addresses import default_url
 from index.patterns.patterns import capture
 from index.values.values import Map, Record, Value
