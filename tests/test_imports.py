@@ -105,7 +105,7 @@ server/cli/once             dataspace/client/bulk dataspace/kernel dataspace/rul
 server/cli/demo             dataspace/client dataspace/kernel dataspace/transport
 server/cli/lasting          dataspace/client dataspace/client/session dataspace/kernel dataspace/rules/language dataspace/topics dataspace/wire server/cli server/cli/once server/config
 server/cli/shell            dataspace/client dataspace/client/blocking dataspace/client/query dataspace/client/session dataspace/kernel dataspace/loops dataspace/transport server/cli
-server/cli/main             dataspace/client dataspace/loops server/cli server/cli/lasting
+server/cli/main             dataspace/loops server/cli server/cli/lasting
 """  # noqa: E501  # a table
 """Each room, from the ground up, and the rooms that it may import besides those of the ground and itself."""
 
