@@ -127,7 +127,9 @@ class Merger:
         time = store_time(self.archive)
         reach("merge-before-manifest")
         while True:
-            following = _following(manifest, run, made, state, work.types, time, finished)
+            following = _following(manifest, run, made, state, work.types)
+            retired = retired_after(manifest, _replaced(manifest, run, following), time, finished)
+            following = replace(following, retired=retired)
             try:
                 self.writer.commit(self.writer.with_chapter(following))
                 break
@@ -323,8 +325,6 @@ def _following(
     made: Range,
     state: ArchivedState | None,
     types: dict[str, str],
-    time: float,
-    finished: int,
 ) -> ArchiveManifest:
     """Returns the next version, with a range instead of several, and the state before it."""
     ranges = list(manifest.ranges)
@@ -334,14 +334,23 @@ def _following(
     replaced = {*[each.last for each in run[:-1]], *[each.epoch for each in added]}
     gone = [each for each in manifest.states if each.epoch in replaced]
     states = [each for each in manifest.states if each not in gone] + added
-    files = [file for each in run for file in each.files] + [file for each in gone for file in each.files]
     return replace(
         manifest.next(),
         ranges=tuple(ranges),
         states=tuple(sorted(states, key=lambda each: each.epoch)),
         types={**manifest.types, **types},
-        retired=retired_after(manifest, files, time, finished),
     )
+
+
+def _replaced(
+    manifest: ArchiveManifest, run: Sequence[Range], following: ArchiveManifest
+) -> Iterator[ArchivedFile]:
+    """Yields the objects of merged ranges, and of states that the next version has no more."""
+    for of in run:
+        yield from of.files
+    for state in manifest.states:
+        if state not in following.states:
+            yield from state.files
 
 
 def retired_after(

@@ -196,8 +196,8 @@ def _table_files(archive: Archive, erased: Mapping[str, set[str]]) -> Iterator[s
 def _log_naming(archive: Archive, folder: str, named: AbstractSet[str]) -> Iterator[str]:
     """Yields all files of a table's log if one of its commits names some objects, else none.
 
-    A later commit goes before an earlier one, so that the commits that are left are numbered from 0 still;
-    checkpoints, which have all that commits have, go before commits.
+    Checkpoints go first, then later commits before earlier ones: the commits that are left are numbered from
+    0 in between.
     """
     there = sorted(archive.objects.listed(folder), reverse=True)
     commits = [each for each in there if each.endswith(".json")]

@@ -67,7 +67,7 @@ class Erasable:
 class Erased:
     """What an erasure did: the newest epoch that it reached, erased rows and items in notes of groups, and
     facts that stay because they hold; and, together with the erasures beside it, ranges and states that were
-    written anew, and deleted objects and manifests, those of an erasure that was interrupted too.
+    written anew, and deleted objects and manifests, also objects that an interrupted erasure had left.
 
     ``tables_error`` says why Delta tables were not made anew, if so; nothing erased is left in them."""
 

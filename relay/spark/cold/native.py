@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +37,7 @@ from relay.spark.cold.columns import ColdFile
 from relay.spark.cold.forms import CLASSES, ColumnForm, column_form
 from relay.spark.cold.plans import column_files, summed_files
 from relay.spark.common.schema import CHANGE_TYPE, CHANGES, EPOCH, EPOCH_TIMESTAMP, SEQ, Column, Columns
-from relay.spark.common.where import Combined, Compared, Condition, IsNull, IsTrue, Negated
+from relay.spark.common.where import Combined, Compared, Condition, IsNull, IsTrue, Literal, Negated
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression, DataFrame, SparkSession
@@ -143,7 +144,7 @@ def _expression(of: Condition) -> Expression:
     """A condition in Spark's terms."""
     match of:
         case Compared(column, sign, literal):
-            return _COMPARISONS[sign](F.col(column), F.lit(literal))
+            return _COMPARISONS[sign](F.col(column), _literal(literal))
         case IsNull(column):
             return F.col(column).isNull()
         case IsTrue(column):
@@ -152,6 +153,19 @@ def _expression(of: Condition) -> Expression:
             return ~_expression(part)
         case Combined(word, parts):
             return reduce(operator.and_ if word == "and" else operator.or_, map(_expression, parts))
+
+
+def _literal(value: Literal) -> Expression:
+    """Returns a literal in Spark's terms.
+
+    A time goes as its number: ``F.lit`` takes the day of one before 1582 for a day of the Julian calendar.
+    """
+    if isinstance(value, datetime):
+        return F.timestamp_micros(F.lit((value - _BEGIN) // timedelta(microseconds=1)))
+    return F.lit(value)
+
+
+_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 _COMPARISONS: Final[Mapping[str, Callable[[Expression, Expression], Expression]]] = {

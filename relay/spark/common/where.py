@@ -5,7 +5,7 @@ So a condition that is to save work is an option.  It is a small part of Spark's
 comparisons of a column with a literal, ``in``, ``between``, ``is null``, ``and``, ``or``, ``not``.
 
 Always: a row is kept if the condition is true of it, neither false nor null; a column and a literal have the
-same type.
+same type; NaN is greater than any other number and equal to itself, and -0.0 equals 0.0, as in Spark.
 """
 
 from __future__ import annotations
@@ -129,8 +129,10 @@ def _mask(of: Condition, batch: pa.RecordBatch) -> Any:
     match of:
         case Compared(column, sign, literal):
             values = batch.column(column)
-            scalar = pa.scalar(literal, values.type)
-            return _FUNCTIONS[sign](compute)(values, scalar)
+            mask = _FUNCTIONS[sign](compute)(values, pa.scalar(literal, values.type))
+            if sign in (">", ">=") and pa.types.is_floating(values.type):
+                return compute.or_(mask, compute.is_nan(values))  # of which Arrow says false
+            return mask
         case IsNull(column):
             return batch.column(column).is_null()
         case IsTrue(column):
@@ -310,9 +312,9 @@ def _value(kind: DataType, found: str, text: str) -> Literal | None:
 
 
 def _time(text: str) -> datetime | None:
-    """Returns a time; without a zone it is of UTC."""
+    """Returns a time in UTC, also where the text has no zone; None for a text that is no time."""
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -122,6 +122,22 @@ def test_the_archive_alone_has_all_up_to_its_newest_epoch(
     assert rows(some) == expected
 
 
+@pytest.mark.parametrize(
+    "where", ["x > 5", "not (x > 5)", "x >= 0 and x <= 1", "x = 0", "x <> 0", "not (x between 0 and 2)"]
+)
+def test_a_condition_on_floats_is_that_of_spark_wherever_it_is_judged(
+    world: World, spark: SparkSession, where: str
+) -> None:
+    """NaN and -0.0 stand beside the floats of an archive; the daemon sends them among others."""
+    pattern = "odd($x:float, _)"
+    plainly = rows(dataspace.spark.frame(spark, pattern, url=world.daemon.url).where(where))
+    assert plainly
+    assert rows(world.frame(spark, pattern, where=where)) == plainly
+    assert hot(world, spark, pattern, where=where) == plainly
+    both = dataspace.spark.frame(spark, pattern, url=world.daemon.url, archive=world.archive, where=where)
+    assert rows(both) == plainly
+
+
 def test_a_condition_is_fixed_when_the_frame_is_made(world: World, spark: SparkSession) -> None:
     where = "n between 3 and 33 and from <> 'ATL' and _epoch > 7"
     plainly = dataspace.spark.frame(spark, FLIGHT, url=world.daemon.url).where(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -142,3 +144,64 @@ def test_bounds_of_epochs_are_found(text: str, after: int, upto: int | None) -> 
 def test_a_text_that_is_no_condition_is_refused_with_what_is_wrong(text: str, error: str) -> None:
     with pytest.raises(UsageError, match=f"option where: .*{error}"):
         condition(text, SCHEMA)
+
+
+FLOATS = (None, math.nan, -math.inf, -1.5, -0.0, 0.0, 5e-324, 5.0, 1.7e308, math.inf)
+LITERALS = ("-1e308", "-0.0", "0", "5", "1.7e308")
+
+
+def spark_order(value: float) -> tuple[bool, float]:
+    """The order of Spark: NaN after all others and equal to itself, both zeros one."""
+    return (math.isnan(value), 0.0 if math.isnan(value) else value)
+
+
+@pytest.mark.parametrize("sign", ["=", "<>", "<", "<=", ">", ">="])
+def test_floats_compare_as_in_spark(sign: str) -> None:
+    compare = {
+        "=": operator.eq,
+        "<>": operator.ne,
+        "<": operator.lt,
+        "<=": operator.le,
+        ">": operator.gt,
+        ">=": operator.ge,
+    }[sign]
+    floats = pa.RecordBatch.from_arrays([pa.array(FLOATS, pa.float64(), from_pandas=False)], names=["f"])
+    schema = inferred("p($f:float)")
+    for literal in LITERALS:
+        held = spark_order(float(literal))
+        for text, wanted in ((f"f {sign} {literal}", True), (f"not (f {sign} {literal})", False)):
+            found = kept(condition(text, schema), floats).column(0).to_pylist()
+            expected = [
+                each for each in FLOATS if each is not None and compare(spark_order(each), held) is wanted
+            ]
+            assert list(map(repr, found)) == list(map(repr, expected)), text
+    both = kept(condition("f between 5 and 1.7e308", schema), floats).column(0).to_pylist()
+    assert both == [5.0, 1.7e308]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0001-01-01T00:00:00",
+        "0814-01-28T00:00:00",
+        "1969-12-31T23:59:59.999999",
+        "9999-12-31T23:59:59.999999",
+    ],
+)
+def test_times_at_the_ends_are_compared(text: str) -> None:
+    at = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    times = [datetime(1, 1, 1, tzinfo=UTC), at, datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)]
+    column = pa.array([(each - _BEGIN) // timedelta(microseconds=1) for each in times], pa.int64())
+    some = pa.RecordBatch.from_arrays([column.cast(pa.timestamp("us", tz="UTC"))], names=["t"])
+    for sign, compare in (("<", operator.lt), ("=", operator.eq), (">=", operator.ge)):
+        of = condition(f"t {sign} timestamp '{text}Z'", inferred("p($t:time)"))
+        assert kept(of, some).num_rows == sum([compare(each, at) for each in times])
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"])
+def test_a_time_beyond_the_calendar_is_no_literal(text: str) -> None:
+    with pytest.raises(UsageError, match="no literal of that"):
+        condition(f"t < timestamp '{text}'", inferred("p($t:time)"))
+
+
+_BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
