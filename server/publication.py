@@ -24,6 +24,7 @@ from dataspace.faults import reach
 from dataspace.kernel.changes import Origin
 from dataspace.kernel.expectations import are_expectations
 from dataspace.kernel.turns import keys_in_steps
+from dataspace.steps import Steps, at_once
 from dataspace.wire import packets as p
 from dataspace.wire.arguments import key, number, text, texts
 from dataspace.wire.packets import are_done
@@ -134,6 +135,7 @@ async def publish(
     sequence: int,
     replace: bool,
     by: Value = None,
+    once: bool = False,
     expect: Sequence[Value] = (),
     exclusive: bool = False,
     discard: tuple[str, ...] | None = None,
@@ -141,6 +143,7 @@ async def publish(
     account: Account | None = None,
     origin: Origin | None = None,
     report: Callable[[], Sequence[Settled]] = tuple,
+    planned: Callable[[Plan], object] = bool,
 ) -> int:
     """Commits what is staged under these keys as one turn; returns its epoch once that is on disk.
 
@@ -151,10 +154,11 @@ async def publish(
     does not hold, ``ExpectationFailed`` is raised, and the number may be used again.  Published batches are
     discarded then, or everything under ``discard``; ``discard`` and ``close`` have the meaning
     of ``Staging.discard``.  ``report`` returns the jobs of groups that are done with the turn, or raises
-    ``DeliveryLost``, and nothing has happened.
+    ``DeliveryLost``, and nothing has happened.  ``planned`` gets the plan that was committed, if one was now.
     """
     name = bearer.owner(owner)
     identity = bearer.publisher(client, name, hosted.clients)
+    planning = partial(hosted.ledgers.planning, name, replace=replace, by=by, once=once)
     reach("publish-before-commit")
     expected = await hosted.lane.work(bearer.principal).do(reading(expect, bearer.permit)) if expect else []
     with closing(Judgement(hosted, expected)) as judgement:
@@ -175,7 +179,7 @@ async def publish(
                         await judge()
                     if name.startswith(LEASE):
                         hosted.leases.grant(name, account)
-                    plan = await _planned(hosted, name, operations, bearer.principal, replace=replace, by=by)
+                    plan = await _planned(hosted, name, partial(planning, operations), bearer.principal)
                     if judgement.decide():
                         break
                 if name.startswith(LEASE):
@@ -191,6 +195,7 @@ async def publish(
                     notes=hosted.groups.notes(done),
                 ).number
                 hosted.groups.settled(done)
+                planned(plan)
                 if exclusive:
                     hosted.publishers.published(name, identity, epoch)
                 hosted.flush()
@@ -220,7 +225,7 @@ def _nothing(_facts: int, _size: int) -> None:
 
 
 async def _planned(
-    hosted: HostedSpace, owner: str, operations: Operations, asker: Hashable, *, replace: bool, by: Value
+    hosted: HostedSpace, owner: str, planning: Callable[[], Steps[Plan | None]], asker: Hashable
 ) -> Plan:
     """Returns what operations do to the claims of an owner now; where they are many, in the lane.
 
@@ -228,12 +233,13 @@ async def _planned(
     """
     for _ in range(ATTEMPTS):
         hosted.finish_ending(owner)
-        steps = hosted.ledgers.planning(owner, operations, replace=replace, by=by)
-        plan = await _in_turn(hosted, asker, steps)
+        plan = await _in_turn(hosted, asker, planning())
         if plan is not None:
             return plan
     hosted.finish_ending(owner)
-    return hosted.ledgers.plan(owner, operations, replace=replace, by=by)
+    plan = at_once(planning())
+    assert plan is not None  # nothing came between
+    return plan
 
 
 async def _in_turn(hosted: HostedSpace, asker: Hashable, steps: Generator[None, None, T]) -> T:
@@ -472,14 +478,18 @@ async def _discard(peer: Peer, arguments: Map) -> Value:
 
 
 async def _publish(peer: Peer, arguments: Map) -> Value:
-    """Commits everything staged under some keys as one turn; returns its epoch once on disk."""
+    """Commits everything staged under some keys as one turn; returns its epoch once on disk.
+
+    With ``once`` it returns also how many facts the owner claims since, and claims no more.
+    """
     keys = arguments.get("keys")
     if not isinstance(keys, tuple):
         raise Refused("bad-request", "keys must be an array of keys, or of binary in place of one")
     owner, client = text(arguments, "owner"), text(arguments, "client")
     name = peer.bearer.owner(owner)  # before anything else: a sink asks so for its rights, without a number
     peer.bearer.publisher(client, name, peer.hosted.clients)
-    return await publish(
+    plans: list[Plan] = []
+    epoch = await publish(
         peer.hosted,
         [each if isinstance(each, bytes) else key(each) for each in keys],
         bearer=peer.bearer,
@@ -488,6 +498,7 @@ async def _publish(peer: Peer, arguments: Map) -> Value:
         sequence=number(arguments, "sequence"),
         replace=arguments.get("replace") is True,
         by=arguments.get("by"),
+        once=arguments.get("once") is True,
         expect=_expected(arguments),
         exclusive=arguments.get("exclusive") is True,
         discard=texts(arguments, "discard") if "discard" in arguments else None,
@@ -495,7 +506,12 @@ async def _publish(peer: Peer, arguments: Map) -> Value:
         account=peer.account,
         origin=peer.own.client.origin,
         report=partial(_reported, peer, arguments),
+        planned=plans.append,
     )
+    if arguments.get("once") is not True:
+        return epoch
+    began, ended = (plans[0].began, plans[0].ended) if plans else (None, None)
+    return Map({"epoch": epoch, "asserted": began, "retracted": ended})
 
 
 def _reported(peer: Peer, arguments: Map) -> Sequence[Settled]:

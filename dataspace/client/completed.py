@@ -66,6 +66,11 @@ class EpochRange:
         self._items: list[Value] = []
 
     @property
+    def id(self) -> int:
+        """The identity of the topic whose numbers these are."""
+        return self._id
+
+    @property
     def wants_more(self) -> bool:
         """True if the range is not yet read to its end."""
         return self._after < self._upto
@@ -90,13 +95,21 @@ class CompletedEpochs(AsyncOnly):
 
     _usage = "async for epoch in space.completed(…)"
 
-    def __init__(self, space: Asking, topic: str, after: int | None, upto: int | None) -> None:
+    def __init__(
+        self, space: Asking, topic: str, after: int | None, upto: int | None, id: int | None = None
+    ) -> None:
         self._space = space
+        self._id = id
         self._topic = topic
         self._after = after
         self._upto = upto
         self._reading: EpochRange | None = None
         self._epochs: Iterator[CompletedEpoch] = iter(())
+
+    @property
+    def id(self) -> int | None:
+        """The identity of the topic, once something was read."""
+        return self._id if self._reading is None else self._reading.id
 
     def __aiter__(self) -> CompletedEpochs:
         return self
@@ -115,8 +128,10 @@ class CompletedEpochs(AsyncOnly):
         known = TopicFrontier.read(await self._space.request("topic-frontier", Map({"topic": self._topic})))
         after = known.oldest - 1 if self._after is None else self._after
         upto = max(after, known.completed) if self._upto is None else self._upto
-        self._reading = reading = EpochRange(self._topic, known.id, after, upto)
-        if after > known.completed:  # the daemon will refuse it
+        self._reading = reading = EpochRange(
+            self._topic, known.id if self._id is None else self._id, after, upto
+        )
+        if after > known.completed or reading.id != known.id:  # the daemon will refuse it
             await self._space.request("topic-epochs", Map(reading.asked()))
         return reading
 

@@ -370,6 +370,10 @@ class EpochStream(AsyncOnly, Source[EpochChanges], Iteration[EpochChanges]):
         policies show each change.
         """
         if not self._over:
+            options = self._options
+            is_past = (options.after, options.as_of, options.upto) != (None, None, None)
+            if moved and is_past and self._newest in (None, options.after) and not self._restated:
+                raise Refused("epoch-lost", "its epochs are of another space than the connection is to now")
             if moved and self._newest not in (None, self._options.after):
                 self._catch_up()
             elif moved:
@@ -556,11 +560,13 @@ def _may_skip(options: ObserveOptions, *, restated: bool) -> bool:
 def _going_on(options: ObserveOptions, newest: int | None, *, net: bool, restated: bool) -> ObserveOptions:
     """Returns how to open it after ``newest``, the last epoch known here, or anew where there is none."""
     if newest is not None:
-        net = net or (options.net and newest == options.after)
-        return replace(options, snapshot=True, after=newest, as_of=None, net=net)
+        is_first = newest == options.after
+        net = net or (options.net and is_first)
+        identity = options.identity if is_first else ""  # later ones have come over this connection
+        return replace(options, snapshot=True, after=newest, as_of=None, net=net, identity=identity)
     snapshot = options.snapshot or restated
-    as_of = None if restated else options.as_of
-    return replace(options, snapshot=snapshot, after=None, as_of=as_of, net=False)
+    as_of, identity = (None, "") if restated else (options.as_of, options.identity)
+    return replace(options, snapshot=snapshot, after=None, as_of=as_of, net=False, identity=identity)
 
 
 def _copied(error: DataspaceError) -> DataspaceError:

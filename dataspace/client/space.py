@@ -62,6 +62,7 @@ class Observing(TypedDict, total=False):
     policy: str
     window: int | None
     as_of: int | None
+    identity: str
     net: bool
     progress: bool
     pace: float | None
@@ -367,6 +368,7 @@ class RemoteSpace:
         policy: str = "conflate",
         window: int | None = None,
         as_of: int | None = None,
+        identity: str = "",
         net: bool = False,
         progress: bool = False,
         pace: float | None = None,
@@ -379,8 +381,10 @@ class RemoteSpace:
         First comes the state (``snapshot=False``: only what happens from now on), then every change, as soon
         as it is made and before it is on disk.  With
         ``after`` it begins with what followed that epoch, from the log, with ``as_of`` with the state at that
-        epoch; ``upto`` ends it after an epoch.  ``net``, with ``after``, replaces the past by its net
-        difference.  With ``progress``, ``epochs()`` also yields some without rows, whose ``progress`` is
+        epoch; ``upto`` ends it after an epoch.  A program that keeps an epoch to go on from keeps
+        ``welcome.space`` with it, and states it as ``identity``: in a space that was made anew, which counts
+        from 0 again, it is refused with ``epoch-lost``.  ``net``, with ``after``, replaces the past by its
+        net difference.  With ``progress``, ``epochs()`` also yields some without rows, whose ``progress`` is
         true, a few times a second as long as epochs are made: all changes up to their ``number`` have come.
         ``quiet`` asserts no interest; ``durable`` shows an epoch only when it is on disk.  With ``pace``
         changes come at most once in so many seconds (the net difference, with all messages).
@@ -404,6 +408,7 @@ class RemoteSpace:
             durable=durable,
             policy=policy,
             as_of=as_of,
+            identity=identity,
             net=net,
             progress=progress,
             pace=pace,
@@ -488,21 +493,25 @@ class RemoteSpace:
             open_bytes=open_bytes,
         )
 
-    def completed(self, topic: str, *, after: int | None = None, upto: int | None = None) -> CompletedEpochs:
+    def completed(
+        self, topic: str, *, after: int | None = None, upto: int | None = None, id: int | None = None
+    ) -> CompletedEpochs:
         """Returns the epochs that a durable topic has completed, by their numbers (after, upto].
 
         By default from the oldest retained to the newest completed.  A number stands for the same time and
-        items each time.  Raises ``Refused``: ``no-topic``, ``not-durable``, ``epoch-gone``, ``epoch-ahead``.
+        items each time, as long as the topic has the same identity: keep the ``id`` of the iterator with a
+        number to go on from.  A topic that was made anew is refused with ``no-topic`` for the earlier ``id``.
+        Raises
+        ``Refused``: ``no-topic``, ``not-durable``, ``epoch-gone``, ``epoch-ahead``.
         """
-        return CompletedEpochs(self._topics, topic, after, upto)
+        return CompletedEpochs(self._topics, topic, after, upto, id)
 
     async def end_topic(self, topic: str) -> None:
         """Ends a topic that this session made, or a durable one without publishers.
 
         All its publishers and subscribers are notified; its retained items are deleted.
         """
-        session = await self._topics.session()
-        await session.request("end-topic", Map({"topic": topic}))
+        await (await self._topics.session()).request("end-topic", Map({"topic": topic}))
 
     @overload
     async def matches(self, pattern: Pattern | str, *, row: None = None) -> list[tuple[Value, ...]]: ...
@@ -559,7 +568,7 @@ class RemoteSpace:
         from dataspace.client.query.questions import answered, looking, question
 
         asked = question(text, {name: freeze(value) for name, value in parameters.items()})
-        steps = looking(asked, await self._epoch(as_of))
+        steps = looking(asked, await self.epoch_at(as_of) if isinstance(as_of, datetime) else as_of)
         look = next(steps)
         while True:
             state = await self._state(look.pattern, look.as_of)
@@ -573,10 +582,6 @@ class RemoteSpace:
         from dataspace.client.typed import TypedRows
 
         return TypedRows(rows, row)
-
-    async def _epoch(self, as_of: int | datetime | None) -> int | None:
-        """Returns the epoch that is meant by a time."""
-        return await self.epoch_at(as_of) if isinstance(as_of, datetime) else as_of
 
     async def epoch_at(self, time: datetime) -> int:
         """Returns the newest epoch that was made at a time or before it; a time without a zone is UTC.

@@ -32,7 +32,7 @@ ARGUMENTS: Final = {
     "stage": "key operations rows",
     "prepare": "rows",
     "discard": "key close",
-    "publish": "keys owner client sequence replace by expect exclusive discard close traceparent done",
+    "publish": "keys owner client sequence replace by once expect exclusive discard close traceparent done",
     "rules": "ask about form",
     "take": "group pattern topic most wait",
     "settle": "group done again dead extend after blame reason",

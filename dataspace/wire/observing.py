@@ -21,6 +21,10 @@ from index.values.values import Map, Value
 MOST_PACE: Final = 60_000
 """Milliseconds that the pace of an observation may have."""
 
+LEAST_IDENTITY: Final = 8
+MOST_IDENTITY: Final = 64
+"""Characters of the identity of a space, or of the beginning that stands for it."""
+
 KINDS: Final = ("observe", "columns")
 
 
@@ -42,6 +46,9 @@ class ObserveOptions:
     it came.  ``share`` makes it a part of the state at ``as_of``: the rows with numbers from the first on and
     below the second.
 
+    ``identity`` is the identity of the space, or its beginning, when ``after``, ``as_of`` and ``upto`` were
+    epochs: a space that was made anew counts from 0 again.  Empty if the caller does not know it.
+
     ``policy`` may be given by its name, ``pace`` is in milliseconds, 0 for none.  Raises ``UsageError`` for
     an option that has no such value.
     """
@@ -51,6 +58,7 @@ class ObserveOptions:
     after: int | None = None
     as_of: int | None = None
     upto: int | None = None
+    identity: str = ""
     durable: bool = False
     quiet: bool = False
     net: bool = False
@@ -73,6 +81,8 @@ class ObserveOptions:
             value = getattr(self, name)
             if value is not None and (value.__class__ is not int or value < 0):
                 raise UsageError(f"{name} must be the number of an epoch, got {value!r:.60}")
+        if self.identity != "" or self.identity.__class__ is not str:
+            self._check_identity()
         if self.policy.__class__ is not Policy:
             object.__setattr__(self, "policy", _policy(self.policy))
         bulk = self.places or self.asserted or self.owners
@@ -80,6 +90,14 @@ class ObserveOptions:
             self._check_columns()
         if self.pace != 0 or self.pace.__class__ is not int:
             self._check_pace()
+
+    def _check_identity(self) -> None:
+        identity: object = self.identity  # of a packet
+        if not isinstance(identity, str) or not LEAST_IDENTITY <= len(identity) <= MOST_IDENTITY:
+            raise UsageError(
+                f"identity must be text of {LEAST_IDENTITY} to {MOST_IDENTITY} characters, "
+                f"got {identity!r:.60}"
+            )
 
     def _check_columns(self) -> None:
         if not self.columns:

@@ -27,6 +27,7 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.bulk_assertions import Assertions, replacing_in_steps
 from dataspace.steps import Steps, at_once, batched
 from index.patterns.patterns import matcher
+from index.trie.nodes import At, at_of
 from index.values.values import Value, key, keys, same
 from server.owners.bearers import stated
 from server.spaces.packed import Operations
@@ -71,14 +72,28 @@ class Ledgers:
         self._planned = ""
         self._is_changed = False
 
-    def plan(self, owner: str, operations: Operations, *, replace: bool = False, by: Value = None) -> Plan:
+    def plan(
+        self,
+        owner: str,
+        operations: Operations,
+        *,
+        replace: bool = False,
+        by: Value = None,
+        once: bool = False,
+    ) -> Plan:
         """Does ``planning`` in one step."""
-        plan = at_once(self.planning(owner, operations, replace=replace, by=by))
+        plan = at_once(self.planning(owner, operations, replace=replace, by=by, once=once))
         assert plan is not None  # nothing came between
         return plan
 
     def planning(
-        self, owner: str, operations: Operations, *, replace: bool = False, by: Value = None
+        self,
+        owner: str,
+        operations: Operations,
+        *,
+        replace: bool = False,
+        by: Value = None,
+        once: bool = False,
     ) -> Steps[Plan | None]:
         """Returns the effect of some operations on what an owner claims now, in steps.
 
@@ -92,6 +107,10 @@ class Ledgers:
         order: a fact that is asserted as often as it is retracted stays as it was.  Raises ``Refused`` for a
         fact that has no key, and where a key is left with several facts.
 
+        With ``once``, an owner has one claim on a fact: the last operation on the fact counts, asserting a
+        fact that the owner claims changes nothing, and retracting ends all claims of the owner on that fact,
+        also claims under handles of clients.
+
         O(operations), and O(claims of the owner) for ``replace`` and where a ledger must be built.
         """
         verbs, values = operations
@@ -101,22 +120,39 @@ class Ledgers:
         if replace:
             actions = yield from self._unchanged(_replacing(self._space, owner, operations, fresh))
             return None if actions is None else Plan(actions)
-        plain = by is None and verbs.count("assert") == len(
-            verbs
-        )  # the usual case: needs no look at the claims
+        adds = by is None and "retract" not in verbs  # the usual case: needs no look at the claims
+        if adds and once:
+            known = yield from self._unchanged(self._knowing(operations))
+            if known is None:
+                return None
+            adds = not known
+        plain = adds and verbs.count("assert") == len(verbs)
         if ledger is None or not same(ledger.by, by):
-            if plain or (by is None and "retract" not in verbs):
+            if adds:
                 return Plan(Assertions(fresh, values) if plain else _added(operations, fresh))
             claims = self._space.claims(owner)
             self._read += len(claims)
             ledger = yield from self._unchanged(Ledger(by).reading(claims))
             if ledger is None:
                 return None
-        draft = LedgerChange(ledger, self._space.claims(owner), fresh)
+        draft = LedgerChange(ledger, self._space.claims(owner), fresh, once=once)
         if (yield from self._unchanged(draft.taking(operations))) is None:
             return None
         planned = Assertions(fresh, values) if plain else draft.actions
-        return Plan(planned, partial(self._settling, owner, ledger, draft.changed))
+        return Plan(planned, partial(self._settling, owner, ledger, draft.changed), draft.ended)
+
+    def _knowing(self, operations: Operations) -> Steps[bool]:
+        """Returns, in steps, whether one of the asserted facts is in the space, or is asserted twice."""
+        count, seen = self._space.index.count_at, set[At]()
+        for some in batched(zip(*operations, strict=True), STEP):
+            for verb, value in some:
+                if verb == "assert":
+                    at = at_of(value)
+                    if at in seen or count(at):
+                        return True
+                    seen.add(at)
+            yield
+        return False
 
     def forget(self, owner: str) -> None:
         """Drops the ledgers of an owner whose claims changed otherwise than by a publication; O(1)."""
@@ -165,11 +201,23 @@ class Plan:
     Nothing may change the claims of the owner between the plan and the commit.
     """
 
-    __slots__ = ("actions", "settling")
+    __slots__ = ("actions", "ended", "settling")
 
-    def __init__(self, actions: Sequence[Action], settling: Callable[[], Steps[None]] = _nothing) -> None:
+    def __init__(
+        self,
+        actions: Sequence[Action],
+        settling: Callable[[], Steps[None]] = _nothing,
+        ended: int = 0,
+    ) -> None:
         self.actions: Final = actions
         self.settling: Final = settling
+        self.ended: Final = ended
+        """On how many facts, where an owner has one claim on each (``once``), its claims end."""
+
+    @property
+    def began(self) -> int:
+        """How many claims begin; O(actions)."""
+        return sum([action[0] == ASSERT for action in self.actions])
 
     def settle(self) -> None:
         """Does ``settling`` in one step."""
@@ -245,24 +293,45 @@ class KeyChange:
 class LedgerChange:
     """The changes of a publication that is being planned; the ledger and the claims stay as they are."""
 
-    __slots__ = ("_claims", "_fresh", "_ledger", "_made", "_wanted", "actions", "changed")
+    __slots__ = (
+        "_claims",
+        "_fresh",
+        "_last",
+        "_ledger",
+        "_made",
+        "_once",
+        "_wanted",
+        "actions",
+        "changed",
+        "ended",
+    )
 
-    def __init__(self, ledger: Ledger, claims: Mapping[int, Value], fresh: int) -> None:
+    def __init__(
+        self, ledger: Ledger, claims: Mapping[int, Value], fresh: int, *, once: bool = False
+    ) -> None:
         self._ledger = ledger
+        self._once = once
+        self._last: dict[Hashable, tuple[str, Value, bool]] = {}
+        """For each fact its last operation, and whether one of them retracts it."""
         self._claims = claims
         self._fresh = fresh
         self._made: dict[int, Value] = {}
         self._wanted: dict[Hashable, KeyChange | tuple[str, Value]] = {}
         self.actions: Final[list[Action]] = []
         self.changed: Final[dict[Hashable, list[int]]] = {}
+        self.ended = 0
+        """Facts whose claims end, where an owner has one claim on each fact."""
 
     def taking(self, operations: Operations) -> Steps[bool]:
         """Plans operations; returns True."""
-        take = self.take if self._ledger.by is None else self.take_keyed
+        take = self.take_keyed
+        if self._ledger.by is None:
+            take = self.take_once if self._once else self.take
         for some in batched(zip(*operations, strict=True), STEP):
             for verb, value in some:
                 take(verb, value)
             yield
+        yield from self.settling_facts()
         yield from self.settling_keys()
         return True
 
@@ -276,6 +345,29 @@ class LedgerChange:
             here.append(self._assert(value))
         elif here:
             self.actions.append((RETRACT, here.pop()))  # the latest: there may be a million, of one fact
+
+    def take_once(self, verb: str, value: Value) -> None:
+        """Plans one operation of an owner that has one claim on a fact; the last on a fact counts."""
+        if verb == "send":
+            self.actions.append((SEND, value))
+            return
+        at = key(value)
+        before = self._last.pop(at, None)  # additions come in the order in which they were made
+        self._last[at] = (verb, value, verb == "retract" or (before is not None and before[2]))
+
+    def settling_facts(self) -> Steps[None]:
+        """Gives each fact of ``take_once`` its claim, or ends all of them."""
+        for some in batched(self._last.items(), STEP):
+            for at, (verb, value, is_retracted) in some:
+                here = self._here(at)
+                if verb == "retract":
+                    self.ended += bool(here)
+                    self._leave(at, [])
+                elif not here:
+                    here.append(self._assert(value))
+                elif is_retracted:
+                    self._leave(at, here[:1])
+            yield
 
     def take_keyed(self, verb: str, value: Value) -> None:
         """One operation by key; what becomes of a key is decided by ``settling_keys``, once all are known."""
@@ -312,8 +404,10 @@ class LedgerChange:
             if verb == "assert":
                 here.append(self._assert(value))
             return
-        there = next((handle for handle in here if same(self._value(handle), value)), None)
-        staying = [handle for handle in here if (handle == there) == (verb == "assert")]
+        equal = [handle for handle in here if same(self._value(handle), value)]
+        there = equal[0] if equal else None
+        ended = equal if self._once else equal[:1]
+        staying = [handle for handle in here if handle not in ended] if verb == "retract" else equal[:1]
         if verb == "assert" and there is None:
             staying.append(self._assert(value))
         self._leave(at, staying)
@@ -323,7 +417,8 @@ class LedgerChange:
         here = self._here(at)
         facts = {handle: key(self._value(handle)) for handle in here}
         if not change.asserts:
-            self._leave(at, [handle for handle in here if not change.ends(facts[handle])])
+            ends = change.net.__contains__ if self._once else change.ends
+            self._leave(at, [handle for handle in here if not ends(facts[handle])])
             return
         standing = change.standing(facts.values())
         if len(standing) > 1:

@@ -66,6 +66,11 @@ def _unnoticed(_what: str, _seconds: float) -> None:
     """Notes nothing."""
 
 
+def another(before: str, now: str) -> str:
+    """Returns the text for an epoch that is of a space with another identity."""
+    return f"the epoch is of space {before}, and this one is {now[: max(8, len(before))]}: it was made anew"
+
+
 class Observations:
     """The streams of one connection and what feeds each."""
 
@@ -101,6 +106,8 @@ class Observations:
             if not hosted.leads:
                 hosted.leader.check_lag(hosted.commits.durable)
         request = read_request(spec)
+        if name != SYSTEM and not hosted.identity.startswith(request.identity):
+            raise Refused("epoch-lost", another(request.identity, hosted.identity))
         if not request.quiet and (peer.own.follows or not hosted.leads):
             raise hosted.leader.refusal()  # an interest is a fact
         self._take_pattern(stream, str(name), request.pattern)

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from dataspace.client.bulk.short import ShortClient
-from dataspace.codec import pack
+from dataspace.codec import array_head, pack
 from dataspace.errors import ExpectationFailed, Refused, UsageError
 from dataspace.facts import key_pattern, literally
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, WITHDRAW, Action
 from dataspace.kernel.expectations import FOUND_ROWS, Expectation
 from index.patterns.patterns import lit, matcher
 from index.patterns.text import unparse
-from index.values.values import Map, Record, Value, same
-from server.cli.connecting import connect_short, durable_handle, held_here
+from index.values.values import Map, Record, Value, key, same
+from server.cli.connecting import connect_short, held_here
 from server.cli.output import counted, epochs_text, say, say_accepted
 from server.cli.values import check_single, expectations, given, has_pattern, parsed, read, tell
 
@@ -38,15 +38,17 @@ def send(args: argparse.Namespace) -> int:
 
 def assert_(args: argparse.Namespace) -> int:
     """Asserts facts for a durable owner."""
-    facts = list({durable_handle(fact): fact for fact in given(args.fact)}.values())
+    facts = list({key(fact): fact for fact in given(args.fact)}.values())
     expected = expectations(args, map(literally, facts))
-    actions: list[Action] = [(ASSERT, durable_handle(fact), fact) for fact in facts]
     with connect_short(args) as space:
         try:
-            epochs = _commit(space, args, facts, actions, expected)
+            epochs, count = _publish(space, "assert", facts, args.durable, expected)
         except ExpectationFailed as failed:
             return tell(failed, expected)
-    say(f"asserted {counted(len(facts), 'fact')} in {epochs_text(epochs)}")
+    if count == 0:
+        raise Refused("handle-in-use", f"{args.durable} has already asserted {_named(facts, 'all')}")
+    before = f"; {counted(len(facts) - count, 'other')} asserted before" if count < len(facts) else ""
+    say(f"asserted {counted(count, 'fact')} in {epochs_text(epochs)}{before}")
     return 0
 
 
@@ -68,13 +70,17 @@ def retract(args: argparse.Namespace) -> int:
         else:
             facts.append(value)
     epochs: list[int] = []
-    count = len(facts)
+    count = 0
     expected = expectations(args, [*map(literally, facts), *patterns])
     if expected:
         return _retract_if(args, owner, facts, patterns, expected)
     with connect_short(args) as space:
         if facts:
-            epochs += _commit(space, args, facts, [(RETRACT, durable_handle(fact)) for fact in facts])
+            epochs, count = _publish(space, "retract", facts, owner)
+            if count == 0:
+                more = _longer(space, facts[0], owner) if len(facts) == 1 else ""
+                what = f"{owner} does not assert {_named(facts, 'any')}{more}"
+                raise Refused("unknown-handle", what)
         for pattern in patterns:
             answer = space.request("withdraw", {"owner": owner, "pattern": pattern})
             assert isinstance(answer, Map) and isinstance(answer["retracted"], int)  # by WIRE.md
@@ -94,11 +100,12 @@ def _retract_if(
     expected: Sequence[Expectation],
 ) -> int:
     """Retracts facts, and facts that patterns match, in one turn that expects something."""
-    actions: list[Action] = [(RETRACT, durable_handle(fact)) for fact in facts]
-    actions += [(WITHDRAW, pattern) for pattern in patterns]
+    actions: list[Action] = [(WITHDRAW, pattern) for pattern in [*map(lit, facts), *patterns]]
     with connect_short(args) as space:
         try:
-            epochs = _commit(space, args, facts, actions, expected, owner)
+            parts = space.cut(actions, owner)
+            check_single(expected, len(parts))
+            epochs = [space.commit(part, owner, expected=expected) for part in parts]
         except ExpectationFailed as failed:
             return tell(failed, expected)
     say(f"retracted what {owner} asserts of it in {epochs_text(epochs)}")
@@ -165,36 +172,48 @@ def put(args: argparse.Namespace) -> int:
     return 0
 
 
-def _commit(
+def _publish(
     space: ShortClient,
-    args: argparse.Namespace,
+    verb: str,
     facts: Sequence[Value],
-    actions: Sequence[Action],
+    owner: str,
     expected: Sequence[Expectation] = (),
-    owner: str = "",
-) -> list[int]:
-    """Commits one turn, or several if one cannot hold all; returns their epochs."""
+) -> tuple[list[int], int]:
+    """Asserts or retracts facts of an owner by value, in one turn, or in several if one cannot hold all.
+
+    Returns the epochs of the turns that changed something, and how many facts it were.
+    """
     epochs: list[int] = []
-    owner = owner or args.durable
-    try:
-        parts = space.cut(actions, owner)
-        check_single(expected, len(parts))
-        for part in parts:
-            epochs.append(space.commit(part, owner, expected=expected))
-    except Refused as refusal:
-        if isinstance(refusal, ExpectationFailed):
-            raise
-        say_accepted(epochs)
-        which = unparse(facts[0]) if len(facts) == 1 else f"one of these {len(facts)} facts"
-        said = {
-            "handle-in-use": f"{args.durable} has already asserted {which}",
-            "unknown-handle": f"{args.durable} does not assert {which}, or not by this command",
+    count = 0
+    parts = space.cut([(ASSERT, at, fact) for at, fact in enumerate(facts)], owner)
+    check_single(expected, len(parts))
+    client = f"~{verb}-{uuid.uuid4().hex}"
+    for sequence, part in enumerate(parts, 1):
+        told: dict[str, Value] = {
+            "keys": (array_head(len(part)) + b"".join([pack((verb, each[2])) for each in part]),),
+            "owner": owner,
+            "client": client,
+            "sequence": sequence,
+            "once": True,
+            "expect": tuple([each.packed() for each in expected]),
         }
-        if refusal.code not in said:
+        try:
+            answer = space.request("publish", told)
+        except Refused:
+            if epochs:
+                say_accepted(epochs)
             raise
-        more = _longer(space, facts[0], owner) if refusal.code == "unknown-handle" and len(facts) == 1 else ""
-        raise Refused(refusal.code, said[refusal.code] + more) from None
-    return epochs
+        assert isinstance(answer, Map)  # by WIRE.md
+        epoch, changed = answer["epoch"], answer[f"{verb}ed"]
+        assert isinstance(epoch, int) and isinstance(changed, int)  # as above, since the number is a new one
+        count += changed
+        epochs += [epoch] * (changed > 0)
+    return epochs, count
+
+
+def _named(facts: Sequence[Value], which: str) -> str:
+    """Returns the words for facts in an error."""
+    return unparse(facts[0]) if len(facts) == 1 else f"{which} of these {len(facts)} facts"
 
 
 def _longer(space: ShortClient, fact: Value, owner: str) -> str:

@@ -1,7 +1,8 @@
 """``GET …/observe``: the changes of a pattern as server-sent events.
 
-The id of an event is its epoch, and an epoch is one event however large it is, so that a browser that comes
-back with ``Last-Event-ID`` goes on after its last whole event.
+The id of an event is its epoch with the identity of the space, and an epoch is one event however large it
+is, so that a browser that comes back with ``Last-Event-ID`` goes on after its last whole event, and begins
+anew in a space that was made anew.
 
 Always: no epoch is left out or told twice; while nothing happens, something is written every ``BEAT``
 seconds; a client that does not read costs no more than the policy of the stream allows.
@@ -19,12 +20,13 @@ import trio
 from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
+from dataspace.wire.features import SYSTEM
 from dataspace.wire.observing import MOST_PACE
 from index.patterns.patterns import capture_names
 from index.values.values import Record, Value
 from relay.delivery.outbox import values_size
 from server.web.inner import EventBatch, InnerSession, Reading, ServingDaemon, decoded, inner_session
-from server.web.routes.parameters import PATTERN, POLICY, SPACE, Asked, Parameter
+from server.web.routes.parameters import IDENTITY, PATTERN, POLICY, SPACE, Asked, Parameter, Position
 from server.web.routes.problems import Problem, problem_of
 from server.web.routes.streaming import EpochWriter, Out, Streaming, chunk, part_of
 
@@ -52,7 +54,7 @@ HEADERS: Final = {
 
 OPTIONS: Final = (
     Parameter("snapshot", "false leaves out the state at the beginning", kind="flag"),
-    Parameter("after", "begin with what follows this epoch, from the log", kind="number"),
+    Parameter("after", "begin with what follows this epoch, or event, from the log", kind="position"),
     Parameter("as_of", "begin with the state at this epoch, from the log", kind="number"),
     Parameter("upto", "end after this epoch", kind="number"),
     Parameter("durable", "true shows an epoch only when it is on disk", kind="flag"),
@@ -69,7 +71,7 @@ WINDOW: Final = Parameter(
     "window", f"epochs that are taken ahead of the reader, 1 to {MOST_AHEAD} (default 1024)", kind="number"
 )
 LAST: Final = Parameter(
-    "Last-Event-ID", "the id of the last event that came: goes on after it", kind="number", place="header"
+    "Last-Event-ID", "the id of the last event that came: goes on after it", kind="position", place="header"
 )
 PARAMETERS: Final = (SPACE, PATTERN, *OPTIONS, WINDOW, LAST)
 
@@ -81,16 +83,24 @@ async def observe(daemon: ServingDaemon, asked: Asked) -> Streaming:
         raise Problem("bad-request", f"window must be a number from 1 to {MOST_AHEAD}, got {window}")
     spec = {each.name: asked.values[each.name] for each in OPTIONS if each.name in asked.values}
     spec |= {"space": asked.space, "pattern": asked.values["pattern"]}
+    if "after" in spec:
+        spec |= _beginning(spec["after"])
 
     async def run(out: Out) -> None:
-        if last is not None and spec.get("upto", last + 1) <= last:
-            out.whole({"cache-control": "no-store"}, status=204)  # an EventSource comes back no more
-            return
         async with inner_session(daemon, caller, asked.space, heartbeat=BEAT) as session:
+            is_here = last is not None and session.welcome.space.startswith(last.identity)
+            if last is not None and is_here and spec.get("upto", last.number + 1) <= last.number:
+                out.whole({"cache-control": "no-store"}, status=204)  # an EventSource comes back no more
+                return
             stalled = daemon.limits.stalled_seconds
             await Telling(session, out, spec, last, window, stalled).run()
 
     return Streaming(run)
+
+
+def _beginning(at: Position) -> dict[str, Value]:
+    """Returns the options of a stream that goes on after an event."""
+    return {"after": at.number, **({"identity": at.identity} if at.identity else {})}
 
 
 class Telling:
@@ -101,7 +111,7 @@ class Telling:
         session: InnerSession,
         out: Out,
         spec: dict[str, Value],
-        last: int | None,
+        last: Position | None,
         window: int | None,
         stalled: float,
     ) -> None:
@@ -114,8 +124,11 @@ class Telling:
         self._window = 1 if self._may_pour else window
         self._is_over = False
         """True once the last event was written past the route."""
-        self._told = -1 if last is None else last
-        self._events = EventTexts(capture_names(spec["pattern"]))
+        self._told = -1 if last is None else last.number
+        own = spec["space"] == SYSTEM  # whose epochs are times, and are not counted anew
+        self._of = b"" if own else b"-" + session.welcome.space[:IDENTITY].encode()
+        """The end of an id: which space its epoch is of."""
+        self._events = EventTexts(capture_names(spec["pattern"]), self._of)
         self._reading = self._open()
         self._has_begun = False
         upto = spec.get("upto")
@@ -152,7 +165,9 @@ class Telling:
         """Returns the chunk of a frame of values, and what the frame costs in credit."""
         events = self._events
         known = (
-            _shared_chunk(events.names, count, body) if events.whole and len(body) <= SHARED_BYTES else None
+            _shared_chunk(events.names, self._of, count, body)
+            if events.whole and len(body) <= SHARED_BYTES
+            else None
         )
         if known is None:
             said = chunk(b"".join(map(events.text, decoded(count, body))))
@@ -183,7 +198,7 @@ class Telling:
         return chunk(said)
 
     def _end(self) -> bytes:
-        return b"id: %d\nevent: end\ndata: {}\n\n" % max(self._told, self._upto)
+        return b"id: %d%b\nevent: end\ndata: {}\n\n" % (max(self._told, self._upto), self._of)
 
     def _problem(self, problem: Problem) -> bytes:
         """Returns the last event; in the midst of an epoch a comment, since readers keep nothing of that
@@ -196,8 +211,8 @@ class Telling:
         last = self._last
         if last is None:
             return self._session.open(self._spec, self._window)
-        past = {name: value for name, value in self._spec.items() if name != "as_of"}
-        return self._session.open({**past, "after": last}, self._window)
+        past = {name: value for name, value in self._spec.items() if name not in ("as_of", "identity")}
+        return self._session.open({**past, **_beginning(last)}, self._window)
 
     async def _next(self) -> EventBatch | p.Packet | None:
         """Returns what comes next; None if nothing has come when the status must be sent.
@@ -240,7 +255,7 @@ class Telling:
         """Returns the text of some values: the text that another stream has written, if these are whole."""
         events = self._events
         if events.whole and len(batch.body) <= SHARED_BYTES:
-            known = _shared(events.names, batch.count, batch.body)
+            known = _shared(events.names, self._of, batch.count, batch.body)
             if known is not None:
                 text, self._told = known
                 return text
@@ -254,7 +269,7 @@ class Telling:
         if epoch <= self._told or not self._events.whole:
             return b": beat\n\n" if self._events.whole else b""
         self._told = epoch
-        return b"id: %d\n\n" % epoch
+        return b"id: %d%b\n\n" % (epoch, self._of)
 
     async def _write(self, data: bytes) -> None:
         if not self._out.started:
@@ -267,8 +282,9 @@ class Telling:
 class EventTexts:
     """The values of a stream as events, one for each epoch, however many values it has."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
+    def __init__(self, names: tuple[str, ...], of: bytes) -> None:
         self.names = names
+        self._of = of
         self._writer = EpochWriter(names)
         self.told = -1
         """The newest epoch that was written whole; -1 before the first."""
@@ -285,27 +301,27 @@ class EventTexts:
             assert isinstance(last, int)  # by WIRE.md
             self.told = last
             said = orjson.dumps({"lost": count, "first": first, "last": last})
-            return b"id: %d\nevent: lost\ndata: %s\n\n" % (last, said)
+            return b"id: %d%b\nevent: lost\ndata: %s\n\n" % (last, self._of, said)
         data = b"data: " + self._writer.part(part_of(value)) + b"\n"
         if not self.whole:
             return data
         self.told = self._writer.number
-        return data + b"id: %d\n\n" % self.told
+        return data + b"id: %d%b\n\n" % (self.told, self._of)
 
 
 @lru_cache(maxsize=SHARED)
-def _shared(names: tuple[str, ...], count: int, body: bytes) -> tuple[bytes, int] | None:
+def _shared(names: tuple[str, ...], of: bytes, count: int, body: bytes) -> tuple[bytes, int] | None:
     """Returns the text of so many packed values, and the newest epoch in it; None if that is not whole."""
-    events = EventTexts(names)
+    events = EventTexts(names, of)
     text = b"".join(map(events.text, decoded(count, body)))
     return (text, events.told) if events.whole else None
 
 
 @lru_cache(maxsize=SHARED)
-def _shared_chunk(names: tuple[str, ...], count: int, body: bytes) -> tuple[bytes, int] | None:
+def _shared_chunk(names: tuple[str, ...], of: bytes, count: int, body: bytes) -> tuple[bytes, int] | None:
     """Returns the chunk for so many packed values, and the newest epoch in it; None if that is not whole.
 
     Streams at the same position are given the same ``body``, whose hash is computed once.
     """
-    known = _shared(names, count, body)
+    known = _shared(names, of, count, body)
     return None if known is None else (chunk(known[0]), known[1])

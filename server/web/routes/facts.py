@@ -12,7 +12,7 @@ from dataspace.wire.features import SYSTEM
 from index.patterns.patterns import capture_names
 from index.values.values import Value
 from server.web.inner import EventBatch, InnerSession, Reading, ServingDaemon, inner_session
-from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter
+from server.web.routes.parameters import IDENTITY, PATTERN, SPACE, Asked, Parameter
 from server.web.routes.streaming import Out, Part, Streaming, part_of, rows_json, time_json
 
 AS_OF: Final = Parameter("as_of", "the epoch whose state is wanted, instead of the state now", kind="number")
@@ -22,9 +22,6 @@ IF_NONE_MATCH: Final = Parameter(
     place="header",
 )
 PARAMETERS: Final = (SPACE, PATTERN, AS_OF, IF_NONE_MATCH)
-
-IDENTITY: Final = 8
-"""Characters of the identity of a space in an entity tag: a space that is made anew counts epochs anew."""
 
 
 async def facts(daemon: ServingDaemon, asked: Asked) -> Streaming:

@@ -9,15 +9,16 @@ from dataspace.steps import batched
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
+from server.streams.observations import another
 from server.web.inner import EventBatch, InnerSession, ServingDaemon, inner_session
-from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter
+from server.web.routes.parameters import PATTERN, SPACE, Asked, Parameter, Position
 from server.web.routes.problems import Problem, problem_of
 from server.web.routes.streaming import EpochWriter, Out, Streaming, change_line, part_of
 
 PARAMETERS: Final = (
     SPACE,
     PATTERN,
-    Parameter("from", "the first epoch (default: the oldest that the log has)", kind="number"),
+    Parameter("from", "the first epoch (default: the oldest that the log has)", kind="position"),
     Parameter("until", "the last epoch, at most the newest on disk (default: that)", kind="number"),
     Parameter("who", "true: a line for each change, with its owners, client and token", kind="flag"),
 )
@@ -34,8 +35,8 @@ async def log(daemon: ServingDaemon, asked: Asked) -> Streaming:
     """Returns the epochs of a range in which something matched, one in each line."""
     caller = asked.caller
     first, last = asked.values.get("from"), asked.values.get("until")
-    if first is not None and last is not None and last < first:
-        raise Problem("bad-request", f"until={last} is before from={first}")
+    if first is not None and last is not None and last < first.number:
+        raise Problem("bad-request", f"until={last} is before from={first.number}")
 
     async def run(out: Out) -> None:
         async with inner_session(daemon, caller, asked.space) as session:
@@ -50,7 +51,10 @@ async def _lines(session: InnerSession, asked: Asked, out: Out) -> None:
     assert isinstance(frontier, Map)  # by WIRE.md
     newest, oldest = frontier["epoch"], frontier["oldest"]
     assert isinstance(newest, int) and isinstance(oldest, int)  # as well
-    after = max(0, asked.values.get("from", oldest) - 1)
+    first = asked.values.get("from", Position(oldest))
+    if not session.welcome.space.startswith(first.identity):
+        raise Problem("epoch-lost", another(first.identity, session.welcome.space))
+    after = max(0, first.number - 1)
     upto = min(asked.values.get("until", newest), newest)
     if asked.values.get("who"):
         await _lines_with_who(session, pattern, after, upto, out)

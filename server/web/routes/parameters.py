@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 from starlette.requests import Request
@@ -26,7 +26,7 @@ from server.web.inner import Caller, ServingDaemon
 from server.web.jsons import reading, value_of
 from server.web.routes.problems import Problem
 
-Kind: TypeAlias = Literal["text", "number", "flag", "pattern", "value"]
+Kind: TypeAlias = Literal["text", "number", "position", "flag", "pattern", "value"]
 Place: TypeAlias = Literal["query", "path", "header"]
 
 PRECONDITIONS: Final = ("If-Match", "If-Unmodified-Since")
@@ -45,10 +45,41 @@ MOST: Final = (1 << 63) - 1
 SCHEMAS: Final[Mapping[Kind, dict[str, object]]] = {
     "text": {"type": "string"},
     "number": {"type": "integer", "minimum": 0, "maximum": MOST},
+    "position": {"type": "string", "pattern": "^[0-9]+(-[0-9a-f]+)?$"},
     "flag": {"type": "boolean"},
     "pattern": {"type": "string", "description": "a pattern as text, such as present($who)"},
     "value": {"type": "string", "description": 'a value as text, such as present("Alice")'},
 }
+
+
+IDENTITY: Final = 8
+"""Characters of the identity of a space in an entity tag or an id."""
+
+POSITION: Final = "a number from 0 to 2^63-1, or the id of an event, such as 12-83f3ebbe"
+
+
+class Position(NamedTuple):
+    """Where a stream goes on: after the epoch with a number, in the space or topic with an identity.
+
+    A space, or a topic, that is made anew counts from 0 again.  So the id of an event has both, and a number
+    alone, which has no identity, is one for which the client vouches.
+    """
+
+    number: int
+    identity: str = ""
+
+    @classmethod
+    def read(cls, name: str, said: str) -> Position:
+        """Returns what the text of a request means; raises ``Problem``."""
+        number, dash, identity = said.partition("-")
+        is_known = 8 <= len(identity) <= 64 and not identity.strip("0123456789abcdef")
+        if not _is_number(number) or (dash and not is_known):
+            raise _wrong(name, POSITION, said)
+        return cls(int(number), identity)
+
+
+def _is_number(said: str) -> bool:
+    return said.isascii() and said.isdigit() and int(said[:20]) <= MOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +97,11 @@ class Parameter:
         """Returns what the text of a request means; raises ``Problem`` or ``UsageError``."""
         match self.kind:
             case "number":
-                if not (said.isascii() and said.isdigit() and int(said[:20]) <= MOST):
+                if not _is_number(said):
                     raise _wrong(self.name, "a number from 0 to 2^63-1", said)
                 return int(said)
+            case "position":
+                return Position.read(self.name, said)
             case "flag":
                 if said not in ("true", "false"):
                     raise _wrong(self.name, "true or false", said)

@@ -1,8 +1,9 @@
 """``POST /v1/topics/{topic}`` and ``GET /v1/topics/{topic}/events``: topics over HTTP.
 
 A request publishes items at one time and is done with it.  Completed epochs of a durable topic have numbers,
-and are the same each time they are read; so these are the ids of the events.  Epochs of a topic in memory
-have none, and are gone once they were sent.
+and are the same each time they are read; so these are the ids of the events, with the identity of the topic,
+since a topic that is made again counts from 1 again.  Epochs of a topic in memory have none, and are gone
+once they were sent.
 
 Always: a reader of a durable topic gets every completed epoch after the named one, whole, once and in order;
 no more than one answer of the daemon is held for it.  Open epochs of a topic in memory are bounded, and stay
@@ -31,6 +32,7 @@ from server.web.routes.events import BEAT, HEADERS
 from server.web.routes.parameters import (
     Asked,
     Parameter,
+    Position,
     in_steps,
     read_each,
     read_list,
@@ -51,12 +53,12 @@ SHAPE: Final = ("partitions", "dimensions", "durable", "retain")
 TOPIC: Final = Parameter("topic", "the name of a topic", place="path", needed=True)
 AFTER: Final = Parameter(
     "after",
-    "begin after the epoch of this number, 0 for the first (default: with what completes from now on); of a"
-    " durable topic",
-    "number",
+    "begin after the epoch of this number, or event, 0 for the first (default: with what completes from now"
+    " on); of a durable topic",
+    "position",
 )
 LAST: Final = Parameter(
-    "Last-Event-ID", "the id of the last event that came: goes on after it", kind="number", place="header"
+    "Last-Event-ID", "the id of the last event that came: goes on after it", kind="position", place="header"
 )
 PUBLISH: Final = (TOPIC,)
 UPTO: Final = Parameter("upto", "end after the epoch of this number", "number")
@@ -118,9 +120,6 @@ async def subscribe(daemon: ServingDaemon, asked: Asked) -> Streaming:
     upto = asked.values.get("upto")
 
     async def run(out: Out) -> None:
-        if after is not None and upto is not None and upto <= after:
-            out.whole({"cache-control": "no-store"}, status=204)  # an EventSource comes back no more
-            return
         async with inner_session(daemon, caller, MAIN, heartbeat=BEAT) as session:
             known = await _map(session, "lookup", {"topic": topic})
             if not known["durable"]:
@@ -129,7 +128,12 @@ async def subscribe(daemon: ServingDaemon, asked: Asked) -> Streaming:
                 await _tell_live(LiveTopic(session, topic, known), out)
                 return
             known = await _map(session, "topic-frontier", {"topic": topic})
-            reading = _Reading(session, topic, known, after, upto)
+            if after is not None:
+                _check_same(topic, known, after)
+                if upto is not None and upto <= after.number:
+                    out.whole({"cache-control": "no-store"}, status=204)  # an EventSource comes back no more
+                    return
+            reading = _Reading(session, topic, known, after and after.number, upto)
             pieces = await reading.next()  # an epoch that is not retained is an error with its status
             await out.start(HEADERS)
             await out.write(b"retry: 1000\n\n")
@@ -146,6 +150,23 @@ async def subscribe(daemon: ServingDaemon, asked: Asked) -> Streaming:
                 await out.write(reading.problem(error))
 
     return Streaming(run)
+
+
+def _check_same(topic: str, known: Map, after: Position) -> None:
+    """Raises ``Refused`` for the id of an event of another topic that had this name before."""
+    identity = _identity(known)
+    if not identity.startswith(after.identity):
+        text = (
+            f"the event is of a topic {topic!r} with the identity {after.identity}, this one has {identity}"
+        )
+        raise Refused("epoch-lost", f"{text}: it was made anew, so begin with after=0")
+
+
+def _identity(known: Map) -> str:
+    """Returns the identity of a topic as it stands in the ids of events."""
+    number = known["id"]
+    assert isinstance(number, int)  # by WIRE.md
+    return f"{number:08x}"
 
 
 class LiveTopic:
@@ -232,6 +253,7 @@ class _Reading:
         self._session = session
         self._topic = topic
         self._id = known["id"]
+        self._of = _identity(known).encode()
         self._completed: Any = known["completed"]
         self._after: Any = self._completed if after is None else after
         self._upto = upto
@@ -278,7 +300,7 @@ class _Reading:
             self._written = 0
         self._written = await _add_items(batches, text, self._written)
         if self._at is None:
-            text.add(b"]" + _crash(crashed) + b"}\nid: %d\n" % number)
+            text.add(b"]" + _crash(crashed) + b"}\nid: %d-%b\n" % (number, self._of))
             self._after, self._written = number, None
         text.add(b"\n")
 

@@ -26,7 +26,7 @@ from dataspace.wire.consuming import MOST_IN_FLIGHT
 from dataspace.wire.features import SYSTEM
 from dataspace.wire.packets import MAX_TEXT
 from index.patterns.patterns import capture_names
-from index.values.values import Value
+from index.values.values import Map, Value
 from server.web.inner import InnerSession, ServingDaemon, inner_session
 from server.web.routes.parameters import (
     SPACE,
@@ -160,7 +160,7 @@ async def turns(daemon: ServingDaemon, asked: Asked) -> Response:
             arguments["traceparent"] = asked.values["traceparent"][:MAX_TEXT]
         if asked.space == SYSTEM:
             raise Problem("read-only", f"space {SYSTEM!r} can only be observed")
-        return await _epoch(session.request("publish", arguments), names)
+        return await _epoch(_published(session, arguments), names)
 
 
 async def messages(daemon: ServingDaemon, asked: Asked) -> Response:
@@ -172,6 +172,13 @@ async def messages(daemon: ServingDaemon, asked: Asked) -> Response:
         actions = tuple([(SEND, value) for value in values])
         traceparent = asked.values.get("traceparent", "")[:MAX_TEXT]
         return await _epoch(session.turn(asked.space, actions, traceparent))
+
+
+async def _published(session: InnerSession, arguments: dict[str, Value]) -> Value:
+    """Returns the epoch of a publication in which an owner has one claim on a fact."""
+    answer = await session.request("publish", arguments)
+    assert isinstance(answer, Map)  # by WIRE.md
+    return answer["epoch"]
 
 
 def _most(session: InnerSession) -> int:
@@ -189,6 +196,7 @@ def _publication(said: dict[str, Any]) -> dict[str, Value]:
         "owner": read_text(said, "owner"),
         "client": read_text(said, "client") if numbered else f"~http-{uuid.uuid4().hex}",
         "sequence": read_number(said, "sequence") if numbered else 1,
+        "once": True,
     }
     if "by" in said:
         arguments["by"] = read_pattern(said, "by")
@@ -248,10 +256,9 @@ def _packed(said: object, path: str) -> Steps[tuple[int, bytes]]:
             ((verb, value),) = said.items()
             return 1, pack((verb, (yield from read_value(value, f"{path}.{verb}"))))
         if said.keys() == {"replace", "with"}:
-            asserted = pack(("assert", (yield from read_value(said["with"], f"{path}.with"))))
-            return 2, asserted + pack(
-                ("retract", (yield from read_value(said["replace"], f"{path}.replace")))
-            )
+            gone = pack(("retract", (yield from read_value(said["replace"], f"{path}.replace"))))
+            # the last operation on a fact counts, and a fact that takes its own place stays
+            return 2, gone + pack(("assert", (yield from read_value(said["with"], f"{path}.with"))))
     raise Problem("bad-request", f"{path} must be one of {FORMS}, got {_shown(said)}")
 
 

@@ -236,6 +236,8 @@ export interface ObserveOptions {
   asOf?: number | null;
   /** End with this epoch. */
   upto?: number | null;
+  /** The `welcome.space` of when `after`, `asOf` and `upto` were epochs: refused with `epoch-lost` in a space that was made anew. */
+  identity?: string;
   /** Show an epoch only when it is on disk. */
   durable?: boolean;
   /** Assert no interest. */

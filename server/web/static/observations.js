@@ -77,6 +77,7 @@ const OPTIONS = {
   after: null,
   asOf: null,
   upto: null,
+  identity: "",
   durable: false,
   quiet: false,
   net: false,
@@ -241,6 +242,8 @@ export class Observation {
       if (options.asOf !== null && !this.#restated) spec.as_of = options.asOf;
     }
     if (options.upto !== null) spec.upto = options.upto;
+    const isFirst = newest === options.after && !this.#restated; // later epochs have come over this connection
+    if (options.identity && isFirst) spec.identity = options.identity;
     for (const name of ["durable", "quiet", "progress"]) if (options[name]) spec[name] = true;
     if (options.policy !== "conflate") spec.policy = options.policy;
     if (options.pace) spec.pace = Math.ceil(options.pace);
@@ -268,6 +271,12 @@ export class Observation {
 
   /** Called when the client has reconnected. */
   reopen(number, resumed, moved) {
+    const { after, asOf, upto } = this.#options;
+    const isPast = after !== null || asOf !== null || upto !== null;
+    if (moved && isPast && this.#newest === after && !this.#restated) {
+      const text = "its epochs are of another space than the connection is to now";
+      return this.fail(new Refused("epoch-lost", text));
+    }
     if (moved && this.#newest !== this.#options.after) this.#catchUp();
     else if (moved) this.#reached = null;
     const isNet = this.#options.pace > 0 || !resumed; // who wants few states needs no state of meanwhile

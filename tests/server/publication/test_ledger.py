@@ -24,17 +24,31 @@ batches = st.lists(st.tuples(st.sampled_from(["assert", "retract", "send"]), fac
 inserts = st.lists(st.tuples(st.just("assert"), facts), min_size=1, max_size=3)
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["by value", "by key", "replace", "other", "end", "refused"]), batches | inserts
+        st.sampled_from(["by value", "once", "by key", "replace", "other", "end", "refused"]),
+        batches | inserts,
     ),
     max_size=8,
 )
 
 
-def publish(space: Space, ledgers: Ledgers, batch: Batch, *, replace: bool = False, by: Value = None) -> None:
+def publish(
+    space: Space,
+    ledgers: Ledgers,
+    batch: Batch,
+    *,
+    replace: bool = False,
+    by: Value = None,
+    once: bool = False,
+) -> None:
     operations = Operations([verb for verb, _ in batch], [value for _, value in batch])
-    plan = ledgers.plan(OWNER, operations, replace=replace, by=by)
+    before = [*map(key, claimed(space))]
+    plan = ledgers.plan(OWNER, operations, replace=replace, by=by, once=once)
+    began, ended = plan.began, plan.ended
     space.commit(OWNER, plan.actions, 1, publication=True)
     plan.settle()
+    if once:
+        after = [*map(key, claimed(space))]
+        assert (began, ended) == (len({*after} - {*before}), len({*before} - {*after}))
 
 
 def claimed(space: Space) -> list[Value]:
@@ -78,9 +92,9 @@ def expected(held: list[Value], kind: str, batch: Batch) -> list[Value]:
         if kind == "replace":
             held += [fact] if verb == "assert" and not same_fact else []
         elif verb == "retract":
-            for each in same_fact[:1]:
+            for each in same_fact if kind == "once" else same_fact[:1]:
                 held.remove(each)
-        elif verb == "assert":
+        elif verb == "assert" and not (kind == "once" and same_fact):
             held.append(fact)
     return held
 
@@ -120,7 +134,7 @@ def test_claims_are_those_of_a_plain_computation_whatever_happens_in_between(
                 publish(space, ledgers, batch, by=BY)
                 held = left
         else:
-            publish(space, ledgers, batch, replace=kind == "replace")
+            publish(space, ledgers, batch, replace=kind == "replace", once=kind == "once")
             held = expected(held, kind, batch)
         assert alike(claimed(space), held)
         assert ledgers.statistics().known <= known
@@ -155,7 +169,8 @@ def test_a_plan_in_steps_is_that_of_one_step_or_none_if_the_claims_have_changed(
             operations = Operations([verb for verb, _ in batch], [value for _, value in batch])
             replace, by = kind == "replace", BY if kind == "by key" else None
             left = expected_by_key(claimed(space), batch) if by is not None else []
-            steps, is_changed = ledgers.planning(OWNER, operations, replace=replace, by=by), False
+            once = kind == "once"
+            steps, is_changed = ledgers.planning(OWNER, operations, replace=replace, by=by, once=once), False
             try:
                 while True:
                     next(steps)

@@ -137,6 +137,13 @@ class Event:
     name: str
     data: Any
 
+    @property
+    def number(self) -> int:
+        """The number in the id, which has the identity of what was read behind it."""
+        number, _, identity = self.id.partition("-")
+        assert len(identity) >= 8, self.id
+        return int(number)
+
 
 class EventSource:
     """A reader of server-sent events that follows the rules of browsers (WHATWG), line by line."""

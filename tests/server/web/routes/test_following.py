@@ -99,7 +99,7 @@ def test_a_quiet_stream_goes_on_with_what_the_leader_does(pair: Pair) -> None:
         assert next(events).data["state"]
         epoch = leader.put(Record("told", 1))
         event = next(events)
-        assert (event.id, event.data["added"]) == (str(epoch), [{"n": 1}])
+        assert (event.number, event.data["added"]) == (epoch, [{"n": 1}])
 
 
 @pytest.mark.parametrize(

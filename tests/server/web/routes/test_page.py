@@ -24,6 +24,7 @@ VARIES: Final = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r'"time":\d{16}'), '"time":TIME'),
     (re.compile(r'"(\d+)-[0-9a-f]{8}"'), r'"\1-IDENTITY"'),
+    (re.compile(r"^id: (\d+)-[0-9a-f]{8,16}$", re.MULTILINE), r"id: \1-IDENTITY"),
     (re.compile(r"\r"), ""),
 )
 

@@ -32,13 +32,14 @@ def test_what_is_published_comes_as_epochs(daemon: HttpDaemon) -> None:
     assert publish(daemon, "readings", 1, 2.5) == {"topic": "readings", "time": 0}
     with EventSource(daemon, "", topic="readings", after=0) as source:
         first = source.next()
-        assert (first.id, first.data) == ("1", {"number": 1, "time": 0, "items": [1, 2.5]})
+        assert (first.number, first.data) == (1, {"number": 1, "time": 0, "items": [1, 2.5]})
         time = publish(daemon, "readings", to_json(Record("reading", "hall")))["time"]
         second = source.next()
         assert second.data == {"number": 2, "time": time, "items": [{"@": "reading", "fields": ["hall"]}]}
     publish(daemon, "readings", "third")
     with EventSource(daemon, "", topic="readings", last=second.id) as source:
-        assert (source.next().id, source.last) == ("3", "3")
+        third = source.next()
+        assert (third.number, source.last) == (3, third.id)
     with EventSource(daemon, "", topic="readings") as source:
         publish(daemon, "readings", "fourth")
         assert source.next().data["items"] == ["fourth"]
@@ -69,7 +70,7 @@ def test_a_range_of_epochs_has_an_end(daemon: HttpDaemon) -> None:
         publish(daemon, "ranged", at)
     with EventSource(daemon, "", topic="ranged", after=0, upto=2) as source:
         seen = list(source)
-    assert [(each.id, each.name) for each in seen] == [("1", "message"), ("2", "message"), ("2", "end")]
+    assert [(each.number, each.name) for each in seen] == [(1, "message"), (2, "message"), (2, "end")]
     done = EventSource(daemon, "", topic="ranged", upto=2, last=seen[-1].id)
     assert done.status == 204
     done.close()

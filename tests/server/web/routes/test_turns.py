@@ -104,7 +104,7 @@ def test_messages_are_one_turn_and_leave_nothing(daemon: HttpDaemon) -> None:
             "epoch"
         ]
         event = events.next()
-    assert (event.id, event.data["messages"]) == (str(epoch), [{"n": 1}, {"n": 2}])
+    assert (event.number, event.data["messages"]) == (epoch, [{"n": 1}, {"n": 2}])
     assert rows(daemon, "note($n)") == []
 
 
