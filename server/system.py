@@ -37,7 +37,7 @@ class SystemSpace:
             actions.append((ASSERT, handle, fact))
         actions += [(RETRACT, self._facts.pop(fact)) for fact in vanished if fact in self._facts]
         if actions:
-            self.space.commit(_OWNER, actions, self._now())
+            self.space.commit(_OWNER, actions, self._now(), own=True)
 
     def replace(self, stated: dict[Record, int], facts: Set[Record]) -> None:
         """Has a caller state exactly these facts, in one turn; ``stated`` is its own, empty at first.
@@ -50,4 +50,4 @@ class SystemSpace:
             actions.append((ASSERT, handle, fact))
         actions += [(RETRACT, stated.pop(fact)) for fact in stated.keys() - facts]
         if actions:
-            self.space.commit(_OWNER, actions, self._now())
+            self.space.commit(_OWNER, actions, self._now(), own=True)

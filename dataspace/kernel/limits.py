@@ -97,14 +97,14 @@ class SpaceLimits:
     time_rows: int = 200_000
     """Rows of the past that all rules over time may keep; each takes about a kilobyte."""
 
-    def check_length(self, actions: int, *, publication: bool) -> None:
-        """Raises ``Refused`` for a turn, or a publication, of too many actions."""
+    def check_length(self, actions: int, *, publication: bool, own: bool = False) -> None:
+        """Raises ``Refused`` for a turn of too many actions; one of the daemon is measured as a
+        publication."""
         what = "publication" if publication else "turn"
-        limit = self.actions_per_publication if publication else self.actions_per_turn
+        name = "actions_per_publication" if publication or own else "actions_per_turn"
+        limit = self.actions_per_publication if publication or own else self.actions_per_turn
         if actions > limit:
-            raise Refused(
-                "limit", f"{what} of {actions} actions, the limit is limits.actions_per_{what}={limit}"
-            )
+            raise Refused("limit", f"{what} of {actions} actions, the limit is limits.{name}={limit}")
 
     def no_room(self, owner: str, own: tuple[int, int], total: tuple[int, int]) -> Refused:
         """What a turn is refused with after which an owner, or all owners together, would claim too much.

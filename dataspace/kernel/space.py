@@ -63,6 +63,7 @@ class Space(SpaceState):
         client: str | None = None,
         sequence: int = 0,
         publication: bool = False,
+        own: bool = False,
         submit: Submit | None = None,
         admit: Admit | None = None,
         in_form: bool = False,
@@ -70,8 +71,10 @@ class Space(SpaceState):
     ) -> Epoch:
         """Applies one turn, or raises and leaves everything as it was.
 
-        ``now`` is in microseconds since 1970 UTC.  ``others`` are further owners with their actions, which
-        share the epoch.  With ``in_form`` the form of actions is not checked again, as a packet's was before.
+        A daemon's ``own`` turn may have as many actions as a publication: a start or an end does at once what
+        came in many turns.  ``now`` is in microseconds since 1970 UTC.  ``others`` are further owners with
+        their actions, which share the epoch.  With ``in_form`` the form of actions is not checked again, as a
+        packet's was before.
         Raises ``Refused``, ``ProtocolError`` for actions that are none, ``UsageError`` for values too
         deep to be written down, and what ``submit`` raises.  A turn without net effect gives a silent epoch
         with the number of the one before.
@@ -80,7 +83,7 @@ class Space(SpaceState):
         if others:
             return self._commit_together([(owner, actions), *others], now, (client, sequence), submit, admit)
         if len(actions) > self.most_actions:
-            self._check_length(len(actions), publication)
+            self._check_length(len(actions), publication, own)
         if self._touched:
             self._tell()
         self.until(now)
@@ -138,10 +141,10 @@ class Space(SpaceState):
         """
         self._counting = False
         if self.rules.awake:
-            self.commit(owner, actions, now)
+            self.commit(owner, actions, now, own=True)
             return
         if len(actions) > self.most_actions:
-            self._check_length(len(actions), publication=False)
+            self._check_length(len(actions), publication=False, own=True)
         if self._touched:
             self._tell()
         was = self.epoch, self.time, self._claimed, self.facts_bytes, 0
@@ -410,9 +413,9 @@ class Space(SpaceState):
             held.size = own
         self.facts_bytes = total
 
-    def _check_length(self, length: int, publication: bool) -> None:
+    def _check_length(self, length: int, publication: bool, own: bool = False) -> None:
         self._check_sound()
-        self.limits.check_length(length, publication=publication)
+        self.limits.check_length(length, publication=publication, own=own)
 
     def _conclude(self, draft: PendingTurn, claims: tuple[Claims, ...], now: int) -> Epoch:
         """The turn is valid: what follows from it by rules is part of it, and all of it is applied."""

@@ -4,9 +4,10 @@
 
 It is apart from the engine because the engine never waits.
 
-Always: the engine is stepped from one task; other tasks run after ``SLICE`` turns at the latest; a linked
-task ends with its facet.  A linked task runs step by step, so that the watchdog can name a task that does
-not yield; awaits, exceptions and results are the same as without that.
+Always: the engine is stepped from one task; other tasks run after ``SLICE_SECONDS``, or after the handler
+that runs then; a linked task ends with its facet.  A linked task runs step by step, so
+that the watchdog can name a task that does not yield; awaits, exceptions and results are the same as without
+that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 import time
 import types
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any, Final
 
 import trio
@@ -30,8 +31,8 @@ from dataspace.errors import ActorCrashed
 
 logger = logging.getLogger("dataspace.actors")
 
-SLICE: Final = 64
-"""Turns before other tasks run."""
+SLICE_SECONDS: Final = 0.002
+"""Seconds of turns before other tasks run; a handler is not interrupted."""
 
 
 def wall() -> int:
@@ -79,14 +80,21 @@ class Shell:
     """Runs one engine in the current trio run, while ``run`` runs."""
 
     def __init__(
-        self, engine: Engine | None = None, *, after: Callable[[], Awaitable[None]] | None = None
+        self,
+        engine: Engine | None = None,
+        *,
+        before: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+        after: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
         self.engine = engine or Engine(clock=trio.current_time, wall=wall)
         self.engine.start_task = self.start
         self.engine.on_ready = self._wake
         self.token = trio.lowlevel.current_trio_token()
+        self.before = before
+        """Awaited before a slice that goes on with what the last one has left."""
         self.after = after
-        """Awaited after each slice of turns: a daemon flushes its connections and waits for its log."""
+        """Awaited after each slice, with its seconds: a daemon flushes its connections and waits for its
+        log."""
         self.running: set[LinkedTask] = set()
         """The linked tasks that have started and not ended."""
         self.ended = trio.Event()
@@ -114,17 +122,21 @@ class Shell:
     async def run(self, *, forever: bool = False) -> None:
         """Runs until only daemon actors are left, or until cancelled.
 
-        ``trio`` schedules others at least every ``SLICE`` turns.
+        ``trio`` schedules others after ``SLICE_SECONDS``, or after the handler that runs then.
         """
+        engine = self.engine
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                while forever or self.engine.inhabitants or not self.engine.is_idle:
-                    self.engine.fire()
-                    self.engine.run(SLICE)
+                while forever or engine.inhabitants or not engine.is_idle:
+                    since = time.perf_counter()
+                    engine.fire()
+                    engine.run(seconds=SLICE_SECONDS)
                     if self.after is not None:
-                        await self.after()
-                    if self.engine.is_idle and (forever or self.engine.inhabitants):
+                        await self.after(time.perf_counter() - since)
+                    if not engine.is_idle:
+                        await self.before()
+                    elif forever or engine.inhabitants:
                         await self._wait()
                     else:
                         await trio.lowlevel.checkpoint()
@@ -237,12 +249,25 @@ def _drive(
             resume, value = coroutine.throw, thrown
 
 
+WINDOW: Final = 6
+"""Limits of a watchdog, in each of which it adds up what the turns of a program have taken."""
+
+SHARE: Final = 0.5
+"""The part of the time from which a program is reported to hold the loop."""
+
+AGAIN: Final = 60.0
+"""Seconds after which a program that goes on to hold the loop is reported again."""
+
+
 class Watchdog:
     """Reports, within its ``with`` block, turns and steps that do not end within ``limit`` seconds.
 
-    It only reads: the engine's thread itself is stuck, and another thread cannot interrupt it.
+    It also reports a program whose turns end in time, but one after the other take most of the time: no
+    client is served while one of them runs.  It only reads: the engine's thread itself is stuck, and another
+    thread cannot interrupt it.
 
-    Always: one turn, or one step of a linked task, is reported once.
+    Always: one turn, or one step of a linked task, is reported once; a program that holds the loop is
+    reported within two windows, and then once in ``AGAIN`` seconds.
     """
 
     def __init__(
@@ -255,6 +280,10 @@ class Watchdog:
         """How often an actor of each program did not yield in time."""
         self.stuck: str | None = None
         """The name of the actor that does not yield now; None if all do."""
+        self._seen: tuple[Actor | None, str, int] = (None, "", 0)
+        self._since = self._window = -math.inf
+        self._spent: Mapping[str, float] = {}
+        self._reported: dict[str, float] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -267,20 +296,40 @@ class Watchdog:
         self._thread.join()
 
     def _watch(self) -> None:
-        seen, since = self._running(), time.monotonic()
         while not self._ended.wait(self.limit / 8):
-            now = self._running()
-            actor, what = now
-            if now != seen or actor is None:
-                seen, since, self.stuck = now, time.monotonic(), None
-            elif self.stuck is None and time.monotonic() - since >= self.limit:
-                self.stuck = actor.name
-                self.stalls[actor.program] += 1
-                self.report(f"actor {actor.name} does not yield: {what} lasts {self.limit} s and more")
+            self.look(time.monotonic())
 
-    def _running(self) -> tuple[Actor | None, str]:
-        """Returns the actor that runs, and which turn or step of it."""
+    def look(self, now: float) -> None:
+        """Compares the engine with how it was at the last look; ``now`` is in seconds."""
+        actor, what, _ = seen = self._running()
+        if seen != self._seen or actor is None:
+            self._seen, self._since, self.stuck = seen, now, None
+        elif self.stuck is None and now - self._since >= self.limit:
+            self.stuck = actor.name
+            self.stalls[actor.program] += 1
+            self.report(f"actor {actor.name} does not yield: {what} lasts {self.limit} s and more")
+        if now - self._window >= WINDOW * self.limit:
+            self._add_up(now)
+
+    def _add_up(self, now: float) -> None:
+        """Reports the program whose turns have taken most of the time since it was last called."""
+        passed, before = now - self._window, self._spent
+        spent: Mapping[str, float] = dict(self.engine.spent)  # in one step: the engine's thread changes it
+        longest = self.engine.longest
+        self._window, self._spent, self.engine.longest = now, spent, 0.0
+        for program, seconds in spent.items():
+            used = seconds - before.get(program, 0.0)
+            if used < SHARE * passed or now - self._reported.get(program, -math.inf) < AGAIN:
+                continue
+            self._reported[program] = now
+            self.report(
+                f"actor {program} holds the loop: its turns took {used:.1f} of the last {passed:.1f} s, the"
+                f" longest {longest:.2f} s; clients and other actors wait for each of them"
+            )
+
+    def _running(self) -> tuple[Actor | None, str, int]:
+        """Returns the actor that runs, which turn or step of it, and a number for the part of that turn."""
         engine = self.engine
         if (actor := engine.running) is not None:
-            return actor, f"its turn {engine.turn}"
-        return engine.stepping, f"step {engine.steps} of its tasks"
+            return actor, f"its turn {engine.turn}", engine.parts
+        return engine.stepping, f"step {engine.steps} of its tasks", 0

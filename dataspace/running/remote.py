@@ -130,7 +130,7 @@ class RemoteEngine(Engine):
         while self._held and self._held[0][0] <= self._answered and self._reached <= self.mirror.epoch:
             super().enqueue(self._held.popleft()[1])
 
-    async def wait_room(self) -> None:
+    async def wait_room(self, _used: float) -> None:
         """Waits until few enough turns wait for their answers."""
         while len(self._sent) > IN_FLIGHT // 2:
             await self._sent[0][1].settled()
@@ -153,6 +153,12 @@ async def act(
     engine.on_crash = log_crash
     if prepare is not None:
         prepare(engine)
+    causes: list[BaseException | None] = [None]
+
+    def keep_cause(crash: ActorCrashed | None) -> None:
+        if crash is not None:  # from which it is taken once it was logged
+            causes.append(crash.__cause__)
+
     shell = Shell(engine, after=engine.wait_room)
     async with remote.observe(capture("fact"), quiet=True, policy="wait") as news:
         await _receive(engine, news)  # the state, before any actor runs
@@ -160,11 +166,12 @@ async def act(
             nursery.start_soon(_receive_all, engine, news)
             nursery.start_soon(engine.collect)
             first = engine.spawn(boot, *args, home=engine.there, name=name)
+            first.exits.append(keep_cause)
             await shell.run()
             await remote.drain()
             nursery.cancel_scope.cancel()
     if first.crash is not None:
-        raise first.crash
+        raise first.crash from causes[-1]
 
 
 async def _receive_all(engine: RemoteEngine, news: Observation) -> None:

@@ -44,6 +44,7 @@ from server.streams.replay import ReplaySlots
 from server.topics.following import OPTIONS as FOLLOWED, TopicConnection, TopicConnections, stays
 
 if TYPE_CHECKING:
+    from server.config.model import Limits
     from server.sessions.requests import Verb
     from server.sessions.shared import Shared
     from server.spaces.space import HostedSpace
@@ -89,8 +90,11 @@ class ActingPeer(Peer):
         topics: TopicConnections,
         *,
         trusted: bool = False,
+        hosted_limits: Limits | None = None,
     ) -> None:
+        """``hosted_limits`` are the limits of a process whose actor the daemon hosts; None for a client."""
         super().__init__(shared, door, number, trusted=trusted)
+        self.hosted_limits: Final = hosted_limits
         limits = self.limits
         self._door = door
         self._verbs = verbs
@@ -291,7 +295,7 @@ class ActingPeer(Peer):
         interval = heartbeat(self.limits, wanted)
         self.sending.beat_at(interval)
         self.door.welcome(resumed=resumed)
-        self.say(welcome(self.hosted, self.state, interval, wanted, self._verbs, resumed=resumed))
+        self.say(welcome(self, interval, wanted, self._verbs, resumed=resumed))
 
     async def _expel(self, until: datetime) -> None:
         """Ends the connection when its token expires."""
@@ -351,7 +355,13 @@ class ActingPeer(Peer):
             else:
                 account, client = self.quota.account, own.client
                 hosted.commit(
-                    owner, actions, client=client, sequence=sequence, account=account, on_durable=self.accept
+                    owner,
+                    actions,
+                    client=client,
+                    sequence=sequence,
+                    account=account,
+                    on_durable=self.accept,
+                    own=self.hosted_limits is not None,
                 )
         except Refused as refusal:
             if not self.shared.is_sure():
@@ -469,8 +479,7 @@ def spoken(verbs: Iterable[str]) -> Map:
 
 
 def welcome(
-    hosted: HostedSpace,
-    state: SessionState,
+    peer: ActingPeer,
     interval: float,
     wanted: Wanted,
     verbs: Iterable[str],
@@ -478,6 +487,7 @@ def welcome(
     resumed: bool,
 ) -> p.Welcome:
     """Returns the answer to a hello; ``interval`` has the seconds of its heartbeat."""
+    hosted, state = peer.hosted, peer.own
     listed = spoken(verbs) if wanted.spoken else EMPTY
     return p.Welcome(
         p.VERSION,
@@ -485,7 +495,7 @@ def welcome(
         hosted.identity,
         hosted.showing.newest,
         state.client.sequence,
-        limits_of(hosted),
+        limits_of(hosted, peer.hosted_limits),
         Granted(
             interval,
             state.grace,

@@ -35,7 +35,7 @@ from relay.store.address import StoreAddress
 from server import claims, publication
 from server.archiving.keeper import ArchiveKeeper
 from server.config.functions import load_functions
-from server.config.model import Config, SpaceConfig
+from server.config.model import Config, Limits, SpaceConfig
 from server.config.rights import Permit
 from server.connections.acting import ActingPeer, ClientDoor
 from server.connections.connection import Connection, SocketReader
@@ -57,7 +57,7 @@ from server.sessions.memory import resident_bytes
 from server.sessions.peer import Peer
 from server.sessions.requests import Verb, timed
 from server.spaces.leader import FilledSpace
-from server.spaces.measures import status_of
+from server.spaces.measures import hosted_limits, status_of
 from server.spaces.rules import HostedFlows
 from server.spaces.space import HostedSpace, now
 from server.streams import verbs as past
@@ -147,7 +147,7 @@ class Daemon(DaemonState):
         """What looks at the store of the leader of this daemon again and again, while it follows."""
         self.link = contact_of(self, self.polled)
         """The connection to that leader."""
-        self.hosting = HostedActors(config, self.spaces, partial(self.serve, trusted=True), self.flush)
+        self.hosting = HostedActors(config, self.spaces, self.serve_hosted, self.flush, self.lane)
         self.topic_connections = TopicConnections(self.topics, self.durable_topics)
         verbs: Mapping[str, Verb] = {
             "status": _status_of(self),
@@ -302,15 +302,37 @@ class Daemon(DaemonState):
 
     # -- connections ----------------------------------------------------------------------------------
 
+    def serve_hosted(self, link: Link) -> ActingPeer:
+        """Serves the process of an actor that this daemon hosts: its turns may be as large as the turns of
+        actors in the daemon."""
+        limits = hosted_limits(self.limits)
+        door: ClientDoor
+        if self.reactor is None or not isinstance(link, SocketLink):
+            door = Connection(link, limits)
+        else:
+            door = SocketReader(link, limits, self.reactor)
+        return self.serve_through(door, trusted=True, hosted_limits=limits)
+
     def serve(self, link: Link, *, trusted: bool = False, form: Form | None = None) -> ActingPeer:
         """Serves the client at the other end of a link, which writes frames, or as its ``form`` says."""
         if self.reactor is None or form is not None or not isinstance(link, SocketLink):
             return self.serve_through(Connection(link, self.limits, form), trusted=trusted)
         return self.serve_through(SocketReader(link, self.limits, self.reactor), trusted=trusted)
 
-    def serve_through(self, door: ClientDoor, *, trusted: bool = False) -> ActingPeer:
-        """Serves a client; a ``trusted`` client needs no token."""
-        peer = ActingPeer(self, door, self.new_number(), self.verbs, self.topic_connections, trusted=trusted)
+    def serve_through(
+        self, door: ClientDoor, *, trusted: bool = False, hosted_limits: Limits | None = None
+    ) -> ActingPeer:
+        """Serves a client; a ``trusted`` client needs no token, and the process of a hosted actor has
+        limits of its own."""
+        peer = ActingPeer(
+            self,
+            door,
+            self.new_number(),
+            self.verbs,
+            self.topic_connections,
+            trusted=trusted,
+            hosted_limits=hosted_limits,
+        )
         self.connections[peer.number] = peer
         self.enter(peer)
         self.counts.connections += 1

@@ -4,8 +4,9 @@ sessions.
 Each is a ``module:function``, supervised: a crashed actor is started again, with a pause if it crashes
 repeatedly.  Their turns are committed like turns of clients, through the space and its log.
 
-Always: an error of an actor reaches no session and no other actor; other tasks run after ``shell.SLICE``
-turns at the latest; an actor that does not yield is logged by a watchdog within a second.
+Always: an error of an actor reaches no session and no other actor; other tasks run after 2 ms, or after the
+single handler that takes longer, and then for as long as that; what is left then waits for its turn in the
+lane; an actor that does not yield, or whose turns take most of the time, is logged by a watchdog.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from dataspace.actors.engine.turns import Turn
 from dataspace.actors.services import Require, service
 from dataspace.actors.supervision import Supervised, supervise
 from dataspace.errors import Refused, UsageError
-from dataspace.running.actors import Shell, Watchdog, log_crash
+from dataspace.running.actors import SLICE_SECONDS, Shell, Watchdog, log_crash
 from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
 from server.config.model import Config, HostedActor
 from server.hosting.guardian import Guardian, Serve
 from server.hosting.loading import boot_function, traced
+from server.lane import Lane
 from server.sessions.peer import Peer
 from server.spaces.rules import RESUME, ask_rules
 from server.spaces.space import HostedSpace
@@ -44,6 +46,15 @@ logger = logging.getLogger("dataspace.actors")
 
 LOOK_SECONDS: Final = 0.01
 """How often it looks for actors that have ended."""
+
+LONG_SECONDS: Final = 0.02
+PART: Final = 10
+MOST_SECONDS: Final = 0.02
+"""After a slice of ``LONG_SECONDS`` actors rest for a part of its time, at most for so many seconds.
+
+What others wait for takes several passes of the loop and a write to disk; while nothing is ready the thread
+would go to the next handler, and a round trip would wait for one in each of its steps.
+"""
 
 LATE_SECONDS: Final = 2.0
 """Seconds after which the actors whose tasks delay the end of the daemon are logged."""
@@ -171,9 +182,16 @@ class HostedActors:
     """The actors of one daemon."""
 
     def __init__(
-        self, config: Config, spaces: Mapping[str, HostedSpace], serve: Serve, flush: Callable[[], None]
+        self,
+        config: Config,
+        spaces: Mapping[str, HostedSpace],
+        serve: Serve,
+        flush: Callable[[], None],
+        lane: Lane,
     ) -> None:
         """Calls ``serve`` to connect the process of an isolated actor, and ``flush`` after turns."""
+        self._lane = lane
+        self._slice = lane.work(self)
         self._config = config
         self._spaces = spaces
         self._serve = serve
@@ -252,7 +270,7 @@ class HostedActors:
 
     async def run(self) -> None:
         """Runs the actors of the spaces that this daemon leads, until cancelled."""
-        shell = Shell(after=self._after_slice)
+        shell = Shell(before=self._slice.enter, after=self._after_slice)
         self._engine = engine = shell.engine
         self._recent = RecentTurns(engine)
         engine.fence = (BaseException,)  # a Ctrl-C is a signal here, and raises nothing in any actor
@@ -261,9 +279,12 @@ class HostedActors:
         self._start(self._hosted.values())
         config = self._config
         with traced(engine, config.trace), Watchdog(engine, limit=config.stall_seconds) as self._watchdog:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_name_late, shell)
-                await shell.run(forever=True)
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_name_late, shell)
+                    await shell.run(forever=True)
+            finally:
+                self._slice.leave()
 
     def status(self, *, most: int = 0, turns: int = 0) -> tuple[Map, ...]:
         """Returns what ``dataspace actors`` shows, an entry for each actor; O(actors).
@@ -287,8 +308,14 @@ class HostedActors:
         if (hosted := self._hosted.get(actor.program)) is not None:
             hosted.note_end(actor)
 
-    async def _after_slice(self) -> None:
+    async def _after_slice(self, used: float) -> None:
+        """Lets others have the thread for as long as a whole slice took, and leaves the lane."""
         self._flush()
+        if used >= SLICE_SECONDS:
+            await self._lane.yield_thread(used)
+        if used >= LONG_SECONDS:  # a client's turn is then on disk before the next handler runs
+            await trio.sleep(min(used / PART, MOST_SECONDS))
+        self._slice.leave()
         for hosted in self._spaces.values():
             await hosted.commits.wait_room()
 
@@ -309,7 +336,7 @@ def _home(engine: Engine, hosted: HostedSpace) -> ActorSpace:
     """Returns a space as actors use it: their turns go through the log, like turns of clients."""
     home = engine.home(
         hosted.space,
-        commit=lambda owner, actions, _now: hosted.commit(owner, actions),
+        commit=lambda owner, actions, _now: hosted.commit(owner, actions, own=True),
         end=lambda owner: hosted.end_owners((owner,)),
     )
     home.term = hosted.term

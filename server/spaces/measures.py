@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 from dataspace.kernel.limits import size_of
@@ -46,11 +46,29 @@ def lag_of(hosted: HostedSpace) -> FollowerLag:
     return hosted.leader.lag(hosted.commits.durable)
 
 
-def limits_of(hosted: HostedSpace) -> Map:
-    """Returns the limits that a welcome contains."""
-    mine = asdict(hosted.limits)
+HOSTED: Final = 16
+"""How many times as large the frames of a hosted actor's process may be as the frames of a client."""
+
+
+def hosted_limits(limits: Limits) -> Limits:
+    """Returns the limits for the process of an actor that the daemon hosts.
+
+    Its actor gets at once, after a restart, what came in many turns, and answers with one turn.
+    """
+    return replace(
+        limits,
+        frame_bytes=HOSTED * limits.frame_bytes,
+        frame_elements=HOSTED * limits.frame_elements,
+    )
+
+
+def limits_of(hosted: HostedSpace, process: Limits | None = None) -> Map:
+    """Returns the limits that a welcome contains; those of the ``process`` of a hosted actor, if given."""
+    mine, its = asdict(process or hosted.limits), asdict(hosted.space.limits)
+    if process is not None:
+        its["actions_per_turn"] = its["actions_per_publication"]
     shown = ("frame_bytes", "frame_elements", "streams", "replays")
-    return Map({**{name: mine[name] for name in shown}, **asdict(hosted.space.limits)})
+    return Map({**{name: mine[name] for name in shown}, **its})
 
 
 def status_of(hosted: HostedSpace) -> dict[str, object]:

@@ -158,7 +158,7 @@ def hold_from_start(space: Space, given: Sequence[Path | RuleText], time: int, s
     rules = actions_to_hold(space, facts)
     try:
         if rules:
-            space.commit(OWNER, rules, time, submit=submit)
+            space.commit(OWNER, rules, time, submit=submit, own=True)
     except Refused as refusal:
         logger.error("rules of space %s stay as the log has them: %s", space.name, refusal)
         rules = ()

@@ -240,7 +240,7 @@ class HostedSpace:
         Returns whether others were held before, and the errors of the rules that are not taken.  Raises
         ``Refused``, and nothing has happened, where the turn is beyond a limit.
         """
-        return hold_from_now(self.space, given, self.commit)
+        return hold_from_now(self.space, given, partial(self.commit, own=True))
 
     def show_durable(self) -> int:
         """Shows observers only epochs on disk from now on, because another process may take over the log.
@@ -343,15 +343,18 @@ class HostedSpace:
         account: Account | None = None,
         on_durable: Callable[[Epoch], None] | None = None,
         publication: bool = False,
+        own: bool = False,
         notes: Sequence[Note] = (),
         time: int | None = None,
     ) -> Epoch:
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk.
 
         ``others`` are further owners with their actions, in the same epoch; ``notes`` go to the log with
-        it.  ``time`` is when the turn is, as ``until_now`` said, where something was looked at before.  What
-        the turn asserts counts for the ``account``, if there is one.  A turn of a client that a later one has
-        overtaken while it waited is refused (``not-applied``): another connection may use the same numbers.
+        it.  ``own`` is a turn of the daemon or of an actor that it hosts: it may have more actions than a
+        turn of a client.  ``time`` is when the turn is, as ``until_now`` said, where something was looked at
+        before.  What the turn asserts counts for the ``account``, if there is one.  A turn of a client that a
+        later one has overtaken while it waited is refused (``not-applied``): another connection may use the
+        same numbers.
         Raises ``Refused`` or ``ProtocolError``, and nothing has happened.  The turn counts once the log has
         taken it: after any other exception before that nothing has happened either.
         """
@@ -388,6 +391,7 @@ class HostedSpace:
                 client=client.name if client else None,
                 sequence=sequence,
                 publication=publication,
+                own=own,
                 submit=submit,
                 admit=self._admit if account is None else account.admit,
                 in_form=client is not None,

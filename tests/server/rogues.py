@@ -202,3 +202,28 @@ def conversation(turn: Turn) -> None:
         turn.assert_(record("mine", "n")(1))
         turn.snapshot("mine($n)", lambda turn, rows: turn.send(record("saw", "rows")(len(rows))))
         turn.sync(lambda turn: turn.send(record("synced")()))
+
+
+def mirror(turn: Turn) -> None:
+    """Asserts a fact for each match: at a start it has as many in one turn as came in many."""
+    turn.during("in($n)")(lambda turn, n: turn.assert_(record("out", "n")(n)))
+
+    def stop(turn: Turn) -> None:
+        turn.stop(whole)
+        turn.send(record("stopped")())
+
+    def hold(turn: Turn) -> None:
+        for n in range(100):
+            turn.assert_(record("held", "n")(n))
+        turn.on_stop(lambda turn: turn.send(record("on-stop")()))
+
+    whole = turn.react(hold)
+    turn.on_message("stop()")(stop)
+
+
+def crash_loop(turn: Turn) -> None:
+    """Works for a while and raises, at each start."""
+    end = time.thread_time() + 0.3
+    while time.thread_time() < end:
+        pass
+    raise RuntimeError("again")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import enum
 import heapq
+import math
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,6 +29,7 @@ from dataspace.actors.engine.handlers import checked_name
 from dataspace.errors import ActorCrashed
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
 from dataspace.kernel.space import Space
+from dataspace.steps import Steps
 from index.errors import UsageError
 from index.values.values import Value
 
@@ -149,6 +151,7 @@ class Facet:
         self.stopping = False
         self.ended = False
         self.turn: Context
+        """What its handlers get, until it ends."""
         if parent is not None:
             parent.children[self] = None
 
@@ -156,6 +159,23 @@ class Facet:
     def is_inert(self) -> bool:
         """True if nothing can happen in it any more."""
         return not (self.endpoints or self.children or self.resources or self.preventers)
+
+    def check_running(self) -> None:
+        """Raises ``UsageError`` unless a turn of its actor runs."""
+        actor = self.actor
+        running = actor.engine.running
+        if running is not actor:
+            used = f"a turn of {running.name}" if running is not None else "no turn; enter by external"
+            raise UsageError(f"this turn is of actor {actor.name}, used in {used}")
+
+    def clear(self) -> None:
+        """Drops what it has, once it has ended, so that it is in no cycle of references.
+
+        The facets of a large turn would else stay until the collector has gone through all objects, which a
+        daemon does rarely.
+        """
+        del self.turn
+        self.resources = self.computations = self.on_stop = self.thens = None
 
     def encloses(self, inner: Facet | None) -> bool:
         """True if another facet is this one or below it; O(depth)."""
@@ -195,11 +215,7 @@ class Context:
 
     def check_running(self) -> None:
         """Raises ``UsageError`` unless a turn of this actor runs."""
-        actor = self.facet.actor
-        running = actor.engine.running
-        if running is not actor:
-            used = f"a turn of {running.name}" if running is not None else "no turn; enter by external"
-            raise UsageError(f"this turn is of actor {actor.name}, used in {used}")
+        self.facet.check_running()
 
 
 # -- what belongs to a facet ---------------------------------------------------------------------------
@@ -277,7 +293,7 @@ class Endpoint:
     def close(self) -> None:
         """Ends it, in a turn of its actor, unless it has ended.  ``UsageError`` elsewhere."""
         facet = self.facet
-        facet.turn.check_running()
+        facet.check_running()
         if self in facet.endpoints:
             self.end()
             facet.actor.engine.effects.touched[facet] = None  # which may have nothing left to do
@@ -292,7 +308,7 @@ class Endpoint:
 
     def _check(self) -> None:
         """Raises ``UsageError`` unless a turn of its actor runs and it has not ended."""
-        self.facet.turn.check_running()
+        self.facet.check_running()
         if self not in self.facet.endpoints:
             raise UsageError(f"an endpoint of facet {self.facet} of actor {self.facet.actor.name} has ended")
 
@@ -318,29 +334,49 @@ class Timer(FacetResource):
             return
         engine = self.facet.actor.engine
         if self.period is None:
+            function = self.function
             self.close()
-            engine.enqueue(Call(self.facet, "timer", self._last))
+            engine.enqueue(Call(self.facet, "timer", self._last, function))
         else:
             engine.enqueue(Call(self.facet, "timer", self.function))
             now = engine.clock()
             self.at += self.period * max(1, -(-(now - self.at) // self.period))
             self.timers.add(self)
 
-    def _last(self, turn: object) -> None:
+    def _last(self, turn: object, function: Handler) -> None:
         self.facet.release(self)
-        self.function(turn)
+        function(turn)
 
     def close(self) -> None:
         """Ends it: it does not fire any more."""
-        self.closed = True
+        if not self.closed:
+            self.closed = True
+            self.function = _nothing  # which has what its facet had
+            self.timers.note_closed()
+
+
+def _nothing(_turn: object) -> None:
+    """The function of a timer that is closed."""
+
+
+FEW: Final = 64
 
 
 class Timers:
-    """All timers of an engine, the next one first."""
+    """All timers of an engine, the next one first; most of them are open, unless there are ``FEW``."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = count()
+        self._closed = 0
+
+    def note_closed(self) -> None:
+        """Notes that a timer was closed, and removes all such where they are most; O(1) on average."""
+        self._closed += 1
+        if self._closed > max(FEW, len(self._heap) // 2):
+            self._heap = [entry for entry in self._heap if not entry[2].closed]
+            heapq.heapify(self._heap)
+            self._closed = 0
 
     def add(self, timer: Timer) -> None:
         """Adds a timer; O(log timers)."""
@@ -375,8 +411,8 @@ class ActorEvent:
         """The number of the turn that caused it, 0 if none did."""
 
     @abstractmethod
-    def run(self) -> None:
-        """Handles it, within the turn."""
+    def run(self) -> Steps[None] | None:
+        """Handles it, within the turn; returns the steps of that where it is much."""
 
     @abstractmethod
     def __str__(self) -> str:
@@ -431,7 +467,7 @@ class Effects:
         self.ended: list[FacetResource] = []
         self.scripts: list[tuple[Facet, Handler]] = []
         self.stopping: list[Facet] = []
-        self.hooks: list[tuple[Facet, Handler]] = []
+        self.hooks: list[tuple[Context, Handler]] = []
         self.damaged: dict[Dependent, None] = {}
         """Computations that read a changed field."""
         self.stale: dict[Dependent, None] = {}
@@ -498,6 +534,11 @@ class ActorRuntime:
         """What the running turn does in its actor's own space; empty between turns."""
         self._effects: Effects | None = None
         self._queue: deque[ActorEvent] = deque()
+        self._until: float | None = None
+        """When the slice ends."""
+        self.rested = 0.0
+        """Seconds in which no event was queued, up to the last event that came then."""
+        self._rests_since = clock()
         self._numbered = 0
         self._raised: tuple[BaseException | None, Facet | None] = (None, None)
         self._context: type[Context] = context
@@ -530,8 +571,18 @@ class ActorRuntime:
     def enqueue(self, event: ActorEvent) -> None:
         """Queues an event for a turn of its own."""
         self._queue.append(event)
-        if self.on_ready is not None and len(self._queue) == 1:
-            self.on_ready()
+        if len(self._queue) == 1:
+            if not self.turn:
+                self._note_rest()
+            if self.on_ready is not None:
+                self.on_ready()
+
+    def _note_rest(self) -> None:
+        """Counts the time until now in which no event was queued."""
+        now = self.clock()
+        if now > self._rests_since:
+            self.rested += now - self._rests_since
+        self._rests_since = math.inf  # until ``run`` has no more to do
 
     @property
     def effects(self) -> Effects:

@@ -27,6 +27,7 @@ from dataspace.actors.engine.actors import (
 )
 from dataspace.actors.engine.handlers import check_takes
 from dataspace.kernel.changes import Captures, Changes
+from dataspace.steps import Steps
 from index.patterns.patterns import Pattern, observe, skeleton
 from index.values.values import Value, same
 
@@ -96,6 +97,11 @@ class PatternObserver:
         if self.interest is not None:
             self.watch.home.space.ignore(self.interest, self)
             self.interest = None
+        watch = self.watch
+        if watch.observer is self:  # else they refer to each other
+            watch.observer = None
+        if watch not in watch.facet.endpoints:
+            watch.clear()
 
     def offer(self, changes: Changes) -> None:
         """Adds one epoch's changes to the delivery of that epoch to the actor."""
@@ -212,6 +218,11 @@ class PatternWatch(Endpoint):
             self.facet.actor.engine.effects.closed.append(observer.unregister)
         super().end()
 
+    def clear(self) -> None:
+        """Drops its handlers, once it has ended, so that it is in no cycle of references."""
+        self.added = self.messaged = self.removed = self.moved = self.lingers = None
+        self.reporting = self.observer = None
+
     def observers(self) -> list[PatternObserver]:
         """Returns the observers of former patterns and of the present one."""
         return [*self.old, *(() if self.observer is None else (self.observer,))]
@@ -232,14 +243,13 @@ class EventDelivery(ActorEvent):
         self.epoch = epoch
         self.parts: list[tuple[PatternObserver, Changes]] = []
 
-    def run(self) -> None:
+    def run(self) -> Steps[None] | None:
         """Calls all handlers that match, even if an early one stops the facet of a later one."""
         if self.actor.delivery is self:
             self.actor.delivery = None
-        if len(self.parts) > 1:
-            self._run_all()
-            return
-        observer, changes = self.parts[0]  # as mostly
+        observer, changes = self.parts[0]
+        if len(self.parts) > 1 or len(changes.added) + len(changes.messages) + len(changes.removed) > 1:
+            return self._steps()
         if observer.live:
             if changes.added and observer is observer.watch.observer:
                 _handle(observer, observer.watch.added, changes.added)
@@ -247,21 +257,30 @@ class EventDelivery(ActorEvent):
                 _handle(observer, observer.watch.messaged, changes.messages)
             if changes.removed:
                 _handle(observer, observer.watch.removed, changes.removed)
+        return None
 
-    def _run_all(self) -> None:
+    def _steps(self) -> Steps[None]:
+        """Does it in steps of one row."""
         parts = [part for part in self.parts if part[0].live]
         for observer, changes in parts:
             if changes.added and observer is observer.watch.observer:
-                _handle(observer, observer.watch.added, changes.added)
+                yield from _handle_each(observer, observer.watch.added, changes.added)
         for observer, changes in parts:
             if changes.messages and observer is observer.watch.observer:
-                _handle(observer, observer.watch.messaged, changes.messages)
+                yield from _handle_each(observer, observer.watch.messaged, changes.messages)
         for observer, changes in parts:
             if changes.removed:
-                _handle(observer, observer.watch.removed, changes.removed)
+                yield from _handle_each(observer, observer.watch.removed, changes.removed)
 
     def __str__(self) -> str:
         return f"epoch {self.epoch} of {self.home.name}"
+
+
+def _handle_each(observer: PatternObserver, handler: Handler | None, rows: Sequence[Captures]) -> Steps[None]:
+    """Calls a handler with each row, in a step of its own."""
+    for row in rows:
+        _handle(observer, handler, (row,))
+        yield
 
 
 def _handle(observer: PatternObserver, handler: Handler | None, rows: Sequence[Captures]) -> None:

@@ -3,7 +3,11 @@
 A turn runs the handlers of one event; then scripts, stops, computations and inert facets are settled until
 no work is left; then all of it is committed to the spaces as one patch, and spawns, new observers, tasks and
 calls take effect.  If anything raises before that, nothing of it happened; the actor has crashed.  The engine
-waits for nothing and reads no clock: a shell (``dataspace.running.actors``) or a test steps it.
+waits for nothing: a shell (``dataspace.running.actors``) or a test steps it.
+
+*Slices*: ``run`` stops at a time, between two turns, or within a turn between two functions of its actor.  A
+turn that is begun stays the next one, and nothing of it is seen before it has committed: the twenty thousand
+matches that a restart brings at once are one turn, and others run meanwhile.
 
 *Settling*: scripts run (``on_start``), facets that were stopped stop, computations whose fields changed run
 again, and facets with nothing left to do end; each may cause more of the others.
@@ -12,13 +16,15 @@ Always: one turn runs at a time, and events are handled in the order in which th
 actor's end nothing that it claimed is in any space, and its end is reported once.  A facet starts before it
 stops; children stop before their parent; stop actions before continuations, and both in the parent's context;
 a computation runs after all scripts and stops that were due; settling ends, within ``ROUNDS``, ``ACTIONS``
-and ``FACETS``.  A facet of n children stops in O(n).
+and ``FACETS``.  A facet of n children stops in O(n).  What a turn that crashed has made or closed is closed
+and in no cycle of references, and of a reported crash only its text is kept.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -41,7 +47,15 @@ from dataspace.actors.engine.tracing import Tracer
 from dataspace.actors.engine.turns import Turn
 from dataspace.errors import ActorCrashed
 from dataspace.kernel.actions import ASSERT, RETRACT, Action
+from dataspace.kernel.turns import keys_in_steps
+from dataspace.steps import Steps, at_once
 from index.errors import UsageError
+
+STEP: Final = 64
+"""Facets or observers that end or begin in one step of a turn, in less than a millisecond."""
+
+LONG: Final = 0.0001
+"""Seconds from which a turn is counted in ``Engine.spent``; shorter ones would cost more to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,14 @@ class Engine(ActorRuntime):
         self.stepping: Actor | None = None
         """The actor whose linked task runs, in step ``steps``; None if none does."""
         self.steps = 0
+        self.spent: Counter[str] = Counter()
+        """Seconds that the turns of each program have taken in ``run``, without those below ``LONG``."""
+        self.longest = 0.0
+        """Seconds of the longest turn, or part of one between two slices, since a watchdog has read it."""
+        self.parts = 0
+        """How often a turn was interrupted so far."""
+        self._suspended: _Suspended | None = None
+        """The turn that the end of a slice has interrupted."""
         self._escaping: BaseException | None = None
         """An exception beyond the fence, kept until the engine is consistent and it can be raised."""
 
@@ -103,40 +125,57 @@ class Engine(ActorRuntime):
             facets=sum(actor.facets for actor in self.actors.values()),
             turns=self.turns,
             crashes=self.crashed,
-            waiting=len(self._queue),
+            waiting=len(self._queue) + (self._suspended is not None),
         )
 
     # -- events ---------------------------------------------------------------------------------------
 
     @property
     def is_idle(self) -> bool:
-        """True if no event is queued."""
-        return not self._queue
+        """True if no event is queued and no turn is interrupted."""
+        return not self._queue and self._suspended is None
 
     def step(self) -> bool:
         """Runs one turn, if an event is queued; returns True if so.  ``UsageError`` within a turn."""
-        self._check_at_rest()
-        if not self._queue:
-            return False
-        event = self._queue.popleft()
-        if not event.actor.ended:
-            self._run(event)
-        return True
+        return self.run(1) > 0
 
-    def run(self, limit: int | None = None) -> int:
+    def run(self, limit: int | None = None, *, seconds: float | None = None) -> int:
         """Runs turns until no event is queued or ``limit`` have run; returns how many ran.
 
+        With ``seconds`` it returns once these have passed by the clock: after the turn that runs then, or
+        within it where it may be interrupted; the next call goes on with that turn.
         ``UsageError`` within a turn or an exit hook: one turn runs at a time.
         """
         self._check_at_rest()
         done = 0
-        queue = self._queue
-        while queue and done != limit:
+        queue, clock = self._queue, self.clock
+        last = clock()
+        until = self._until = None if seconds is None else last + seconds
+        if self._suspended is not None:
+            actor = self._suspended.event.actor
+            self._resume()
+            last = self._note_spent(actor, last)
+            done += 1
+        while queue and done != limit and self._suspended is None:
+            if until is not None and last >= until:
+                break
             event = queue.popleft()
             if not event.actor.ended:
                 self._run(event)
+                now = clock()
+                if now - last > LONG:
+                    self._note_spent(event.actor, last)
+                last = now
             done += 1
+        self._rests_since = last if self.is_idle else math.inf
         return done
+
+    def _note_spent(self, actor: Actor, since: float) -> float:
+        """Counts the time since then for the program of an actor; returns the time now."""
+        now = self.clock()
+        self.spent[actor.program] += now - since  # type: ignore[assignment]  # seconds
+        self.longest = max(self.longest, now - since)
+        return now
 
     def _check_at_rest(self) -> None:
         if self.turn:
@@ -157,28 +196,107 @@ class Engine(ActorRuntime):
         self.running = actor
         failure: BaseException | None = None
         try:
-            event.run()
+            steps = event.run()
+            if steps is not None or self._effects is not None or len(self.actions) > STEP:
+                rest: Steps[None] | None = self._rest(event, steps)
+            else:
+                rest = None
+                if self.actions:
+                    actor.home.commit(actor.owner, self.actions, self.wall())
+        except BaseException as error:  # noqa: BLE001  # the fence: whatever it was, the turn is undone
+            failure, rest = error, None
+        if rest is not None:
+            self._go_on(event, rest)
+        else:
+            self._finish(event, failure)
+
+    def _rest(self, event: ActorEvent, steps: Steps[None] | None) -> Steps[None]:
+        """Makes in steps what is left of a turn, to its end."""
+        actor = event.actor
+        failure: BaseException | None = None
+        try:
+            if steps is not None:
+                yield from steps
             if self._effects is not None:
-                _settle(self, self._effects)
+                yield from _Settling(self, self._effects).steps()
+            if len(self.actions) > STEP:
+                yield from keys_in_steps([each[-1] for each in self.actions if each[0] != RETRACT])
+            if self._effects is not None:
                 self._commit(actor, self._effects)
             elif self.actions:
                 actor.home.commit(actor.owner, self.actions, self.wall())
-        except BaseException as error:  # noqa: BLE001  # the fence: whatever it was, the turn is undone
+        except BaseException as error:  # noqa: BLE001  # the fence, as in ``_run``
             failure = error
+        effects = self._effects
+        self._record(event, failure)
+        if failure is not None:
+            self._crash(actor, event, failure, effects)
+        elif effects is not None:
+            yield from self._conclude(effects)
+            if actor.root.ended and not actor.ended:
+                self._remove(actor, None)
+        self._rest_from_turn()
+
+    def _finish(self, event: ActorEvent, failure: BaseException | None) -> None:
+        """Ends a turn that had no effects but actions, or that failed at once."""
+        effects = self._effects
+        self._record(event, failure)
+        if failure is not None:
+            self._crash(event.actor, event, failure, effects)
+        self._rest_from_turn()
+
+    def _record(self, event: ActorEvent, failure: BaseException | None) -> None:
+        """Closes the turn, which has committed or failed, to further actions."""
         actions, self.actions = self.actions, []
         effects, self._effects = self._effects, None
         self.running = self.computation = None
         if self.tracer is not None:
             self.tracer.turn(self.turn, event, effects or Effects(actions), failure)
-        if failure is not None:
-            self._crash(actor, event, failure)
-        elif effects is not None:
-            self._conclude(effects)
-            if actor.root.ended and not actor.ended:
-                self._remove(actor, None)
+
+    def _rest_from_turn(self) -> None:
         self.turn = 0
+        if self._raised[0] is not None:
+            self._raised = (None, None)  # an error that a handler has caught
         if self._escaping is not None:
             self._escape()
+
+    # -- slices ---------------------------------------------------------------------------------------
+
+    def _go_on(self, event: ActorEvent, rest: Steps[None]) -> None:
+        """Does the steps of a turn until its end, or the end of the slice."""
+        if self._until is None:
+            at_once(rest)
+            return
+        clock, until = self.clock, self._until
+        for _ in rest:
+            if clock() >= until:
+                self._suspend(event, rest)
+                return
+
+    def _suspend(self, event: ActorEvent, rest: Steps[None]) -> None:
+        """Puts a turn aside: no code of its actor may act in it until it goes on."""
+        self.parts += 1
+        self._suspended = _Suspended(
+            event, rest, self.turn, self.running, self.scope, self.actions, self._effects
+        )
+        self.turn, self.running, self.scope, self.actions, self._effects = 0, None, None, [], None
+
+    def _resume(self) -> None:
+        """Goes on with the turn that was put aside; undoes it if its actor has crashed meanwhile."""
+        aside, self._suspended = self._suspended, None
+        assert aside is not None
+        self.turn, self.running, self.scope = aside.turn, aside.running, aside.scope
+        self.actions, self._effects = aside.actions, aside.effects
+        actor = aside.event.actor
+        if not (actor.ended and aside.running is not None):  # else it has not committed
+            self._go_on(aside.event, aside.rest)
+            return
+        aside.rest.close()
+        effects = self._effects
+        self._record(aside.event, actor.crash)
+        if effects is not None:
+            _close_dropped(effects)
+        self._rest_from_turn()
 
     def _escape(self) -> None:
         """Raises the exception beyond the fence: its actor has ended, and the engine is consistent."""
@@ -215,12 +333,10 @@ class Engine(ActorRuntime):
         actions: list[Action] = [(ASSERT, actor.next_handle(), value) for value in spawn.initial]
         actor.home.commit(actor.owner, actions, self.wall())
 
-    def _conclude(self, effects: Effects) -> None:
+    def _conclude(self, effects: Effects) -> Steps[None]:
         """Carries out the other effects of a turn that has committed."""
-        for unregister in effects.closed:
-            unregister()
-        for register in effects.opened:
-            register()
+        yield from _each_called(effects.closed)
+        yield from _each_called(effects.opened)
         for spawn in effects.spawns:
             self._settle_in(spawn)
         for call in effects.calls:
@@ -238,17 +354,23 @@ class Engine(ActorRuntime):
 
     # -- ends -----------------------------------------------------------------------------------------
 
-    def _crash(self, actor: Actor, event: ActorEvent, failure: BaseException) -> None:
+    def _crash(
+        self, actor: Actor, event: ActorEvent, failure: BaseException, effects: Effects | None
+    ) -> None:
         error, raised_in = self._raised
         facet = raised_in if error is failure else self.scope
         self._raised = (None, None)
         crash = crash_of(f"actor {actor.name}, facet {facet}, {event}", failure)
+        self.scope = None
         self._keep_escaping(failure)
+        if effects is not None:
+            _close_dropped(effects)
         self._remove(actor, crash)
         self._record_crash(crash)
 
     def fell(self, actor: Actor, event: str, crash: ActorCrashed) -> None:
         """Ends an actor that crashed outside of its turns; records the crash even if it had ended."""
+        self._note_rest()
         self.turns = self.turn = self.turns + 1
         if self.tracer is not None:
             self.tracer.fell(self.turn, actor.name, event, crash.__cause__ or crash)
@@ -264,11 +386,22 @@ class Engine(ActorRuntime):
         self.crashed += 1
         if self.on_crash is not None:
             self.on_crash(crash)
+            self._forget_cause(crash)
+
+    def _forget_cause(self, crash: ActorCrashed) -> None:
+        """Keeps only the text of a crash that was reported.
+
+        Its traceback has the frames of the whole turn, with all facets and facts that this had made.
+        """
+        cause, crash.__cause__ = crash.__cause__, None
+        crash.__context__ = None
+        if cause is not None and cause is not self._escaping:
+            cause.__traceback__ = None  # the actor may keep the exception itself, and raise it again
 
     def _remove(self, actor: Actor, crash: ActorCrashed | None) -> None:
         """Removes an actor and its claims, and calls its exit hooks."""
         actor.ended, actor.crash = True, crash
-        actor.delivery = None
+        actor.delivery, actor.claims = None, {}
         _end_facets(actor.root)
         if self.actors.pop(actor.number, None) is not None:
             self.inhabitants -= not actor.daemon
@@ -281,12 +414,13 @@ class Engine(ActorRuntime):
                     self.end(other, "its layer has ended")
         if self.on_end is not None:
             self.on_end(actor)
-        for notice in actor.exits:
+        notices, actor.exits = actor.exits, []
+        for notice in notices:
             try:
                 notice(crash)
             except BaseException as error:  # noqa: BLE001  # its actor has ended already, and the others go on
-                self._record_crash(crash_of(f"actor {actor.name}, exit hook", error))
                 self._keep_escaping(error)
+                self._record_crash(crash_of(f"actor {actor.name}, exit hook", error))
 
 
 def _boot(turn: Turn, spawn: Spawn) -> None:
@@ -306,14 +440,64 @@ def _end_facets(root: Facet) -> None:
     while below:
         facet = below.pop()
         below += facet.children
+        if facet.ended:
+            continue
         facet.ended = True
-        for endpoint in facet.endpoints:
+        endpoints, facet.endpoints, facet.children = facet.endpoints, {}, {}
+        for endpoint in endpoints:
             if isinstance(endpoint, PatternWatch):
                 for observer in endpoint.observers():
                     observer.live = False
                     observer.unregister()
+            if endpoint.computation is not None:
+                endpoint.computation.end()
+        for computation in facet.computations or ():
+            computation.end()
         for resource in list(facet.resources or ()):
             resource.close()
+        facet.clear()
+
+
+def _close_dropped(effects: Effects) -> None:
+    """Closes what a turn had ended, or ended to observe, before it failed: its facets have let it go."""
+    for unregister in effects.closed:
+        unregister()
+    for resource in effects.ended:
+        resource.close()
+
+
+def _each_called(functions: Iterable[Callable[[], object]]) -> Steps[None]:
+    for at, function in enumerate(functions, 1):
+        function()
+        if not at % STEP:
+            yield
+
+
+class _Suspended:
+    """A turn that the end of a slice has interrupted, and the state of the engine in it.
+
+    ``running`` is None once the turn has committed.
+    """
+
+    __slots__ = ("actions", "effects", "event", "rest", "running", "scope", "turn")
+
+    def __init__(
+        self,
+        event: ActorEvent,
+        rest: Steps[None],
+        turn: int,
+        running: Actor | None,
+        scope: Facet | None,
+        actions: list[Action],
+        effects: Effects | None,
+    ) -> None:
+        self.event = event
+        self.rest = rest
+        self.turn = turn
+        self.running = running
+        self.scope = scope
+        self.actions = actions
+        self.effects = effects
 
 
 # -- settling --------------------------------------------------------------------------------------
@@ -323,11 +507,6 @@ ROUNDS: Final = 10_000
 """How many rounds one turn may take, each with what the last one caused."""
 ACTIONS: Final = 500_000
 """How many scripts, stop actions, continuations and hooks one turn may run."""
-
-
-def _settle(engine: ActorRuntime, effects: Effects) -> None:
-    """Runs what a turn has left until no work is left; ``UsageError`` beyond the limits."""
-    _Settling(engine, effects).run()
 
 
 class _Settling:
@@ -342,43 +521,48 @@ class _Settling:
         self.first: int | None = None
         """How many facets its actor had ever opened when the first one stopped."""
 
-    def run(self) -> None:
-        """Runs rounds until no work is left."""
+    def steps(self) -> Steps[None]:
+        """Runs what the turn has left until no work is left; ``UsageError`` beyond the limits."""
         effects = self.effects
         for _ in range(ROUNDS):
             if effects.scripts:
-                self._start()
+                yield from self._start()
             elif effects.stopping:
                 stopping, effects.stopping = effects.stopping, []
-                for facet in stopping:
+                for at, facet in enumerate(stopping, 1):
+                    if not at % STEP:
+                        yield
                     if facet.ended:
                         continue
                     if facet.children or facet.on_stop or effects.scripts:
-                        self._stop(facet)
+                        yield from self._stop(facet)
                     else:  # as mostly
                         self._close(facet)
             elif effects.stale or effects.damaged:
-                _repair(effects)
+                yield from _repair(effects)
             elif effects.touched:
                 _end_inert(effects)
             elif effects.hooks:
                 hooks, effects.hooks = effects.hooks, []
-                for facet, hook in hooks:
-                    self._call(facet, "a hook before the commit", hook, self.engine.enter(facet))
+                for turn, hook in hooks:
+                    self.engine.scope = turn.facet
+                    self._call(turn.facet, "a hook before the commit", hook, turn)
             else:
                 if effects.undecorated:
                     effects.check_decorated()
                 return
         self._refuse(self.engine.scope, "each round brings about another", "rounds", ROUNDS)
 
-    def _start(self) -> None:
+    def _start(self) -> Steps[None]:
         """Runs the scripts of facets that have not ended."""
         scripts, self.effects.scripts = self.effects.scripts, []
-        for facet, script in scripts:
+        for at, (facet, script) in enumerate(scripts, 1):
+            if at > 1:
+                yield
             if not facet.ended:
                 self._call(facet, "a script (on_start)", script, self.engine.enter(facet))
 
-    def _stop(self, facet: Facet) -> None:
+    def _stop(self, facet: Facet) -> Steps[None]:
         """Ends a facet in an orderly way: its children first, and the children that stop actions open
         meanwhile.
 
@@ -388,17 +572,22 @@ class _Settling:
         if self.first is None:
             self.first = opened
         due = [facet]
+        done = 0
         while due:
+            done += 1
+            if not done % STEP:
+                yield
             inner = due[-1]
             inner.stopping = True
             if effects.scripts:
-                self._start()  # what was opened meanwhile starts before it stops
+                yield from self._start()  # what was opened meanwhile starts before it stops
             elif inner.children:
                 due += reversed(inner.children)
             elif inner.on_stop:
                 action = inner.on_stop.popleft()
                 self.engine.scope = inner  # whose fields may be used
                 self._call(inner, "a stop action", action, (inner.parent or inner).turn)
+                yield
             else:
                 self._close(due.pop())
             if facet.actor.opened - self.first > FACETS:
@@ -423,12 +612,14 @@ class _Settling:
             for handle, (home, _) in actor.claims.items():
                 actor.act(home, (RETRACT, handle))
             actor.claims = {}
+            facet.clear()
             return
         parent.children.pop(facet, None)
         effects.touched[parent] = None
         if facet.thens:
             for then in facet.thens:
                 self._call(facet, "a continuation (then)", then, self.engine.enter(parent))
+        facet.clear()
 
     def _call(self, facet: Facet, what: str, function: Handler, turn: Context) -> None:
         """Calls a function of a facet, and counts it."""
@@ -444,13 +635,15 @@ class _Settling:
         raise UsageError(f"a turn of actor {name}, facet {facet} does not end: {why}; {what}, limit {limit}")
 
 
-def _repair(effects: Effects) -> None:
+def _repair(effects: Effects) -> Steps[None]:
     """Runs what depends on changed fields, derived fields first."""
     if effects.stale:
         due, effects.stale = effects.stale, {}
     else:
         due, effects.damaged = effects.damaged, {}
-    for computation in due:
+    for at, computation in enumerate(due):
+        if at:
+            yield
         computation.repair()
 
 

@@ -77,16 +77,17 @@ class Computation(Dependent):
 
     def close(self) -> None:
         """Ends it, in a turn of its actor: it does not run again."""
-        self.facet.turn.check_running()
+        self.facet.check_running()
         self.end()
 
     def end(self) -> None:
         """Ends it; the caller has checked that a turn of its actor runs."""
         self.live = False
         self.forget()
+        self.action = _nothing  # which refers to what depends on it
 
     def _check(self) -> None:
-        self.facet.turn.check_running()
+        self.facet.check_running()
         raise UsageError(
             f"computation {self.name} of facet {self.facet} of actor {self.facet.actor.name} has ended"
         )
@@ -202,6 +203,10 @@ class _DerivedComputation(Computation):
         """Computes the field again, unless it has ended."""
         if self.live:
             self.derived._refresh()
+
+
+def _nothing() -> None:
+    """The action of a computation that has ended."""
 
 
 def _cycle(computation: Dependent) -> str:

@@ -78,15 +78,15 @@ class Turn(BasicTurn):
         effects = self.facet.actor.engine.effects
         if effects.undecorated is None:
             effects.undecorated = {}
-        waiting = effects.undecorated
+        waiting, made = effects.undecorated, object()  # and not the function, which would refer to itself
 
         def decorate(handler: H) -> H:
-            waiting.pop(decorate, None)  # also if it is refused: the actor may catch that
+            waiting.pop(made, None)  # also if it is refused: the actor may catch that
             check_plain(handler)
             install(handler)
             return handler
 
-        waiting[decorate] = verb
+        waiting[made] = verb
         return decorate
 
     # -- facets ----------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Turn(BasicTurn):
     def before_commit(self, hook: Handler) -> None:
         """Calls a function once before this turn commits; it may fail the turn."""
         self._check()
-        self.facet.actor.engine.effects.hooks.append((self.facet, self._bound(hook)))
+        self.facet.actor.engine.effects.hooks.append((self.facet.turn, self._bound(hook)))
 
     def prevent_inert(self) -> Callable[[], None]:
         """Keeps the facet from ending as inert; returns the function that ends that."""
@@ -262,19 +262,12 @@ class Turn(BasicTurn):
 
     def _call(self, what: str, function: Handler) -> None:
         """Calls a function in a further turn; until then the facet is not inert."""
-        facet, bound_function = self.facet, self._bound(function)
+        facet = self.facet
         facet.preventers += 1
-        rounds = [2 * self.home.depth]  # out of the layers and in again, which takes a turn each
-
-        def call(turn: Turn) -> None:
-            if rounds[0]:
-                rounds[0] -= 1
-                facet.actor.engine.effects.calls.append(Call(facet, what, call))
-                return
-            facet.preventers -= 1
-            bound_function(turn)
-
-        facet.actor.engine.effects.calls.append(Call(facet, what, call))
+        rounds = 2 * self.home.depth  # out of the layers and in again, which takes a turn each
+        facet.actor.engine.effects.calls.append(
+            Call(facet, what, _called, what, rounds, self._bound(function))
+        )
 
     def after(self, seconds: float) -> Callable[[H], H]:
         """Decorates a handler that is called once after a time, while the facet lives."""
@@ -315,6 +308,16 @@ class Turn(BasicTurn):
         if start is None:
             raise UsageError("linked tasks need a shell: see dataspace.running.actors")
         return start(self.facet, function, args, keep)
+
+
+def _called(turn: Turn, what: str, rounds: int, function: Handler) -> None:
+    """Calls a function in a turn that is so many turns later."""
+    facet = turn.facet
+    if rounds:
+        facet.actor.engine.effects.calls.append(Call(facet, what, _called, what, rounds - 1, function))
+        return
+    facet.preventers -= 1
+    function(turn)
 
 
 def _check_seconds(seconds: object, verb: str) -> None:

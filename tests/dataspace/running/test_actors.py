@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -12,6 +13,7 @@ from dataspace.actors.engine.actors import Actor
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
 from dataspace.running.actors import Outside, Shell, Watchdog
+from dataspace.testing import Room
 
 Seen = record("seen", "what")
 
@@ -171,3 +173,31 @@ async def test_a_task_is_awaited_as_if_nobody_looked(autojump_clock: MockClock) 
     )
     await shell.run()
     assert told == [True, 3.0, True] and actor.crash is None and shell.engine.stepping is None
+
+
+@pytest.mark.parametrize(
+    ("cost", "rest"), [(0.1, 0.0), (0.3, 0.1), (0.7, 0.0), (0.7, 0.6), (0.1, 0.9), (0.7, 2)]
+)
+def test_the_watchdog_names_a_program_whose_turns_hold_the_loop_one_after_the_other(
+    cost: float, rest: float
+) -> None:
+    """None of them is as long as the limit; the time is virtual."""
+    told: list[str] = []
+    room = Room(strict=False)
+    watchdog = Watchdog(room.engine, report=told.append)
+
+    def work(turn: Turn) -> None:
+        room.time += cost
+        raise RuntimeError("and crash")  # each in an actor of its own, as in a loop of crashes
+
+    room.engine.tracer = None
+    until = 200.0
+    while room.time < until:
+        room.spawn(work, name="busy")
+        room.engine.run(seconds=0.002)
+        watchdog.look(room.time)
+        room.time += rest
+    share = cost / (cost + rest)
+    assert len(told) == (4 if share > 0.5 else 0)  # once in a minute
+    assert all(each.startswith("actor busy holds the loop: its turns took") for each in told)
+    assert not watchdog.stalls
