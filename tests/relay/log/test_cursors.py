@@ -46,18 +46,34 @@ def test_a_copy_is_changed_alone() -> None:
 odd = st.sampled_from([1, 1.0, True, "1", b"1", -0.0, 0.0, math.nan, -math.nan, None, 2**70, (1, math.nan)])
 
 
-@given(st.lists(st.tuples(odd, st.integers(0, 300)), unique_by=keys), st.randoms(), st.integers(0, 1))
+@given(
+    st.lists(st.tuples(odd, st.integers(0, 300)), unique_by=keys),
+    st.randoms(),
+    st.integers(0, 1),
+    st.booleans(),
+)
 def test_shares_have_one_order_whatever_the_order_before(
-    rows: list[tuple[Value, int]], random: Random, few: int
+    rows: list[tuple[Value, int]], random: Random, few: int, is_large: bool
 ) -> None:
-    """Also where many rows have one number: then a share has all of them."""
+    """Also where many rows have one number: then a share has all of them; and where they are in a file."""
     with pytest.MonkeyPatch.context() as patched:
+        if is_large:
+            patched.setattr("relay.store.spilled.HELD_BYTES", 16)
+            patched.setattr("relay.store.spilled._WRITTEN", 16)
         if few:
             patched.setattr("relay.log.cursors.blake2b", lambda said, digest_size: Few(said, digest_size))
         made = StateShares(zip(row_keys(rows), rows, strict=True))
         other = random.sample(rows, len(rows))
         again = StateShares(zip(row_keys(other), other, strict=True))
+        since = [None if at % 3 else (at, at * 7, "me" if at % 2 else None) for at in range(len(rows))]
+        timed = StateShares(zip(row_keys(rows), rows, strict=True), since)
     whole = range(len(rows))
+    assert is_large or not made.spilled
+    by_row = {keys(row): each for row, each in zip(rows, since, strict=True)}
+    assert timed.since(whole) == [by_row[keys(row)] for row in timed.rows(whole)]
+    named = [*map(keys, made.rows(whole))]
+    for start in range(0, len(rows), 2):
+        assert [*map(keys, made.rows(whole[start : start + 3]))] == named[start : start + 3]
     assert [keys(row) for row in made.rows(whole)] == [keys(row) for row in again.rows(whole)]
     assert {keys(row) for row in made.rows(whole)} == {keys(row) for row in rows}
     for most in (1, 2, 50):
@@ -146,3 +162,25 @@ def test_their_bytes_are_counted_and_bounded() -> None:
     assert cursors.find("q", 1) is None, "too large to be kept at all"
     cursors.clear()
     assert cursors.bytes == 0
+
+
+def test_a_state_larger_than_all_memory_of_cursors_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are in a file, whose bytes are bounded by themselves."""
+    monkeypatch.setattr("relay.store.spilled.HELD_BYTES", 1 << 10)
+    monkeypatch.setattr("relay.store.spilled._WRITTEN", 1 << 10)
+    wide = [(at, "x" * 100) for at in range(1_000)]
+    made = [StateShares(zip(row_keys(wide), wide, strict=True)) for _ in range(3)]
+    assert made[0].spilled > 100_000 and made[0].bytes < 1 << 13
+    cursors = Cursors(size=1 << 15, spilled=250_000)
+    for epoch, each in enumerate(made):
+        cursors.leave("p", epoch, each)
+        assert cursors.find("p", epoch) == (epoch, each)
+    assert len(cursors) == 2, "the oldest file went"
+    cursors.leave("q", 1, StateShares(zip(row_keys(wide), wide, strict=True)))
+    assert len(cursors) == 2
+    small = Cursors(spilled=10)
+    small.leave("p", 1, made[0])
+    assert len(small) == 0
+    cursors.clear()
+    cursors.leave("p", 1, made[0])
+    assert len(cursors) == 1
