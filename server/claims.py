@@ -70,7 +70,7 @@ async def _owners(peer: Peer, arguments: Map) -> Value:
     permit = peer.bearer.permit
     permit.check_inspect("the owners of facts")
     permit.check_observe(pattern)
-    return await peer.work().do(_claims(peer.hosted.space, pattern, most))
+    return await peer.build(_claims(peer.hosted.space, pattern, most))
 
 
 def _claims(space: Space, pattern: Value, most: int) -> Steps[Value]:

@@ -55,21 +55,27 @@ class Lane:
         self._is_taken = False
         self._slices = 0
 
-    def work(self, asker: Hashable) -> Work:
-        """Returns a piece of work for an asker, such as a connection; ``async with`` waits for its turn."""
-        return Work(self, asker)
+    def work(self, asker: Hashable, *, begun: bool = False) -> Work:
+        """Returns a piece of work for an asker, such as a connection; ``async with`` waits for its turn.
+
+        Work that ends what was ``begun`` comes before other pieces of the same asker.
+        """
+        return Work(self, asker, begun=begun)
 
     def statistics(self) -> LaneStatistics:
         """Returns counts, in O(askers)."""
         waiting = sum(map(len, self._askers.values()))
         return LaneStatistics(self._slices, waiting, len(self._askers))
 
-    async def take(self, asker: Hashable) -> None:
-        """Waits until it is the turn of this asker; ``leave`` must follow, once."""
+    async def take(self, asker: Hashable, *, begun: bool = False) -> None:
+        """Waits until it is the turn of this asker; ``leave`` must follow, once.
+
+        A piece that ends ``begun`` work comes before other pieces of the asker.
+        """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._is_taken:
-            turn = trio.Event()
-            self._askers.setdefault(asker, deque()).append(turn)
+            turn, waiting = trio.Event(), self._askers.setdefault(asker, deque())
+            (waiting.appendleft if begun else waiting.append)(turn)
             await self._wait(asker, turn)
         self._is_taken = True
         self._slices += 1
@@ -131,10 +137,11 @@ class Work:
     for other things outside of its turn (``leave``, ``enter``).
     """
 
-    __slots__ = ("_asker", "_lane", "_since", "_until", "has_turn")
+    __slots__ = ("_asker", "_begun", "_lane", "_since", "_until", "has_turn")
 
-    def __init__(self, lane: Lane, asker: Hashable) -> None:
+    def __init__(self, lane: Lane, asker: Hashable, *, begun: bool = False) -> None:
         self._lane = lane
+        self._begun = begun
         self._asker = asker
         self.has_turn = False
         """True while it may work."""
@@ -152,7 +159,7 @@ class Work:
     async def enter(self) -> None:
         """Waits for a turn, unless it is this one's."""
         if not self.has_turn:
-            await self._lane.take(self._asker)
+            await self._lane.take(self._asker, begun=self._begun)
             self._begin()
 
     def _begin(self) -> None:

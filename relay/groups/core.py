@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 from dataspace.errors import Refused
 from index.values.values import Value, key as key_of
 from relay.groups.members import GroupCounts, GroupMember, GroupOptions, JobDelivery
+from relay.groups.memory import KEY_BYTES, ItemMemory, delivery_bytes, item_bytes
 from relay.groups.state import At, GroupState, Item
 
 BATCH: Final = 16
@@ -102,8 +103,10 @@ class GroupCore:
         holds: Callable[[Value], bool],
         key_at: Callable[[Value], Hashable] | None = None,
         first: int = 0,
+        memory: ItemMemory | None = None,
     ) -> None:
-        """Tokens begin with the term, or with ``first`` if that is higher."""
+        """Tokens begin with the term, or with ``first`` if that is higher; items count in ``memory`` until
+        ``close``."""
         self.state: Final = state
         self.options = options
         """They may be replaced, but for the key."""
@@ -113,7 +116,11 @@ class GroupCore:
         self.gone: list[At] = []
         """Items of facts that have gone, to be noted as done."""
         self.size = 0
-        """About how many bytes the undone items have that are here."""
+        """About how many bytes the undone items have that are here, as they are on the wire."""
+        self.held = 0
+        """About how many bytes of memory they take, with their deliveries."""
+        self._memory = ItemMemory() if memory is None else memory
+        self._memory.groups += 1
         self._first = term << TERM_BITS
         self._token = max(first, self._first + 1)
         self._holds = holds
@@ -133,6 +140,22 @@ class GroupCore:
         for item in sorted(state.undone.values(), key=lambda each: each.at):
             self.enter(item)
 
+    def close(self) -> None:
+        """Counts no item in the memory any more: nothing is handed out from here."""
+        self._memory.groups -= 1
+        self.hold(-self.held)
+        self._memory = ItemMemory()
+
+    def hold(self, size: int) -> None:
+        """Counts so many bytes of memory more, or less."""
+        self.held += size
+        self._memory.used += size
+
+    @property
+    def room(self) -> int:
+        """About how many bytes of memory the group may take for further items."""
+        return self._memory.room(self.held)
+
     # -- items ----------------------------------------------------------------------------------------
 
     def take(self, item: Item) -> None:
@@ -148,6 +171,7 @@ class GroupCore:
     def enter(self, item: Item) -> None:
         """Makes an item ready that is undone and out to nobody."""
         self.size += item.size
+        self.hold(item_bytes(item))
         if not item.is_message:
             at = key_of(item.value)
             earlier = self._facts.get(at)
@@ -161,6 +185,7 @@ class GroupCore:
         queue = self._keys.get(item.key)
         if queue is None:
             queue = self._keys[item.key] = KeyQueue()
+            self.hold(KEY_BYTES)
         queue.waiting[item.at] = item
         self._head(queue)
 
@@ -213,6 +238,7 @@ class GroupCore:
     def _forget(self, item: Item) -> None:
         """Forgets an item that is done."""
         self.size -= item.size
+        self.hold(-item_bytes(item))
         if not item.is_message and self._facts.get(at := key_of(item.value)) is item:
             del self._facts[at]
         queue = self._keys.get(item.key) if self._key_at is not None else None
@@ -223,6 +249,7 @@ class GroupCore:
             self._head(queue)
         else:
             del self._keys[item.key]
+            self.hold(-KEY_BYTES)
 
     # -- members --------------------------------------------------------------------------------------
 
@@ -285,7 +312,10 @@ class GroupCore:
     # -- handing out ----------------------------------------------------------------------------------
 
     def assign(self) -> Iterator[JobDelivery]:
-        """Yields items as they are handed out, until no member has credit or no item is ready."""
+        """Yields items as they are handed out, until no member has credit or no item is ready.
+
+        The caller may stop after any delivery.
+        """
         idle = 0
         while self._row and idle < len(self._row) and not self.options.paused:
             if not (self._fresh or self._ready or self._alone or any(each.keyed for each in self._row)):
@@ -294,16 +324,16 @@ class GroupCore:
             member.is_in_row = False
             share = max(1, min(BATCH, (len(self._fresh) + len(self._ready)) // max(1, len(self.members))))
             given = 0
-            while given < share and member.credit > 0:
-                item = self._next(member)
-                if item is None:
-                    break
-                given += 1
-                yield self._hand_out(item, member)
-            if member.credit > 0:
+            try:
+                while given < share and member.credit > 0:
+                    item = self._next(member)
+                    if item is None:
+                        break
+                    given += 1
+                    yield self._hand_out(item, member)
+            finally:
                 self._stand(member)
-                idle += 1
-            idle *= not given
+            idle = 0 if given else idle + (member.credit > 0)
 
     def _next(self, member: GroupMember) -> Item | None:
         """Returns the item that a member gets next."""
@@ -361,6 +391,7 @@ class GroupCore:
         item.token = token
         self.out[token] = member.out[token] = delivery
         member.size += item.size
+        self.hold(delivery_bytes(item))
         self.counts.delivered += 1
         if self._key_at is not None:
             queue = self._keys[item.key]
@@ -470,6 +501,7 @@ class GroupCore:
         """Ends a delivery, but not the claim of its item."""
         member = delivery.member
         del self.out[delivery.token]
+        self.hold(-delivery_bytes(delivery.item))
         self.taken.pop(delivery.token, None)
         if member.out.pop(delivery.token, None) is not None:
             member.size -= delivery.item.size

@@ -218,7 +218,7 @@ class GroupState:
 
     def checkpoint(self, fed: int) -> Fields:
         """Returns the fields of a ``GROUP`` note; O(undone items)."""
-        read = (max(self.read[0], fed), END) if self.is_live else self.read
+        read = (fed, END) if self.is_live and fed >= self.read[0] else self.read
         undone = tuple([item.packed() for item in self.undone.values()])
         above = tuple([part for at in sorted(self.above) if at > read for part in at])
         failed = tuple([(*at, *more) for at, more in sorted(self.failed.items()) if at > read])

@@ -103,6 +103,8 @@ class Limits:
     groups: int = 1_000
     """Groups of one space."""
     group_members: int = 1_000
+    group_bytes: int = 128 << 20
+    """What the undone items of the groups of one space may take in memory together."""
     group_dead: int = 10_000
     """Dead letters of one group: with so many it is paused."""
     staged_bytes: int = 4 << 30

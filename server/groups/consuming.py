@@ -159,7 +159,7 @@ class Consuming:
         mark(("held", group.pattern, group.options.ack_within, tuple(kept)))
         if not options.quiet and not group.options.topic:
             peer.own.announce(stream.number, group.pattern)
-        self._groups.deliver()
+        self._groups.deliver(group)
 
     def asked(self, stream: OutStream) -> None:
         """Notes which deliveries the program has taken, by what its stream asks for."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import asdict, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
 import trio
@@ -30,6 +31,12 @@ MAX_WAIT: Final = 60_000
 
 MOST: Final = 10_000
 """Deliveries in one request or answer."""
+
+SHOWN: Final = 10_000
+"""Deliveries in the answer to one request about groups."""
+
+STEP: Final = 32
+"""Deliveries that are shown in one step of the lane."""
 
 MOST_WINDOW: Final = 100_000
 MOST_BACKOFF: Final = 3_600.0
@@ -68,7 +75,7 @@ async def _settle(peer: Peer, arguments: Map) -> Value:
         if delivery.token in group.core.out:
             groups.bury(group, delivery, reason)
     groups.touched(group)
-    groups.deliver()
+    groups.deliver(group)
     epoch = peer.hosted.space.epoch
     if settled:
         await peer.hosted.commits.wait_durable(epoch)
@@ -105,10 +112,13 @@ async def _take(peer: Peer, arguments: Map) -> Value:
     holder = ("request", came)
     member = StreamMember(holder, most, peer.principal, give, lambda _mark: None, peer.number)
     groups.join(group, member, "", ())
-    groups.deliver()
+    groups.deliver(group)
     try:
         with trio.move_on_after(wait):
             await came.wait()
+        while member.credit > 0 and groups.is_touched(group):  # more than one step may hand out
+            await trio.lowlevel.checkpoint()
+            groups.deliver(group)
     finally:
         member.is_ending = True  # it keeps its items, and gets no more
     return Map({"names": group.names, "ack_within": group.options.ack_within, "jobs": tuple(jobs)})
@@ -159,16 +169,37 @@ def _cells(stated: Value) -> list[Cell]:
 
 
 async def _groups(peer: Peer, arguments: Map) -> Value:
-    """Returns the groups that the client may observe, or one of them; with ``out`` what is out, by item."""
-    await trio.lowlevel.checkpoint()
+    """Returns the groups that the client may observe, or one of them; with ``out`` what is out, by item.
+
+    Of jobs that are out it shows at most ``SHOWN`` in all, and whose they are to bearers that may inspect.
+    """
     groups = peer.hosted.groups
     name = text(arguments, "group", "")
     wanted = [groups.find(name)] if name else list(groups.by_name.values())
-    shown = [each for each in wanted if may_divide(peer.permit, each.options.topic, each.pattern)]
-    return tuple([_status(peer, each, out=arguments.get("out") is True) for each in shown])
+    out = arguments.get("out") is True
+    return await peer.build(_statuses(peer, wanted, SHOWN if out else None))
 
 
-def _status(peer: Peer, group: WorkGroup, *, out: bool) -> Map:
+def _statuses(peer: Peer, wanted: list[WorkGroup], most: int | None) -> Generator[None, None, Value]:
+    """Returns the status of groups, with up to ``most`` deliveries in all, in steps of the lane."""
+    found: list[Value] = []
+    for group in wanted:
+        if may_divide(peer.permit, group.options.topic, group.pattern):
+            status = _status(peer, group)
+            if most is not None:
+                some = list(islice(group.core.out.values(), most))
+                most -= len(some)
+                shown: list[Value] = []
+                for start in range(0, len(some), STEP):
+                    shown += [_shown(peer, each) for each in some[start : start + STEP]]
+                    yield
+                status["deliveries"] = tuple(shown)
+            found.append(Map(status))
+        yield
+    return tuple(found)
+
+
+def _status(peer: Peer, group: WorkGroup) -> dict[str, Value]:
     core, groups = group.core, peer.hosted.groups
     status: dict[str, Value] = {
         "group": group.name,
@@ -187,24 +218,25 @@ def _status(peer: Peer, group: WorkGroup, *, out: bool) -> Map:
         status["topic_ended"] = True
     if group.cannot_read:
         status["cannot_read"] = group.cannot_read
-    if out:
-        some = list(core.out.values())[:MOST]
-        status["deliveries"] = tuple([_shown(each) for each in some])
-    return Map(status)
+    return status
 
 
-def _shown(delivery: JobDelivery) -> Value:
+def _shown(peer: Peer, delivery: JobDelivery) -> Value:
     item = delivery.item
     taken = None if not delivery.is_taken else max(0.0, delivery.deadline - trio.current_time())
-    return (*item.at, delivery.token, delivery.attempt, _name_of(delivery.member), taken, item.value)
+    who = _name_of(delivery.member, is_whole=peer.permit.inspects)
+    return (*item.at, delivery.token, delivery.attempt, who, taken, item.value)
 
 
-def _name_of(member: GroupMember) -> str:
-    """Returns a member as operators know it, ``session 5``: the facts of ``system`` have the number."""
+def _name_of(member: GroupMember, *, is_whole: bool) -> str:
+    """Returns a member as operators know it, ``session 5``: the facts of ``system`` have the number.
+
+    A name that is not whole has no principal.
+    """
     assert isinstance(member, StreamMember)  # as all that join are
     match member.holder:
         case ("request", _):
-            who = "" if member.principal is None else f" of {member.principal}"
+            who = f" of {member.principal}" if is_whole and member.principal is not None else ""
             return f"request {member.session}{who}"
         case _:
             return f"session {member.session}"

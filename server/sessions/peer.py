@@ -12,11 +12,12 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import trio
 
 from dataspace.errors import DataspaceError, ProtocolError, Refused
+from dataspace.steps import Steps
 from dataspace.wire import packets as p
 from index.values.values import Record, Value
 from relay.delivery.outbox import OutStream
@@ -57,6 +58,9 @@ class Feeder(Protocol):
         """Stops feeding all streams, since the peer has ended."""
 
 
+T = TypeVar("T")
+
+
 class Sending(Protocol):
     """What a client is sent: frames on a socket, or packets for the route of a request."""
 
@@ -75,6 +79,9 @@ class Sending(Protocol):
     @property
     def unheard(self) -> int:
         """The approximate bytes of answers that the client has not received."""
+
+    async def wait_drained(self) -> None:
+        """Returns when the socket has taken all bytes that waited."""
 
     def is_blocked(self) -> bool:
         """True if bytes wait for the socket."""
@@ -213,9 +220,24 @@ class Peer(ABC):
 
     # -- work -----------------------------------------------------------------------------------------
 
-    def work(self) -> Work:
-        """Returns a piece of background work, which takes turns with work of other bearers."""
-        return self.shared.lane.work(self.asker)
+    def work(self, *, begun: bool = False) -> Work:
+        """Returns a piece of background work, which takes turns with work of other bearers.
+
+        Work that ends what was ``begun`` comes before other work of this bearer.
+        """
+        return self.shared.lane.work(self.asker, begun=begun)
+
+    async def build(self, steps: Steps[T]) -> T:
+        """Runs the steps that make a long answer in turns of the lane, and returns the answer.
+
+        They begin once the client has received earlier answers: requests that wait hold no answers.
+        """
+        async with self.work() as work:
+            while self.sending.unheard > self.shared.limits.unsent_bytes:
+                work.leave()
+                await self.sending.wait_drained()
+                await work.enter()
+            return await work.go_on(steps)
 
     @property
     def asker(self) -> Hashable:

@@ -64,8 +64,8 @@ class Asker(Protocol):
     def sending(self) -> Answering:
         """Queues its answers."""
 
-    def work(self) -> Work:
-        """Returns a piece of background work of the connection."""
+    def work(self, *, begun: bool = False) -> Work:
+        """Returns a piece of background work of the connection; ``begun`` as in ``Lane.work``."""
 
     def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         """Runs a task that ends with the connection."""
@@ -113,7 +113,7 @@ async def _carry_out(asker: A, request: p.Request, verb: Callable[[A, Map], Awai
     except UsageError as error:
         asker.say(p.Denied(request.number, "bad-request", str(error)[:4000]))
     else:
-        await asker.sending.answer(request.number, value, asker.work())
+        await asker.sending.answer(request.number, value, asker.work(begun=True))
     finally:
         asker.asked -= 1
     asker.flush()

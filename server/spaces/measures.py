@@ -38,6 +38,8 @@ def accounted_bytes(hosted: HostedSpace) -> int:
         + hosted.commits.recent.bytes
         + hosted.conditions.bytes
         + hosted.log.cursors.bytes
+        + hosted.group_items.used
+        + hosted.groups.feeding.bytes
     )
 
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Final
 from weakref import WeakValueDictionary
 
 import trio
@@ -30,6 +31,7 @@ from dataspace.wire.features import SYSTEM
 from relay.delivery.gate import Gate
 from relay.delivery.memory import MemoryBudget
 from relay.following.following import FollowedLog, Following
+from relay.groups.memory import ItemMemory
 from relay.log.log import Log
 from relay.log.notes import Note
 from relay.log.writer import GroupCommit, retain
@@ -66,6 +68,10 @@ logger = logging.getLogger("dataspace")
 def now() -> int:
     """The time in microseconds since 1970 UTC."""
     return time.time_ns() // 1000
+
+
+GROUPS_PART: Final = 4
+"""Items of groups may take one part in so many of the memory for what waits for observers."""
 
 
 class HostedSpace:
@@ -119,6 +125,8 @@ class HostedSpace:
         self._withdrawals: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self.recalling = Recalling()
         self.sessions = Sessions(self)
+        self._room = room
+        self.group_items = ItemMemory(self._group_bytes(limits))
         self.groups = SpaceGroups(self)
         self.leases = Leases(
             self, most=limits.leases, longest=limits.lease_seconds, name_bytes=limits.name_bytes
@@ -263,9 +271,14 @@ class HostedSpace:
         self.space.rule_quotas.relimit(own)
         if self.space.damage is None:  # else no turn may have any action
             self.space.most_actions = own.actions_per_turn
+        self.group_items.limit = self._group_bytes(limits)
         self.leases.relimit(most=limits.leases, longest=limits.lease_seconds)
         if self.leads:
             self.staging.relimit(limits.staged_bytes)
+
+    def _group_bytes(self, limits: Limits) -> int:
+        """Returns what the items of groups may take in memory."""
+        return min(limits.group_bytes, self._room.limit // GROUPS_PART)
 
     def give_back(self) -> None:
         """Counts nothing any more for any account, and states nothing: another daemon leads the space."""

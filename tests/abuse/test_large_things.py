@@ -294,7 +294,7 @@ def verb_cases(world: World) -> dict[str, list[Case]]:
         "end-topic": [asked("end-topic", topic="none")],
         "take": [asked("take", group="none")],
         "settle": [asked("settle", group="none")],
-        "groups": [asked("groups")],
+        "groups": [asked("groups"), asked("groups", out=True), asked("groups", group="large", out=True)],
         "group-alter": [asked("group-alter", group="none", what="pause")],
         "topic-frontier": [asked("topic-frontier", topic="large")],
         "topic-epochs": [asked("topic-epochs", **topic, after=0, upto=1)],
@@ -382,6 +382,14 @@ async def _fill(url: str) -> tuple[int, int]:
             draft.send(Record("past", n))
             await space.submit(draft)
         await _assert_many(space, "few", "few", ENTRIES // 10)
+        dividing = {"group": "large", "pattern": Record("job", capture("n")), "most": 10_000, "wait": 0}
+        await space.request("take", Map({**dividing}))
+        for start in range(0, ENTRIES // 4, 1_000):
+            async with space.turn() as turn_:
+                for n in range(start, start + 1_000):
+                    turn_.send(Record("job", n))
+        await space.sync()
+        await space.request("take", Map({**dividing, "wait": 60_000}))
         async with space.publish("large", durable=True) as topic:
             for time_ in range(ENTRIES // 100):
                 await topic.send(*range(100))

@@ -22,6 +22,7 @@ from index.values.values import Map, Record, Value, key as key_of
 from relay.following.following import Following
 from relay.groups.core import GroupCore
 from relay.groups.members import GroupMember, GroupOptions, JobDelivery
+from relay.groups.memory import ItemMemory, item_bytes
 from relay.groups.state import END, At, GroupState, Item, is_dead
 from relay.journal.past import Piece
 from relay.log.log import Log
@@ -29,6 +30,7 @@ from relay.log.notes import Note
 from relay.log.writer import GroupCommit
 from relay.topics.steps import StepLog
 from server.config.model import Limits, SpaceConfig
+from server.lane import Lane
 
 T = TypeVar("T")
 
@@ -60,6 +62,14 @@ class GroupSpace(Protocol):
     @property
     def settings(self) -> SpaceConfig:
         """The configuration of the space."""
+
+    @property
+    def group_items(self) -> ItemMemory:
+        """What the items of the groups hold in memory."""
+
+    @property
+    def lane(self) -> Lane:
+        """The lane of the daemon."""
 
     @property
     def space(self) -> Space:
@@ -157,6 +167,7 @@ class WorkGroup:
         "pattern",
         "pending",
         "pending_at",
+        "pending_bytes",
         "pending_index",
         "pending_to",
         "root",
@@ -179,6 +190,8 @@ class WorkGroup:
         """How many dead letters there are."""
         self.pending: deque[Item] = deque()
         """Items that were read from the log and are not taken yet."""
+        self.pending_bytes = 0
+        """About how many bytes of memory those take."""
         self.pending_to = state.read[0] if state.read[1] == END else state.read[0] - 1
         """The epoch to which the log or the topic was read for ``pending``."""
         self.pending_at: tuple[int, int] | None = None
@@ -202,18 +215,46 @@ class WorkGroup:
             holds=lambda value: bool(index.count(value)),
             key_at=None if options.key is None else self._key_at,
             first=first,
+            memory=self._hosted.group_items,
         )
 
     def begin_anew(self, first: int) -> None:
         """Begins at another place, as the state says, with tokens from ``first`` on; members stay."""
+        self.forget_pending()
+        self.core.close()
         before, self.core = self.core, self._new_core(self.options, first)
         self.core.counts = before.counts
         for member in before.members.values():
             member.clear()
             self.core.join(member)
-        self.pending.clear()
         self.pending_to = self.state.read[0]
         self.pending_at, self.pending_index, self.unnoted = None, 0, 0
+
+    def read(self, items: Iterable[Item]) -> None:
+        """Adds items that were read from the log, which the group takes when it has room."""
+        for item in items:
+            self.pending.append(item)
+            self._hold_pending(item_bytes(item))
+
+    def next_pending(self) -> Item:
+        """Removes the oldest of those, and returns it."""
+        item = self.pending.popleft()
+        self._hold_pending(-item_bytes(item))
+        return item
+
+    def forget_pending(self) -> None:
+        """Removes all of those; they are read again."""
+        self.pending.clear()
+        self._hold_pending(-self.pending_bytes)
+
+    def _hold_pending(self, size: int) -> None:
+        self.pending_bytes += size
+        self.core.hold(size)
+
+    @property
+    def room(self) -> int:
+        """About how many bytes of memory the group may take for further items, beside the pending ones."""
+        return self.core.room + self.pending_bytes
 
     def _key_at(self, value: Value) -> Hashable:
         row = self.matches(value)
@@ -252,8 +293,12 @@ class WorkGroup:
 
     @property
     def is_full(self) -> bool:
-        """True if as many items are undone as the group takes at once."""
-        return len(self.state.undone) >= self.options.window or self.core.size >= WINDOW_BYTES
+        """True if as many items are undone as the group takes at once, or as the memory of all allows."""
+        return (
+            len(self.state.undone) >= self.options.window
+            or self.core.size >= WINDOW_BYTES
+            or self.core.room + self.pending_bytes <= 0
+        )
 
 
 @dataclass(frozen=True, slots=True)

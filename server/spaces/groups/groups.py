@@ -11,6 +11,7 @@ done in a turn, in the order of turns for all others.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias, cast
@@ -19,21 +20,19 @@ import trio
 
 from dataspace.errors import Closed, DeliveryLost, Refused
 from dataspace.kernel.actions import ASSERT
-from dataspace.kernel.changes import Epoch
-from index.values.positions import class_of
-from index.values.values import Map, Record, Value
+from index.values.values import Map, Record
 from relay.following.following import Following
 from relay.groups.core import Cell
 from relay.groups.members import GroupCounts, GroupMember, JobDelivery
-from relay.groups.state import AGAIN, DONE, END, At, GroupStates, Item, done_fields
+from relay.groups.state import AGAIN, DONE, END, At, GroupStates, done_fields
 from relay.log.notes import Note, of_group
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from server.config.rights import Permit
 from server.owners.accounts import Account
 from server.spaces.groups.dead import bury
+from server.spaces.groups.feeding import Feeding
 from server.spaces.groups.group import (
-    ANY,
     OWNER,
     GroupSpace,
     GroupTopics,
@@ -46,6 +45,15 @@ from server.spaces.groups.group import (
 )
 
 logger = logging.getLogger("dataspace")
+
+EXPIRED: Final = 24
+"""Deliveries in one step whose deadlines are over, in about 3 ms."""
+
+HANDED: Final = 256
+"""Deliveries in one step, in about 4 ms."""
+
+HANDED_BYTES: Final = 2_048
+"""Bytes of an item with which its delivery counts twice: they are packed."""
 
 SETTLE_SECONDS: Final = 1.0
 """Seconds after a start in which members that come back keep what they had, and nothing is handed out."""
@@ -69,6 +77,9 @@ class SpaceGroups:
         self._placed: dict[Hashable, list[WorkGroup]] = {}
         """Groups by the class of their values."""
         self._dirty: dict[WorkGroup, None] = {}
+        self.feeding = Feeding(self.by_name, self._placed, self.touched, self.fall_behind)
+        self._quiet: deque[tuple[WorkGroup, GroupMember]] = deque()
+        """Members with a passed deadline, until they have no untaken deliveries."""
         self._planned = float("inf")
         """When ``run`` wakes next."""
         self._members: dict[str, dict[Hashable, tuple[WorkGroup, StreamMember]]] = {}
@@ -105,6 +116,10 @@ class SpaceGroups:
     def lead(self, states: GroupStates, *, was_clean: bool) -> None:
         """Takes up the groups of the log, whose state that is; connections come later."""
         self.states = states
+        for group in self.by_name.values():
+            group.core.close()
+        self.feeding.lead(states)
+        self._quiet.clear()
         self.by_name.clear()
         self.of_topics.clear()
         self._placed.clear()
@@ -130,7 +145,7 @@ class SpaceGroups:
         else:
             self._placed.setdefault(place_of(group), []).append(group)
         if isinstance(self.hosted.commits, GroupCommit):
-            self.hosted.commits.on_epoch = self.feed
+            self.hosted.commits.on_epoch = self.feeding.feed
         self.touched(group)
         self.behind.set()
 
@@ -157,33 +172,61 @@ class SpaceGroups:
         return min(times, default=float("inf"))
 
     def tick(self) -> None:
-        """Does what is due by now."""
-        now, wall = trio.current_time(), self.hosted.clock()
+        """Does what is due by now; of deadlines at most ``EXPIRED``, and the others soon."""
+        now, wall, left = trio.current_time(), self.hosted.clock(), EXPIRED
         for group in self.by_name.values():
             taken = group.core.taken
-            while taken and (delivery := next(iter(taken.values()))).deadline <= now:
+            while left > 0 and taken and (delivery := next(iter(taken.values()))).deadline <= now:
                 self._expire(group, delivery)
+                left -= 1
+        if self._take_back(left) <= 0:
+            self._alarm.set()
         for group in self.by_name.values():
             if (due := group.core.next_due) is not None and due <= wall:
                 group.core.come_due(wall)
                 self._dirty[group] = None
         self.deliver()
 
-    def deliver(self) -> None:
-        """Hands out what is ready in the groups in which something has changed."""
+    def deliver(self, first: WorkGroup | None = None) -> None:
+        """Hands out what is ready in the groups in which something has changed, in ``first`` before others.
+
+        Further deliveries than one step may hand out follow in turns of the lane.
+        """
+        self.feeding.renew()
         if not self._dirty or self._opens > trio.current_time():
             return
         dirty, self._dirty = self._dirty, {}
+        left = HANDED if first is None else self._hand_out(first, HANDED)
         for group in dirty:
+            left = self._hand_out(group, left)
+        if self._dirty:
+            self.feeding.more.set()
+
+    def _hand_out(self, group: WorkGroup, left: int) -> int:
+        """Hands out what is ready in a group, and costs no more than ``left``; returns what is left of that.
+
+        Where nothing is left, the group is looked at again later.
+        """
+        if left > 0:
             for delivery in group.core.assign():
                 cast("StreamMember", delivery.member).give(group, delivery)
-            if group.core.gone:
-                gone, group.core.gone = group.core.gone, []
-                self.note(of_group(DONE, done_fields(group.name, gone)))
-            if not group.state.is_live and not group.is_full:
-                (self.topics_moved if group.options.topic else self.behind).set()
-            if (due := group.core.next_due) is not None and due < self._due:
-                self._alarm.set()
+                left -= 1 + delivery.item.size // HANDED_BYTES
+                if left <= 0:
+                    break
+        if left <= 0:
+            self._dirty[group] = None
+        self._handed_out(group)
+        return left
+
+    def _handed_out(self, group: WorkGroup) -> None:
+        """Notes what handing out has found, and what the group has room for."""
+        if group.core.gone:
+            gone, group.core.gone = group.core.gone, []
+            self.note(of_group(DONE, done_fields(group.name, gone)))
+        if not group.state.is_live and not group.is_full:
+            (self.topics_moved if group.options.topic else self.behind).set()
+        if (due := group.core.next_due) is not None and due < self._due:
+            self._alarm.set()
 
     def note(self, note: Note) -> None:
         """Has the log note something, unless the daemon ends."""
@@ -194,64 +237,29 @@ class SpaceGroups:
 
     # -- items ----------------------------------------------------------------------------------------
 
-    def feed(self, epoch: Epoch, size: int) -> None:
-        """Takes the items of an epoch of so many bytes that is on disk; O(rows)."""
-        number, time, added, messages, removed, _, _, _, is_silent = epoch
-        if is_silent:
-            return
-        self.states.fed = number
-        if not (self._concerns(added) or self._concerns(messages) or self._concerns(removed)):
-            return
-        size //= max(1, len(added) + len(messages) + len(removed))
-        for position, value in enumerate(added):
-            self._offer((number, position), time, value, size, is_message=False)
-        for position, value in enumerate(messages, len(added)):
-            self._offer((number, position), time, value, size, is_message=True)
-        for value in removed:
-            for group in self._of(value):
-                if (delivery := group.core.out_of(value)) is not None and not delivery.member.is_ending:
-                    cast("StreamMember", delivery.member).mark(("gone", delivery.token))
-
-    def _concerns(self, values: Iterable[Value]) -> bool:
-        """True if a group may divide any of the values; each turn asks."""
-        placed = self._placed
-        for value in values:
-            if class_of(value) in placed:
-                return True
-        return ANY in placed
-
-    def _of(self, value: Value) -> Iterable[WorkGroup]:
-        """Returns the groups that may divide a value."""
-        placed = self._placed
-        return (*placed.get(class_of(value), ()), *placed.get(ANY, ()))
-
-    def _offer(self, at: At, time: int, value: Value, size: int, *, is_message: bool) -> None:
-        for group in self._of(value):
-            if not group.state.is_live or group.matches(value) is None:
-                continue
-            if group.is_full:
-                self.fall_behind(group, at)
-                continue
-            group.core.take(Item(at, time, value, size, is_message=is_message))
-            self._dirty[group] = None
-
     def fall_behind(self, group: WorkGroup, at: At) -> None:
         """Has a group read on from the log, from this item on."""
         state = group.state
         state.is_live = False
         state.read = max(state.read, (at[0], at[1] - 1) if at[1] else (at[0] - 1, END))
-        group.pending.clear()
+        group.forget_pending()
         group.pending_to = at[0] - 1
+        if not group.is_full:
+            self.behind.set()
 
     def go_live(self, group: WorkGroup) -> None:
         """Has a group take items as they come, since it has read everything on disk."""
-        durable = self.hosted.commits.durable
-        self.states.fed = max(self.states.fed, durable)
+        if self.feeding.is_over:  # else the others have not read all of that, and epochs come twice to this
+            self.states.fed = max(self.states.fed, self.hosted.commits.durable)
         group.state.is_live = True
 
     def touched(self, group: WorkGroup) -> None:
         """Notes that a group may have something to hand out."""
         self._dirty[group] = None
+
+    def is_touched(self, group: WorkGroup) -> bool:
+        """True if a group may have something to hand out that was too much for one step."""
+        return group in self._dirty
 
     def clear(self) -> None:
         """Counts no group any more, for any account: another daemon leads the space."""
@@ -277,6 +285,8 @@ class SpaceGroups:
         self.rest(group)
         if self.by_name.pop(group.name, None) is not None:
             self.past.add(group.core.counts)
+            group.core.close()
+            group.forget_pending()
             (self.of_topics if group.options.topic else self._placed[place_of(group)]).remove(group)
         if (account := self.accounts.pop(group.name, None)) is not None:
             account.give("groups")
@@ -411,16 +421,30 @@ class SpaceGroups:
         self.deliver()
 
     def _expire(self, group: WorkGroup, delivery: JobDelivery) -> None:
-        """Ends a delivery whose deadline is over, and what its member has not taken yet."""
+        """Ends a delivery whose deadline is over, and soon what its member has not taken yet."""
         member, core = delivery.member, group.core
         core.counts.expired += 1
         self.fail(group, delivery, reason="expired")
-        if member.is_quiet:
-            return  # what it has not taken went back with the first deadline
-        for other in reversed([*member.out.values()]):
-            if not other.is_taken and other.token in core.out:
-                self.revoke([other, *core.give_back(other)])
-        member.is_quiet = True
+        if not member.is_quiet:
+            member.is_quiet = True
+            self._quiet.append((group, member))
+
+    def _take_back(self, left: int) -> int:
+        """Takes back what quiet members have not taken, at most ``left`` deliveries; returns what is left.
+
+        A member that says something meanwhile keeps the rest.
+        """
+        while self._quiet and left > 0:
+            group, member = self._quiet[0]
+            untaken = next((each for each in reversed(member.out.values()) if not each.is_taken), None)
+            is_over = not member.is_quiet or self.by_name.get(group.name) is not group
+            if is_over or untaken is None or untaken.token not in group.core.out:
+                self._quiet.popleft()
+                continue
+            self.revoke([untaken, *group.core.give_back(untaken)])
+            self._dirty[group] = None
+            left -= 1
+        return left
 
     def fail(
         self,

@@ -10,11 +10,13 @@ none is taken twice; epochs count as lost only where the archive answers, and la
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 from typing import Final
 
 import trio
 
 from dataspace.errors import Refused
+from relay.groups.memory import item_bytes
 from relay.groups.state import END, Item
 from relay.log.reader import LogReader
 from relay.store.errors import LogDamaged
@@ -25,8 +27,15 @@ logger = logging.getLogger("dataspace")
 
 PORTION_BYTES: Final = 256 << 10
 PORTION_ITEMS: Final = 4_096
-"""Bytes of the log, or items, after which a portion ends, at the next segment."""
+"""Bytes of the log after which a portion ends, at the next segment, and the items that it has at most."""
 
+
+PORTION_LEAST: Final = 16 << 10
+"""Bytes of memory that the items of a portion may take however little room there is, so that a segment is not
+read for each item."""
+
+TAKEN: Final = 32
+"""Items that are taken in one step."""
 
 PAUSES: Final = (0.5, 5.0)
 """Seconds until a log that cannot be read is tried again: twice as many each time, between these."""
@@ -80,7 +89,7 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
     """Reads until a group is full or live."""
     hosted = groups.hosted
     while groups.by_name.get(group.name) is group and not group.state.is_live:
-        take_pending(group)
+        await hosted.lane.work(groups).do(take_pending(group))
         groups.moved.unpark_all()
         groups.touched(group)
         groups.deliver()
@@ -92,7 +101,8 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
             return
         after, core = group.pending_to, group.core
         try:
-            items, upto = await trio.to_thread.run_sync(_portion, hosted.own_log, group, after, durable)
+            async with hosted.lane.work(groups):
+                items, upto = await trio.to_thread.run_sync(_portion, hosted.own_log, group, after, durable)
         except Refused as refusal:
             if refusal.code != "epoch-gone":
                 raise
@@ -104,24 +114,31 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
             continue
         can_read(groups, group)
         if group.core is core and group.pending_to == after:
-            group.pending.extend(items)
+            group.read(items)
             group.pending_to = upto
         hosted.flush()
 
 
-def take_pending(group: WorkGroup) -> None:
-    """Takes items that were read, as many as the group has room for."""
-    pending, state = group.pending, group.state
-    while pending and not group.is_full:
-        group.core.take(pending.popleft())
-    if not pending:
-        state.read = max(state.read, (group.pending_to, END))
+def take_pending(group: WorkGroup) -> Generator[None, None, None]:
+    """Takes items that were read, as many as the group has room for, in steps."""
+    count = 0
+    while group.pending and not group.is_full:
+        group.core.take(group.next_pending())
+        count += 1
+        if not count % TAKEN:
+            yield
+    if not group.pending:
+        group.state.read = max(group.state.read, (group.pending_to, END))
 
 
 def _portion(log: LogReader, group: WorkGroup, after: int, upto: int) -> tuple[list[Item], int]:
-    """Returns the next items of the log beyond an epoch, and the epoch to which that is all; blocks."""
+    """Returns the next items of the log beyond an epoch, and the epoch to which that is all; blocks.
+
+    The last of the items may be in the middle of the epoch behind that.
+    """
     found: list[Item] = []
     size, last, read = 0, after, group.state.read
+    room = max(PORTION_LEAST, group.room)
     for segment in log.segments(after, upto):
         share = len(segment.body) // max(1, segment.changes)
         for number, time, added, messages, _ in segment.changes_after(last, upto):
@@ -129,9 +146,12 @@ def _portion(log: LogReader, group: WorkGroup, after: int, upto: int) -> tuple[l
                 if (number, position) > read and group.matches(value) is not None:
                     is_message = position >= len(added)
                     found.append(Item((number, position), time, value, share, is_message=is_message))
+                    room -= item_bytes(found[-1])
+                    if len(found) >= PORTION_ITEMS or room <= 0:
+                        return found, max(after, number - 1)
         last = max(last, min(segment.last, upto))
         size += len(segment.body)
-        if size >= PORTION_BYTES or len(found) >= PORTION_ITEMS:
+        if size >= PORTION_BYTES:
             return found, last
     return found, upto
 
@@ -180,3 +200,25 @@ def skip(groups: SpaceGroups, group: WorkGroup, oldest: int) -> None:
     groups.lost(group, first, oldest - 1)
     group.pending_to = oldest - 1
     group.state.read = max(group.state.read, (oldest - 1, END))
+
+
+async def feed_on(groups: SpaceGroups) -> None:
+    """Feeds groups and hands out what is too much for one step, in turns of the lane, until cancelled."""
+    feeding = groups.feeding
+    while True:
+        await feeding.more.wait()
+        feeding.more = trio.Event()
+        await groups.hosted.lane.work(groups).do(_steps(groups))
+        groups.hosted.flush()
+
+
+def _steps(groups: SpaceGroups) -> Generator[None, None, None]:
+    """Feeds, then hands out, in turns until neither is left."""
+    feeding = groups.feeding
+    while True:
+        yield from feeding.steps()
+        groups.deliver()
+        yield
+        if feeding.is_over and not feeding.more.is_set():
+            return
+        feeding.more = trio.Event()

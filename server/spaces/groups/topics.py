@@ -30,6 +30,7 @@ from server.spaces.groups.reading import (
     PORTION_BYTES,
     can_read,
     cannot_read,
+    feed_on,
     read_behind,
     skip,
     take_pending,
@@ -40,6 +41,10 @@ logger = logging.getLogger("dataspace")
 NOTED_AFTER: Final = 1 << 20
 """Bytes of a topic that a group reads between two notes of its position in the log."""
 
+LEAST_BYTES: Final = 1_024
+ITEM_FACTOR: Final = 64
+"""The least bytes that are read of a topic, and what small items take in memory of their packed size."""
+
 RETRY_SECONDS: Final = 5.0
 """Seconds until a topic that cannot be read is tried again."""
 
@@ -48,10 +53,11 @@ Portion = tuple[list[Item], int, int, tuple[int, int] | None, int]
 
 
 async def read_all(groups: SpaceGroups) -> None:
-    """Reads for the groups of a space, until cancelled."""
+    """Reads for the groups of a space, and feeds them, until cancelled."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read_behind, groups)
         nursery.start_soon(read_topics, groups)
+        nursery.start_soon(feed_on, groups)
 
 
 async def read_topics(groups: SpaceGroups) -> None:
@@ -97,7 +103,7 @@ async def _read(groups: SpaceGroups, group: WorkGroup, reading: set[WorkGroup]) 
 
 async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
     """Takes items, and reads a portion more."""
-    take_pending(group)
+    await groups.hosted.lane.work(groups).do(take_pending(group))
     groups.moved.unpark_all()
     groups.touched(group)
     groups.deliver()
@@ -115,7 +121,7 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
     core, after, at = group.core, group.pending_to, group.pending_at
     decode = partial(_portion, group, after, group.pending_index)
     try:
-        portion = await groups.topics.read(ledger, after, at, PORTION_BYTES, decode)
+        portion = await groups.topics.read(ledger, after, at, _budget(group.room), decode)
     except Refused as refusal:
         if refusal.code != "epoch-gone":
             raise
@@ -127,8 +133,13 @@ async def _read_on(groups: SpaceGroups, group: WorkGroup) -> None:
     can_read(groups, group)
     if group.core is core and (group.pending_to, group.pending_at) == (after, at):
         items, group.pending_to, group.pending_index, group.pending_at, size = portion
-        group.pending.extend(items)
+        group.read(items)
         group.unnoted += size
+
+
+def _budget(room: int) -> int:
+    """Returns the bytes of a topic to read for a group that may take so much memory for items."""
+    return max(LEAST_BYTES, min(PORTION_BYTES, room // ITEM_FACTOR))
 
 
 def _portion(group: WorkGroup, after: int, index: int, pieces: Sequence[Piece]) -> Portion:

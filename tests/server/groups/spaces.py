@@ -9,10 +9,12 @@ from pathlib import Path
 from dataspace.kernel.actions import Action
 from dataspace.kernel.changes import Epoch
 from dataspace.kernel.space import Space
+from relay.groups.memory import ItemMemory
 from relay.log.log import Log
 from relay.log.notes import Note
 from relay.log.writer import GroupCommit
 from server.config.model import Limits, SpaceConfig
+from server.lane import Lane
 from server.spaces.groups.groups import SpaceGroups
 
 
@@ -33,6 +35,8 @@ class BareSpace:
         self.term = log.term
         self.commits = GroupCommit(log, state=self.space.all_claims)
         self.now = 1_000_000 * log.term
+        self.group_items = ItemMemory()
+        self.lane = Lane()
         self.groups = SpaceGroups(self)
         self.groups.lead(log.groups, was_clean=True)
 

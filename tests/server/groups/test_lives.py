@@ -22,7 +22,9 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.wire.consuming import ConsumeOptions
 from index.patterns.text import parse_pattern
 from index.values.values import Record, Value
+from relay.groups import memory
 from relay.groups.members import JobDelivery
+from server.spaces.groups import feeding, groups, reading
 from server.spaces.groups.definitions import joined
 from server.spaces.groups.group import StreamMember, WorkGroup
 from server.spaces.groups.reading import read_behind
@@ -62,10 +64,16 @@ class Life:
         self.bare.groups.join(self.group, member, "session", ())
         self.members.append(member)
 
-    def act(self, expected: set[int], number: int) -> None:
+    def act(self, expected: set[float], number: int) -> None:
         """Does one random thing; ``expected`` are the items that must have a result in the end."""
         groups, chance, space = self.bare.groups, self.chance, self.bare.space
-        match chance.choice(("send", "send", "assert", "done", "done", "again", "leave", "retract")):
+        match chance.choice(("send", "send", "many", "assert", "done", "done", "again", "leave", "retract")):
+            case "many":
+                numbers = [number + each / 8 for each in range(1, 8)]
+                self.bare.commit(
+                    "boss", [(SEND, Record("job", chance.choice("ab"), each)) for each in numbers]
+                )
+                expected.update(numbers)
             case "send":
                 self.bare.commit("boss", [(SEND, Record("job", chance.choice("ab"), number))])
                 expected.add(number)
@@ -143,14 +151,57 @@ async def test_no_item_is_lost_and_none_is_done_twice(tmp_path: Path, seed: int,
     await live(tmp_path, random.Random(seed), key=key, lives=4, steps=40)
 
 
-async def live(tmp_path: Path, chance: random.Random, *, key: bool, lives: int, steps: int) -> None:
-    directory, sent, number = tmp_path / "life0", set[int](), 0
+@pytest.mark.parametrize("key", [False, True], ids=["any order", "with a key"])
+@pytest.mark.parametrize("seed", range(6))
+async def test_nor_where_all_is_too_much_for_one_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, key: bool
+) -> None:
+    """Each flush offers two rows at once, and each step hands out one item; a queue of few bytes is full, and
+    so is a small memory."""
+    for module, name, value in [
+        (feeding, "AT_ONCE", 2),
+        (feeding, "STEP", 1),
+        (feeding, "WAITING_BYTES", 1_000 if seed % 3 == 2 else 1 << 20),
+        (groups, "HANDED", 1),
+        (memory, "LEAST", 1_500),
+        (reading, "PORTION_LEAST", 600),
+        (reading, "TAKEN", 1),
+    ]:
+        monkeypatch.setattr(module, name, value)
+    await live(
+        tmp_path,
+        random.Random(seed),
+        key=key,
+        lives=4,
+        steps=40,
+        room=1_000 if seed % 2 else None,
+        snapshots=0.3,
+    )
+
+
+async def live(
+    tmp_path: Path,
+    chance: random.Random,
+    *,
+    key: bool,
+    lives: int,
+    steps: int,
+    room: int | None = None,
+    snapshots: float = 0.02,
+) -> None:
+    """Lives so many lives; with ``room`` the items of groups have so many bytes of memory.
+
+    A snapshot comes with the chance ``snapshots`` in each step.
+    """
+    directory, sent, number = tmp_path / "life0", set[float](), 0
     directory.mkdir()
     for turn in range(lives):
         bare = BareSpace(directory)
+        bare.group_items.limit = room or bare.group_items.limit
         async with trio.open_nursery() as nursery:
             nursery.start_soon(bare.commits.run)
             nursery.start_soon(read_behind, bare.groups)
+            nursery.start_soon(reading.feed_on, bare.groups)
             life = Life(bare, chance, key=key)
             await life.begin()
             expected = set(sent)
@@ -161,7 +212,7 @@ async def live(tmp_path: Path, chance: random.Random, *, key: bool, lives: int, 
                     await trio.lowlevel.checkpoint()
                 if chance.random() < 0.1:
                     await trio.sleep(0.003)
-                if chance.random() < 0.02:
+                if chance.random() < snapshots:
                     bare.commits.snapshot_soon()
             if turn + 1 < lives:
                 while bare.commits._begun or bare.own_log.is_busy:  # noqa: ASYNC110  # no event says so
@@ -176,15 +227,16 @@ async def live(tmp_path: Path, chance: random.Random, *, key: bool, lives: int, 
                 results = [value.fields[1] for value in claims if isinstance(value, Record)]
                 assert len(results) == len(set(results)), "an item was done twice"
                 assert expected <= set(results), "an item was lost"
+                assert bare.group_items.used == life.group.core.held == 0, "what is done takes no memory"
             nursery.cancel_scope.cancel()
 
 
-def _items(bare: BareSpace) -> Iterator[int]:
+def _items(bare: BareSpace) -> Iterator[float]:
     """The items that are on disk, but for facts that have gone."""
     for epoch in bare.own_log.read(0):
         for value in (*epoch.added, *epoch.messages):
             if not isinstance(value, Record) or value.label != "job":
                 continue
             number = value.fields[1]
-            if isinstance(number, int) and (value in epoch.messages or bare.space.index.count(value)):
+            if isinstance(number, int | float) and (value in epoch.messages or bare.space.index.count(value)):
                 yield number

@@ -31,7 +31,7 @@ class ListAsker:
     def sending(self) -> ListAsker:
         return self
 
-    def work(self) -> Work:
+    def work(self, *, begun: bool = False) -> Work:
         return Lane().work(self)
 
     async def answer(self, number: int, value: Value, _work: Work) -> None:
