@@ -57,8 +57,15 @@ class Home(Protocol):
     async def wait_move(self) -> tuple[str, str]:
         """Waits until a space that this daemon leads should go to another one; returns both names."""
 
+    async def retire(self) -> bool:
+        """Leaves the daemons that may lead: this one takes no space from now on, and is given none.
+
+        Returns True if another daemon is there that leads what this one gives up.
+        """
+
     async def give_up(self, space: str, successor: str) -> None:
-        """Ends the lead of a space, whose log is closed, for another daemon to take it at once."""
+        """Ends the lead of a space, whose log is closed, for another daemon to take it at once: the
+        ``successor``, or any if that is empty."""
 
     async def keep(self) -> None:
         """Keeps what was entered, until cancelled.  Raises ``SteppedDown`` if this daemon leads no longer."""

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from dataspace.client.blocks import AsyncOnly, Unentered
+from dataspace.client.named import NamedDaemon
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.identity import ClientIdentity
 from dataspace.client.session.reading import CatchingUpSession, ReadingSession
@@ -36,6 +37,8 @@ from dataspace.transport.credentials import Credentials, Tls
 
 if TYPE_CHECKING:
     import asyncio
+
+    from index.values.values import Map, Value
 
 
 P = ParamSpec("P")
@@ -228,6 +231,11 @@ async def connect(
     topics go over a connection of their own, to any daemon of the store; they wait until it has the epochs
     that this client has seen.
 
+    Requests about the daemon (``status``, and with ``request``: ``sessions``, ``end-session``, ``drain``,
+    ``index``, ``actors``) are answered by the daemon at ``url``, also after it has sent the client on to its
+    leader.  With several addresses they are of the daemon that the client is connected to, and ``drain`` and
+    ``end-session`` raise ``UsageError``.
+
     In a cluster a client of another space than ``main`` opens a further connection when it first uses a
     topic, to the daemon that leads the topics.
 
@@ -269,13 +277,19 @@ async def connect(
     try:
         async with loop.open_nursery() as nursery:
 
-            async def beside() -> ClientSession:
+            def other(*, here: bool, reconnect: bool) -> ClientSession:
                 known = ClientIdentity(
-                    name, f"~{uuid.uuid4().hex}", "", space, heartbeat, 0.0, 0.0, reads=True
+                    name, f"~{uuid.uuid4().hex}", "", space, heartbeat, 0.0, 0.0, reads=True, here=here
                 )
-                apart = ClientSession(
-                    addresses, known, credentials, reconnect=True, wait=wait, timeout=timeout
+                return ClientSession(
+                    addresses, known, credentials, reconnect=reconnect, wait=wait, timeout=timeout
                 )
+
+            async def named(verb: str, arguments: Map) -> Value:
+                return await _asked(other(here=True, reconnect=False), verb, arguments)
+
+            async def beside() -> ClientSession:
+                apart = other(here=False, reconnect=True)
                 apart.start_soon = nursery.start_soon
                 try:
                     await nursery.start(apart.uplink.run)
@@ -293,7 +307,7 @@ async def connect(
                 if kept is not None:
                     await kept.wait()
                     nursery.start_soon(kept.keep)
-                yield RemoteSpace(session, reads, topics)
+                yield RemoteSpace(session, reads, topics, NamedDaemon(session, named))
                 await session.drain()
             finally:
                 if kept is not None:
@@ -302,3 +316,17 @@ async def connect(
     except BaseExceptionGroup as group:
         error = alone(group)
         raise error from error.__cause__  # the cause is kept, without the group as the context
+
+
+async def _asked(session: ClientSession, verb: str, arguments: Map) -> Value:
+    """Returns the answer to a request over a session that ends with it."""
+    answers: list[Value] = []
+    try:
+        async with running_loop().open_nursery() as nursery:
+            session.start_soon = nursery.start_soon
+            await nursery.start(session.uplink.run)
+            answers.append(await session.request(verb, arguments))
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise alone(group) from None
+    return answers[0]

@@ -19,6 +19,7 @@ from dataspace.client.blocks import AsyncBlock, block
 from dataspace.client.completed import CompletedEpochs
 from dataspace.client.holds import Hold
 from dataspace.client.locks import TTL, Held
+from dataspace.client.named import NamedDaemon
 from dataspace.client.observations import Observation, first, react_until
 from dataspace.client.publications import Joining, Publication, publishing
 from dataspace.client.puts import Puts, withdraw
@@ -35,6 +36,7 @@ from dataspace.kernel.expectations import Expectation
 from dataspace.loops.here import loop
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
+from dataspace.wire.arguments import is_of_daemon
 from dataspace.wire.consuming import ConsumeOptions, Start
 from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.traceparents import check_traceparent
@@ -76,8 +78,10 @@ class RemoteSpace:
         session: ClientSession,
         reads: ClientSession | None = None,
         topics: TopicSessions | None = None,
+        daemon: NamedDaemon | None = None,
     ) -> None:
-        """``reads`` serves quiet observations, ``topics`` has the sessions for topics."""
+        """``reads`` serves quiet observations, ``topics`` has the sessions for topics, ``daemon`` answers
+        what is about the daemon."""
         who = session.identity
         self.name = who.name
         self.client = who.client
@@ -86,6 +90,7 @@ class RemoteSpace:
         self._session = session
         self._reads = reads or session
         self._topics = topics or TopicSessions(session, reads)
+        self._daemon = daemon or NamedDaemon(session)
         self._puts = Puts(session, who.owner, self.draft, self.commit)
         self._durable = HandleNumbers.durable()
         self._handles = self._durable if who.owner and not who.lease else HandleNumbers(1)
@@ -611,15 +616,19 @@ class RemoteSpace:
         return epoch
 
     async def status(self) -> Map:
-        """Returns the daemon's status."""
+        """Returns the status of the daemon that ``connect`` has named."""
         answer = await self.request("status", Map())
         assert isinstance(answer, Map)  # by WIRE.md
         return answer
 
     async def request(self, verb: str, arguments: Map) -> Value:
         """Sends one of the requests of WIRE.md and returns its answer; raises ``Refused`` where it is
-        denied."""
-        return await self._session.request(verb, arguments)
+        denied.
+
+        A request about the daemon itself is answered by the daemon that ``connect`` has named.
+        """
+        asked = self._daemon if is_of_daemon(verb) else self._session
+        return await asked.request(verb, arguments)
 
     async def stage(self, key: Sequence[str], operations: Iterable[tuple[str, object]]) -> int:
         """Stores operations on the daemon's disk under a key, sent as it requests them; returns how many

@@ -82,9 +82,13 @@ def one_of(failed: Sequence[DataspaceError]) -> DataspaceError:
 
 
 class Candidates:
-    """The addresses of one store in the order in which they are tried; ``shuffled`` if any will do."""
+    """The addresses of one store in the order in which they are tried; ``shuffled`` if any will do.
 
-    def __init__(self, listed: Sequence[Address], *, shuffled: bool = False) -> None:
+    A client that ``stays`` goes to no address that it has not named.
+    """
+
+    def __init__(self, listed: Sequence[Address], *, shuffled: bool = False, stays: bool = False) -> None:
+        self._stays: Final = stays
         self.listed: Final = tuple(listed)
         self._order = random.sample(self.listed, len(self.listed)) if shuffled else list(self.listed)
         self.now: Address = self._order[0]
@@ -92,6 +96,11 @@ class Candidates:
         self._target: Address | None = None
         self._left: deque[Address] = deque()
         self._hops = 0
+
+    @property
+    def is_named(self) -> bool:
+        """True if the client has named this daemon, and no other one."""
+        return self.listed == (self.now,)
 
     @property
     def is_sent_on(self) -> bool:
@@ -134,7 +143,7 @@ class Candidates:
         """
         self._order.sort(key=lambda each: each == self.now)
         target = _address(reason.url) if reason.code != "no-leader" else None
-        if target is None or target == self.now:
+        if target is None or target == self.now or self._stays:
             return
         if target in self.listed or may_send_on(self.now, target):
             self._target = target

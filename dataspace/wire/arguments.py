@@ -1,13 +1,19 @@
-"""Reads the arguments of a request: each is checked, and refused with its name and the found value.
+"""The verbs of requests: what each is about, its arguments, and how these are read.
 
-Always: an argument that its verb does not have is refused: nothing of what the client expects would be done.
+A verb is about one daemon, about a space, or about topics.  A daemon that follows sends questions about
+spaces and topics on to their leader.  A verb about a daemon is for the daemon that the client has named: sent
+on, ``drain`` would end another daemon, and ``sessions`` would list clients of another one.
+
+Always: an argument that its verb does not have is refused: nothing of what the client expects would be done;
+each verb is about one subject.
 """
 
 from __future__ import annotations
 
+import enum
 from typing import Final
 
-from dataspace.errors import Refused
+from dataspace.errors import Refused, UsageError
 from index.values.values import Map, Value
 
 ARGUMENTS: Final = {
@@ -47,6 +53,48 @@ ARGUMENTS: Final = {
     "topic-acknowledge": "reader topic id number",
 }
 """The arguments of each verb, as WIRE.md lists them."""
+
+
+class Subject(enum.Enum):
+    """What a verb is about, and so which daemon answers it."""
+
+    DAEMON = "daemon"
+    """The daemon that the client has named, whatever that leads or follows."""
+    STATE = "state"
+    """A space, as any daemon has it: a follower answers with what it has read."""
+    LEADER = "leader"
+    """A space, as the daemon that leads it has it."""
+    TOPICS = "topics"
+    """Topics, which are led with ``main``."""
+
+
+_VERBS_OF: Final = {
+    Subject.DAEMON: "status index actors sessions end-session drain",
+    Subject.STATE: "sync frontier within who",
+    Subject.LEADER: "erase owners acknowledge follow lease renew release withdraw stage prepare discard"
+    " publish rules take settle groups group-alter",
+    Subject.TOPICS: "join lookup end-topic topic-frontier topic-epochs topic-number topic-acknowledge",
+}
+
+SUBJECTS: Final = {verb: about for about, verbs in _VERBS_OF.items() for verb in verbs.split()}
+"""What each verb is about."""
+
+ACTS: Final = frozenset(["drain", "end-session"])
+"""The verbs about a daemon that change it: done at another daemon, or twice, they would do harm."""
+
+
+def is_of_daemon(verb: str) -> bool:
+    """True if a verb is about the daemon that the client has named."""
+    return SUBJECTS.get(verb) is Subject.DAEMON
+
+
+def check_one_address(verb: str, count: int) -> None:
+    """Raises ``UsageError`` for an act on a daemon by a client that names ``count`` daemons."""
+    if verb in ACTS and count > 1:
+        raise UsageError(
+            f"{verb} is about one daemon, and this client names {count}: connect to that one alone"
+        )
+
 
 _KNOWN: Final = {verb: frozenset(names.split()) for verb, names in ARGUMENTS.items()}
 

@@ -39,7 +39,7 @@ class Wanted:
     ``attempt``: which of the connections this is that a process, known by some bytes of its own, has tried.
     ``reads``, on the wire ``read``: whether the client sends no turns.  ``leader``: whether only a daemon may
     serve it that does not follow another one.  ``topics``: whether the client may have a connection apart for
-    topics.
+    topics.  ``here``: whether the client asks about the daemon itself, whatever that leads or follows.
     """
 
     heartbeat: float = math.inf
@@ -52,6 +52,7 @@ class Wanted:
     reads: bool = False
     leader: bool = False
     topics: bool = False
+    here: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -67,6 +68,7 @@ class Wanted:
             reads=features.get("read") is True,
             leader=features.get("leader") is True,
             topics=features.get("topics") is True,
+            here=features.get("here") is True,
         )
 
     def packed(self) -> Map:
@@ -92,6 +94,8 @@ class Wanted:
             wanted["leader"] = True
         if self.topics:
             wanted["topics"] = True
+        if self.here:
+            wanted["here"] = True
         return Map(wanted)
 
 

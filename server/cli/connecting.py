@@ -89,6 +89,26 @@ def connect_short(args: argparse.Namespace, *, reads: bool = False) -> ShortClie
     )
 
 
+def connect_here(args: argparse.Namespace) -> ShortClient:
+    """Returns the connection of a command that is about the named daemon itself, whatever that leads.
+
+    No daemon sends it on.  In a shell the shell's client asks the daemon that the shell has named.  Where
+    several daemons are named, it is the leader, and the client refuses to act on a daemon.
+    """
+    if is_lent(args) or len(parse_urls(args.url)) > 1:
+        return connect_short(args)
+    from dataspace.client.bulk.short import ShortClient
+
+    return ShortClient(
+        args.url or default_url(),
+        here=True,
+        name=f"dataspace {args.command}",
+        space=args.space,
+        token=_token(args),
+        tls=_tls(args),
+    )
+
+
 # -- waiting -------------------------------------------------------------------------------------------
 
 PAUSE: Final = 0.1

@@ -115,7 +115,8 @@ class StoreContact:
 
     async def _expect_start(self, space: str, term: int) -> None:
         """Has a space go on to the number with which its leader has begun."""
-        commits = self._daemon.spaces[space].commits
+        hosted = self._daemon.spaces.get(space)  # none that was given back
+        commits = None if hosted is None else hosted.commits
         if term != self._terms.get(space, 0) and isinstance(commits, Following):
             start = await trio.to_thread.run_sync(commits.log.newest_start)
             commits.expect(start - 1)

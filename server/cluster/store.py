@@ -18,6 +18,7 @@ import math
 import random
 import threading
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -119,6 +120,8 @@ class StoreHome:
         """When a space may go to a member that leads fewer, at the earliest."""
         self._moved_here: set[str] = set()
         """The spaces that another member handed over to this one."""
+        self._is_retired = False
+        """True once this daemon is to end, so that it becomes no member again."""
         self._successors: dict[str, str] = {}
         """The members to which spaces go."""
         self._writers: list[FencedWriter] = []
@@ -198,6 +201,8 @@ class StoreHome:
             await trio.sleep(max(MEASURE_SECONDS, 100 * (monotonic() - began)))
 
     def tell(self, url: str, web: str, config: Config) -> None:
+        if self._is_retired:
+            return
         self._member.profile = Profile(self._member.profile.name, url, web, digest(config))
         self._lease.hasten()
 
@@ -271,16 +276,31 @@ class StoreHome:
         self._spread_at = monotonic() + SPREAD_SECONDS
         return spare[0], fewest
 
+    async def retire(self) -> bool:
+        self._is_retired = True
+        with suppress(LogFailed):  # others learn it when the lease runs out
+            return await trio.to_thread.run_sync(self._retire, abandon_on_cancel=True)
+        return False
+
+    def _retire(self) -> bool:
+        """Takes this daemon from those that spaces are given to; a follower is a member no longer."""
+        self._member.profile = replace(self._member.profile, url="", web="")
+        if self._fences:
+            self._member.renew()
+        else:
+            self._lease.end()
+        return bool(self._terms.living())
+
     async def give_up(self, space: str, successor: str) -> None:
         fence = self._fences[space]
         with suppress(LogFailed):  # then this daemon takes it again
-            await trio.to_thread.run_sync(self._terms.give_up, fence, successor)
+            await trio.to_thread.run_sync(self._terms.give_up, fence, successor or None)
         del self._fences[space]
         self._writers = [each for each in self._writers if each.fence != fence]
 
     def _renew(self) -> None:
         """Begins another lease, if the last one has run out while nothing was led."""
-        if not self._fences and self._lease.left <= 0:
+        if not self._fences and self._lease.left <= 0 and not self._is_retired:
             self._lease.end()
             self._lease = MemberLease(self._member, self._lease)
             self._lease.begin()
@@ -315,12 +335,12 @@ class StoreHome:
         return self._member.profile.config.hex()
 
     def _may_take(self, name: str, standing: Standing) -> bool:
-        """True if no member that lives leads a space, and it is not meant for another one, which has a lease
-        for taking it."""
+        """True if no member that lives leads a space, and it is not meant for another living one, which has a
+        lease for taking it."""
         if standing.nonce == self._member.nonce:  # taken, and perhaps the answer was lost
             return name not in self._fences
         is_still = self._is_still(name, standing)
-        if standing.wanted and standing.wanted != self._member.profile.name:
+        if standing.wanted_lives and standing.wanted != self._member.profile.name:
             return is_still
         return not standing.lives or is_still
 

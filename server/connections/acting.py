@@ -448,7 +448,7 @@ def admit(shared: Shared, hello: p.Hello, peer: Principal, permit: Permit | None
     try:
         permit.check_space(wanted.space)
         hosted = shared.find_space(wanted.space)
-        if wanted.resume is not None or wanted.leader:
+        if (wanted.resume is not None or wanted.leader) and not wanted.here:
             hosted.check_leads()
         client = bearer.client(hello.client)
         hosted.clients.check(client)

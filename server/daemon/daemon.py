@@ -6,10 +6,9 @@ connection without a hello counts as unauthenticated; nothing of HTTP is loaded 
 
 from __future__ import annotations
 
-import logging
 import os
 import resource
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -23,7 +22,7 @@ from dataspace.transport.addresses import WEB_EXTRA, parse_listen
 from dataspace.transport.reactor import is_available
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.version import __version__, compiled_parts
-from dataspace.wire.arguments import number, text
+from dataspace.wire.arguments import SUBJECTS, Subject
 from dataspace.wire.features import MAIN
 from dataspace.wire.packets import Bye
 from dataspace.wire.session import Form, Role, Session
@@ -41,7 +40,8 @@ from server.connections.acting import ActingPeer, ClientDoor
 from server.connections.connection import Connection, SocketReader
 from server.connections.listeners import Doorkeeper, Listener, accept
 from server.daemon.directory import DirectoryHome
-from server.daemon.erasing import check_own_machine, erase_verb
+from server.daemon.draining import Draining, drain_verb
+from server.daemon.erasing import erase_verb
 from server.daemon.followers import Followers, url_of, web_url_of
 from server.daemon.homes import contact_of, state_cluster
 from server.groups import verbs as group_verbs
@@ -83,17 +83,6 @@ INSPECTED: Final = frozenset(
     ]
 )
 """The parts of the status that are shown only to bearers that may inspect the daemon."""
-
-
-FOLLOWED: Final = frozenset(
-    [
-        *("status", "sync", "index", "frontier", "within", "who"),
-        *("sessions", "end-session", "actors", "drain"),
-        *("lookup", "topic-frontier", "topic-epochs", "topic-number"),
-        *("join", "end-topic", "topic-acknowledge"),  # where the topics are led, whatever else is
-    ]
-)
-"""Verbs that a daemon answers while it follows the space of a session."""
 
 
 class Daemon(DaemonState):
@@ -166,7 +155,9 @@ class Daemon(DaemonState):
             name: timed(self.watch, name, _in_turn(verb) if name in QUESTIONS else verb)
             for name, verb in verbs.items()
         }
-        self.verbs |= {name: _of_leader(verb) for name, verb in self.verbs.items() if name not in FOLLOWED}
+        self.verbs |= {
+            name: _of_leader(verb) for name, verb in self.verbs.items() if SUBJECTS[name] is Subject.LEADER
+        }
         if tracing is not None:
             self.verbs["publish"] = traced_publish(self.verbs["publish"], tracing.recorder)
 
@@ -457,94 +448,3 @@ def check_extras(config: Config) -> None:
         raise UsageError(
             f"an address for http needs {', '.join(missing)}: pip install 'dataspace-server[web]'"
         )
-
-
-logger = logging.getLogger("dataspace")
-
-LOOK_SECONDS: Final = 0.05
-"""How often it looks for sessions that have finished."""
-
-FAREWELL_SECONDS: Final = 2.0
-"""Seconds after a goodbye in which connections may end, before they are cut."""
-
-LONGEST_SECONDS: Final = 86_400.0
-REASON: Final = "the daemon is ending; it may be started again"
-"""What the addresses of peers on this machine begin with."""
-
-
-class Draining:
-    """The end of a daemon: ``wanted`` is set as soon as there is to be one.
-
-    First the listeners close, so that no new client comes. A session that waits for an answer, or offers a
-    stream, may finish that until the deadline; each then gets a ``Bye`` with the code ``closing``, after
-    which clients connect again by themselves. A client that did not say that it knows this code finds its
-    connection closed, as it would after a crash. A signal gives no time: the deadline is now.
-
-    Always: after ``begin`` no connection is accepted; ``run`` returns when no session is left, or shortly
-    after the deadline.
-    """
-
-    def __init__(self) -> None:
-        self.wanted: Final = trio.Event()
-        self.accepting: Final[list[trio.CancelScope]] = []
-        """What accepts connections."""
-        self._deadline = 0.0
-        self._reason = REASON
-
-    def begin(self, within: float = 0.0, reason: str = "") -> None:
-        """Begins the end; sessions may finish requests for so many seconds.  A later call may shorten it."""
-        deadline = trio.current_time() + within
-        self._deadline = min(self._deadline, deadline) if self.wanted.is_set() else deadline
-        self._reason = reason or self._reason
-        self.wanted.set()
-        for scope in self.accepting:
-            scope.cancel()
-
-    async def run(self, daemon: DaemonState, listeners: Iterable[Listener]) -> None:
-        """Ends the sessions of clients; returns when they have gone, or shortly after the deadline."""
-        for listener in listeners:
-            listener.close()
-        for hosted in daemon.spaces.values():
-            hosted.sessions.close()
-        gone: set[int] = set()
-        while left := [each for each in daemon.connections.values() if not each.trusted]:
-            late = trio.current_time() >= self._deadline
-            for each in left:
-                if each.number not in gone and (late or not each.is_busy):
-                    gone.add(each.number)
-                    _close(each, self._reason)
-            daemon.flush()
-            if late:
-                break
-            await trio.sleep(LOOK_SECONDS)
-        with trio.move_on_after(FAREWELL_SECONDS):
-            for each in left:
-                await each.wait_ended()
-        if left:
-            logger.info("%d connections were sent away", len(left))
-
-
-def drain_verb(daemon: DaemonState, draining: Draining) -> Verb:
-    """Returns the request ``drain``, which ends the daemon for an administrator."""
-
-    async def drain(peer: Peer, arguments: Map) -> Value:
-        await trio.lowlevel.checkpoint()
-        peer.permit.check_administer("end the daemon")
-        check_own_machine(daemon, peer, "end it")
-        within = min(number(arguments, "within") / 1000, LONGEST_SECONDS)
-        logger.warning("session %d has the daemon drained, within %g s", peer.number, within)
-        draining.begin(within, text(arguments, "reason", "")[:1000])
-        return Map({"sessions": _clients(daemon.connections.values(), peer)})
-
-    return drain
-
-
-def _close(peer: Peer, reason: str) -> None:
-    """Ends a connection because the daemon ends: its client may connect again, and resume its session."""
-    peer.lost = not peer.has_parted
-    peer.dismiss("closing", reason)
-
-
-def _clients(connections: Iterable[Peer], asker: Peer) -> int:
-    """Returns the number of clients beside the asking one."""
-    return sum([not each.trusted and each is not asker for each in connections])

@@ -212,6 +212,11 @@ class Followers:
             }
         )
 
+    @property
+    def stands_by(self) -> bool:
+        """True if one of them leads once this daemon has ended."""
+        return any(each.stand_by for each in self._known.values())
+
     def status(self) -> Map:
         """Returns what ``status`` shows of all followers, by name."""
         epochs, at = self._led(), now()

@@ -1,5 +1,8 @@
 """Moving a space to another daemon: its leader here stops as if the daemon ended, and follows from then on.
 
+A daemon that is to end leaves first: it is given no space any more, and hands over what it leads before it
+waits for its clients.  So no space is without a leader for as long as one slow client takes.
+
 Sessions with grace, leases, numbers of turns and all else that outlives a daemon go on at the other one; a
 session without grace ends, as where its leader ends in order.  Other spaces do not notice.
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from server.daemon.daemon import Daemon
+    from server.daemon.draining import Draining
     from server.spaces.space import HostedSpace
 
 logger = logging.getLogger("dataspace")
@@ -47,23 +51,59 @@ async def move_spaces(daemon: Daemon, held: ExitStack, stop_writing: StopWriting
             raise SteppedDown(f"space {name} moves to {successor}")
         began = perf_counter()
         with trio.CancelScope(shield=True):
-            await _hand_over(daemon, hosted, successor, held, stop_writing)
+            await _hand_over(daemon, hosted, successor, stop_writing, held)
         seconds = perf_counter() - began
         logger.warning("space %s: handed over to %s in %.3f s", name, successor, seconds)
         daemon.watch.acted("moved", f"{name} to {successor} in {seconds:.3f} s")
 
 
+RETIRE_SECONDS: Final = 2.0
+"""How long a daemon that is to end waits for the database to note that."""
+
+
+async def leave(daemon: Daemon, stop_writing: StopWriting) -> None:
+    """Leaves the daemons that may lead, and hands over what this one leads, if another one can take it.
+
+    The leader of ``main`` hands over with its own end, which is at once then.  Where no other daemon stands
+    by nothing is handed over, and clients have the time of the drain.
+    """
+    draining: Draining = daemon.draining
+    has_successor = daemon.followers.stands_by
+    with trio.move_on_after(RETIRE_SECONDS):
+        has_successor = await daemon.home.retire() or has_successor
+    led = [hosted for hosted in daemon.spaces.values() if hosted.leads]
+    if not led or not has_successor or draining.is_late:
+        return
+    if daemon.main in led:
+        draining.hasten()
+        return
+    for hosted in led:
+        draining.dismiss(daemon, hosted)
+    for hosted in led:
+        with trio.CancelScope(shield=True):
+            await _hand_over(daemon, hosted, "", stop_writing)
+        logger.warning("space %s: given back, as this daemon ends", hosted.name)
+
+
 async def _hand_over(
-    daemon: Daemon, hosted: HostedSpace, successor: str, held: ExitStack, stop_writing: StopWriting
+    daemon: Daemon,
+    hosted: HostedSpace,
+    successor: str,
+    stop_writing: StopWriting,
+    held: ExitStack | None = None,
 ) -> None:
+    """Hands over a space, and follows it by a log that ``held`` closes; without ``held`` it is gone here."""
     name = hosted.name
     hosted.sessions.close()
-    await daemon.follow(hosted, held)  # who comes from here on finds a follower
+    if held is None:
+        del daemon.spaces[name]
+    else:
+        await daemon.follow(hosted, held)  # who comes from here on finds a follower
     await daemon.hosting.leave(name)
     peers = [each for each in daemon.connections.values() if each.hosted is hosted]
     for peer in peers:
         peer.lost = not peer.has_parted
-        peer.dismiss("moved", f"space {name!r} moves to {successor}")
+        peer.dismiss("moved", f"space {name!r} moves to {successor or 'another daemon'}")
     daemon.flush()
     with trio.move_on_after(FAREWELL_SECONDS):
         for peer in peers:

@@ -32,7 +32,7 @@ from server.connections.listeners import Listener, open_listener, open_listeners
 from server.daemon.daemon import Daemon, check_extras
 from server.daemon.exposure import warnings
 from server.daemon.homes import home_of
-from server.daemon.moving import move_spaces
+from server.daemon.moving import leave, move_spaces
 from server.daemon.reloading import reload_on_hangup
 from server.home import Home
 from server.logs import AUDIT, Throttle, audit_to
@@ -80,8 +80,9 @@ async def serve(
                 reason = _reason_to_follow(failures)
                 if reason is None or (not began and failures is reason):
                     raise
-                if ending.is_set():
+                if ending.is_set() or before.is_drained:
                     logger.warning("%s, while this daemon ends", reason)
+                    ending.set()
                     return
                 logger.warning("%s: this daemon follows from now on", reason)
                 if isinstance(reason, LogAway):
@@ -98,6 +99,8 @@ class _Before:
 
     home: Home | None = None
     bound: tuple[str, ...] = ()
+    is_drained: bool = False
+    """True once the daemon is to end, so that it takes no other role."""
 
 
 def _reason_to_follow(failures: BaseException) -> BaseException | None:
@@ -149,7 +152,7 @@ async def _serve(
         daemon.listeners = await open_listeners(daemon.config)
         daemon.note_addresses()
         before.bound = tuple(daemon.addresses)
-        await _run(daemon, held, reread, admin, ending, task_status)
+        await _run(daemon, held, reread, admin, ending, before, task_status)
 
 
 async def _opened(
@@ -228,6 +231,7 @@ async def _run(
     reread: Callable[[], Config] | None,
     admin: Listener | None,
     ending: trio.Event,
+    before: _Before,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
     async with trio.open_nursery() as nursery:
@@ -250,9 +254,8 @@ async def _run(
                 for listener in daemon.listeners:
                     daemon.peers.start_soon(daemon.accept_on, listener)
                 daemon.begin()
-                if daemon.home.stands_by:
-                    daemon.peers.start_soon(_stand_by, daemon, held, writers)
-                    daemon.peers.start_soon(move_spaces, daemon, held, writers.stop)
+                succession = _Succession(daemon, held, writers)
+                daemon.peers.start_soon(succession.run)
                 daemon.peers.start_soon(daemon.flushing.run)
                 daemon.peers.start_soon(daemon.delivery.pacing.run, daemon.flush)
                 daemon.peers.start_soon(daemon.memory.run)
@@ -271,8 +274,13 @@ async def _run(
                 task_status.started([*daemon.addresses, *([] if admin is None else [admin.address.http])])
                 daemon.peers.start_soon(_end_when, daemon, ending)
                 await daemon.draining.wanted.wait()
+                before.is_drained = True
                 daemon.readiness.end()
-                await daemon.draining.run(daemon, daemon.listeners)
+                for listener in daemon.listeners:
+                    listener.close()
+                await succession.end()
+                await leave(daemon, writers.stop)
+                await daemon.draining.run(daemon)
                 ending.set()
                 daemon.peers.cancel_scope.cancel()
         finally:
@@ -290,6 +298,34 @@ async def _run(
                     await writers.close()
                 for scope in scopes:
                     scope.cancel()
+
+
+class _Succession:
+    """Takes spaces over, and hands them over, until the daemon is to end."""
+
+    def __init__(self, daemon: Daemon, held: ExitStack, writers: _Writers) -> None:
+        self._daemon = daemon
+        self._held = held
+        self._writers = writers
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+
+    async def run(self) -> None:
+        """Runs until ``end``, if this daemon stands by at all."""
+        daemon, held, writers = self._daemon, self._held, self._writers
+        try:
+            if daemon.home.stands_by:
+                with self._scope:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(_stand_by, daemon, held, writers)
+                        nursery.start_soon(move_spaces, daemon, held, writers.stop)
+        finally:
+            self._ended.set()
+
+    async def end(self) -> None:
+        """Ends it; a take-over or a move that has begun is done first."""
+        self._scope.cancel()
+        await self._ended.wait()
 
 
 async def _stand_by(daemon: Daemon, held: ExitStack, writers: _Writers) -> None:

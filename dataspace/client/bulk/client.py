@@ -38,6 +38,7 @@ from dataspace.transport.addresses import Address, unreachable
 from dataspace.transport.candidates import EACH_SECONDS, HOPS, READ, Candidates, joined, one_of, parse_urls
 from dataspace.transport.credentials import Credentials, Tls, said_by_tls
 from dataspace.wire import packets as p
+from dataspace.wire.arguments import check_one_address, is_of_daemon
 from dataspace.wire.features import MAIN, SYSTEM, Wanted
 from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.outgoing import TurnLimits
@@ -89,7 +90,8 @@ class BulkClient:
 
     A daemon that does not answer yet is tried again for ``wait`` seconds.  ``url`` may have the addresses of
     several daemons of one store, with commas or as a sequence: the client connects to the leader, or with
-    ``read="any"`` to any daemon, and then only reads.
+    ``read="any"`` to any daemon, and then only reads.  With ``here`` it asks about the daemon itself, and
+    goes to no address that was not named.
 
     Raises ``Unreachable`` if nothing answers, ``ProtocolError`` if the peer is no daemon, ``Broken`` when the
     connection is lost in the middle.
@@ -103,13 +105,15 @@ class BulkClient:
         timeout: float = 30.0,
         wait: float = 0.0,
         read: str = "leader",
+        here: bool = False,
         space: str = MAIN,
         token: str | None = None,
         tls: Tls | ssl.SSLContext | None = None,
     ) -> None:
         if read not in READ:
             raise UsageError(f"read is one of {', '.join(READ)}, not {read!r:.40}")
-        candidates = Candidates(parse_urls(url), shuffled=read == "any")
+        read = "any" if here else read
+        candidates = Candidates(parse_urls(url), shuffled=read == "any", stays=here)
         self.url = joined(candidates.listed)
         self.space = space
         self.timeout = timeout
@@ -120,10 +124,11 @@ class BulkClient:
         credentials = Credentials.settle(token, tls)
         home = MAIN if space == SYSTEM else space
         wanted = Wanted(
-            space=home, token=credentials.token, reads=read == "any", leader=read != "any"
+            space=home, token=credentials.token, reads=read == "any", leader=read != "any", here=here
         ).packed()
         self._hello: Final = p.Hello(p.VERSION, f"~{os.urandom(16).hex()}", name, wanted)
         self._candidates: Final = candidates
+        self._is_here: Final = here
         self._credentials: Final = credentials
         self.welcome = self._reach(wait)
 
@@ -407,8 +412,26 @@ class BulkClient:
 
     def request(self, verb: str, arguments: dict[str, Value], *, extra: float = 0.0) -> Value:
         """Sends one of the requests of WIRE.md and returns its answer, after ``extra`` seconds more; or
-        raises ``Refused``."""
-        return self._ask(verb, arguments, extra=extra)
+        raises ``Refused``.
+
+        A request about the daemon itself goes to the daemon that the client has named.
+        """
+        if not is_of_daemon(verb):
+            return self._ask(verb, arguments, extra=extra)
+        listed = self._candidates.listed
+        check_one_address(verb, len(listed))
+        if self._is_here or len(listed) > 1 or self._candidates.is_named:
+            return self._answer(verb, arguments, extra=extra)
+        with BulkClient(
+            self.url,
+            name=self._hello.name,
+            timeout=self.timeout,
+            here=True,
+            space=self.space,
+            token=self._credentials.token,
+            tls=self._credentials.tls,
+        ) as apart:
+            return apart.request(verb, arguments, extra=extra)
 
     # -- the socket -----------------------------------------------------------------------------------
 
@@ -439,7 +462,7 @@ class BulkClient:
 
         Raises ``Broken`` for the refusal ``at`` which the client has been sent on too often.
         """
-        if refusal.code not in p.ELSEWHERE:
+        if refusal.code not in p.ELSEWHERE or self._is_here:
             return False
         error = self._broken(str(refusal))
         if at > (LEADER_SECONDS / PAUSE if refusal.code == "no-leader" else HOPS):

@@ -17,7 +17,8 @@ from dataspace.wire.features import MAIN, SYSTEM, Granted, Wanted
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
     """Name, identity and times of a client: see ``connect``.  ``heartbeat``, ``grace`` and ``lease`` are in
-    seconds; with ``reads`` it sends no turns, so that any daemon of the store may serve it."""
+    seconds; with ``reads`` it sends no turns, so that any daemon of the store may serve it; with ``here`` it
+    asks about the daemon that it names, and goes to no other one."""
 
     name: str
     client: str
@@ -27,6 +28,7 @@ class ClientIdentity:
     grace: float
     lease: float
     reads: bool = False
+    here: bool = False
 
     def __post_init__(self) -> None:
         """Raises ``UsageError`` for times that are not valid."""
@@ -66,6 +68,7 @@ class Hellos:
             attempt=(self._attempts, self._process),
             reads=who.reads,
             topics=who.space not in (MAIN, SYSTEM),
+            here=who.here,
         )
         return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
 

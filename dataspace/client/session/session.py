@@ -64,6 +64,15 @@ IN_FLIGHT: Final = 4096
 """Turns that may wait for their answer at once."""
 
 
+class NotNamed(Broken):
+    """A request about the daemon that the client has named has no answer from it: the client has gone to
+    another one.  ``sent`` is True if the named daemon may have carried out the request."""
+
+    def __init__(self, text: str, *, sent: bool) -> None:
+        super().__init__(text)
+        self.sent: Final = sent
+
+
 class _DeniedHereError(Broken):
     """A daemon that only serves reads got a request, and sends its clients to another one: nothing has
     happened."""
@@ -102,7 +111,14 @@ class ClientSession:
         self.lasting: Final[set[Lasting]] = set()
         """Objects that are notified of a reconnect; each adds and removes itself."""
         self.uplink: Final = Uplink(
-            addresses, self, credentials, reconnect=reconnect, wait=wait, shuffled=identity.reads, dial=dial
+            addresses,
+            self,
+            credentials,
+            reconnect=reconnect,
+            wait=wait,
+            shuffled=identity.reads,
+            stays=identity.here,
+            dial=dial,
         )
         self.patience: Final = AwayLimit(joined(addresses), timeout)
         self.forgotten = 0
@@ -248,6 +264,22 @@ class ClientSession:
                 raise
             finally:
                 self._requests.pop(number, None)
+
+    async def request_named(self, verb: str, arguments: Map) -> Value:
+        """Sends a request about the one daemon that the client has named; raises as ``request``.
+
+        Raises ``NotNamed`` where the connection is to another daemon, or was lost as the client went to one.
+        """
+        has_asked = False
+
+        async def wait_named() -> None:
+            nonlocal has_asked
+            await self._wait_up()
+            if not self.uplink.candidates.is_named:
+                raise NotNamed(f"the connection is to {self.uplink.address.url}", sent=has_asked)
+            has_asked = True
+
+        return await self._ask_until_answered(verb, arguments, wait_named)
 
     def produce(self, producer: int, steps: tuple[Value, ...], question: PendingRequest) -> int:
         """Sends steps of a producer and returns their size in bytes; the answer settles ``question``."""

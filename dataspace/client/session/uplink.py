@@ -87,8 +87,9 @@ class User(Protocol):
 class Uplink:
     """The connection of one user; ``run`` keeps it up.
 
-    ``addresses`` are of daemons of one store, ``shuffled`` if each daemon will do.  ``wait`` is how many
-    seconds the first attempts may fail because nothing answers; ``dial`` opens a socket to an address.
+    ``addresses`` are of daemons of one store, ``shuffled`` if each daemon will do; with ``stays`` no daemon
+    sends the user to another address.  ``wait`` is how many seconds the first attempts may fail because
+    nothing answers; ``dial`` opens a socket to an address.
     """
 
     def __init__(
@@ -100,9 +101,10 @@ class Uplink:
         reconnect: bool = True,
         wait: float = 0.0,
         shuffled: bool = False,
+        stays: bool = False,
         dial: Callable[[Address, Credentials], Awaitable[Link]] | None = None,
     ) -> None:
-        self.candidates: Final = Candidates(addresses, shuffled=shuffled)
+        self.candidates: Final = Candidates(addresses, shuffled=shuffled, stays=stays)
         self._loop: Final = loop()
         self._credentials = credentials
         if not 0 <= wait < math.inf:

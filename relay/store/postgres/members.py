@@ -57,7 +57,10 @@ INSERT INTO {s}.terms VALUES (%(space)s, 0, NULL, NULL, clock_timestamp()) ON CO
 """
 _STANDINGS: Final = """
 SELECT t.space, t.term, t.nonce, t.wanted, m.name, m.url, m.web, m.beat,
-    coalesce(extract(epoch FROM m.until - clock_timestamp())::float8, -1)
+    coalesce(extract(epoch FROM m.until - clock_timestamp())::float8, -1),
+    EXISTS (
+        SELECT FROM {s}.members AS w WHERE w.name = t.wanted AND w.until > clock_timestamp() AND w.url <> ''
+    )
 FROM {s}.terms AS t LEFT JOIN {s}.members AS m USING (nonce) WHERE t.space = ANY(%(spaces)s)
 """
 _LIVING: Final = "SELECT name FROM {s}.members WHERE until > clock_timestamp() AND url <> ''"
@@ -71,7 +74,7 @@ WHERE space = %(space)s AND term = %(term)s AND nonce IS NOT DISTINCT FROM %(bef
 RETURNING term
 """
 _GIVE_UP: Final = """
-UPDATE {s}.terms SET nonce = NULL, wanted = %(wanted)s
+UPDATE {s}.terms SET nonce = NULL, wanted = coalesce(%(wanted)s, wanted)
 WHERE space = %(space)s AND term = %(term)s AND nonce = %(nonce)s
 """
 _OTHERS: Final = """
@@ -109,6 +112,8 @@ class Standing(NamedTuple):
     beat: int | None
     left: float
     """For how many seconds the lease of its leader lasts, in the clock of the database."""
+    wanted_lives: bool = False
+    """True if the member that is to take it has a lease, and serves clients."""
 
     @property
     def lives(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 from dataspace.errors import UsageError
 from index.values.jsons import to_json
 from index.values.values import Map, Value
-from server.cli.connecting import connect_short
+from server.cli.connecting import connect_here
 from server.cli.output import json_line, say, size_text, tame
 from server.config.units import duration
 
@@ -42,7 +42,7 @@ def sessions(args: argparse.Namespace) -> int:
         return _end(args)
     if args.number is not None:
         raise UsageError("to end a session: dataspace sessions end ID")
-    with connect_short(args) as space:
+    with connect_here(args) as space:
         found = listed(space.request("sessions", {}))
     found = ordered(found, args.sort)
     if args.json:
@@ -57,7 +57,7 @@ def sessions(args: argparse.Namespace) -> int:
 def _end(args: argparse.Namespace) -> int:
     if args.number is None:
         raise UsageError("which session is to end? dataspace sessions lists them: dataspace sessions end ID")
-    with connect_short(args) as space:
+    with connect_here(args) as space:
         ended = space.request("end-session", {"session": args.number})
     assert isinstance(ended, Map)  # by WIRE.md
     say(tame(f"ended session {args.number}: {ended['name']!s}, {ended['principal']!s}"))
@@ -67,7 +67,7 @@ def _end(args: argparse.Namespace) -> int:
 def drain(args: argparse.Namespace) -> int:
     """Asks the daemon to end when its clients have gone, and prints for how many it waits."""
     within = round(duration(args.within) * 1000)
-    with connect_short(args) as space:
+    with connect_here(args) as space:
         answer = space.request("drain", {"within": within, "reason": args.reason})
     left = answer.get("sessions", 0) if isinstance(answer, Map) else 0
     ends = f"ends when {left!r} other sessions have gone, within {args.within}" if left else "ends now"

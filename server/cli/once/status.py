@@ -14,7 +14,7 @@ from dataspace.version import described
 from index.patterns.text import parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Value
-from server.cli.connecting import connect_short
+from server.cli.connecting import connect_here, connect_short
 from server.cli.output import counted, json_line, size_text, tame, time_text
 
 _FIGURES: Final = {
@@ -29,7 +29,7 @@ _FIGURES: Final = {
 
 def status(args: argparse.Namespace) -> int:
     """Prints the status of the daemon."""
-    with connect_short(args, reads=True) as space:
+    with connect_here(args) as space:
         answer = space.request("status", {})
     assert isinstance(answer, Map)  # by WIRE.md
     fields = dict(answer.pairs())
@@ -43,7 +43,7 @@ def status(args: argparse.Namespace) -> int:
 
 def index(args: argparse.Namespace) -> int:
     """Prints a drawing of the daemon's index: the observers of each pattern."""
-    with connect_short(args, reads=True) as space:
+    with connect_here(args) as space:
         drawn = space.request("index", {"form": args.form, "most": args.most})
     assert isinstance(drawn, str)  # by WIRE.md
     sys.stdout.write(drawn)
@@ -70,7 +70,7 @@ def owners(args: argparse.Namespace) -> int:
 
 def actors(args: argparse.Namespace) -> int:
     """Prints the state of each hosted actor, and its last error."""
-    with connect_short(args, reads=True) as space:
+    with connect_here(args) as space:
         hosted = space.request("actors", {})
     assert isinstance(hosted, tuple)  # by WIRE.md
     for each in hosted:

@@ -38,11 +38,19 @@ export class Candidates {
   #left = [];
   #hops = 0;
 
-  /** `shuffled` if any of the addresses will do. */
-  constructor(listed, shuffled = false) {
+  #stays;
+
+  /** `shuffled` if any of the addresses will do; a client that `stays` goes to no address that it has not named. */
+  constructor(listed, shuffled = false, stays = false) {
     this.listed = listed;
+    this.#stays = stays;
     this.#order = shuffled ? shuffledOf(listed) : [...listed];
     this.now = this.#order[0]; // the address of the connection, or of the last attempt
+  }
+
+  /** True if the client has named this daemon, and no other one. */
+  get isNamed() {
+    return this.listed.length === 1 && this.now === this.listed[0];
   }
 
   /** True if a daemon has sent the client to an address, which is to be tried without a pause. */
@@ -86,7 +94,7 @@ export class Candidates {
   /** Notes that the daemon does not serve this client; `url` is the address of the one that does, if it says so. */
   sentAway({ code, url }) {
     this.#order = [...this.#order.filter((each) => each !== this.now), ...this.#order.filter((each) => each === this.now)];
-    if (!url || code === "no-leader" || url === this.now) return;
+    if (!url || code === "no-leader" || url === this.now || this.#stays) return;
     if (this.listed.includes(url) || maySendOn(this.now, url)) {
       this.#target = url;
       this.#hops++;

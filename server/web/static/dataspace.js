@@ -15,6 +15,7 @@
 import { Closed, noOptions, optionsOf, TimedOut, UsageError } from "./errors.js";
 import { Jobs } from "./jobs.js";
 import { LiveMap } from "./live.js";
+import { askNamed, isOfDaemon } from "./named.js";
 import { Observation } from "./observations.js";
 import { Publication } from "./publications.js";
 import { CatchingUpSession, ReadingSession } from "./reading.js";
@@ -271,16 +272,16 @@ export class Space {
     return this.#session.request("sync", {});
   }
 
-  /** Returns the daemon's status. */
+  /** Returns the status of the daemon that `connect` has named. */
   async status(...more) {
     noOptions(more);
-    return this.#session.request("status", {});
+    return askNamed(this.#session, "status", {});
   }
 
   /** Sends one of the requests of WIRE.md and returns its answer; throws `Refused` where it is denied. */
   async request(verb, args = {}, ...more) {
     noOptions(more);
-    return this.#session.request(verb, args);
+    return isOfDaemon(verb) ? askNamed(this.#session, verb, args) : this.#session.request(verb, args);
   }
 
   /** Waits until every turn has its answer (10 s at most), and ends the session, and its lease. */

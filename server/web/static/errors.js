@@ -81,6 +81,14 @@ export class Broken extends UsageError {}
 /** A daemon that follows another one got a request: nothing has happened, and it is asked again elsewhere. */
 export class DeniedHere extends Broken {}
 
+/** A request about the daemon that the client has named has no answer from it; `sent` if it may have been carried out. */
+export class NotNamed extends Broken {
+  constructor(text, sent) {
+    super(text);
+    this.sent = sent;
+  }
+}
+
 /** The space was closed by this program. */
 export class Closed extends UsageError {}
 

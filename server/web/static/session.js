@@ -1,7 +1,7 @@
 /** The session: one connection after another, and what is under way between this client and its daemon. */
 
 import { again, AnotherSpace, Broken, Closed, DataspaceError, ProtocolError } from "./errors.js";
-import { DeniedHere, Refused, refusalOf, Unreachable } from "./errors.js";
+import { DeniedHere, NotNamed, Refused, refusalOf, Unreachable } from "./errors.js";
 import { addressesOf, Candidates } from "./candidates.js";
 import { pack } from "./packing.js";
 import { unpack } from "./unpacking.js";
@@ -39,7 +39,7 @@ import { CONNECT_MILLIS, CROWDED, Uplink } from "./uplink.js";
 export class Session {
   constructor(url, options) {
     this.options = options;
-    this.uplink = new Uplink(new Candidates(addressesOf(url), options.reads), options.transport ?? webSocket, {
+    this.uplink = new Uplink(new Candidates(addressesOf(url), options.reads, options.here), options.transport ?? webSocket, {
       isOpen: () => this.isOpen,
       isCurrent: (link) => this.link === link,
       isBehind: (space, epoch) => this.welcome?.space === space && epoch < this.newestSeen,
@@ -139,6 +139,7 @@ export class Session {
     if (this.home !== "main") features.space = this.home;
     if (token) features.token = token;
     if (this.options.reads) features.read = true;
+    if (this.options.here) features.here = true;
     return [HELLO, 1, this.client, this.options.name, features];
   }
 
@@ -419,14 +420,32 @@ export class Session {
 
   // -- for the verbs --
 
+  async #waitUp() {
+    while (!this.up) {
+      this.checkOpen();
+      const waiter = new Deferred();
+      this.waiters.push(waiter);
+      await this.patience.wait(waiter.promise);
+    }
+  }
+
+  /**
+   * Sends a request about the one daemon that the client has named; throws `NotNamed` where the connection is to another
+   * one, or was lost as the client went to one.
+   */
+  async requestNamed(verb, args) {
+    await this.#waitUp();
+    if (!this.uplink.candidates.isNamed) throw new NotNamed(`the connection is to ${this.url}`, false);
+    try {
+      return await this.ask(verb, args).promise;
+    } catch (error) {
+      throw error instanceof DeniedHere ? new NotNamed(error.text, true) : error;
+    }
+  }
+
   async request(verb, args) {
     for (;;) {
-      while (!this.up) {
-        this.checkOpen();
-        const waiter = new Deferred();
-        this.waiters.push(waiter);
-        await this.patience.wait(waiter.promise);
-      }
+      await this.#waitUp();
       try {
         return await this.ask(verb, args).promise;
       } catch (error) {
