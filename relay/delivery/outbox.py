@@ -257,6 +257,11 @@ class Outbox:
         self._ready.clear()
         self._ready_set.clear()
 
+    def drop(self) -> None:
+        """Drops the control packets that wait."""
+        self._control.clear()
+        self.control_bytes = 0
+
     def fill(self, budget: int) -> bytes:
         """Returns the bytes to send now: all control packets, then values up to about ``budget`` bytes.
 

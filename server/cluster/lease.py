@@ -1,5 +1,9 @@
 """The lease of a daemon, renewed by a thread of its own, since the loop is busy while a log is recovered.
 
+A second thread confirms each renewal by a commit that waits for the synchronous standby of the database.
+While that is away the lease goes on, so that this daemon leads on once it is back; but nobody can tell
+whether the standby was promoted elsewhere, so this daemon is not sure to lead.
+
 Each renewal brings the database's clock, by which epochs have their times, and what the database promises of
 acknowledged turns.
 """
@@ -8,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from time import CLOCK_BOOTTIME, clock_gettime, time_ns
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +20,7 @@ from relay.store.errors import LogFailed
 
 if TYPE_CHECKING:
     from relay.store.postgres.durability import Durability
-    from relay.store.postgres.members import Membership
+    from relay.store.postgres.members import Confirmations, Membership, Renewal
 
 logger = logging.getLogger("dataspace")
 
@@ -46,9 +51,21 @@ def corrected(ahead: int, asked: int, answered: int, theirs: int) -> int:
 class MemberLease:
     """Renews the lease of a member, every third of it."""
 
-    def __init__(self, member: Membership, before: MemberLease | None = None) -> None:
-        """``before`` is the lease of this daemon that has ended."""
+    def __init__(
+        self,
+        member: Membership,
+        confirmations: Confirmations | None = None,
+        before: MemberLease | None = None,
+    ) -> None:
+        """Without ``confirmations`` the lease is never sure.  ``before`` is the lease of this daemon that has
+        ended."""
         self._member: Final = member
+        self._confirmations: Final = confirmations
+        self._confirmed_until = 0.0
+        self._renewal: Renewal | None = None
+        """The latest renewal."""
+        self._unconfirmed: Final = threading.Event()
+        self._confirming: Final = threading.Thread(target=self._confirm, name="confirmation", daemon=True)
         self._until = 0.0
         self._due: Final = threading.Event()
         self._is_over = False
@@ -63,11 +80,21 @@ class MemberLease:
         self._until = self._member.join()
         self._renewed()
         self._thread.start()
+        if self._confirmations is not None:
+            self._confirming.start()
 
     @property
     def left(self) -> float:
         """The seconds for which this daemon may still act as a member; negative after that."""
         return self._until - MARGIN * self._member.lease - clock_gettime(CLOCK_BOOTTIME)
+
+    @property
+    def sure(self) -> float:
+        """The seconds for which no other daemon can lead what this one leads; negative after that.
+
+        Less than ``left`` where the latest renewals were not confirmed.
+        """
+        return self._confirmed_until - MARGIN * self._member.lease - clock_gettime(CLOCK_BOOTTIME)
 
     def now(self) -> int:
         """Returns the time in microseconds since 1970 UTC, by the database's clock as far as it is known."""
@@ -77,6 +104,9 @@ class MemberLease:
         """Ends the renewals and the lease."""
         self._is_over = True
         self._due.set()
+        self._unconfirmed.set()
+        if self._confirmations is not None:
+            self._confirmations.interrupt()
         if self._thread.is_alive():
             self._thread.join()
             self._member.leave()
@@ -110,10 +140,25 @@ class MemberLease:
         renewal = self._member.renew()
         if renewal is None:
             return False
-        self._until = renewal.until
+        self._until, self._renewal = renewal.until, renewal
+        self._unconfirmed.set()
         self._correct(asked, wall(), renewal.time)
         self._note(renewal.durability)
         return True
+
+    def _confirm(self) -> None:
+        """Confirms the latest renewal again and again; one wait for the standby may be for many renewals."""
+        confirmations = self._confirmations
+        assert confirmations is not None  # else the thread is not started
+        while True:
+            self._unconfirmed.wait()
+            self._unconfirmed.clear()
+            if self._is_over:
+                return
+            renewal, nonce = self._renewal, self._member.nonce
+            with suppress(LogFailed):  # the next renewal is confirmed, or the lease runs out
+                if renewal is not None and confirmations.confirm(nonce, renewal.beat):
+                    self._confirmed_until = renewal.until
 
     def _correct(self, asked: int, answered: int, theirs: int) -> None:
         before, self.ahead = self.ahead, corrected(self.ahead, asked, answered, theirs)

@@ -32,7 +32,7 @@ from relay.log.log import Log
 from relay.store.errors import LogAway, LogFailed, closed_on_failure
 from relay.store.postgres.database import Database
 from relay.store.postgres.fenced import Fence, FencedWriter
-from relay.store.postgres.members import Membership, Profile, SpaceTerms, Standing
+from relay.store.postgres.members import Confirmations, Membership, Profile, SpaceTerms, Standing
 from relay.store.postgres.places import SeenPlaces
 from relay.store.postgres.sizes import store_sizes
 from relay.store.postgres.staged import PostgresStaged
@@ -105,7 +105,8 @@ class StoreHome:
         )
         self.places: Final = places or SeenPlaces(cluster.state)
         self._accept_damage: Final = config.accept_damage
-        self._lease = MemberLease(self._member)
+        self._confirmations: Final = Confirmations(self._database)
+        self._lease = MemberLease(self._member, self._confirmations)
         self._taking: Final = threading.RLock()
         """Held while spaces are taken, and while another lease is begun."""
         self._proofs: Final = FollowerProofs(self._member)
@@ -154,6 +155,7 @@ class StoreHome:
                 self._terms.give_up(fence, self._successors.get(name))
         self._terms.close()
         self._lease.end()
+        self._confirmations.close()
         patience.cancel()
 
     async def keep(self) -> None:
@@ -172,7 +174,7 @@ class StoreHome:
         raise SteppedDown(f"the lease of {self._member.profile.name} in {self.place} has run out")
 
     def is_sure(self) -> bool:
-        return self._lease.left > 0 or not self._fences
+        return not self._fences or (self._lease.left > 0 and self._lease.sure > 0)
 
     def numbering(self, log: Log | FollowedLog) -> int:
         return self._member.number
@@ -302,7 +304,7 @@ class StoreHome:
         """Begins another lease, if the last one has run out while nothing was led."""
         if not self._fences and self._lease.left <= 0 and not self._is_retired:
             self._lease.end()
-            self._lease = MemberLease(self._member, self._lease)
+            self._lease = MemberLease(self._member, self._confirmations, self._lease)
             self._lease.begin()
 
     def look(self) -> dict[str, Standing]:

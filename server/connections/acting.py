@@ -226,9 +226,6 @@ class ActingPeer(Peer):
         """Acts on a packet that ``act_at_once`` has not acted on."""
         if self.quota.account.is_paced:
             await self.quota.pace(packet)
-        if not self.shared.is_sure():
-            self.part_unsure()
-            return
         match packet:
             case p.Turn(at) if self.own.follows:
                 self._send_on(at)
@@ -262,10 +259,6 @@ class ActingPeer(Peer):
             case _:
                 pass  # what a client may send and nothing follows from
 
-    def part_unsure(self) -> None:
-        """Ends the connection, since the facts here may be old."""
-        self.dismiss("moved", "another daemon may lead by now: connect again")
-
     async def _greet(self, hello: p.Hello) -> None:
         """Answers a hello with a welcome; raises ``ProtocolError`` for a peer that is not admitted."""
         try:
@@ -279,7 +272,7 @@ class ActingPeer(Peer):
         self.permit, self.trusted = self.bearer.permit, self.trusted or follower is not None
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
-        self.name, self.reads = hello.name, wanted.reads
+        self.name, self.reads, self.is_here = hello.name, wanted.reads, wanted.here
         self.shared.greeted(self)
         self.quota.enter(self)
         self.state, resumed = self.hosted.sessions.greet(self, admitted.client, wanted)
@@ -338,7 +331,7 @@ class ActingPeer(Peer):
         if (rules.times.pending or rules.settled is not None) and rules.has_much():
             return False
         if turn.expected or turn.others or not are_by_handle(turn.actions):  # as ``is_conditional``
-            return self.shared.is_sure() and commit_at_once(self, turn)
+            return commit_at_once(self, turn)
         self._turn(turn, own)
         return True
 
@@ -364,9 +357,6 @@ class ActingPeer(Peer):
                     own=self.hosted_limits is not None,
                 )
         except Refused as refusal:
-            if not self.shared.is_sure():
-                self.part_unsure()
-                return
             hosted.showing.refuse(self.say, refused(sequence, refusal))
             return
         reach("turn-committed")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
@@ -85,6 +86,7 @@ class Connection:
             touch=peer.shared.touch,
             lose=peer.lose,
             defect=peer.defect,
+            holds=partial(peer.shared.surety.holds, peer),
             rouse=rouse,
             framed=None if form is None else form.framed,
         )

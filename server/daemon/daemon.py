@@ -56,6 +56,7 @@ from server.sessions.counts import Counts
 from server.sessions.memory import resident_bytes
 from server.sessions.peer import Peer
 from server.sessions.requests import Verb, timed
+from server.sessions.surety import Surety
 from server.spaces.leader import FilledSpace
 from server.spaces.measures import hosted_limits, status_of
 from server.spaces.rules import HostedFlows
@@ -100,7 +101,7 @@ class Daemon(DaemonState):
             config, home or DirectoryHome(config), Counts(), None if tracing is None else tracing.recorder
         )
         self.tracing: Final = tracing
-        self.is_sure = self.home.is_sure
+        self.surety = Surety(self.home.is_sure, config.cluster.lease)
         self.follower = self.home.follower
         self.leads_each = self.home.leads_each
         self.started = now()
@@ -205,6 +206,7 @@ class Daemon(DaemonState):
         if self.followed:
             self.peers.start_soon(self.link.run)
         self.peers.start_soon(state_cluster, self)
+        self.peers.start_soon(self.surety.run)
         if self.archiving is not None:
             self.peers.start_soon(self.archiving.run)
 

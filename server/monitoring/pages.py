@@ -103,6 +103,8 @@ def _leader(daemon: DaemonState) -> Iterator[str]:
     """Yields why turns should be sent to another daemon."""
     if not daemon.leads:
         yield "main is followed here"
+    elif not daemon.surety.is_sure():
+        yield "another daemon may lead main by now"
 
 
 def _reader(daemon: DaemonState) -> Iterator[str]:

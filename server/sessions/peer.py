@@ -104,6 +104,9 @@ class Sending(Protocol):
     def forget(self) -> None:
         """Drops the acceptances that are not sent yet: it may be these that cannot be sent."""
 
+    def touch(self) -> None:
+        """Includes this queue in the next flush."""
+
     def beat_at(self, interval: float) -> None:
         """Sends something at least every ``interval`` seconds, and expects the same of the client."""
 
@@ -148,6 +151,8 @@ class Peer(ABC):
         self.trusted = trusted
         self.reads = False
         """True if the client has said that it sends no turns, so that it goes wherever it is sent."""
+        self.is_here = False
+        """True if the client asks about this daemon itself."""
         self.door: Final = door
         self.address: Final = door.address
         self.number = number

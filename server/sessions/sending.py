@@ -41,7 +41,7 @@ class SendQueue:
     heartbeat for packets about the streams, ``touch`` when there is something to flush, ``lose`` when the
     connection is lost, and ``defect`` while an unexpected exception is handled.  ``rouse`` is called when
     ``write`` has something to do once the socket is writable, or when ``due`` has changed; without it, the
-    task ``run`` does both.
+    task ``run`` does both.  Nothing is sent while ``holds`` returns True, except a goodbye.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class SendQueue:
         touch: Callable[[SendQueue], None],
         lose: Callable[[], None],
         defect: Callable[[], None],
+        holds: Callable[[], bool],
         rouse: Callable[[], None] | None = None,
         framed: Framed | None = None,
     ) -> None:
@@ -68,6 +69,7 @@ class SendQueue:
         self._touch = touch
         self._lose = lose
         self._defect = defect
+        self._holds: Final = holds
         self.sent = 0
         """Bytes that the socket has taken."""
         self.beat = Heartbeat()
@@ -121,7 +123,10 @@ class SendQueue:
             self.touch()
 
     def part(self, code: str, text: str, url: str = "") -> None:
-        """Queues a goodbye, and accepts nothing after it."""
+        """Queues a goodbye, and accepts nothing after it; what is held is not sent any more."""
+        if self._holds():
+            self._accepted = []
+            self._outbox.drop()
         self.say(p.Bye(code, text, url))
         self.parted = True
         self._outbox.end()
@@ -180,6 +185,8 @@ class SendQueue:
         self.is_touched = False
         link = self._link
         if self._unsent or link.pending:  # as ``is_blocked``, for each write
+            return
+        if not self.parted and self._holds():
             return
         try:
             if self._accepted:

@@ -25,6 +25,7 @@ from server.owners.bearers import Bearer
 from server.sessions.counts import Counts
 from server.sessions.flushing import Flushing
 from server.sessions.memory import Memory, resident_bytes, waiting_limit
+from server.sessions.surety import Surety
 from server.sessions.watch import Watch
 from server.spaces.leader import no_space
 from server.spaces.measures import accounted_bytes
@@ -114,8 +115,8 @@ class Shared:
         self.flushing = flushing = Flushing(None if recorder is None else recorder.flushed)
         self.leads_each = False
         """True if each space is led by itself, so that topics may be led by another daemon than a space."""
-        self.is_sure: Callable[[], bool] = always
-        """True unless another daemon may lead by now: see ``Home``."""
+        self.surety = Surety(always, 0.0)
+        """Holds what clients are sent while another daemon may lead: see ``Home``."""
         self.follower: Callable[[str], Awaitable[str | None]] = no_follower
         """Returns the name of the daemon that follows this one and shows a proof: see ``Home``."""
         self.first_number = 0

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import trio
@@ -177,10 +178,10 @@ class InnerSession:
         self._requests = 0
         self._streams = 0
 
-    async def greet(self, caller: Caller, space: str, heartbeat: float) -> None:
+    async def greet(self, caller: Caller, space: str, heartbeat: float, *, here: bool = False) -> None:
         """Says hello; raises ``ProtocolError`` if the daemon does not admit the caller."""
         hosted = MAIN if space == SYSTEM else space
-        wanted = Wanted(heartbeat=heartbeat, space=hosted, token=caller.token, reads=True)
+        wanted = Wanted(heartbeat=heartbeat, space=hosted, token=caller.token, reads=True, here=here)
         self.say(p.Hello(p.VERSION, f"~http-{uuid.uuid4().hex}", caller.name, wanted.packed()))
         welcome = await self.next()
         assert isinstance(welcome, p.Welcome)  # the first packet, if it is no goodbye
@@ -305,9 +306,16 @@ class Reading:
 
 @asynccontextmanager
 async def inner_session(
-    daemon: ServingDaemon, caller: Caller, space: str = MAIN, *, heartbeat: float = math.inf
+    daemon: ServingDaemon,
+    caller: Caller,
+    space: str = MAIN,
+    *,
+    heartbeat: float = math.inf,
+    here: bool = False,
 ) -> AsyncIterator[InnerSession]:
     """Opens a session for the block, and waits at its end until the daemon has ended it.
+
+    With ``here`` it asks about the daemon itself.
 
     Raises ``Refused`` or ``ProtocolError`` for a caller that is not admitted.
     """
@@ -320,7 +328,7 @@ async def inner_session(
         session = InnerSession(door)
         try:
             try:
-                await session.greet(caller, space, heartbeat)
+                await session.greet(caller, space, heartbeat, here=here)
             except ProtocolError as error:
                 raise NotAdmitted(error.code, error.text, error.url) from None
             yield session
@@ -438,11 +446,20 @@ class RouteQueue:
             self._outbox.wake(stream)
             self._notify()
 
+    def touch(self) -> None:
+        """Has the route look again for what was held."""
+        if self._poured is not None:
+            self._poured.touch()
+        else:
+            self._notify()
+
     def part(self, code: str, text: str, url: str = "") -> None:
         """Passes on a goodbye, and nothing after it."""
         if self._poured is not None:
             self._poured.part(code, text, url)
         else:
+            if self._peer.shared.surety.holds(self._peer):
+                self._kept.clear()
             self.say(p.Bye(code, text, url))
             self._outbox.end()
         self.parted = True
@@ -496,6 +513,8 @@ class RouteQueue:
 
     def next_nowait(self) -> p.Packet | EventBatch | None:
         """Returns the next packet or batch, or None where there is none yet."""
+        if not self.parted and self._peer.shared.surety.holds(self._peer):
+            return None
         if not self._kept:
             self._outbox.fill(len(_ONE))
         if not self._kept:
@@ -517,6 +536,7 @@ class RouteQueue:
             touch=peer.shared.touch,
             lose=peer.lose,
             defect=peer.defect,
+            holds=partial(peer.shared.surety.holds, peer),
             framed=framed,
         )
         self._poured.beat_at(self._interval)

@@ -57,7 +57,7 @@ def stored(store: Store) -> Iterator[None]:
 
     with ExitStack() as held:
         held.enter_context(patch.object(psycopg, "connect", store.connect))
-        for module in (database, fenced):
+        for module in (database, fenced, members):
             held.enter_context(patch.object(module, "shut_down", shut_down))
         yield
 

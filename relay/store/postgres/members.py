@@ -21,7 +21,7 @@ import psycopg
 
 from dataspace.version import __version__
 from relay.store.errors import LogFailed
-from relay.store.postgres.database import Database
+from relay.store.postgres.database import Database, shut_down
 from relay.store.postgres.durability import SETTINGS, Durability
 from relay.store.postgres.fenced import Fence
 
@@ -41,11 +41,18 @@ WITH others AS (
 UPDATE {{s}}.members SET beat = beat + 1, url = %(url)s, web = %(web)s, config = %(config)b,
     until = clock_timestamp() + make_interval(secs => %(lease)s)
 WHERE nonce = %(nonce)s AND until > clock_timestamp()
-RETURNING
+RETURNING beat,
     ARRAY(SELECT url FROM others WHERE version = %(version)s AND config <> %(config)b ORDER BY url),
     ARRAY(SELECT url FROM others WHERE name = %(name)s ORDER BY url),
     (extract(epoch FROM clock_timestamp()) * 1000000)::int8, {SETTINGS}
 """
+_CONFIRM: Final = """
+SELECT pg_logical_emit_message(true, 'dataspace', '') FROM {s}.members
+WHERE nonce = %(nonce)s AND beat >= %(beat)s
+"""
+"""A commit that waits for the synchronous standby, as a message that nobody reads is all it writes: it locks
+no row, so that renewals do not wait for it."""
+
 _FORGET: Final = """
 DELETE FROM {s}.members AS m WHERE until < clock_timestamp() - make_interval(secs => %(kept)s)
 AND NOT EXISTS (SELECT FROM {s}.terms AS t WHERE t.nonce = m.nonce)
@@ -124,6 +131,8 @@ class Standing(NamedTuple):
 class Renewal(NamedTuple):
     """A lease that was renewed, and the state of the database then."""
 
+    beat: int
+    """How often it was renewed."""
     until: float
     """How long the lease lasts at least, on ``CLOCK_BOOTTIME``."""
     time: int
@@ -206,8 +215,8 @@ class Membership(_Asking):
         rows = self._run(_RENEW, **self._said())
         if not rows:
             return None
-        self.differing, self.namesakes, time, *settings = rows[0]
-        return Renewal(sent + self.lease, time, Durability(*settings))
+        beat, self.differing, self.namesakes, time, *settings = rows[0]
+        return Renewal(beat, sent + self.lease, time, Durability(*settings))
 
     def _said(self) -> dict[str, object]:
         """What the row of this member has."""
@@ -231,6 +240,51 @@ class Membership(_Asking):
         with suppress(LogFailed):
             self._run(_LEAVE, nonce=self.nonce)
         self.close()
+
+
+class Confirmations(_Asking):
+    """Shows that the database in which a lease was renewed is the one that counts.
+
+    A renewal waits for no standby, so that a leader leads on while that is away.  A standby that was promoted
+    meanwhile has not seen such renewals, and other daemons lead there.  Once a commit has waited for the
+    standby after a renewal, no other daemon leads anywhere before that lease has run out.
+    """
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._warnings: list[str] = []
+
+    def confirm(self, nonce: UUID, beat: int) -> bool:
+        """Returns once the synchronous standby has a renewal, at once where there is none; False if the
+        renewal is not there.  Raises ``LogFailed``.  May wait for ever, until ``interrupt``."""
+        with self._lock:
+            self._warnings.clear()
+            try:
+                with self._database.translated("use"):
+                    asked = self._database.statement(_CONFIRM), {"nonce": nonce, "beat": beat}
+                    rows = self._connected().execute(*asked).fetchall()
+            except LogFailed:
+                self.close()
+                raise
+            if self._warnings:  # such as a wait for the standby that was cancelled
+                self.close()
+                return False
+            return bool(rows)
+
+    def interrupt(self) -> None:
+        """Ends a question that is under way, from any thread."""
+        if (connection := self._connection) is not None:
+            shut_down(connection)
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            self._connection = self._database.connect()
+            self._connection.add_notice_handler(self._note)
+        return self._connection
+
+    def _note(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self._warnings.append(notice.message_primary or "a warning without words")
 
 
 class SpaceTerms(_Asking):

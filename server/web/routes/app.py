@@ -140,7 +140,7 @@ async def page(daemon: ServingDaemon, request: Request) -> Response:
     """Returns one of ``PAGES``; raises ``Problem`` where metrics cannot be written, or may not be seen."""
     path = request.url.path
     if path == METRICS:
-        async with inner_session(daemon, Asked(request, ()).caller, MAIN) as session:
+        async with inner_session(daemon, Asked(request, ()).caller, MAIN, here=True) as session:
             await session.request("sessions", {"most": 0})  # the right that it needs is the one to inspect
     try:
         asked = f"{path}?{request.url.query}"

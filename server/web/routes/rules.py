@@ -83,7 +83,7 @@ async def _matches(session: InnerSession, space: str, pattern: str) -> list[tupl
 
 async def status(daemon: ServingDaemon, asked: Asked) -> Response:
     """Returns counts, bytes and times of the daemon and of one space."""
-    async with inner_session(daemon, asked.caller, asked.values.get("space", MAIN)) as session:
+    async with inner_session(daemon, asked.caller, asked.values.get("space", MAIN), here=True) as session:
         return _json({"status": to_json(await session.request("status", {}))}["status"])
 
 

@@ -15,7 +15,7 @@ import dataspace
 from dataspace import Record
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Broken, DataspaceError
-from index.values.values import Map
+from index.values.values import Map, Value
 from relay.store.address import StoreAddress
 from relay.store.postgres.database import Database
 from relay.store.postgres.members import SpaceTerms
@@ -31,7 +31,7 @@ SOON = 60
 WITHIN = "50s"
 """What a drain gives its clients: longer than each of these tests waits for another leader."""
 
-BUSY = {
+BUSY: dict[str, tuple[str, dict[str, Value]]] = {
     "a long poll": ("lookup", {"topic": "not there", "wait": 60_000}),
     "a job": ("take", {"group": "workers", "pattern": Record("job", Record("_")), "wait": 60_000}),
     "an epoch": ("frontier", {"after": 1 << 40, "wait": 60_000}),
@@ -51,13 +51,13 @@ def drain(daemon: DaemonProcess) -> int:
 
 @asynccontextmanager
 async def busy(
-    daemon: DaemonProcess, verb: str, asked: dict[str, object], space: str = "main"
+    daemon: DaemonProcess, verb: str, asked: dict[str, Value], space: str = "main"
 ) -> AsyncIterator[None]:
     """Has a client wait for an answer of this daemon for as long as the block runs."""
 
     async def wait(session: RemoteSpace) -> None:
         with suppress(DataspaceError):
-            await session.request(verb, Map(asked))  # type: ignore[arg-type]  # plain values
+            await session.request(verb, Map(asked))
         await trio.sleep_forever()
 
     async with (

@@ -443,8 +443,13 @@ def _renew(content: Content, v: Values, now: float, _number: int) -> Answer:
     renewed = (
         *row[:URL], v["url"], v["web"], row[VERSION], v["config"], row[BEAT] + 1, now + v["lease"],
     )  # fmt: skip
-    answer = (sorted(differing), sorted(namesakes), round(now * 1_000_000), *SETTINGS)
+    answer = (row[BEAT] + 1, sorted(differing), sorted(namesakes), round(now * 1_000_000), *SETTINGS)
     return [answer], [("members", v["nonce"], renewed)]
+
+
+def _confirm(content: Content, v: Values, _now: float, _number: int) -> Answer:
+    row = content["members"].get(v["nonce"])
+    return [] if row is None or row[BEAT] < v["beat"] else [(None,)], []
 
 
 def _forget(content: Content, v: Values, now: float, _number: int) -> Answer:
@@ -471,7 +476,9 @@ def _standings(content: Content, v: Values, now: float, _number: int) -> Answer:
             said = (
                 (row[NAME], row[URL], row[WEB], row[BEAT], row[UNTIL] - now) if row else (None,) * 4 + (-1.0,)
             )
-            found.append((space, term, nonce, wanted, *said))
+            meant = [row for row in content["members"].values() if row[NAME] == wanted]
+            lives = any(row[UNTIL] > now and row[URL] for row in meant)
+            found.append((space, term, nonce, wanted, *said, lives))
     return found, []
 
 
@@ -503,7 +510,7 @@ def _give_up(content: Content, v: Values, _now: float, _number: int) -> Answer:
     row = content["terms"].get(v["space"])
     if row is None or row[:2] != (v["term"], v["nonce"]):
         return [], []
-    return [], [("terms", v["space"], (row[0], None, v["wanted"], *row[3:]))]
+    return [], [("terms", v["space"], (row[0], None, v["wanted"] or row[2], *row[3:]))]
 
 
 def _members_seen(content: Content, _v: Values, now: float, _number: int) -> Answer:
@@ -535,6 +542,7 @@ def _barrier(content: Content, v: Values, _now: float, _number: int) -> Answer:
 PLAIN: Final[Mapping[str, Callable[[Content, Values, float, int], Answer]]] = {
     members._JOIN: _join,
     members._RENEW: _renew,
+    members._CONFIRM: _confirm,
     members._FORGET: _forget,
     members._NAME: _name,
     members._SPACE: lambda c, v, *_: ([(at,) for at, row in c["spaces"].items() if row[0] == v["name"]], []),
@@ -559,5 +567,5 @@ NUMBERED: Final = (members._JOIN, members._NAME)
 EXCLUSIVE: Final = (members._TAKE, members._GIVE_UP, members._WANT)
 """Statements that wait for all that have locked the row of a term."""
 
-SYNCHRONOUS: Final = (fenced._BARRIER,)
+SYNCHRONOUS: Final = (fenced._BARRIER, members._CONFIRM)
 """Statements whose commit waits for the standby, beside the fenced ones."""

@@ -302,7 +302,7 @@ class Request(Wait):
                 self._place = store.write(self._changes)
                 store.show(self._place, self._changes)
             if text in SYNCHRONOUS:
-                store.copied = max(store.copied, self._place)
+                store.copied = max(store.copied, self._place or len(store.log))
         elif "pg_terminate_backend" in text:
             store.terminate(v["pid"])
         elif not text.startswith("SET synchronous_commit"):
