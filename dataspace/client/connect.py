@@ -231,10 +231,10 @@ async def connect(
     topics go over a connection of their own, to any daemon of the store; they wait until it has the epochs
     that this client has seen.
 
-    Requests about the daemon (``status``, and with ``request``: ``sessions``, ``end-session``, ``drain``,
-    ``index``, ``actors``) are answered by the daemon at ``url``, also after it has sent the client on to its
-    leader.  With several addresses they are of the daemon that the client is connected to, and ``drain`` and
-    ``end-session`` raise ``UsageError``.
+    Requests about the daemon (with ``request``: ``sessions``, ``end-session``, ``drain``, ``index``,
+    ``actors``) are answered by the daemon at ``url``, also after it has sent the client on to its leader.
+    With several addresses they are of the daemon that the client is connected to, and ``drain`` and
+    ``end-session`` raise ``UsageError``.  ``status`` is of the daemon that serves the connection.
 
     In a cluster a client of another space than ``main`` opens a further connection when it first uses a
     topic, to the daemon that leads the topics.

@@ -616,7 +616,7 @@ class RemoteSpace:
         return epoch
 
     async def status(self) -> Map:
-        """Returns the status of the daemon that ``connect`` has named."""
+        """Returns the status of the daemon that serves this connection, and of the space there."""
         answer = await self.request("status", Map())
         assert isinstance(answer, Map)  # by WIRE.md
         return answer
@@ -629,6 +629,11 @@ class RemoteSpace:
         """
         asked = self._daemon if is_of_daemon(verb) else self._session
         return await asked.request(verb, arguments)
+
+    @property
+    def named(self) -> NamedDaemon:
+        """What answers about the daemon that ``connect`` has named, wherever the connection is."""
+        return self._daemon
 
     async def stage(self, key: Sequence[str], operations: Iterable[tuple[str, object]]) -> int:
         """Stores operations on the daemon's disk under a key, sent as it requests them; returns how many

@@ -84,8 +84,11 @@ ACTS: Final = frozenset(["drain", "end-session"])
 
 
 def is_of_daemon(verb: str) -> bool:
-    """True if a verb is about the daemon that the client has named."""
-    return SUBJECTS.get(verb) is Subject.DAEMON
+    """True if a client asks the verb of the daemon that it has named.
+
+    Not so ``status``, with which a session learns which daemon serves it; commands ask it of the named one.
+    """
+    return verb != "status" and SUBJECTS.get(verb) is Subject.DAEMON
 
 
 def check_one_address(verb: str, count: int) -> None:

@@ -102,12 +102,16 @@ class MemberLease:
 
     def end(self) -> None:
         """Ends the renewals and the lease."""
+        lasts = self._thread.is_alive()  # else it has run out, or was not begun
         self._is_over = True
         self._due.set()
         self._unconfirmed.set()
         if self._confirmations is not None:
             self._confirmations.interrupt()
-        if self._thread.is_alive():
+            if self._confirming.is_alive():
+                self._confirming.join()
+            self._confirmations.close()
+        if lasts:
             self._thread.join()
             self._member.leave()
 

@@ -105,8 +105,7 @@ class StoreHome:
         )
         self.places: Final = places or SeenPlaces(cluster.state)
         self._accept_damage: Final = config.accept_damage
-        self._confirmations: Final = Confirmations(self._database)
-        self._lease = MemberLease(self._member, self._confirmations)
+        self._lease = MemberLease(self._member, Confirmations(self._database))
         self._taking: Final = threading.RLock()
         """Held while spaces are taken, and while another lease is begun."""
         self._proofs: Final = FollowerProofs(self._member)
@@ -155,7 +154,6 @@ class StoreHome:
                 self._terms.give_up(fence, self._successors.get(name))
         self._terms.close()
         self._lease.end()
-        self._confirmations.close()
         patience.cancel()
 
     async def keep(self) -> None:
@@ -304,7 +302,7 @@ class StoreHome:
         """Begins another lease, if the last one has run out while nothing was led."""
         if not self._fences and self._lease.left <= 0 and not self._is_retired:
             self._lease.end()
-            self._lease = MemberLease(self._member, self._confirmations, self._lease)
+            self._lease = MemberLease(self._member, Confirmations(self._database), self._lease)
             self._lease.begin()
 
     def look(self) -> dict[str, Standing]:

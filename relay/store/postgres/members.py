@@ -253,6 +253,7 @@ class Confirmations(_Asking):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._warnings: list[str] = []
+        self._is_over = False
 
     def confirm(self, nonce: UUID, beat: int) -> bool:
         """Returns once the synchronous standby has a renewal, at once where there is none; False if the
@@ -262,7 +263,10 @@ class Confirmations(_Asking):
             try:
                 with self._database.translated("use"):
                     asked = self._database.statement(_CONFIRM), {"nonce": nonce, "beat": beat}
-                    rows = self._connected().execute(*asked).fetchall()
+                    connection = self._connected()
+                    if self._is_over:  # else ``interrupt`` finds the connection
+                        raise LogFailed("no lease is to be confirmed any more")
+                    rows = connection.execute(*asked).fetchall()
             except LogFailed:
                 self.close()
                 raise
@@ -272,7 +276,8 @@ class Confirmations(_Asking):
             return bool(rows)
 
     def interrupt(self) -> None:
-        """Ends a question that is under way, from any thread."""
+        """Ends a question that is under way, from any thread, for good."""
+        self._is_over = True
         if (connection := self._connection) is not None:
             shut_down(connection)
 

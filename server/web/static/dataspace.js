@@ -272,10 +272,10 @@ export class Space {
     return this.#session.request("sync", {});
   }
 
-  /** Returns the status of the daemon that `connect` has named. */
+  /** Returns the status of the daemon that serves this connection, and of the space there. */
   async status(...more) {
     noOptions(more);
-    return askNamed(this.#session, "status", {});
+    return this.#session.request("status", {});
   }
 
   /** Sends one of the requests of WIRE.md and returns its answer; throws `Refused` where it is denied. */

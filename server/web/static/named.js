@@ -8,11 +8,11 @@
 import { Broken, NotNamed, UsageError } from "./errors.js";
 import { Session } from "./session.js";
 
-const OF_DAEMON = new Set(["status", "index", "actors", "sessions", "end-session", "drain"]);
+const OF_DAEMON = new Set(["index", "actors", "sessions", "end-session", "drain"]);
 const ACTS = new Set(["end-session", "drain"]);
 const ALONE = { here: true, reads: true, reconnect: false, client: "", owner: "", grace: 0, lease: 0, onConnection: undefined };
 
-/** Returns whether a verb is about the daemon that the client has named. */
+/** Returns whether a verb is asked of the daemon that the client has named; `status` says which one serves the session. */
 export const isOfDaemon = (verb) => OF_DAEMON.has(verb);
 
 /** Sends a request about the daemon and returns its answer; of several daemons, that of the one it is connected to. */

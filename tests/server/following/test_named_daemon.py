@@ -23,7 +23,7 @@ from dataspace import Record
 from dataspace.client.bulk.short import ShortClient
 from dataspace.errors import UsageError
 from dataspace.transport.addresses import parse_listen
-from dataspace.wire.arguments import ACTS, ARGUMENTS, SUBJECTS, Subject
+from dataspace.wire.arguments import ACTS, ARGUMENTS, SUBJECTS, Subject, is_of_daemon
 from index.values.values import Map, Value
 from relay.store.address import StoreAddress
 from server.cli.main import main
@@ -40,6 +40,9 @@ from tests.server.following.test_lag import got, patient
 
 SOON: Final = 60.0
 OF_DAEMON: Final = sorted(verb for verb, about in SUBJECTS.items() if about is Subject.DAEMON)
+
+OF_NAMED: Final = [verb for verb in OF_DAEMON if is_of_daemon(verb)]
+"""Without ``status``, with which a session learns which daemon serves it."""
 
 ASKED: Final[Mapping[str, dict[str, Value]]] = {
     "end-session": {"session": 1},
@@ -184,9 +187,9 @@ async def _by_trio(named: Named, tmp_path: Path) -> None:
         async with dataspace.connect(named.url) as space:
             if moves:
                 await space.send(Record("moved"))  # the leader takes it, and the client goes there
-            for verb in OF_DAEMON:
+            for verb in OF_NAMED:
                 await space.request(verb, Map(ASKED.get(verb, {})))
-            await space.status()
+            await space.named.request("status", Map())
 
 
 async def _by_asyncio(named: Named, tmp_path: Path) -> None:
@@ -194,7 +197,7 @@ async def _by_asyncio(named: Named, tmp_path: Path) -> None:
         async with dataspace.connect(named.url) as space:
             if named.moves:
                 await space.send(Record("moved"))
-            for verb in OF_DAEMON:
+            for verb in OF_NAMED:
                 await space.request(verb, Map(ASKED.get(verb, {})))
 
     await trio.to_thread.run_sync(asyncio.run, ask())
@@ -205,7 +208,7 @@ async def _by_blocking(named: Named, tmp_path: Path) -> None:
         with dataspace.connect_blocking(named.url) as space:
             if named.moves:
                 space.send(Record("moved"))
-            for verb in OF_DAEMON:
+            for verb in OF_NAMED:
                 space.request(verb, Map(ASKED.get(verb, {})))
 
     await trio.to_thread.run_sync(ask)
@@ -214,7 +217,7 @@ async def _by_blocking(named: Named, tmp_path: Path) -> None:
 async def _by_short(named: Named, tmp_path: Path) -> None:
     def ask(here: bool) -> None:
         with ShortClient(named.url, here=here) as client:
-            for verb in OF_DAEMON:
+            for verb in OF_DAEMON if here else OF_NAMED:
                 client.request(verb, ASKED.get(verb, {}))
 
     await trio.to_thread.run_sync(ask, True)

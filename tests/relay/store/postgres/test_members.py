@@ -65,7 +65,7 @@ def test_a_term_says_who_leads_and_where(postgres_url: str) -> None:
         assert standing[:2] == (1, one.member.nonce)
         assert (standing.name, standing.url, standing.web) == ("a", "tcp://one:1", "http://one:2")
         one.member.leave()
-        assert other.standing()[3:] == (None, None, None, None, -1.0)
+        assert other.standing()[3:] == (None, None, None, None, -1.0, False)
 
 
 def test_a_term_that_is_no_longer_the_one_seen_is_not_taken(postgres_url: str) -> None:
