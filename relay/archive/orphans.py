@@ -23,6 +23,7 @@ from dataspace.faults import reach
 from relay.archive.archive import MANIFESTS, Archive, manifest_name
 from relay.archive.manifest import COLUMNS, SEGMENTS, STATES, Retired
 from relay.archive.writing import store_time
+from relay.objects.directory import UNNAMED
 
 KEPT_VERSIONS: Final = 1_000
 """Manifests that are kept, if no object that they name was replaced."""
@@ -71,8 +72,17 @@ def collect(archive: Archive, *, versions: int = KEPT_VERSIONS, grace: float = G
             if (name := f"{folder}/{base}") not in held and (name in due or each.written < before)
         }
         archive.objects.delete(map(archive.name, found))
+        _delete_unfinished(archive, folder)
         count, size = count + len(found), size + sum([each.size for each in found.values()])
     return Collected(count, size, len(old))
+
+
+def _delete_unfinished(archive: Archive, folder: str) -> None:
+    """Deletes files of a Delta table that a killed process has begun to write; no commit names them."""
+    for below in (DELTA_LOG, DELTA_ROWS) if folder.startswith(f"{COLUMNS}/label=") else ():
+        name = archive.name(f"{folder}/{below}")
+        left = [each for each in archive.objects.listed(name) if each.startswith(UNNAMED)]
+        archive.objects.delete([f"{name}/{each}" for each in left])
 
 
 def _folders(archive: Archive) -> Iterator[str]:

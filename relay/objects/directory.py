@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,8 +16,11 @@ from typing import Final
 from relay.objects.objects import Listed, NoSuchObject, StoreFailed
 from relay.store.private import DIRECTORY_MODE, FILE_MODE
 
-_UNNAMED: Final = ".part-"
+UNNAMED: Final = ".part-"
 """What the name of a file begins with until it is whole."""
+
+STALE_SECONDS: Final = 86_400.0
+"""Age at which such a file is one that a killed process has left, and is listed, so that it is deleted."""
 
 
 class DirectoryObjects:
@@ -30,9 +34,10 @@ class DirectoryObjects:
         with self._translated("list", folder):
             found: dict[str, Listed] = {}
             for each in _scanned(self._path(folder)):
-                if each.is_file() and not each.name.startswith(_UNNAMED):
+                if each.is_file():
                     state = each.stat()
-                    found[each.name] = Listed(state.st_size, state.st_mtime)
+                    if not each.name.startswith(UNNAMED) or state.st_mtime < time.time() - STALE_SECONDS:
+                        found[each.name] = Listed(state.st_size, state.st_mtime)
             return found
 
     def folders(self, folder: str = "") -> list[str]:
@@ -75,7 +80,7 @@ class DirectoryObjects:
         """Writes a file without its name, which the block gives to it; on disk when it ends."""
         folder = self._path(name).parent
         self._make(folder)
-        new = folder / f"{_UNNAMED}{uuid.uuid4().hex}"
+        new = folder / f"{UNNAMED}{uuid.uuid4().hex}"
         try:
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
             with os.fdopen(descriptor, "wb") as file:

@@ -6,6 +6,7 @@ merge, or the archiving process goes on.  Nothing erased may be left in any obje
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -288,3 +289,24 @@ def test_what_a_merge_lists_no_more_is_deleted_before(base: ArchivedLog) -> None
     assert all(isinstance(each, Retired) for each in newer)
     finish(archive)
     check_nothing_left(archive)
+
+
+def test_files_that_a_killed_process_began_go_within_a_day(tmp_path: Path) -> None:
+    """They may have values that are erased later, and no listing showed them."""
+    kept = ArchivedLog(tmp_path)
+    try:
+        kept.turn([Record("person", SECRET, 1)])
+        kept.archive()
+        assert [*DeltaTables(kept.reader()).keep()]
+        begun = [each.parent / ".part-1" for each in (tmp_path / "archive").rglob("*") if each.is_file()]
+        fresh = [each.with_name(".part-2") for each in begun]
+        for each in (*begun, *fresh):
+            each.write_bytes(SECRET.encode())
+        for each in begun:
+            os.utime(each, (1.0, 1.0))
+        orphans.collect(kept.reader())
+        left = {each.parent.name for each in begun if each.exists()}
+        assert left <= {"manifest"} and all(each.exists() for each in fresh)
+        assert verify_archive(kept.reader(), deep=True).damages == ()
+    finally:
+        kept.close()
