@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dataspace.faces import face
-from relay.spark.sessions import register_in_active_session
+from relay.spark.sessions import extra_named, register_in_active_session
 
 if TYPE_CHECKING:
     from relay.spark.frames import (
@@ -25,12 +25,18 @@ if TYPE_CHECKING:
     )
     from relay.spark.sessions import configure as configure, register as register, session as session
 
-__all__, __getattr__ = face(
+__all__, _fetch = face(
     __name__,
     {
         "relay.spark.sessions": "register configure session",
         "relay.spark.frames": "frame current_state updates keep",
     },
 )
+
+
+def __getattr__(name: str) -> object:
+    with extra_named():
+        return _fetch(name)
+
 
 register_in_active_session()

@@ -9,23 +9,74 @@ Always: a worker of Spark that imports this package loads nothing of the daemon.
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import dataspace.version
+from dataspace.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Registers ``format("dataspace")`` in a session and returns the session; may be repeated."""
-    from relay.spark.format import Dataspace
+    """Registers ``format("dataspace")`` in a session and returns the session; may be repeated.
 
-    spark.dataSource.register(Dataspace)
+    Warns where the workers of a local Spark run another Python than this one, which may lack this package.
+    """
+    with extra_named():
+        from relay.spark.format import Dataspace
+
+        spark.dataSource.register(Dataspace)
+    _warn_of_another_python(spark)
     return spark
+
+
+@contextmanager
+def extra_named() -> Iterator[None]:
+    """Raises ``UsageError`` with the extra to install where a module of the extra ``spark`` is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = str(error.name).partition(".")[0]
+        if name not in ("pyspark", "pyarrow", "py4j"):
+            raise
+        raise UsageError(
+            f"{name} is not installed, and dataspace.spark needs it: pip install 'dataspace-server[spark]'"
+        ) from None
+
+
+def _warn_of_another_python(spark: SparkSession) -> None:
+    """Warns where a local Spark's workers run a Python with other packages, or of another version."""
+    context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
+    if context is None or not str(context.master).startswith("local"):
+        return
+    wanted = str(context.pythonExec)
+    found = shutil.which(wanted)
+    if found is not None and (Path(found).parent == Path(sys.executable).parent or _is_this_python(found)):
+        return
+    warnings.warn(
+        f"Spark's workers run {found or wanted}, and this is {sys.executable}, so they may lack dataspace: "
+        f"set PYSPARK_PYTHON={sys.executable} before the session is made",
+        stacklevel=3,
+    )
+
+
+def _is_this_python(path: str) -> bool:
+    """True if a Python has the packages of this one: the same prefix, and the same version."""
+    told = [path, "-c", "import sys; print(sys.prefix, *sys.version_info[:2])"]
+    here = f"{sys.prefix} {sys.version_info[0]} {sys.version_info[1]}"
+    try:
+        done = subprocess.run(told, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.stdout.strip() == here
 
 
 def configure(builder: SparkSession.Builder, *, local_checkpoints: bool = True) -> SparkSession.Builder:
@@ -58,7 +109,8 @@ def configure(builder: SparkSession.Builder, *, local_checkpoints: bool = True) 
 
 def session(builder: SparkSession.Builder | None = None) -> SparkSession:
     """Returns a session, configured and with the format registered; without a builder, the active one."""
-    from pyspark.sql import SparkSession
+    with extra_named():
+        from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession() if builder is None else None
     return register(active or configure(builder or SparkSession.builder).getOrCreate())

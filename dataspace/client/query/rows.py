@@ -161,12 +161,21 @@ def _pandas_frame(names: Sequence[str], rows: Sequence[Sequence[Value]], epoch: 
     columns = []
     for at, _ in enumerate(names):
         values = [row[at] for row in rows]
-        columns.append(pandas.Series(values, dtype=kind_of(values).pandas_type(values)))
+        kind = kind_of(values)
+        made_of = _masked_floats(pandas, values) if kind is ColumnKind.FLOAT and None in values else values
+        columns.append(pandas.Series(made_of, dtype=kind.pandas_type(values)))
     made = dict(enumerate(columns))  # two columns may have one name
     frame = pandas.DataFrame(made, index=pandas.RangeIndex(len(rows)))
     frame.columns = list(names)
     frame.attrs["epoch"] = epoch
     return frame
+
+
+def _masked_floats(pandas: ModuleType, values: Sequence[Value]) -> object:
+    """Returns floats and nulls as pandas has them; pandas itself would take NaN for a null as well."""
+    numpy = _needed("numpy")
+    mask = numpy.array([each is None for each in values])
+    return pandas.arrays.FloatingArray(numpy.array([0.0 if each is None else each for each in values]), mask)
 
 
 def _needed(name: str) -> ModuleType:

@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
 
 import dataspace.spark
-from relay.spark.sessions import configure
+from relay.spark.sessions import _warn_of_another_python, configure
 
 
 def python(code: str) -> str:
@@ -67,6 +68,53 @@ def test_checkpoints_in_an_object_store_keep_sparks_own_way() -> None:
 def test_workers_that_are_not_reused_are_warned_of() -> None:
     with pytest.warns(UserWarning, match="every Python task takes about 0.9 s"):
         configure(SparkSession.builder.config("spark.python.worker.reuse", "false"))
+
+
+class Absent:
+    """Hides an installed package from imports."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name.partition(".")[0] == self._name:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@pytest.mark.parametrize(
+    "use", ["dataspace.spark.session()", "dataspace.spark.frame", "from dataspace.spark import keep"]
+)
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_without_spark_the_extra_is_named(missing: str, use: str) -> None:
+    if missing == "pyarrow" and use.endswith("session()"):
+        use = "dataspace.spark.register(None)"
+    code = (
+        "import sys; from tests.relay.spark.test_registering import Absent; "
+        f"[sys.modules.pop(each) for each in [*sys.modules] if each.partition('.')[0] == {missing!r} "
+        "or each.startswith('relay.spark.')]; "
+        f"sys.meta_path.insert(0, Absent({missing!r}))\n"
+        f"import dataspace.spark\ntry:\n    {use}\nexcept dataspace.UsageError as error:\n    print(error)"
+    )
+    assert python(code) == (
+        f"{missing} is not installed, and dataspace.spark needs it: pip install 'dataspace-server[spark]'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("executable", "is_other"), [(sys.executable, False), ("sh", True), ("no-python", True)]
+)
+def test_workers_with_another_python_are_warned_of(
+    executable: str, is_other: bool, recwarn: pytest.WarningsRecorder
+) -> None:
+    context = SimpleNamespace(master="local[2]", pythonExec=executable)
+    _warn_of_another_python(SimpleNamespace(_sc=context))  # type: ignore[arg-type]  # as much of a session as is read
+    found = [str(each.message) for each in recwarn]
+    assert len(found) == is_other
+    assert all(f"set PYSPARK_PYTHON={sys.executable} before" in each for each in found)
+    recwarn.clear()
+    context.master = "spark://elsewhere:7077"
+    _warn_of_another_python(SimpleNamespace(_sc=context))  # type: ignore[arg-type]  # as above
+    assert not [*recwarn]
 
 
 @pytest.mark.slow

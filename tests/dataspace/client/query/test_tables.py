@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from datetime import UTC, datetime
 from typing import Final
@@ -80,3 +81,13 @@ def test_what_is_missing_is_said_in_one_sentence(name: str, monkeypatch: pytest.
     rows = Rows(("n",), [(1,)], 3)
     with pytest.raises(UsageError, match=f"^{name} is not installed, and this needs it: pip install {name}$"):
         rows.to_pandas() if name == "pandas" else rows.to_arrow()
+
+
+def test_nan_is_no_null_in_pandas() -> None:
+    """pandas takes one for the other where it makes the column."""
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    rows = Rows(("v",), [(1.5,), (None,), (math.nan,), (math.inf,)], 1)
+    column = rows.to_pandas()["v"]
+    assert str(column.dtype) == "Float64"
+    assert [*column.array._mask] == [False, True, False, False]
+    assert [column[0], math.isnan(column[2]), column[3]] == [1.5, True, math.inf]
