@@ -19,6 +19,7 @@ An integer and a float differ by the point or exponent, which every float is wri
 from __future__ import annotations
 
 import math
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -176,18 +177,23 @@ def _tagged(said: dict[str, object], path: _Path) -> Value:
     return value
 
 
+_FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+")
+"""A number of JSON: ``float`` also takes blanks, underscores and words that other languages do not."""
+
+
 def _float(said: str) -> float | None:
-    try:
+    if said in ("nan", "inf", "-inf"):
         return float(said)
-    except ValueError:
-        return None
+    number = float(said) if _FLOAT.fullmatch(said) else math.inf
+    return number if math.isfinite(number) else None
 
 
 def _bytes(said: str) -> bytes | None:
     try:
-        return b64decode(said, validate=True)
+        found = b64decode(said, validate=True)
     except ValueError:
         return None
+    return found if b64encode(found).decode() == said else None  # each value has one form
 
 
 _TAGGED: Final[dict[str, Callable[[str], Value]]] = {

@@ -60,6 +60,14 @@ def test_other_forms_are_read_and_what_is_none_is_refused() -> None:
             unpack(bytes.fromhex(each["bytes"])) if "bytes" in each else parse(each["text"])
 
 
+def test_json_is_read_with_one_strictness() -> None:
+    for each in kept("values.json")["said"]:
+        assert unparse(from_json(each["json"])) == each["text"]
+    for each in kept("values.json")["unsaid"]:
+        with pytest.raises(UsageError):
+            from_json(each["json"])
+
+
 def test_patterns_capture_what_the_file_says() -> None:
     for each in kept("patterns.json")["patterns"]:
         pattern = parse_pattern(each["text"])

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from dataspace.codec import pack, unpack
 from index.patterns.patterns import capture_names, matcher
 from index.patterns.text import parse, unparse
-from index.values.jsons import Json, to_json
+from index.values.jsons import Json, from_json, to_json
 from index.values.values import Map, Record, Value, order_key
 
 FOLDER: Final = Path(__file__).parent
@@ -86,6 +86,13 @@ TIMES: Final = [
 ]
 
 
+def _nested(levels: int) -> Json:
+    said: Json = 1
+    for _ in range(levels):
+        said = [said]
+    return said
+
+
 def _deep(levels: int) -> Value:
     value: Value = 1
     for _ in range(levels):
@@ -105,6 +112,8 @@ COMPOUNDS: Final[list[Value]] = [
     Map([(1, 1), (1.0, 2), (True, 3), ("1", 4), (b"1", 5), (None, 6), ((1,), 7), (Record("k"), 8)]),
     *(Map({"__proto__": 1, "constructor": Map()}), Map({"10": 1, "9": 2, "\uffff": 3, "\U00010000": 4})),
     Map({f"k{n:02}": n for n in range(16)}),
+    *(Map({each: 1}) for each in (TIMES[3], TIMES[4], math.inf, 1.5, b":", "a:", Record("p", 1), (1,))),
+    *(Map({Record("_", "int"): 1}), Map({Record("$", "x", "int", Record("_")): 1}), Map({False: 1})),
     Map({(): Map({Map(): ()})}),
 ]
 
@@ -217,6 +226,44 @@ OTHER_TEXTS: Final = (
 """Texts that are read, but not written so."""
 
 
+OTHER_JSON: Final[tuple[Json, ...]] = (
+    *(
+        {"@int": "5"},
+        {"@int": "-0x1F"},
+        {"@int": "-0"},
+        {"@float": "1.5"},
+        {"@float": "1e5"},
+        {"@float": "-0"},
+    ),
+    *({"@map": []}, {"@map": [["a", 1]]}, {"@bytes": ""}, {"@time": "2026-01-01T01:00:00.5+01:00"}),
+    *({"@": {"@int": "1"}, "fields": []}, {"fields": 1}, {"@float": "5E-324"}, {"@map": [[{"@map": []}, 1]]}),
+)
+"""JSON that is read, but not written."""
+
+NO_JSON: Final[tuple[Json, ...]] = (
+    *({"@int": each} for each in ("", "+1", "01", "1.0", " 1", "1_0", "0x", "1e3", "\u0661", "1" * 641, 1)),
+    *({"@float": each} for each in ("", "+1.0", " 1.5", "1_0.5", ".5", "1.", "01.5", "1e999", "-1e999")),
+    *({"@float": each} for each in ("NaN", "Infinity", "infinity", "+inf", "-nan", "0x1p3", "\u0661.5", 1.5)),
+    *(
+        {"@bytes": each}
+        for each in ("A", "AP8", "AP9=", "AP8==", "AAAA==", "AA==AAAA", " AP8=", "AP\n8=", "A-_=", 1)
+    ),
+    *({"@time": each} for each in ("", "2026-01-01", "2026-01-01 00:00:00Z", "2026-01-01T00:00:00", 0)),
+    *({"@time": each} for each in ("2026-02-30T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:00:00z")),
+    *({"@time": each} for each in ("2026-01-01T00:00:00.1234567Z", "0001-01-01T00:00:00+00:01", "@2026")),
+    *({"@map": each} for each in (None, {}, [1], [[1]], [[1, 2, 3]], [[1, 2], [1, 3]])),
+    *(
+        {"@": "p"},
+        {"@": "p", "fields": {}},
+        {"@": "p", "fields": [], "more": 1},
+        {"@nonsense": 1},
+        {"a": 1, "@b": 2},
+    ),
+    *({"@int": "1", "@float": "1"}, "\ud800", {"\ud800": 1}, ["\udfff"], _nested(65)),
+)
+"""JSON that is no value's."""
+
+
 def values() -> Vectors:
     """Returns the vectors of values."""
     return {
@@ -228,6 +275,8 @@ def values() -> Vectors:
             *({"text": each, "json": plain(parse(each))} for each in OTHER_TEXTS),
         ],
         "refused": [*[{"bytes": each} for each in REFUSED], *[{"text": each} for each in NO_TEXTS]],
+        "said": [{"json": each, "text": unparse(from_json(each))} for each in OTHER_JSON],
+        "unsaid": [{"json": each} for each in NO_JSON],
     }
 
 

@@ -7,7 +7,7 @@
  * Always: a job that is not settled is given to another member in the end; a lost job is never reported as done.
  */
 
-import { again, DeliveryLost, noOptions, optionsOf, ProtocolError, Refused, UsageError } from "./errors.js";
+import { again, Broken, DeliveryLost, noOptions, optionsOf, ProtocolError, Refused, Unreachable, UsageError } from "./errors.js";
 import { captureNames } from "./patterns.js";
 import { ASK, Deferred } from "./packets.js";
 import { formOf } from "./puts.js";
@@ -17,6 +17,7 @@ const AHEAD = 64; // marks beside the deliveries
 const BYTES = 2 ** 50; // `inFlight` is the bound of a member instead
 const LONGEST_MILLIS = 43_200_000;
 const REASON = 500;
+const UNKNOWN = new Set(["not-yours", "out-of-order"]); // refusals that a reconnect may explain
 
 const OPTIONS = {
   group: "",
@@ -39,6 +40,8 @@ export class Job {
   gone = false;
   /** True once the job is done, given back or dead, or that is being sent. */
   settled = false;
+  /** True while the request that settles it has no answer: the daemon may not know of it. */
+  asked = false;
 
   constructor(jobs, names, [epoch, position, micros, token, attempt, kind, captures]) {
     this.jobs = jobs;
@@ -111,9 +114,11 @@ export class Jobs {
   #out = new Map(); // jobs that the program has taken and not settled, by their tokens
   #readers = [];
   #held;
+  #joins = new Deferred(); // settles when this joins again
   #isHeld; // true once the daemon has said which jobs this member keeps
   #over = false;
   #error = null;
+  #era = 0; // how often this has joined: deliveries of an earlier time have other tokens
   #taken = 0;
   #came = 0;
   #asked = 0;
@@ -202,7 +207,7 @@ export class Jobs {
       }
       if (job.settled || job.lost) continue;
       await settle().catch((error) => {
-        if (!(error instanceof DeliveryLost)) throw error;
+        if (!(error instanceof DeliveryLost || error instanceof Unreachable)) throw error;
       });
     }
   }
@@ -216,16 +221,52 @@ export class Jobs {
   async settle(job, verb, reason, more = {}) {
     await this.#held.promise;
     Jobs.#check([job]);
-    job.settled = true;
-    const said = { group: this.group, [verb]: [job.cell], reason: String(reason).slice(0, REASON), ...more };
-    await Jobs.#outcome([job], this.#session.request("settle", said));
+    job.settled = job.asked = true;
+    const said = { group: this.group, reason: String(reason).slice(0, REASON), ...more };
+    await Jobs.#outcome([job], this.#settle(job, verb, said));
+  }
+
+  /**
+   * Sends the request until it is answered; a reconnect says whether it has happened.
+   *
+   * A delivery that this member has kept was not settled. One that it has not kept is settled, or lost: given back in any
+   * case, so only what makes a dead letter is in doubt.
+   */
+  async #settle(job, verb, said) {
+    for (let unclear = false; ; ) {
+      const era = this.#era;
+      try {
+        return await this.#session.request("settle", { ...said, [verb]: [job.cell] });
+      } catch (error) {
+        unclear ||= error instanceof Broken;
+        await this.#joinedSince(era, error);
+      }
+      if (this.#out.get(job.token) === job) continue;
+      if (unclear && verb === "again") return undefined;
+      throw Jobs.#lost(job);
+    }
   }
 
   /** Begins the deadlines of jobs anew. */
   async extend(...jobs) {
+    for (;;) {
+      await this.#held.promise;
+      Jobs.#check(jobs);
+      const era = this.#era;
+      try {
+        await this.#session.request("settle", { group: this.group, extend: jobs.map((job) => job.cell) });
+        return;
+      } catch (error) {
+        await this.#joinedSince(era, error);
+      }
+    }
+  }
+
+  /** Waits until this has joined again after a failure; throws that if a reconnect does not explain it. */
+  async #joinedSince(era, error) {
+    if (!(error instanceof Broken && this.#session.isOpen) && !(error instanceof DeliveryLost && this.#era > era)) throw error;
+    while (this.#era === era && !this.#over) await this.#session.patience.wait(this.#joins.promise);
     await this.#held.promise;
-    Jobs.#check(jobs);
-    await this.#session.request("settle", { group: this.group, extend: jobs.map((job) => job.cell) });
   }
 
   // -- jobs in turns --
@@ -238,21 +279,42 @@ export class Jobs {
       if (!job.jobs.#isHeld) await job.jobs.#held.promise;
     }
     Jobs.#check(jobs);
-    const groups = new Map();
-    for (const job of jobs) {
-      groups.set(job.jobs.group, [...(groups.get(job.jobs.group) ?? []), ...job.cell]);
-      job.settled = true;
+    return Jobs.#outcome(jobs, Jobs.#reported(jobs, submit));
+  }
+
+  /**
+   * Submits a turn by which jobs are done, again if it was refused after a reconnect and this member has kept the jobs.
+   *
+   * Then nothing has happened: their deliveries have other tokens now, or the daemon had not read the items yet.
+   */
+  static async #reported(jobs, submit) {
+    for (;;) {
+      const groups = new Map();
+      const eras = jobs.map((job) => job.jobs.#era);
+      for (const job of jobs) {
+        groups.set(job.jobs.group, [...(groups.get(job.jobs.group) ?? []), ...job.cell]);
+        job.settled = job.asked = true;
+      }
+      try {
+        return await submit([...groups]);
+      } catch (error) {
+        if (!UNKNOWN.has(error.code) || jobs.every((job, at) => job.jobs.#era === eras[at])) throw error;
+      }
+      for (const job of jobs) await job.jobs.#held.promise;
+      for (const job of jobs) if (job.jobs.#out.get(job.token) !== job) throw Jobs.#lost(job);
     }
-    return Jobs.#outcome(jobs, submit([...groups]));
+  }
+
+  static #lost(job) {
+    const found = { group: job.jobs.group, lost: [[job.epoch, job.position]] };
+    return new DeliveryLost("not-yours", `job ${job.epoch}.${job.position} of group ${job.jobs.group} is no longer this member's`, found);
   }
 
   /** Refuses jobs that are lost or settled. */
   static #check(jobs) {
     for (const job of jobs) {
-      const what = `job ${job.epoch}.${job.position} of group ${job.jobs.group}`;
-      const found = { group: job.jobs.group, lost: [[job.epoch, job.position]] };
-      if (job.lost) throw new DeliveryLost("not-yours", `${what} is no longer this member's`, found);
-      if (job.settled) throw new UsageError(`${what} is settled already`);
+      if (job.lost) throw Jobs.#lost(job);
+      if (job.settled) throw new UsageError(`job ${job.epoch}.${job.position} of group ${job.jobs.group} is settled already`);
     }
     if (new Set(jobs).size < jobs.length) throw new UsageError("a job stands twice among those that are done");
   }
@@ -274,6 +336,8 @@ export class Jobs {
         }
       }
       throw error;
+    } finally {
+      for (const job of jobs) job.asked = false;
     }
   }
 
@@ -306,6 +370,7 @@ export class Jobs {
     for (const job of this.#out.values()) job.lost ||= !job.settled;
     this.#out.clear();
     this.#inbox.length = 0;
+    this.#joins.resolve();
     if (error) this.#held.reject(again(error));
     else this.#held.resolve();
     this.#serve();
@@ -314,7 +379,10 @@ export class Jobs {
   // -- the wire's side --
 
   #begin() {
+    this.#era++;
     this.#isHeld = false;
+    this.#joins.resolve();
+    this.#joins = new Deferred();
     this.#held = new Deferred();
     this.#held.promise.catch(() => {}); // of those that nothing awaits
   }
@@ -405,8 +473,11 @@ export class Jobs {
       for (const job of this.#out.values()) job.lost = true;
       this.#out.clear();
     }
-    if (this.#isHeld) this.#begin();
-    this.#open([...this.#out.values()].filter((job) => !job.settled).map((job) => job.cell), number);
+    const held = this.#held;
+    this.#begin();
+    this.#held.promise.then(held.resolve, held.reject); // for those who wait since before
+    const kept = [...this.#out.values()].filter((job) => !job.settled || job.asked);
+    this.#open(kept.map((job) => job.cell), number);
   }
 
   /** No epoch: each job has its own. */

@@ -10,8 +10,8 @@ const OPTIONS = ["durable", "pace", "quiet"];
  * What matches a pattern, kept up to date: a map from the captures that `by` names to rows.
  *
  * A row is an object with the captures by name, and never changes. With one name in `by` keys are the values of that
- * capture, with several they are lists of values. If several facts have one key, the newest is in the map. Each epoch
- * is applied whole. The map goes on over lost connections, and shows meanwhile what was last known.
+ * capture, with several they are lists of values. Keys are in the order in which they appeared. If several facts have one
+ * key, the newest is in the map. Each epoch is applied whole. The map goes on over lost connections, and shows meanwhile what was last known.
  */
 export class LiveMap {
   #observation;
@@ -124,8 +124,8 @@ export class LiveMap {
 
   #apply({ number, added, removed }) {
     this.epoch = number;
+    for (const row of added) this.#add(row); // first, so that a key whose row changes keeps its place
     for (const row of removed) this.#remove(row);
-    for (const row of added) this.#add(row);
     if (!added.length && !removed.length) return;
     this.#snapshot = null;
     this.#tell();

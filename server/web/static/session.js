@@ -32,6 +32,7 @@ import {
 import { InFlight } from "./inflight.js";
 import { Lease } from "./leases.js";
 import { DRAIN_MILLIS, LASTING_MILLIS, Patience, PATIENT } from "./patience.js";
+import { repetition } from "./repeating.js";
 import { webSocket } from "./transport.js";
 import { CONNECT_MILLIS, CROWDED, Uplink } from "./uplink.js";
 
@@ -443,13 +444,27 @@ export class Session {
     }
   }
 
+  /** Sends a request and returns its answer; after a lost connection again if that is safe, else throws `Broken`. */
   async request(verb, args) {
+    const { changes, isSafe } = repetition(verb, args);
+    let unclearIn = null; // the space that may have carried it out
     for (;;) {
-      await this.#waitUp();
+      await this.#waitUp().catch((error) => {
+        if (!(error instanceof Unreachable && unclearIn && changes)) throw error;
+        throw new Unreachable(`${error.text}: ${verb} was sent, so it may have taken effect`);
+      });
+      const { space } = this.welcome;
+      if (unclearIn && changes && unclearIn !== space) {
+        throw new AnotherSpace(`${verb} was sent, and its answer lost: the space is ${space} now, and was ${unclearIn}`);
+      }
       try {
         return await this.ask(verb, args).promise;
       } catch (error) {
-        if (!(error instanceof DeniedHere)) throw error;
+        if (error instanceof DeniedHere) continue;
+        if (unclearIn && verb === "release" && error.code === "no-lease") return null; // the first one has ended it
+        if (!(error instanceof Broken) || !this.isOpen) throw error;
+        if (!isSafe) throw new Broken(`${error.text}: ${verb} was sent, so it may have taken effect`);
+        unclearIn = space;
       }
     }
   }

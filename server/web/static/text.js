@@ -43,43 +43,79 @@ function numberJson(value) {
 const TAGS = {
   "@int": (said) => small(integerOf(said)),
   "@float": (said) => float(floatOf(said)),
-  "@bytes": (said) => Uint8Array.from(atob(said), (character) => character.charCodeAt(0)),
+  "@bytes": bytesOf,
   "@time": (said) => Time.parse(said),
 };
 
-/** Returns the value that was said in JSON, as `JSON.parse` gives it; throws `UsageError` for what is no value's. */
+/**
+ * Returns the value that was said in JSON, as `JSON.parse` gives it; throws `UsageError` for what is no value's.
+ *
+ * It reads and refuses what Python's `from_json` does: text in tags is as it would be written, and JSON has 64 levels.
+ */
 export function fromJson(said) {
-  if (said === null || typeof said === "boolean" || typeof said === "string") return said;
-  if (typeof said === "number") return said;
-  if (Array.isArray(said)) return said.map(fromJson);
-  const tags = Object.keys(said).filter((name) => name.startsWith("@"));
-  if (!tags.length) return mapOf(Object.entries(said).map(([name, part]) => [name, fromJson(part)]));
+  return read(said, DEPTH);
+}
+
+function read(said, depth) {
+  if (said === null || typeof said === "boolean" || typeof said === "number") return said;
+  if (typeof said === "string") return whole(said);
+  if (typeof said !== "object") throw new UsageError(`${typeof said} is no JSON`);
   const names = Object.keys(said);
+  const tags = Array.isArray(said) ? [] : names.filter((name) => name.startsWith("@"));
   const [tag] = tags;
+  if (names.length === 1 && tags.length && Object.hasOwn(TAGS, tag)) {
+    if (typeof said[tag] !== "string") throw new UsageError(`${tag} has text, not ${JSON.stringify(said[tag])}`);
+    return TAGS[tag](said[tag]);
+  }
+  if (depth <= 0) throw new UsageError(`nested deeper than ${DEPTH} levels`);
+  const below = (part) => read(part, depth - 1);
+  if (Array.isArray(said)) return said.map(below);
+  if (!tags.length) return mapOf(names.map((name) => [whole(name), below(said[name])]));
   if (tag === "@" && names.length === 2 && Array.isArray(said.fields)) {
-    return new Record(fromJson(said["@"]), ...said.fields.map(fromJson));
+    return new Record(below(said["@"]), ...said.fields.map(below));
   }
   if (tag === "@map" && names.length === 1 && Array.isArray(said[tag]) && said[tag].every(isPair)) {
-    return mapOf(said[tag].map(([name, part]) => [fromJson(name), fromJson(part)]));
+    return mapOf(said[tag].map(([name, part]) => [below(name), below(part)]));
   }
-  if (names.length === 1 && Object.hasOwn(TAGS, tag) && typeof said[tag] === "string") return TAGS[tag](said[tag]);
   throw new UsageError(`an object with keys ${names.join(", ")} is none of the tagged forms`);
 }
 
 const isPair = (pair) => Array.isArray(pair) && pair.length === 2;
 
+function whole(said) {
+  if (LONE.test(said)) throw new UsageError("text with half of a surrogate pair is no value");
+  return said;
+}
+
 const small = (n) => (n >= Number.MIN_SAFE_INTEGER && n <= Number.MAX_SAFE_INTEGER ? Number(n) : n);
 
+const DECIMAL_DIGITS = 640; // beyond them integers are written in base 16
+
 function integerOf(said) {
-  if (!/^-?(?:0x[0-9a-fA-F]+|0|[1-9][0-9]*)$/.test(said)) throw new UsageError(`${said} is no integer`);
+  const isInteger = /^-?(?:0x[0-9a-fA-F]+|0|[1-9][0-9]*)$/.test(said);
+  if (!isInteger || (!said.includes("x") && said.replace("-", "").length > DECIMAL_DIGITS)) {
+    throw new UsageError(`${said.slice(0, 40)} is no integer`);
+  }
   return said.startsWith("-") ? -BigInt(said.slice(1)) : BigInt(said);
 }
 
 function floatOf(said) {
   const known = { nan: NaN, inf: Infinity, "-inf": -Infinity }[said];
   if (known !== undefined) return known;
-  if (!/^-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?$/.test(said)) throw new UsageError(`${said} is no float`);
-  return Number(said);
+  const n = /^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?$/.test(said) ? Number(said) : NaN;
+  if (!Number.isFinite(n)) throw new UsageError(`${said.slice(0, 40)} is no float`);
+  return n;
+}
+
+function bytesOf(said) {
+  let characters = null;
+  try {
+    characters = atob(said);
+  } catch {
+    // no base 64
+  }
+  if (characters === null || btoa(characters) !== said) throw new UsageError(`${said.slice(0, 40)} is no bytes in base 64`);
+  return Uint8Array.from(characters, (character) => character.charCodeAt(0));
 }
 
 // -- writing text --
@@ -322,7 +358,8 @@ class Reader {
 
   time() {
     const start = this.at++;
-    const said = this.match(/[-+:.A-Za-z0-9]*/y);
+    let said = this.match(/\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[-+]\d{2}:\d{2})/y);
+    if (!said || /[\p{L}\p{N}]/u.test(this.said[this.at] ?? "")) said += this.match(/[-+:.A-Za-z0-9]*/y);
     try {
       return Time.parse(said);
     } catch (error) {

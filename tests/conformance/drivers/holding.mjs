@@ -20,7 +20,7 @@ export function held(d, kept) {
     }
   }
 
-  const { values, also, refused } = kept.values;
+  const { values, also, refused, said, unsaid } = kept.values;
   const read = values.map((each) =>
     attempt(() => {
       const value = d.fromJson(each.json);
@@ -52,6 +52,16 @@ export function held(d, kept) {
       hold(false, "not refused", each, d.text(value));
     } catch (error) {
       hold(error instanceof d.DataspaceError, "refused otherwise", each, error.stack);
+    }
+  }
+  for (const each of said) {
+    attempt(() => hold(d.text(d.fromJson(each.json)) === each.text, "said", each, d.text(d.fromJson(each.json))), each);
+  }
+  for (const each of unsaid) {
+    try {
+      hold(false, "not refused", each, d.text(d.fromJson(each.json)));
+    } catch (error) {
+      hold(error instanceof d.UsageError, "refused otherwise", each, error.stack);
     }
   }
   for (const each of kept.patterns.patterns) {
