@@ -96,6 +96,8 @@ class Candidates:
         self._target: Address | None = None
         self._left: deque[Address] = deque()
         self._hops = 0
+        self._stuck: set[Address] = set()
+        """Listed addresses whose daemons have sent this client to where it may not go."""
 
     @property
     def is_named(self) -> bool:
@@ -134,6 +136,18 @@ class Candidates:
     def lasted(self) -> None:
         """Notes that a connection was of use for a while, so that the next hops are the first in a row."""
         self._hops = 0
+        self._stuck.clear()
+
+    def is_stuck(self, reason: ProtocolError) -> bool:
+        """True if a daemon sends this client to where it may not go, and so does every listed one."""
+        target = _address(reason.url)
+        if reason.code != "elsewhere" or not reason.url or (target is not None and self._may_go(target)):
+            return False
+        self._stuck.add(self.now)
+        return self._stuck.issuperset(self.listed)
+
+    def _may_go(self, target: Address) -> bool:
+        return target in self.listed or (not self._stays and may_send_on(self.now, target))
 
     def sent_away(self, reason: ProtocolError) -> None:
         """Notes that the daemon does not serve this client, and perhaps which one does.
@@ -145,7 +159,7 @@ class Candidates:
         target = _address(reason.url) if reason.code != "no-leader" else None
         if target is None or target == self.now or self._stays:
             return
-        if target in self.listed or may_send_on(self.now, target):
+        if self._may_go(target):
             self._target = target
             self._hops += 1
 

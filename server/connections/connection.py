@@ -68,6 +68,11 @@ class Connection:
         return encryption_of(self._link)
 
     @property
+    def is_web(self) -> bool:
+        """True for a WebSocket."""
+        return self._form is not None
+
+    @property
     def size(self) -> int:
         """Bytes of the packet that is acted on."""
         return self._session.size

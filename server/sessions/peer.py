@@ -132,6 +132,10 @@ class Door(Protocol):
     def size(self) -> int:
         """Bytes of the packet that is acted on."""
 
+    @property
+    def is_web(self) -> bool:
+        """True for a WebSocket, whose client connects to addresses for HTTP alone."""
+
     def queue(self, peer: Peer) -> Sending:
         """Returns the queue for what the client is sent; called once, when its peer is made."""
 
@@ -299,8 +303,17 @@ class Peer(ABC):
         """Queues a control packet for the next flush; does nothing after a goodbye."""
         if isinstance(packet, _ERRORS):
             self.shared.watch.refused(self.who, packet.code, packet.text)
-            packet = packet._replace(text=self.bearer.shown(packet.text, self.shared.data))
+            shown = self.bearer.shown(packet.text, self.shared.data)
+            packet = packet._replace(text=shown, url=self._instead(packet.url))
         self.sending.say(packet)
+
+    def _instead(self, url: str) -> str:
+        """Returns where this client is to connect instead; of the leader's addresses that of its own kind."""
+        if url and self.door.is_web:
+            for leader in self.hosted.leader, self.shared.main.leader:  # the second leads the topics
+                if url == leader.url and leader.web:
+                    return leader.web
+        return url
 
     def flush(self) -> None:
         """Writes what connections have to send: this one first, the others may be many."""
@@ -331,7 +344,7 @@ class Peer(ABC):
     def part(self, code: str, text: str, url: str = "") -> None:
         """Sends a goodbye, and nothing after it; the connection closes once that is sent."""
         self.shared.watch.parted(self.who, code, text)
-        self.sending.part(code, self.bearer.shown(text, self.shared.data)[:4000], url)
+        self.sending.part(code, self.bearer.shown(text, self.shared.data)[:4000], self._instead(url))
         self.flush()
 
     def dismiss(self, code: str, text: str, url: str = "") -> None:

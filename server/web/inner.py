@@ -108,6 +108,7 @@ class RouteDoor:
     """The way of a request into the daemon: its packets are acted on by the task of its peer."""
 
     encryption: Final = ""
+    is_web: Final = False  # a route says itself where the leader is
 
     def __init__(self, address: str) -> None:
         self.address: Final = address

@@ -4,7 +4,7 @@ A client reconnects for as long as it lives, so a call waits for the daemon as l
 as in a request handler, a call has the patience of its connection: the call ends with ``Unreachable`` once
 the daemon has been away for so many seconds.
 
-Always: while there is a connection nothing here ends a call.
+Always: while there is a connection to a daemon that serves the client nothing here ends a call.
 """
 
 from __future__ import annotations
@@ -29,15 +29,21 @@ class AwayLimit:
         self._url: Final = url
         self._seconds: Final = math.inf if seconds is None else seconds
         self._loop: Final = loop()
-        self._scopes: dict[Scope, float] = {}
+        self._scopes: dict[Scope, tuple[float, float]] = {}
+        """The seconds of each call, and when it began."""
         self._is_away = True
+        self._since = 0.0
 
-    def lost(self) -> None:
-        """Notes that the connection is lost: the time of all calls begins."""
+    def lost(self, *, served: bool = True) -> None:
+        """Notes that the connection is lost: the time of all calls begins, or goes on.
+
+        It goes on where the connection has ``served`` nothing, since its daemon sent the client away at once.
+        """
         self._is_away = True
-        now = self._loop.current_time()
-        for scope, seconds in self._scopes.items():
-            scope.deadline = now + seconds
+        if served:
+            self._since = self._loop.current_time()
+        for scope, (seconds, began) in self._scopes.items():
+            scope.deadline = max(self._since, began) + seconds
 
     def returned(self) -> None:
         """Notes that there is a connection: calls wait for the daemon's answer."""
@@ -52,9 +58,10 @@ class AwayLimit:
         if least == math.inf:
             return await function()
         with self._loop.scope() as scope:
-            self._scopes[scope] = least
+            now = self._loop.current_time()
+            self._scopes[scope] = least, now
             if self._is_away:
-                scope.deadline = self._loop.current_time() + least
+                scope.deadline = now + least
             try:
                 return await function()
             finally:

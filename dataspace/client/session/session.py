@@ -29,7 +29,7 @@ from dataspace.client.session.patience import AwayLimit
 from dataspace.client.session.pending import Lasting, OutgoingOffer, PendingAbort, PendingRequest, Stream
 from dataspace.client.session.repeating import repetition
 from dataspace.client.session.turns import ClaimSet, Done, Others, Ticket
-from dataspace.client.session.uplink import Uplink
+from dataspace.client.session.uplink import LASTING, Uplink
 from dataspace.errors import (
     AnotherSpace,
     Broken,
@@ -136,6 +136,7 @@ class ClientSession:
         self._returned: tuple[float, str] | None = None
         """When data last came from the daemon before the loss, and which space it was; None once that was
         reported."""
+        self._welcomed_at = 0.0
         self._seen = self._abandoned = 0
         """The newest epoch seen on ended streams; turns that were not sent to another space since the last
         report."""
@@ -402,6 +403,7 @@ class ClientSession:
         """Handles the welcome of a new connection: sends again what has no answer."""
         before, self.welcome = self.welcome, welcome
         self.patience.returned()
+        self._welcomed_at = loop().current_time()
         self.in_flight.limits = TurnLimits.read(welcome.limits)
         self.granted = granted = Granted.read(welcome.features)
         self._hellos.answered(welcome.session, granted)
@@ -558,7 +560,8 @@ class ClientSession:
         """Notes the loss of the connection: turns and streams wait for the next one, requests fail."""
         kind = _DeniedHereError if self.uplink.is_elsewhere else Broken
         waiting = kind(f"{error}, before the answer")
-        self.patience.lost()
+        lasted = loop().current_time() - self._welcomed_at > LASTING
+        self.patience.lost(served=lasted or not self.uplink.is_elsewhere)
         self.in_flight.lose(is_elsewhere=self.uplink.is_elsewhere or self.granted.follows)
         questions, self._requests = self._requests, {}
         for question in questions.values():

@@ -428,13 +428,19 @@ class Uplink:
     def leave(self, reason: Refused) -> bool:
         """Goes to another daemon, if there may be further connections: this one does not serve the user.
 
-        The connection is lost once the packets are received that came with the reason.
+        The connection is lost once the packets are received that came with the reason.  Returns False where
+        the client cannot go on: the caller gets the reason.
         """
-        if self._reconnect and not self._leaving:
+        if not self._reconnect:
+            return False
+        if not self._leaving:
+            sent = ProtocolError(reason.code, reason.text, reason.url)
+            if self.candidates.is_stuck(sent):
+                return False
             self._leaving, self._farewell = True, str(reason)
             self.is_elsewhere = reason.code in p.FOLLOWING
-            self._sent_away(ProtocolError(reason.code, reason.text, reason.url))
-        return self._reconnect
+            self._sent_away(sent)
+        return True
 
     def _sent_away(self, reason: ProtocolError) -> None:
         self._is_leaderless = reason.code in p.ELSEWHERE

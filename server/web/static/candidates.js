@@ -37,6 +37,7 @@ export class Candidates {
   #target = null;
   #left = [];
   #hops = 0;
+  #stuck = new Set(); // listed addresses whose daemons have sent this client to where it may not go
 
   #stays;
 
@@ -89,13 +90,25 @@ export class Candidates {
   /** Notes that a connection was of use for a while, so that the next hops are the first in a row. */
   lasted() {
     this.#hops = 0;
+    this.#stuck.clear();
+  }
+
+  /** Returns whether a daemon sends this client to where it may not go, and so does every listed one. */
+  isStuck({ code, url }) {
+    if (code !== "elsewhere" || !url || this.#mayGo(url)) return false;
+    this.#stuck.add(this.now);
+    return this.listed.every((each) => this.#stuck.has(each));
+  }
+
+  #mayGo(url) {
+    return this.listed.includes(url) || (!this.#stays && maySendOn(this.now, url));
   }
 
   /** Notes that the daemon does not serve this client; `url` is the address of the one that does, if it says so. */
   sentAway({ code, url }) {
     this.#order = [...this.#order.filter((each) => each !== this.now), ...this.#order.filter((each) => each === this.now)];
-    if (!url || code === "no-leader" || url === this.now || this.#stays) return;
-    if (this.listed.includes(url) || maySendOn(this.now, url)) {
+    if (!url || code === "no-leader" || url === this.now) return;
+    if (this.#mayGo(url)) {
       this.#target = url;
       this.#hops++;
     }

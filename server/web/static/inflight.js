@@ -60,7 +60,7 @@ export class InFlight {
     this.sent = new Map(); // by ascending numbers
     this.answered = new Map(); // before older ones
     this.held = [];
-    this.numbers = []; // of the held turns when the present connection began
+    this.numbers = []; // of the turns that were sent before the present connection and are held by it
   }
 
   get size() {
@@ -157,7 +157,7 @@ export class InFlight {
   begin(applied) {
     const beyond = [...this.sent.values()].filter((ticket) => ticket.sequence > applied);
     this.held = [...beyond, ...(this.held ?? [])];
-    this.numbers = this.held.map((ticket) => [ticket, ticket.sequence]);
+    this.numbers = beyond.map((ticket) => [ticket, ticket.sequence]);
     for (const ticket of beyond) this.sent.delete(ticket.sequence);
     for (const ticket of this.sent.values()) this.send(this.#packed(ticket));
     this.applied = applied;
@@ -165,19 +165,23 @@ export class InFlight {
   }
 
   /**
-   * Gives turns the numbers that they had before the present connection, whose daemon applies none: its welcome may
-   * have had too low a number, and a turn that was applied elsewhere a higher one since.
+   * Makes turns as they were before the present connection, whose daemon has applied none.
+   *
+   * Its welcome may have had too low a number: a turn that was applied elsewhere had a higher one since, and a turn that
+   * was sent nowhere else the number of another one. So the latter are held.
    */
   takeBack() {
     const left = new Set(this.tickets().filter((ticket) => !ticket.restating));
+    const sent = [...this.sent].filter(([at]) => at <= this.applied).map(([, ticket]) => ticket);
+    for (const ticket of sent) left.delete(ticket);
     for (const [ticket, number] of this.numbers) {
-      if (!ticket.restating && !left.has(ticket)) continue;
+      if (!left.delete(ticket) && !ticket.restating) continue;
       ticket.sequence = number;
-      left.add(ticket);
+      sent.push(ticket);
     }
     this.numbers = [];
-    this.sent = new Map([...left].sort((a, b) => a.sequence - b.sequence).map((ticket) => [ticket.sequence, ticket]));
-    this.held = [];
+    this.sent = new Map(sent.sort((a, b) => a.sequence - b.sequence).map((ticket) => [ticket.sequence, ticket]));
+    this.held = [...left];
   }
 
   /** True if a turn without an answer is one of the owner whose claims are asserted again. */

@@ -15,6 +15,7 @@ export class Patience {
   #url;
   #millis;
   #away = true;
+  #since = 0;
   #waiting = new Set();
 
   constructor(url, millis) {
@@ -22,9 +23,10 @@ export class Patience {
     this.#millis = millis;
   }
 
-  /** Called when the connection is lost: the time of all calls begins. */
-  lost() {
+  /** Called when the connection is lost: the time of all calls begins; it goes on where the connection served nothing. */
+  lost(served = true) {
     this.#away = true;
+    if (served) this.#since = Date.now();
     for (const each of this.#waiting) this.#begin(each);
   }
 
@@ -37,7 +39,7 @@ export class Patience {
   /** Settles as a promise does; throws `Unreachable` once the daemon has been away for so long meanwhile. */
   async wait(promise) {
     if (this.#millis === null) return promise;
-    const each = { over: new Deferred(), timer: undefined };
+    const each = { over: new Deferred(), timer: undefined, began: Date.now() };
     this.#waiting.add(each);
     if (this.#away) this.#begin(each);
     try {
@@ -62,6 +64,7 @@ export class Patience {
   #begin(each) {
     clearTimeout(each.timer);
     const error = new Unreachable(`the daemon at ${this.#url} has been away for ${this.#millis} ms`);
-    each.timer = setTimeout(() => each.over.reject(error), this.#millis);
+    const due = Math.max(this.#since, each.began) + this.#millis;
+    each.timer = setTimeout(() => each.over.reject(error), Math.max(0, due - Date.now()));
   }
 }

@@ -33,12 +33,13 @@ import { InFlight } from "./inflight.js";
 import { Lease } from "./leases.js";
 import { DRAIN_MILLIS, LASTING_MILLIS, Patience, PATIENT } from "./patience.js";
 import { repetition } from "./repeating.js";
-import { webSocket } from "./transport.js";
+import { checkWebSocket, webSocket } from "./transport.js";
 import { CONNECT_MILLIS, CROWDED, Uplink } from "./uplink.js";
 
 /** What is under way between this client and its daemon, over one connection after another. */
 export class Session {
   constructor(url, options) {
+    if (!options.transport) checkWebSocket(); // else each attempt would fail
     this.options = options;
     this.uplink = new Uplink(new Candidates(addressesOf(url), options.reads, options.here), options.transport ?? webSocket, {
       isOpen: () => this.isOpen,
@@ -242,11 +243,11 @@ export class Session {
     this.requests.clear();
     this.inFlight.hold(); // what is submitted from here on was not sent
     if (this.isElsewhere) this.inFlight.takeBack();
-    this.patience.lost();
+    const lasted = Date.now() - began > LASTING_MILLIS;
+    this.patience.lost(lasted || !this.isElsewhere);
     this.#tell("lost", { reason });
     if (!this.isOpen) return;
     if (!this.options.reconnect) return this.end(broken);
-    const lasted = Date.now() - began > LASTING_MILLIS;
     if (lasted) this.uplink.lasted();
     this.failures = lasted ? 0 : this.failures + 1;
     this.#comeBack(this.failures);
@@ -385,7 +386,7 @@ export class Session {
 
   /** Returns whether a daemon refuses because another one serves this client. */
   #isSentBy(refusal) {
-    return ELSEWHERE.includes(refusal.code) && this.options.reconnect;
+    return ELSEWHERE.includes(refusal.code) && this.options.reconnect && !this.uplink.candidates.isStuck(refusal);
   }
 
   /** Goes to another daemon, with all that is under way. */
