@@ -14,7 +14,8 @@ from dataspace.transport.addresses import parse_url
 from index.values.values import Map
 from server.config.model import Config
 from server.daemon.serve import serve
-from tests.conformance.driving import FOLDER, MODULE, node
+from tests.conformance.driving import MODULE, node
+from tests.conformance.vectors import FOLDER
 
 pytestmark = pytest.mark.slow
 
