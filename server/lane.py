@@ -35,6 +35,28 @@ IDLE_SECONDS: Final = 0.0001
 """A pass of the event loop that takes less than this had nothing to do."""
 
 
+QUIET: Final = 3
+"""Passes one after the other that had nothing to do, after which all input that was there was acted on."""
+
+LONGEST: Final = 2.0
+"""Seconds for which ``input_handled`` waits at most, where there is input all the time."""
+
+
+async def input_handled(clock: Callable[[], float] = perf_counter) -> None:
+    """Returns once what the sockets had when it was called was acted on, or after ``LONGEST`` seconds.
+
+    A daemon that stood still (it was stopped, or had too much to do) finds timers that are over beside the
+    renewals that waited in its sockets meanwhile.  What ends for want of input is ended after this.
+    """
+    until, quiet = clock() + LONGEST, 0
+    while quiet < QUIET:
+        before = clock()
+        if before > until:
+            return
+        await trio.lowlevel.checkpoint()
+        quiet = quiet + 1 if clock() - before < IDLE_SECONDS else 0
+
+
 @dataclass(frozen=True, slots=True)
 class LaneStatistics:
     """Counts: slices so far, pieces of work that wait for one, and the askers that these belong to."""

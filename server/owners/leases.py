@@ -22,6 +22,7 @@ import trio
 
 from dataspace.errors import Refused
 from server.config.principals import NAME_BYTES, check_name
+from server.lane import input_handled
 from server.owners.accounts import Account
 from server.owners.bearers import LEASE as PREFIX
 
@@ -52,8 +53,9 @@ class Deadlines:
     more often than they end.  So a renewal writes one number, and the heap is corrected only when the earlier
     time has come.
 
-    Always: ``expired`` is called with each owner once that was not renewed or forgotten, not before its time;
-    one entry of the heap for each owner that is known.
+    Always: ``expired`` is called with each owner once that was not renewed or forgotten, not before its time,
+    and after what was in the sockets at that time, which may renew it; one entry of the heap for each owner
+    that is known.
     """
 
     __slots__ = ("_changed", "_deadlines", "_expired", "_heap", "_queued")
@@ -89,7 +91,10 @@ class Deadlines:
             self._changed = trio.Event()
             with trio.move_on_at(self._heap[0][0] if self._heap else math.inf):
                 await self._changed.wait()
-            self._end_those_due(trio.current_time())
+            now = trio.current_time()
+            if self._heap and self._heap[0][0] <= now:
+                await input_handled()
+                self._end_those_due(now)
 
     def _end_those_due(self, now: float) -> None:
         due: list[str] = []

@@ -31,6 +31,7 @@ from server.web.exchange import (
     Exchange,
     HttpStream,
     holds,
+    in_time,
     path_of,
     problem,
     scope_of,
@@ -142,16 +143,12 @@ class HttpConnection:
     async def _head(self) -> h11.Request | None:
         """Returns the next request; None at the end, or where there is none in time."""
         web = self._web
-        if self._is_counted:
-            with trio.move_on_after(web.idle_seconds) as waiting:
-                if not await self._stream.wait_begun():
-                    return None
-            if waiting.cancelled_caught:
-                return None
+        idle_until = trio.current_time() + web.idle_seconds
+        if self._is_counted and not await in_time(idle_until, self._stream.wait_begun):
+            return None
         event: object = None
         try:
-            with trio.move_on_after(web.header_seconds):
-                event = await self._stream.next_event()
+            event = await in_time(trio.current_time() + web.header_seconds, self._stream.next_event)
         except h11.RemoteProtocolError as error:
             code = "limit" if error.error_status_hint == 431 else "malformed"
             await self._complain(error.error_status_hint, code, str(error))

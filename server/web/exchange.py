@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import h11
@@ -26,6 +26,23 @@ logger = logging.getLogger("dataspace")
 
 GONE: Final = {"type": "http.disconnect"}
 REASONS: Final = {int(each): each.phrase.encode() for each in HTTPStatus}
+
+T = TypeVar("T")
+
+LATE_SECONDS: Final = 0.05
+"""Seconds for another look at a socket once a deadline has passed."""
+
+
+async def in_time(deadline: float, wait: Callable[[], Awaitable[T]]) -> T | None:
+    """Returns what is waited for; None where it has not come by the deadline.
+
+    A daemon that did not run for a while looks once more: what came meanwhile is in the socket.
+    """
+    with trio.move_on_at(deadline):
+        return await wait()
+    with trio.move_on_after(LATE_SECONDS):
+        return await wait()
+    return None
 
 
 class Exchange:
@@ -123,8 +140,7 @@ class Exchange:
             await self._stream.send(h11.InformationalResponse(status_code=100, headers=[]))
         event: object = None
         try:
-            with trio.move_on_at(self._deadline):
-                event = await self._stream.next_event()
+            event = await in_time(self._deadline, self._stream.next_event)
         except h11.RemoteProtocolError as error:
             return self._fail(error.error_status_hint, "malformed", str(error))
         if event is None:
@@ -365,15 +381,15 @@ class HttpStream:
         Raises ``h11.RemoteProtocolError`` for bytes that are no HTTP, or beyond a bound.
         """
         while True:
+            self._events += 1
+            if self._events % EVENTS:  # before the event is taken, which a cancellation would lose
+                await trio.lowlevel.checkpoint_if_cancelled()
+            else:
+                await trio.lowlevel.checkpoint()
             event = self.machine.next_event()
             if event is not h11.NEED_DATA:
                 if isinstance(event, h11.Request):
                     self._portion = PORTION if holds(event.headers, b"transfer-encoding") else AHEAD
-                self._events += 1
-                if self._events % EVENTS:
-                    await trio.lowlevel.checkpoint_if_cancelled()
-                else:
-                    await trio.lowlevel.checkpoint()
                 return event  # type: ignore[return-value]  # NEED_DATA is the only other one
             while not (size := self._next_portion()) and not self.at_end:
                 await self._take_in()

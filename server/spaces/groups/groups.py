@@ -29,6 +29,7 @@ from relay.log.notes import Note, of_group
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from server.config.rights import Permit
+from server.lane import input_handled
 from server.owners.accounts import Account
 from server.spaces.groups.dead import bury
 from server.spaces.groups.feeding import Feeding
@@ -153,7 +154,10 @@ class SpaceGroups:
         """Ends deliveries whose deadline is over, and hands out postponed items, until cancelled."""
         while True:
             self._alarm = trio.Event()
-            self.tick()
+            now = trio.current_time()
+            if self._has_late(now):
+                await input_handled()  # the job may be done, or extended, in what waits in a socket
+            self.tick(now)
             self.hosted.flush()
             self._due = min([due for g in self.by_name.values() if (due := g.core.next_due)], default=NEVER)
             self._planned = self._next_alarm()
@@ -171,9 +175,15 @@ class SpaceGroups:
             times.append(self._opens)
         return min(times, default=float("inf"))
 
-    def tick(self) -> None:
-        """Does what is due by now; of deadlines at most ``EXPIRED``, and the others soon."""
-        now, wall, left = trio.current_time(), self.hosted.clock(), EXPIRED
+    def _has_late(self, now: float) -> bool:
+        """True if the deadline of a delivery is over; O(groups)."""
+        taken = [g.core.taken for g in self.by_name.values() if g.core.taken]
+        return any(next(iter(each.values())).deadline <= now for each in taken)
+
+    def tick(self, now: float | None = None) -> None:
+        """Does what is due by then, or now; of deadlines at most ``EXPIRED``, and the others soon."""
+        now, wall = trio.current_time() if now is None else now, self.hosted.clock()
+        left = EXPIRED
         for group in self.by_name.values():
             taken = group.core.taken
             while left > 0 and taken and (delivery := next(iter(taken.values()))).deadline <= now:

@@ -123,9 +123,9 @@ async def test_a_postponed_item_costs_nothing_until_it_is_due(
     bare, ticks = BareSpace(tmp_path), list[int]()
     really = bare.groups.tick
 
-    def tick() -> None:
+    def tick(now: float | None = None) -> None:
         ticks.append(1)
-        really()
+        really(now)
 
     monkeypatch.setattr(bare.groups, "tick", tick)
     async with trio.open_nursery() as nursery:
